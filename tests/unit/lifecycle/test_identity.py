@@ -1,0 +1,41 @@
+"""Whether the process that an owner's name stands for still lives."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from volstream.lifecycle.identity import is_alive, is_gone, new_owner, start_time
+
+
+def test_this_process_is_not_gone() -> None:
+    assert not is_gone(new_owner())
+    assert is_alive(os.getpid(), start_time(os.getpid()))
+
+
+def test_two_owners_of_one_process_differ() -> None:
+    assert new_owner() != new_owner()
+
+
+def test_a_process_that_ended_is_gone() -> None:
+    code = "from volstream.lifecycle.identity import new_owner; print(new_owner())"
+    owner = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True).stdout
+    assert is_gone(owner.strip())
+
+
+def test_a_reused_process_id_is_not_the_old_process() -> None:
+    host, pid, _, rest = new_owner().rsplit("/", 3)
+    assert is_gone(f"{host}/{pid}/1.00/{rest}")
+
+
+@pytest.mark.parametrize("owner", ["elsewhere/1/2.00/abc", "", "nonsense"])
+def test_what_cannot_be_known_is_not_called_gone(owner: str) -> None:
+    assert not is_gone(owner)
+
+
+def test_a_process_that_does_not_exist_has_no_start() -> None:
+    with pytest.raises(ProcessLookupError):
+        start_time(2**22 + 1)

@@ -1,0 +1,68 @@
+"""Object names."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from volstream.errors import InvalidValueError
+from volstream.model.names import Name
+
+
+@pytest.mark.parametrize(
+    ("text", "schema", "name"),
+    [
+        ("images", "public", "images"),
+        ("Raw.Images", "raw", "images"),
+        (" raw . images ", "raw", "images"),
+        ("`my images`", "public", "my images"),
+        ("`a.b`.`c``d`", "a.b", "c`d"),
+        ("`ü`", "public", "ü"),
+    ],
+)
+def test_a_name_is_read(text: str, schema: str, name: str) -> None:
+    assert Name.parse(text) == Name(schema, name)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " ",
+        "a b",
+        "a.",
+        ".a",
+        "a.b.c",
+        "1a",
+        "`",
+        "``",
+        "`a",
+        "a-b",
+        "`a/b`",
+        "`a\nb`",
+        "`.a`",
+        "`a:b`",
+        "`..`",
+        "a;",
+    ],
+)
+def test_what_is_no_name_is_refused_with_a_remedy(text: str) -> None:
+    with pytest.raises(InvalidValueError) as refused:
+        Name.parse(text)
+    assert refused.value.remedy
+
+
+def test_the_sql_form_has_backticks_around_both_parts() -> None:
+    assert Name("raw", "a`b").qualified == "`raw`.`a``b`"
+
+
+@given(st.text(min_size=1, max_size=20), st.text(min_size=1, max_size=20))
+def test_a_name_that_can_be_made_prints_as_it_is_read(schema: str, name: str) -> None:
+    quoted = ".".join("`" + part.replace("`", "``") + "`" for part in (schema, name))
+    try:
+        parsed = Name.parse(quoted)
+    except InvalidValueError:
+        assume(False)
+    assert Name.parse(str(parsed)) == parsed
+    assert Name.parse(parsed.qualified) == parsed

@@ -1,0 +1,83 @@
+"""Which paths belong to a volume."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from volstream.model.selection import Selection
+
+
+@pytest.mark.parametrize(
+    "path", [".hidden", "a/.hidden", "a~", "a.tmp", "x/b.part", "b.crdownload", ".git/a", "a/.b/c"]
+)
+def test_unfinished_and_hidden_names_are_ignored_by_default(path: str) -> None:
+    assert not Selection().accepts(path)
+
+
+@pytest.mark.parametrize("path", ["a", "a/b.png", "-rf", "a.tmp.png", "ü", "new\nline", "tmp", "a/b/c/d"])
+def test_other_names_belong_by_default(path: str) -> None:
+    assert Selection().accepts(path)
+
+
+@pytest.mark.parametrize(
+    ("glob", "path", "expected"),
+    [
+        ("*.png", "a.png", True),
+        ("*.png", "deep/down/a.png", True),
+        ("*.png", "a.PNG", False),
+        ("*.png", "a.png.txt", False),
+        ("a?c", "abc", True),
+        ("a?c", "ac", False),
+        ("in/*.png", "in/a.png", True),
+        ("in/*.png", "in/b/a.png", False),
+        ("in/**/*.png", "in/a.png", True),
+        ("in/**/*.png", "in/b/c/a.png", True),
+        ("**/x/*", "x/a", True),
+        ("**/x/*", "a/x/b", True),
+        ("**/x/*", "ax/b", False),
+        ("in/**", "in/a/b", True),
+        ("in/**", "out/a", False),
+        ("[ab].txt", "a.txt", True),
+        ("[!ab].txt", "a.txt", False),
+        ("[!ab].txt", "c.txt", True),
+        ("[0-9]*", "7up", True),
+        ("[", "[", True),
+        ("[[]", "[", True),
+        ("[^a]", "^", True),
+        ("[^a]", "b", False),
+        ("[\\]", "\\", True),
+        ("[z-a]", "b", False),
+        ("x/a[!b]c", "x/a/c", False),
+        ("a+(b).txt", "a+(b).txt", True),
+        ("*", "new\nline", True),
+    ],
+)
+def test_a_glob_is_matched_as_documented(glob: str, path: str, expected: bool) -> None:
+    assert Selection(patterns=(glob,), ignores=()).accepts(path) is expected
+
+
+def test_one_matching_pattern_is_enough_and_an_ignore_wins() -> None:
+    selection = Selection(patterns=("*.png", "*.jpg"), ignores=("skip*",))
+    assert selection.accepts("a.jpg")
+    assert not selection.accepts("skip.jpg")
+    assert not selection.accepts("skipped/a.jpg")
+
+
+def test_without_recursion_only_the_top_belongs() -> None:
+    selection = Selection(recursive=False)
+    assert selection.accepts("a")
+    assert not selection.accepts("d/a")
+    assert selection.descends("")
+    assert not selection.descends("d")
+
+
+@pytest.mark.parametrize("path", ["", "a/", "/"])
+def test_a_directory_is_no_file(path: str) -> None:
+    assert not Selection().accepts(path)
+
+
+@given(st.text("ab.*?[]!/\\-^", max_size=12), st.text("ab./\\", max_size=8))
+def test_any_glob_compiles_and_answers(glob: str, path: str) -> None:
+    Selection(patterns=(glob,), ignores=(glob,)).accepts(path)

@@ -1,0 +1,53 @@
+"""Durations and sizes."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from volstream.errors import InvalidValueError
+from volstream.model.units import format_duration, format_size, parse_duration, parse_size
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("500ms", 0.5), ("30s", 30), ("5m", 300), ("1h", 3600), ("2d", 172800), ("7", 7), (" 1.5 H ", 5400)],
+)
+def test_a_duration_is_read(text: str, seconds: float) -> None:
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "0", "0s", "-1s", "1y", "s", "1 2", "nan", "inf", "1e3"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(InvalidValueError):
+        parse_duration(text)
+
+
+@given(st.integers(1, 10**7))
+def test_whole_seconds_survive_the_round_trip(seconds: int) -> None:
+    assert parse_duration(format_duration(seconds)) == seconds
+
+
+@given(st.integers(1, 999))
+def test_milliseconds_survive_the_round_trip(milliseconds: int) -> None:
+    assert parse_duration(format_duration(milliseconds / 1000)) == pytest.approx(milliseconds / 1000)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("512", 512), ("64MiB", 64 * 1024**2), ("1GB", 10**9), ("1k", 1024), ("1.5 KiB", 1536), ("2TB", 2 * 10**12)],
+)
+def test_a_size_is_read(text: str, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "1XB", "MiB", "1 2"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(InvalidValueError):
+        parse_size(text)
+
+
+@pytest.mark.parametrize(("size", "text"), [(0, "0 B"), (1536, "1.5 KiB"), (5 * 1024**4, "5.0 TiB")])
+def test_a_size_is_printed_for_people(size: int, text: str) -> None:
+    assert format_size(size) == text

@@ -1,0 +1,193 @@
+"""What every queue does, run over every backend that has messages."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.waiting import eventually
+from volstream.errors import InvalidValueError
+from volstream.model.hints import KeyHint, Rejection
+from volstream.model.selection import Selection
+from volstream.queues import QUEUE_TYPES, open_queue, parser_for
+from volstream.queues.base import EventQueue, Message, QueueSettings
+from volstream.queues.hint_codec import encode
+from volstream.queues.memory import MemoryQueue
+
+SETTINGS = QueueSettings(debounce_seconds=0.02, poll_seconds=0.04, visibility_seconds=0.04)
+PATIENT = QueueSettings(debounce_seconds=0.03, poll_seconds=0.05, visibility_seconds=60)
+
+
+@dataclass
+class Bench:
+    """A queue, and how something happens that it tells."""
+
+    kind: str
+    queue: EventQueue
+    happen: Callable[[str], object]
+
+    def receive(self, limit: int = 10) -> Sequence[Message]:
+        """The next messages; waits until there are some."""
+        received: Sequence[Message] = ()
+
+        def something() -> bool:
+            nonlocal received
+            received = self.queue.receive(limit, 1)
+            return bool(received)
+
+        eventually(something)
+        return received
+
+
+Open = Callable[[QueueSettings], Bench]
+
+
+@pytest.fixture(params=["local", "memory", "poll"])
+def open_bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
+    opened: list[EventQueue] = []
+
+    def open_one(settings: QueueSettings) -> Bench:
+        kind: str = request.param
+        queue = open_queue(kind, location=str(tmp_path), selection=Selection(), settings=settings)
+        opened.append(queue)
+        if isinstance(queue, MemoryQueue):
+            send = queue.send
+            return Bench(kind, queue, lambda path: send(encode(KeyHint(path))))
+        return Bench(kind, queue, lambda path: (tmp_path / path).write_bytes(b"x"))
+
+    yield open_one
+    for queue in opened:
+        queue.stop()
+
+
+def test_nothing_is_received_before_the_start(open_bench: Open) -> None:
+    bench = open_bench(SETTINGS)
+    bench.happen("a")
+    assert not bench.queue.receive(10, 0.05)
+
+
+def test_what_happens_after_the_start_is_received_and_can_be_parsed(open_bench: Open) -> None:
+    bench = open_bench(PATIENT)
+    bench.queue.start()
+    bench.happen("a")
+    for message in bench.receive():
+        hints = parser_for(bench.kind)(message.body)
+        assert not isinstance(hints, Rejection)
+        assert hints
+
+
+def test_what_nobody_acknowledged_is_delivered_again(open_bench: Open) -> None:
+    bench = open_bench(SETTINGS)
+    bench.queue.start()
+    bench.happen("a")
+    first = bench.receive()
+    assert [message.body for message in bench.receive()] == [message.body for message in first]
+
+
+def test_what_was_acknowledged_is_not_delivered_again(open_bench: Open) -> None:
+    bench = open_bench(SETTINGS)
+    bench.queue.start()
+    bench.happen("a")
+    receipts = {message.receipt for message in bench.receive()}
+    messages = [Message(receipt, b"") for receipt in receipts]
+    bench.queue.acknowledge(messages)
+    bench.queue.acknowledge(messages)
+    again = bench.queue.receive(10, 2 * SETTINGS.visibility_seconds)
+    assert not receipts & {message.receipt for message in again}
+
+
+def test_a_late_acknowledgement_counts(open_bench: Open) -> None:
+    bench = open_bench(SETTINGS)
+    bench.queue.start()
+    bench.happen("a")
+    first = bench.receive()
+    bench.receive()
+    bench.queue.acknowledge(first)
+    again = bench.queue.receive(10, 2 * SETTINGS.visibility_seconds)
+    assert not {message.receipt for message in first} & {message.receipt for message in again}
+
+
+def test_what_was_unacknowledged_at_a_stop_is_delivered_after_the_next_start(open_bench: Open) -> None:
+    bench = open_bench(PATIENT)
+    bench.queue.start()
+    bench.happen("a")
+    first = bench.receive()
+    bench.queue.stop()
+    assert not bench.queue.receive(10, 0.05)
+    bench.queue.start()
+    assert {message.body for message in first} <= {message.body for message in bench.receive()}
+
+
+def test_a_stop_wakes_a_blocked_receive_and_can_be_repeated(open_bench: Open) -> None:
+    bench = open_bench(QueueSettings(poll_seconds=60))
+    bench.queue.start()
+    results: list[Sequence[Message]] = []
+    thread = threading.Thread(target=lambda: results.append(bench.queue.receive(10, 60)), daemon=True)
+    thread.start()
+    bench.queue.stop()
+    bench.queue.stop()
+    thread.join(5)
+    assert [list(result) for result in results] == [[]]
+
+
+def test_receive_without_messages_waits_as_long_as_asked(open_bench: Open) -> None:
+    bench = open_bench(QueueSettings(poll_seconds=60))
+    bench.queue.start()
+    began = time.monotonic()
+    assert not bench.queue.receive(10, 0.05)
+    assert 0.05 <= time.monotonic() - began < 5
+
+
+def test_no_more_than_the_limit_is_received_at_once(open_bench: Open) -> None:
+    bench = open_bench(PATIENT)
+    bench.queue.start()
+    for name in ("a", "b", "c"):
+        bench.happen(name)
+    if bench.kind != "poll":
+        eventually(lambda: bench.queue.depth() == 3)
+    assert len(bench.receive(limit=1)) == 1
+
+
+def test_the_depth_is_a_number(open_bench: Open) -> None:
+    bench = open_bench(PATIENT)
+    assert bench.queue.depth() == 0
+    bench.queue.start()
+    bench.happen("a")
+    eventually(lambda: bench.queue.depth() == 1)
+    bench.receive()
+    assert bench.queue.depth() == 0
+
+
+def test_a_queue_of_the_type_none_waits_and_delivers_nothing() -> None:
+    queue = open_queue("none", location="/", selection=Selection(), settings=QueueSettings())
+    queue.start()
+    assert not queue.receive(10, 0.05)
+    assert queue.depth() == 0
+    threading.Timer(0.05, queue.stop).start()
+    began = time.monotonic()
+    assert not queue.receive(10, 60)
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("queue_type", ["sqs", "mns", ""])
+def test_a_queue_that_this_version_lacks_is_refused_with_those_it_has(queue_type: str) -> None:
+    with pytest.raises(InvalidValueError, match="not available in this version"):
+        open_queue(queue_type, location="/", selection=Selection(), settings=QueueSettings())
+    with pytest.raises(InvalidValueError, match="local, memory, none, poll"):
+        parser_for(queue_type)
+
+
+def test_every_queue_type_can_be_opened_and_parsed() -> None:
+    for queue_type in QUEUE_TYPES:
+        assert open_queue(queue_type, location="/", selection=Selection(), settings=QueueSettings())
+        assert parser_for(queue_type)
+
+
+def test_a_watcher_refuses_a_location_that_is_no_directory() -> None:
+    with pytest.raises(InvalidValueError, match="memory://x"):
+        open_queue("local", location="memory://x", selection=Selection(), settings=QueueSettings())

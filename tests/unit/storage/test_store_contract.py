@@ -1,0 +1,164 @@
+"""What every store does, run over every backend."""
+
+from __future__ import annotations
+
+import pickle
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from volstream.errors import StorageError
+from volstream.model.files import FileInfo
+from volstream.model.selection import Selection
+from volstream.storage import open_store
+from volstream.storage.base import ObjectStore
+from volstream.storage.memory import MemoryStore
+
+ALL = Selection(ignores=())
+
+
+@dataclass
+class Place:
+    """A location with what a test does to it from outside."""
+
+    location: str
+    missing: str
+    put: Callable[[str, bytes], object]
+    delete: Callable[[str], object]
+
+    @property
+    def store(self) -> ObjectStore:
+        return open_store(self.location)
+
+
+@pytest.fixture(params=["local", "memory"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    if request.param == "local":
+        root = tmp_path / "root #1?"
+        root.mkdir()
+
+        def put(path: str, content: bytes) -> None:
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / path).write_bytes(content)
+
+        yield Place(str(root), str(tmp_path / "missing"), put, lambda path: (root / path).unlink())
+    else:
+        name = uuid.uuid4().hex
+        memory = MemoryStore(f"memory://{name}")
+        memory.create()
+        yield Place(f"memory://{name}", f"memory://{name}-missing", memory.put, memory.delete)
+        memory.drop()
+
+
+def listed(store: ObjectStore, prefix: str = "", selection: Selection = ALL) -> dict[str, FileInfo]:
+    found = list(store.list(prefix, selection))
+    assert all(isinstance(info, FileInfo) for info in found)
+    infos = [info for info in found if isinstance(info, FileInfo)]
+    assert len({info.relative_path for info in infos}) == len(infos)
+    return {info.relative_path: info for info in infos}
+
+
+def test_an_empty_location_lists_nothing(place: Place) -> None:
+    assert listed(place.store) == {}
+
+
+def test_a_listing_shows_every_file_at_every_depth(place: Place) -> None:
+    paths = {"a.txt", "b/c.txt", "b/d/e.txt", "f/g/h/i.txt"}
+    for path in paths:
+        place.put(path, path.encode())
+    infos = listed(place.store)
+    assert set(infos) == paths
+    assert all(info.size == len(path) for path, info in infos.items())
+
+
+def test_a_listing_shows_what_lies_below_a_prefix_and_nothing_else(place: Place) -> None:
+    for path in ("a/1", "a/b/2", "ab/3", "4"):
+        place.put(path, b"")
+    assert set(listed(place.store, "a/")) == {"a/1", "a/b/2"}
+    assert listed(place.store, "nowhere/") == {}
+    assert listed(place.store, "/") == {}
+
+
+def test_a_selection_prunes_directories_and_names(place: Place) -> None:
+    for path in ("keep.png", "skip.txt", ".git/config.png", "in/keep.png", "in/work.tmp"):
+        place.put(path, b"")
+    assert set(listed(place.store, selection=Selection(patterns=("*.png",)))) == {"keep.png", "in/keep.png"}
+    assert set(listed(place.store, selection=Selection(recursive=False))) == {"keep.png", "skip.txt"}
+    assert listed(place.store, "in/", Selection(recursive=False)) == {}
+
+
+def test_head_says_the_same_as_the_listing(place: Place) -> None:
+    place.put("a/b.json", b"{}")
+    info = listed(place.store)["a/b.json"]
+    assert place.store.head("a/b.json") == info
+    assert info.content_type == "application/json"
+    assert info.last_modified_time.utcoffset() is not None
+
+
+def test_head_finds_no_missing_object_and_no_directory(place: Place) -> None:
+    place.put("a/b", b"")
+    assert place.store.head("a/c") is None
+    assert place.store.head("a") is None
+    assert place.store.head("a/") is None
+    assert place.store.head("a/b/c") is None
+    assert place.store.head("\udcff") is None
+
+
+def test_an_overwrite_of_the_same_size_changes_the_version(place: Place) -> None:
+    place.put("a", b"1")
+    before = place.store.head("a")
+    place.delete("a")
+    place.put("b", b"x")
+    place.put("a", b"2")
+    after = place.store.head("a")
+    assert before is not None
+    assert after is not None
+    assert before.version != after.version
+
+
+def test_the_content_can_be_read_and_sought(place: Place) -> None:
+    place.put("a b/c", b"0123456789")
+    with place.store.open("a b/c") as file:
+        file.seek(5)
+        assert file.read() == b"56789"
+
+
+def test_an_object_that_is_gone_cannot_be_opened(place: Place) -> None:
+    place.put("a", b"")
+    place.delete("a")
+    with pytest.raises(FileNotFoundError):
+        place.store.open("a")
+
+
+def test_a_missing_location_is_an_error_and_not_an_empty_listing(place: Place) -> None:
+    store = open_store(place.missing)
+    with pytest.raises(StorageError) as listing:
+        list(store.list("", ALL))
+    assert listing.value.remedy
+    with pytest.raises(StorageError):
+        store.head("a")
+    with pytest.raises(StorageError):
+        store.open("a")
+
+
+def test_a_pickled_store_reads_the_same_objects(place: Place) -> None:
+    place.put("a", b"x")
+    assert pickle.loads(pickle.dumps(place.store)).head("a") == place.store.head("a")
+
+
+def test_a_url_is_percent_encoded_below_the_location(place: Place) -> None:
+    assert place.store.url("a b/ü%?#.txt").endswith("/a%20b/%C3%BC%25%3F%23.txt")
+
+
+@pytest.mark.parametrize(
+    "name", ["with space", "a+b", "50%25", "a&b=c", 'it\'s "x"', "new\nline", "ü日本", "-rf", "a" * 255]
+)
+def test_odd_names_are_listed_read_and_found(place: Place, name: str) -> None:
+    place.put(f"d/{name}", b"x")
+    assert set(listed(place.store)) == {f"d/{name}"}
+    assert place.store.head(f"d/{name}") is not None
+    with place.store.open(f"d/{name}") as file:
+        assert file.read() == b"x"

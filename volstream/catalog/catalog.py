@@ -1,0 +1,29 @@
+"""The catalog as one object: a part for each kind of row, all on one database."""
+
+from __future__ import annotations
+
+from volstream.catalog import definitions
+from volstream.catalog.consumptions import Consumptions
+from volstream.catalog.database import Database
+from volstream.catalog.failures import Failures
+from volstream.catalog.leases import Leases
+from volstream.catalog.refreshes import Refreshes
+
+
+class Catalog:
+    """Opens nothing until it is used. Several may exist on one database, in one process or many."""
+
+    def __init__(self, url: str) -> None:
+        self.database = Database(url)
+        self.connections = definitions.connections(self.database)
+        self.volumes = definitions.volumes(self.database)
+        self.streams = definitions.streams(self.database)
+        self.jobs = definitions.jobs(self.database)
+        self.refreshes = Refreshes(self.database)
+        self.consumptions = Consumptions(self.database)
+        self.failures = Failures(self.database)
+        self.leases = Leases(self.database)
+
+    def close(self) -> None:
+        """Closes the database's connections."""
+        self.database.close()

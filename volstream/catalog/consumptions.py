@@ -1,0 +1,285 @@
+"""Plans, batches and intents: the catalog's side of "exactly once" (streams.md, section 6).
+
+The transactions here are the steps of that protocol. What is looked for in a target's log, and when, is
+``streams.recover``'s; what a batch does is ``jobs.run``'s.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import uuid
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Connection as Transaction
+from sqlalchemy import Row, delete, func, insert, select, update
+
+from volstream.catalog.database import Database
+from volstream.catalog.failures import activate, drop_pending
+from volstream.catalog.tables import batches, intents, jobs, plans, streams
+from volstream.errors import FencedError, StreamBusyError
+from volstream.model.objects import JobState, Stream
+from volstream.model.work import Batch, BatchState, Intent, Plan, PlanKind, PlanState, Target
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What an attempt at a batch came to.
+
+    Attributes:
+        superseded: paths whose earlier failures end with this batch, whatever became of them in it.
+    """
+
+    succeeded: int
+    failed: int
+    rows: int
+    superseded: Sequence[str] = ()
+
+
+class Consumptions:
+    """Rows of ``plans``, ``batches`` and ``intents``, and the offsets that move with them."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def open(self, plan: Plan, slices: Sequence[Batch], stream: Stream) -> None:
+        """Stores a plan and its batches: the stream's one open consumption.
+
+        Raises:
+            StreamBusyError: another one is open.
+            FencedError: the stream moved since the plan was made, or was dropped.
+        """
+        with self._database.transaction() as transaction:
+            row = self._locked(transaction, stream.id)
+            if row is None or row.offset != stream.offset or row.initial != stream.initial:
+                raise FencedError(f"The stream {stream.name} was moved while its changes were being planned.")
+            other = self._open_plan(transaction, stream.id)
+            if other is not None:
+                raise StreamBusyError(
+                    f"Another consumption of stream {stream.name} is open: plan {other.id} of {other.created_on:%F %T}.",
+                    "Wait for it, or run its job to the end.",
+                )
+            transaction.execute(insert(plans).values(**_columns(plan)))
+            transaction.execute(insert(batches), [_columns(batch) for batch in slices])
+
+    def open_plan(self, stream_id: str) -> Plan | None:
+        """The stream's open plan, or None."""
+        with self._database.reading() as transaction:
+            return self._open_plan(transaction, stream_id)
+
+    def next_batch(self, plan: Plan) -> Batch | None:
+        """The first batch of an open plan that is not committed, or None."""
+        query = (
+            select(batches)
+            .where(batches.c.plan_id == plan.id, batches.c.state.in_([BatchState.PLANNED, BatchState.INTENT]))
+            .order_by(batches.c.number)
+            .limit(1)
+        )
+        with self._database.reading() as transaction:
+            row = transaction.execute(query).one_or_none()
+            return None if row is None else _batch(row)
+
+    def begin(self, batch: Batch, owner: str, target: Target) -> Intent:
+        """Writes an INTENT with the stream's next number.
+
+        Raises:
+            StreamBusyError: the stream has an INTENT that is neither committed nor aborted.
+            FencedError: the batch was committed or dropped by someone else.
+        """
+        with self._database.transaction() as transaction:
+            row = self._locked(transaction, batch.stream_id)
+            state = transaction.execute(select(batches.c.state).where(batches.c.id == batch.id)).scalar_one_or_none()
+            if row is None or state != BatchState.PLANNED:
+                raise FencedError(f"The batch {batch.id} is not waiting any more (it is {state or 'gone'}).")
+            if self._open_intent(transaction, batch.stream_id) is not None:
+                raise StreamBusyError(f"Another attempt at a batch of stream {row.name} is open.")
+            sequence = row.sequence + 1
+            now = datetime.now(UTC)
+            intent = Intent(batch.stream_id, sequence, batch.id, uuid.uuid4().hex, owner, target, now)
+            transaction.execute(update(streams).where(streams.c.id == batch.stream_id).values(sequence=sequence))
+            transaction.execute(
+                insert(intents).values(
+                    stream_id=intent.stream_id, sequence=sequence, batch_id=batch.id, attempt=intent.attempt, owner=owner,
+                    target_location=target.location, target_table_id=target.table_id, target_version=target.version,
+                    state="intent", started_on=now,
+                )
+            )  # fmt: skip
+            transaction.execute(
+                update(batches)
+                .where(batches.c.id == batch.id)
+                .values(state=BatchState.INTENT, sequence=sequence, attempts=batches.c.attempts + 1)
+            )
+            return intent
+
+    def open_intent(self, stream_id: str) -> Intent | None:
+        """The stream's INTENT that is neither committed nor aborted, or None."""
+        with self._database.reading() as transaction:
+            return self._open_intent(transaction, stream_id)
+
+    def commit(self, intent: Intent, outcome: Outcome) -> None:
+        """INTENT -> COMMITTED: failures become active, the plan moves on, and at its last batch the offset.
+
+        Raises:
+            FencedError: the intent is not open any more.
+        """
+        with self._database.transaction() as transaction:
+            self._end_intent(transaction, intent, "committed")
+            now = datetime.now(UTC)
+            batch = _batch(transaction.execute(select(batches).where(batches.c.id == intent.batch_id)).one())
+            activate(transaction, batch.job_id, intent.attempt, outcome.superseded)
+            transaction.execute(
+                update(batches)
+                .where(batches.c.id == batch.id)
+                .values(
+                    state=BatchState.COMMITTED, committed_on=now, succeeded=outcome.succeeded, failed=outcome.failed,
+                    rows=outcome.rows,
+                )
+            )  # fmt: skip
+            plan = _plan(transaction.execute(select(plans).where(plans.c.id == batch.plan_id)).one())
+            if plan.kind is PlanKind.STREAM:  # retries of a few bad files say nothing about the job
+                self._count_failed(transaction, batch, outcome)
+            self._finish(transaction, plan)
+
+    def abort(self, intent: Intent) -> None:
+        """INTENT -> ABORTED: its failures are dropped, its batch waits again. Raises FencedError as ``commit``."""
+        with self._database.transaction() as transaction:
+            self._end_intent(transaction, intent, "aborted")
+            drop_pending(transaction, intent.attempt)
+            transaction.execute(update(batches).where(batches.c.id == intent.batch_id).values(state=BatchState.PLANNED))
+
+    def drop_plan(self, plan: Plan) -> None:
+        """Ends a plan before its last batch: what was committed stays, the offset too."""
+        with self._database.transaction() as transaction:
+            waiting = (batches.c.plan_id == plan.id) & (batches.c.state == BatchState.PLANNED)
+            transaction.execute(update(batches).where(waiting).values(state=BatchState.DROPPED))
+            transaction.execute(update(plans).where(plans.c.id == plan.id).values(state=PlanState.DROPPED))
+
+    def advance(self, stream: Stream, to: int, table_id: str) -> None:
+        """Moves the offset over a range that holds nothing for its consumer. Nothing where it moved already."""
+        with self._database.transaction() as transaction:
+            row = self._locked(transaction, stream.id)
+            if row is not None and row.offset == stream.offset and self._open_plan(transaction, stream.id) is None:
+                values = {"offset": to, "initial": False, "table_id": table_id}
+                transaction.execute(update(streams).where(streams.c.id == stream.id).values(**values))
+
+    def batch(self, identity: str) -> Batch | None:
+        """The batch of that id, or None."""
+        with self._database.reading() as transaction:
+            row = transaction.execute(select(batches).where(batches.c.id == identity)).one_or_none()
+            return None if row is None else _batch(row)
+
+    def plan(self, identity: str) -> Plan | None:
+        """The plan of that id, or None."""
+        with self._database.reading() as transaction:
+            row = transaction.execute(select(plans).where(plans.c.id == identity)).one_or_none()
+            return None if row is None else _plan(row)
+
+    def batches_of(
+        self, job_id: str | None = None, *, covering: str | None = None, limit: int = 1000
+    ) -> Sequence[Batch]:
+        """The newest batches, of one job or of all, or those whose bounds hold the path ``covering``."""
+        query = select(batches).order_by(batches.c.created_on.desc(), batches.c.number.desc()).limit(limit)
+        if job_id is not None:
+            query = query.where(batches.c.job_id == job_id)
+        if covering is not None:
+            query = query.where(
+                (batches.c.after_path.is_(None)) | (batches.c.after_path < covering), batches.c.until_path >= covering
+            )
+        with self._database.reading() as transaction:
+            return [_batch(row) for row in transaction.execute(query)]
+
+    def waiting(self, job_id: str) -> tuple[int, int]:
+        """Files and bytes in the batches of a job's open plans that are not committed."""
+        query = select(func.coalesce(func.sum(batches.c.files), 0), func.coalesce(func.sum(batches.c.bytes), 0)).where(
+            batches.c.job_id == job_id, batches.c.state.in_([BatchState.PLANNED, BatchState.INTENT])
+        )
+        with self._database.reading() as transaction:
+            files, size = transaction.execute(query).one()
+            return int(files), int(size)
+
+    def totals(self, job_id: str) -> dict[str, int]:
+        """Sums over a job's committed batches: ``batches``, ``succeeded``, ``failed``, ``rows``, ``bytes``."""
+        sums = [
+            func.coalesce(func.sum(batches.c[name]), 0).label(name) for name in ("succeeded", "failed", "rows", "bytes")
+        ]
+        query = select(func.count().label("batches"), *sums).where(
+            batches.c.job_id == job_id, batches.c.state == BatchState.COMMITTED
+        )
+        with self._database.reading() as transaction:
+            return {name: int(value) for name, value in transaction.execute(query).one()._mapping.items()}
+
+    def forget(self, transaction: Transaction, job_id: str) -> None:
+        """Deletes the intents of a job's batches, in the transaction that drops the job. Their numbers stay used up."""
+        mine = select(batches.c.id).where(batches.c.job_id == job_id)
+        transaction.execute(delete(intents).where(intents.c.batch_id.in_(mine)))
+
+    def live_attempts(self) -> Sequence[str]:
+        """Attempts whose staged files may still be needed."""
+        with self._database.reading() as transaction:
+            return transaction.execute(select(intents.c.attempt).where(intents.c.state == "intent")).scalars().all()
+
+    def open_plans(self) -> Sequence[str]:
+        """Ids of the plans whose files may still be needed."""
+        with self._database.reading() as transaction:
+            return transaction.execute(select(plans.c.id).where(plans.c.state == PlanState.OPEN)).scalars().all()
+
+    def _locked(self, transaction: Transaction, stream_id: str) -> Row[Any] | None:
+        return transaction.execute(select(streams).where(streams.c.id == stream_id).with_for_update()).one_or_none()
+
+    def _open_plan(self, transaction: Transaction, stream_id: str) -> Plan | None:
+        query = select(plans).where(plans.c.stream_id == stream_id, plans.c.state == PlanState.OPEN)
+        row = transaction.execute(query).one_or_none()
+        return None if row is None else _plan(row)
+
+    def _open_intent(self, transaction: Transaction, stream_id: str) -> Intent | None:
+        query = select(intents).where(intents.c.stream_id == stream_id, intents.c.state == "intent")
+        row = transaction.execute(query).one_or_none()
+        if row is None:
+            return None
+        target = Target(row.target_location, row.target_table_id, row.target_version)
+        return Intent(row.stream_id, row.sequence, row.batch_id, row.attempt, row.owner, target, row.started_on)
+
+    def _end_intent(self, transaction: Transaction, intent: Intent, state: str) -> None:
+        ended = transaction.execute(
+            update(intents)
+            .where(intents.c.attempt == intent.attempt, intents.c.state == "intent")
+            .values(state=state, ended_on=datetime.now(UTC))
+        )
+        if ended.rowcount != 1:
+            raise FencedError(f"The attempt {intent.attempt} was settled by another process.")
+
+    def _count_failed(self, transaction: Transaction, batch: Batch, outcome: Outcome) -> None:
+        """Counts batches in a row in which every file failed, and pauses the job at its limit."""
+        if outcome.succeeded + outcome.failed == 0:
+            return
+        job = transaction.execute(select(jobs).where(jobs.c.id == batch.job_id)).one()
+        values: dict[str, Any] = {"failed_batches": job.failed_batches + 1 if outcome.succeeded == 0 else 0}
+        if job.pause_after and values["failed_batches"] >= job.pause_after:
+            reason = f"every file failed in {values['failed_batches']} batches in a row"
+            values = {"failed_batches": 0, "state": JobState.PAUSED, "state_reason": reason}
+        transaction.execute(update(jobs).where(jobs.c.id == batch.job_id).values(**values))
+
+    def _finish(self, transaction: Transaction, plan: Plan) -> None:
+        """Closes the plan, and moves the offset, where no batch of it is left."""
+        left = select(batches.c.id).where(
+            batches.c.plan_id == plan.id, batches.c.state.in_([BatchState.PLANNED, BatchState.INTENT])
+        )
+        if transaction.execute(left.limit(1)).first() is not None:
+            return
+        transaction.execute(update(plans).where(plans.c.id == plan.id).values(state=PlanState.DONE))
+        if plan.kind is PlanKind.STREAM:
+            moved = {"offset": plan.to_version, "table_id": plan.table_id, "initial": False}
+            transaction.execute(update(streams).where(streams.c.id == plan.stream_id).values(**moved))
+
+
+def _columns(value: Plan | Batch) -> dict[str, Any]:
+    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+
+
+def _plan(row: Row[Any]) -> Plan:
+    return Plan(**{**row._mapping, "kind": PlanKind(row.kind), "state": PlanState(row.state)})
+
+
+def _batch(row: Row[Any]) -> Batch:
+    return Batch(**{**row._mapping, "state": BatchState(row.state)})

@@ -1,0 +1,171 @@
+"""The database under the catalog: connecting, migrating, transactions, and the mapping of its errors."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, create_engine, event, inspect, make_url, select, text
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, OperationalError, SQLAlchemyError
+from sqlalchemy.pool import QueuePool
+
+from volstream.errors import CatalogError, DiskFullError, InvalidValueError
+from volstream.lifecycle import faults
+
+#: The migration that this code is written for; a test compares it with the newest file in ``migrations/versions``.
+SCHEMA_REVISION = "0001"
+
+#: A writer waits this long for another process's transaction; ours take milliseconds.
+_BUSY_SECONDS = 30
+
+_READ_ONLY = "volstream_read_only"
+
+
+class Database:
+    """One SQLite file or PostgreSQL database. Connects at the first use; safe for threads.
+
+    Args:
+        url: SQLAlchemy URL. ``sqlite:///path`` makes the file and its folder when first used.
+
+    Raises:
+        InvalidValueError: not a URL of SQLite or PostgreSQL.
+    """
+
+    def __init__(self, url: str) -> None:
+        try:
+            parsed = make_url(url)
+        except ArgumentError:
+            raise InvalidValueError(
+                "catalog_url is not a database URL.", "Write postgresql://user@host/database."
+            ) from None
+        backend = parsed.get_backend_name()
+        if backend == "postgresql":
+            if importlib.util.find_spec("psycopg") is None:
+                raise InvalidValueError(
+                    "A PostgreSQL catalog needs a driver.", "Run: pip install 'volstream[postgres]'."
+                )
+            parsed = parsed.set(drivername="postgresql+psycopg")
+        elif backend != "sqlite":
+            raise InvalidValueError(f"A catalog cannot live in {backend!r}.", "Use SQLite or PostgreSQL.")
+        self._url = parsed
+        self._embedded = backend == "sqlite"
+        try:
+            self._engine = create_engine(
+                parsed,
+                poolclass=QueuePool,
+                pool_pre_ping=not self._embedded,
+                connect_args={"timeout": _BUSY_SECONDS} if self._embedded else {"connect_timeout": 10},
+            )
+        except NoSuchModuleError as error:
+            raise InvalidValueError(f"catalog_url cannot be used: {error}.") from None
+        if self._embedded:
+            event.listen(self._engine, "connect", _configure_sqlite)
+            event.listen(self._engine, "begin", _begin_immediately)
+        self._migrated = False
+
+    @property
+    def embedded(self) -> bool:
+        """Whether the catalog is a file of this host."""
+        return self._embedded
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """One transaction: committed at the end of the block, rolled back by an exception.
+
+        Raises:
+            CatalogError: the database failed; nothing of the block was kept.
+        """
+        with self._mapped():
+            self._migrate_once()
+            with self._engine.begin() as connection:
+                yield connection
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """One transaction that only reads: it waits for no writer. Raises CatalogError."""
+        with self._mapped():
+            self._migrate_once()
+            with self._engine.connect().execution_options(**{_READ_ONLY: True}) as connection, connection.begin():
+                yield connection
+
+    def now(self, connection: Connection) -> float:
+        """The database's clock in epoch seconds: hosts that share a catalog compare leases by one clock."""
+        clock = (
+            "(julianday('now') - 2440587.5) * 86400.0" if self._embedded else "extract(epoch from clock_timestamp())"
+        )
+        return float(connection.execute(select(text(clock))).scalar_one())
+
+    def close(self) -> None:
+        """Closes the pooled connections."""
+        self._engine.dispose()
+
+    def describe(self) -> str:
+        """The URL without its password."""
+        return self._url.render_as_string(hide_password=True)
+
+    def _migrate_once(self) -> None:
+        if self._migrated:
+            return
+        if self._embedded and self._url.database:
+            Path(self._url.database).parent.mkdir(parents=True, exist_ok=True)
+        with self._engine.connect() as connection:
+            known = inspect(connection).has_table("alembic_version")
+            found = connection.execute(text("select version_num from alembic_version")).scalar() if known else None
+        if found != SCHEMA_REVISION:
+            if found is not None and found > SCHEMA_REVISION:
+                raise InvalidValueError(
+                    f"The catalog was made by a newer volstream (its schema is {found}, this one knows {SCHEMA_REVISION}).",
+                    "Upgrade volstream.",
+                )
+            self._migrate()
+        self._migrated = True
+
+    def _migrate(self) -> None:
+        # Late: only a new or old catalog pays for importing Alembic.
+        from alembic import command
+        from alembic.config import Config
+
+        config = Config()
+        config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+        with self._engine.connect() as connection:
+            if not self._embedded:
+                # Two hosts that start on one new database: the second waits, and finds nothing left to do.
+                connection.execute(text("select pg_advisory_xact_lock(761253)"))
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+            faults.point("catalog.migrate")
+            connection.commit()
+
+    @contextmanager
+    def _mapped(self) -> Iterator[None]:
+        where = self.describe()
+        try:
+            yield
+        except OperationalError as error:
+            reason = str(error.orig).strip()
+            if "disk is full" in reason or "No space left" in reason or "disk I/O error" in reason:
+                raise DiskFullError(f"The catalog {where} cannot take more: {reason}.", "Free some space.") from error
+            raise CatalogError(
+                f"The catalog {where} is not available: {reason}.", "Check that the database runs and can be written."
+            ) from error
+        except DBAPIError as error:
+            raise CatalogError(f"The catalog {where} failed: {error.orig}.") from error
+        except SQLAlchemyError as error:
+            raise CatalogError(f"The catalog {where} failed: {error}.") from error
+        except OSError as error:
+            raise CatalogError(f"The catalog {where} cannot be opened: {error}.", "Choose another --home.") from error
+
+
+def _configure_sqlite(connection: Any, _record: object) -> None:
+    # The driver's own BEGIN is deferred: two writers would fail instead of wait. See _begin_immediately.
+    connection.isolation_level = None
+    connection.execute("pragma journal_mode = wal")
+    connection.execute("pragma synchronous = full")  # an acknowledged INTENT survives a power cut
+    connection.execute("pragma foreign_keys = on")
+
+
+def _begin_immediately(connection: Connection) -> None:
+    connection.exec_driver_sql("begin" if connection.get_execution_options().get(_READ_ONLY) else "begin immediate")

@@ -1,0 +1,199 @@
+"""What users define: connections, volumes, streams, jobs. Reading and writing rows; the rules are in the domain."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any, Generic, TypeVar
+
+from sqlalchemy import Connection as Transaction
+from sqlalchemy import Row, Table, and_, delete, insert, select, update
+
+from volstream.catalog import tables
+from volstream.catalog.database import Database
+from volstream.errors import AlreadyExistsError, NotFoundError
+from volstream.model.names import Name
+from volstream.model.objects import (
+    Connection,
+    Job,
+    JobState,
+    Mode,
+    QueueType,
+    Stream,
+    Trigger,
+    TriggerKind,
+    Volume,
+    Write,
+)
+
+T = TypeVar("T", Connection, Volume, Stream, Job)
+
+
+class Definitions(Generic[T]):
+    """The rows of one kind of object, by name and by id.
+
+    Args:
+        kind: what users call it.
+        table: where it is kept.
+        value: makes the object of a row.
+        columns: the columns of an object's attributes, but for its name.
+        dependents: rows of these tables belong to an object by this column, and go with it.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        kind: str,
+        table: Table,
+        value: Callable[[Row[Any]], T],
+        columns: Callable[[dict[str, Any]], dict[str, Any]] = dict,
+        dependents: Sequence[tuple[Table, str]] = (),
+    ) -> None:
+        self.kind = kind
+        self._database = database
+        self._table = table
+        self._value: Callable[[Row[Any]], T] = value
+        self._more_columns = columns
+        self._dependents = dependents
+
+    def get(self, name: Name) -> T:
+        """The object called ``name``. Raises NotFoundError."""
+        found = self.find(name)
+        if found is None:
+            raise NotFoundError(f"There is no {self.kind} {name}.", f"See: volstream list {self.kind}s.")
+        return found
+
+    def find(self, name: Name) -> T | None:
+        """The object called ``name``, or None."""
+        with self._database.reading() as transaction:
+            return self._one(transaction, self._named(name))
+
+    def by_id(self, identity: str) -> T | None:
+        """The object of that id, or None: it was dropped."""
+        with self._database.reading() as transaction:
+            return self._one(transaction, self._table.c.id == identity)
+
+    def list(self, **equal: Any) -> Sequence[T]:
+        """All of them whose columns have the given values, by name."""
+        query = select(self._table).order_by(self._table.c.schema_name, self._table.c.name)
+        for column, value in equal.items():
+            query = query.where(self._table.c[column] == value)
+        with self._database.reading() as transaction:
+            return [self._value(row) for row in transaction.execute(query)]
+
+    def first(self, **equal: Any) -> T | None:
+        """One whose columns have the given values, or None."""
+        return next(iter(self.list(**equal)), None)
+
+    def change(self, value: T, **changes: Any) -> T:
+        """Stores new values of some attributes, and returns the object with them."""
+        changed = dataclasses.replace(value, **changes)
+        before, after = self._columns(value), self._columns(changed)
+        different = {key: after[key] for key in after if after[key] != before[key]}
+        if different:
+            with self._database.transaction() as transaction:
+                transaction.execute(update(self._table).where(self._table.c.id == value.id).values(**different))
+        return changed
+
+    def add(self, transaction: Transaction, value: T) -> None:
+        """Stores a new object. Raises AlreadyExistsError."""
+        if self._one(transaction, self._named(value.name)) is not None:
+            raise AlreadyExistsError(
+                f"There is already a {self.kind} {value.name}.", "Use --or-replace or --if-not-exists, or another name."
+            )
+        transaction.execute(insert(self._table).values(**self._columns(value)))
+
+    def remove(self, transaction: Transaction, value: T) -> None:
+        """Deletes the object and all rows that belong to it."""
+        for table, column in self._dependents:
+            transaction.execute(delete(table).where(table.c[column] == value.id))
+        transaction.execute(delete(self._table).where(self._table.c.id == value.id))
+
+    def _one(self, transaction: Transaction, condition: Any) -> T | None:
+        row = transaction.execute(select(self._table).where(condition)).one_or_none()
+        return None if row is None else self._value(row)
+
+    def _named(self, name: Name) -> Any:
+        return and_(self._table.c.schema_name == name.schema, self._table.c.name == name.name)
+
+    def _columns(self, value: T) -> dict[str, Any]:
+        columns = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        name: Name = columns.pop("name")
+        return {"schema_name": name.schema, "name": name.name, **self._more_columns(columns)}
+
+
+def connections(database: Database) -> Definitions[Connection]:
+    """Rows of ``connections``."""
+    return Definitions(database, "connection", tables.connections, lambda row: Connection(**_named(row)))
+
+
+def volumes(database: Database) -> Definitions[Volume]:
+    """Rows of ``volumes``; with one go its refreshes, rejected messages and key checks."""
+
+    def value(row: Row[Any]) -> Volume:
+        values = _named(row)
+        return Volume(**{**values, "queue_type": QueueType(values["queue_type"])})
+
+    def columns(values: dict[str, Any]) -> dict[str, Any]:
+        return {**values, "patterns": [*values["patterns"]], "ignores": [*values["ignores"]]}
+
+    dependents = [(table, "volume_id") for table in (tables.refreshes, tables.rejected, tables.key_checks)]
+    return Definitions(database, "volume", tables.volumes, value, columns, dependents)
+
+
+def streams(database: Database) -> Definitions[Stream]:
+    """Rows of ``streams``; with one go its intents."""
+
+    def value(row: Row[Any]) -> Stream:
+        values = _named(row)
+        source = Name(values.pop("source_schema"), values["source_name"])
+        return Stream(**{**values, "source_name": source, "mode": Mode(values["mode"])})
+
+    def columns(values: dict[str, Any]) -> dict[str, Any]:
+        source: Name = values.pop("source_name")
+        return {**values, "source_schema": source.schema, "source_name": source.name}
+
+    return Definitions(database, "stream", tables.streams, value, columns, [(tables.intents, "stream_id")])
+
+
+def jobs(database: Database) -> Definitions[Job]:
+    """Rows of ``jobs``; with one go its failures, batches and plans, and the intents of its stream."""
+
+    def value(row: Row[Any]) -> Job:
+        values = _named(row)
+        trigger = Trigger(
+            TriggerKind(values.pop("trigger_kind")), values.pop("trigger_every"), values.pop("trigger_cron")
+        )
+        into = Name(values.pop("into_schema"), values.pop("into_name"))
+        typed = {"trigger": trigger, "into": into, "write": Write(values["write"]), "state": JobState(values["state"])}
+        return Job(**{**values, **typed})
+
+    def columns(values: dict[str, Any]) -> dict[str, Any]:
+        into: Name = values.pop("into")
+        trigger: Trigger = values.pop("trigger")
+        return {
+            **values,
+            "into_schema": into.schema,
+            "into_name": into.name,
+            "trigger_kind": trigger.kind,
+            "trigger_every": trigger.every,
+            "trigger_cron": trigger.cron,
+            "arguments": dict(values["arguments"]),
+        }
+
+    dependents = [(tables.failures, "job_id"), (tables.batches, "job_id"), (tables.plans, "job_id")]
+    return Definitions(database, "job", tables.jobs, value, columns, dependents)
+
+
+def note_run(database: Database, job: Job, outcome: str, *, ended: bool) -> None:
+    """Notes that a run of a job began or ended, with one line that says how."""
+    when = {"last_ended" if ended else "last_started": datetime.now(UTC)}
+    with database.transaction() as transaction:
+        transaction.execute(update(tables.jobs).where(tables.jobs.c.id == job.id).values(**when, last_outcome=outcome))
+
+
+def _named(row: Row[Any]) -> dict[str, Any]:
+    values = dict(row._mapping)
+    name = Name(values.pop("schema_name"), values.pop("name"))
+    return {**values, "name": name}

@@ -1,0 +1,163 @@
+"""Failed files: pending while their attempt is open, then retried, waiting, quarantined or skipped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection as Transaction
+from sqlalchemy import Row, case, delete, func, insert, select, update
+
+from volstream.catalog.database import Database
+from volstream.catalog.tables import failures
+from volstream.model.work import Failure, FailureKind, FailureState
+
+_CHUNK = 500  # bound values of one statement, under every database's limit
+
+_ACTIVE = (FailureState.RETRYING, FailureState.WAITING, FailureState.QUARANTINED, FailureState.SKIPPED)
+
+
+class Failures:
+    """Rows of ``failures``."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def add_pending(self, found: Iterable[Failure]) -> None:
+        """Stores failures of an attempt that is not committed yet."""
+        with self._database.transaction() as transaction:
+            for chunk in _chunks(found):
+                transaction.execute(insert(failures), [_columns(one) for one in chunk])
+
+    def active(
+        self,
+        job_id: str | None = None,
+        *,
+        states: Sequence[FailureState] = _ACTIVE,
+        after: str | None = None,
+        until: str | None = None,
+        path: str | None = None,
+        limit: int | None = None,
+    ) -> Sequence[Failure]:
+        """Failures that count, by path; of one job, in some states, with ``after < path <= until``, or of one path."""
+        query = select(failures).where(failures.c.state.in_(states)).order_by(failures.c.job_id, failures.c.path)
+        if job_id is not None:
+            query = query.where(failures.c.job_id == job_id)
+        if after is not None:
+            query = query.where(failures.c.path > after)
+        if until is not None:
+            query = query.where(failures.c.path <= until)
+        if path is not None:
+            query = query.where(failures.c.path == path)
+        with self._database.reading() as transaction:
+            return [_failure(row) for row in transaction.execute(query.limit(limit))]
+
+    def due(self, job_id: str, now: datetime, limit: int) -> Sequence[Failure]:
+        """Failures whose next try has come, the longest due first."""
+        query = (
+            select(failures)
+            .where(failures.c.job_id == job_id, failures.c.state == FailureState.RETRYING, failures.c.next_try <= now)
+            .order_by(failures.c.next_try, failures.c.path)
+            .limit(limit)
+        )
+        with self._database.reading() as transaction:
+            return [_failure(row) for row in transaction.execute(query)]
+
+    def next_due(self, job_id: str) -> datetime | None:
+        """When the job's next retry is due."""
+        query = select(func.min(failures.c.next_try)).where(
+            failures.c.job_id == job_id, failures.c.state == FailureState.RETRYING
+        )
+        with self._database.reading() as transaction:
+            due: datetime | None = transaction.execute(query).scalar_one()
+            return due
+
+    def counts(self, job_id: str) -> dict[str, int]:
+        """How many failures of a job are in each state."""
+        query = (
+            select(failures.c.state, func.count())
+            .where(failures.c.job_id == job_id, failures.c.state != FailureState.PENDING)
+            .group_by(failures.c.state)
+        )
+        with self._database.reading() as transaction:
+            return {str(state): int(count) for state, count in transaction.execute(query)}
+
+    def set_state(
+        self, job_id: str, state: FailureState, *, paths: Sequence[str] | None, next_try: datetime | None
+    ) -> Sequence[str]:
+        """Moves active failures, of some paths or all, to another state; the paths that were found."""
+        query = select(failures.c.id, failures.c.path).where(failures.c.job_id == job_id, failures.c.state.in_(_ACTIVE))
+        if paths is None and state is FailureState.RETRYING:
+            query = query.where(failures.c.state != FailureState.SKIPPED)  # what was given up knowingly stays so
+        with self._database.transaction() as transaction:
+            if paths is None:
+                rows: list[Any] = list(transaction.execute(query))
+            else:
+                rows = [
+                    row
+                    for chunk in _chunks(paths)
+                    for row in transaction.execute(query.where(failures.c.path.in_(chunk)))
+                ]
+            for chunk in _chunks(rows):
+                chosen = failures.c.id.in_([row.id for row in chunk])
+                transaction.execute(update(failures).where(chosen).values(state=state, next_try=next_try))
+        return [row.path for row in rows]
+
+    def postpone(self, job_id: str, paths: Sequence[str]) -> None:
+        """No try before the directory moves: these files show another version already, or none."""
+        self.set_state(job_id, FailureState.WAITING, paths=paths, next_try=None)
+
+
+def activate(transaction: Transaction, job_id: str, attempt: str, superseded: Sequence[str]) -> None:
+    """Makes an attempt's pending failures count, in the place of earlier ones of the same files."""
+    pending = (failures.c.attempt == attempt) & (failures.c.state == FailureState.PENDING)
+    old = (failures.c.job_id == job_id) & failures.c.state.in_(_ACTIVE)
+    for chunk in _chunks(superseded):
+        transaction.execute(delete(failures).where(old, failures.c.path.in_(chunk)))
+    again = failures.alias()
+    newer = select(again.c.path).where(again.c.attempt == attempt, again.c.state == FailureState.PENDING)
+    transaction.execute(delete(failures).where(old, failures.c.path.in_(newer)))
+    state = case(
+        (failures.c.kind.in_([FailureKind.VANISHED, FailureKind.CHANGED]), FailureState.WAITING.value),
+        (failures.c.next_try.is_not(None), FailureState.RETRYING.value),
+        else_=FailureState.QUARANTINED.value,
+    )
+    transaction.execute(update(failures).where(pending).values(state=state))
+
+
+def drop_pending(transaction: Transaction, attempt: str) -> None:
+    """Forgets the failures of an aborted attempt."""
+    transaction.execute(delete(failures).where(failures.c.attempt == attempt, failures.c.state == FailureState.PENDING))
+
+
+def cut(text: str, limit: int = 8000) -> str:
+    """``text`` without what a database cannot keep, its middle left out beyond ``limit`` characters."""
+    text = text.replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode()
+    half = limit // 2
+    return (
+        text
+        if len(text) <= limit
+        else f"{text[:half]}\n... {len(text) - limit} characters left out ...\n{text[-half:]}"
+    )
+
+
+def _chunks(items: Iterable[Any]) -> Iterator[list[Any]]:
+    chunk: list[Any] = []
+    for item in items:
+        chunk.append(item)
+        if len(chunk) == _CHUNK:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
+
+
+def _columns(one: Failure) -> dict[str, Any]:
+    values = {name: getattr(one, name) for name in Failure.__dataclass_fields__}
+    return {**values, "message": cut(one.message, 2000), "traceback": one.traceback and cut(one.traceback)}
+
+
+def _failure(row: Row[Any]) -> Failure:
+    values = {name: getattr(row, name) for name in Failure.__dataclass_fields__}
+    return Failure(**{**values, "state": FailureState(row.state), "kind": FailureKind(row.kind)})

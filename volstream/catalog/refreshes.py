@@ -1,0 +1,196 @@
+"""Refreshes of directory tables, the keys that jobs want looked at again, and what was rejected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import delete, func, insert, select, update
+
+from volstream.catalog.database import Database
+from volstream.catalog.tables import key_checks, refreshes, rejected, volumes
+from volstream.errors import FencedError
+from volstream.model.hints import Rejection
+from volstream.model.objects import Volume
+from volstream.model.work import Refresh, RefreshState
+
+
+@dataclass(frozen=True)
+class RejectedMessage:
+    """A message or name that could not be used, how often, and when."""
+
+    volume_id: str
+    subject: str
+    reason: str
+    count: int
+    first_seen: datetime
+    last_seen: datetime
+
+
+class Refreshes:
+    """Rows of ``refreshes``, ``key_checks`` and ``rejected_messages``."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def begin(self, volume: Volume, cause: str, base_version: int, base_count: int) -> int:
+        """Writes the INTENT of the volume's next refresh, and returns its number n.
+
+        Args:
+            base_version: the directory table's version that the refresh was computed against.
+            base_count: number of the newest refresh at that time.
+
+        Raises:
+            FencedError: another writer began or ended a refresh since then, or the volume was dropped.
+        """
+        with self._database.transaction() as transaction:
+            count = transaction.execute(
+                select(volumes.c.refresh_count).where(volumes.c.id == volume.id).with_for_update()
+            ).scalar_one_or_none()
+            if count is None:
+                raise FencedError(f"The volume {volume.name} was dropped.")
+            if int(count) != base_count:
+                raise FencedError(f"Another process refreshed volume {volume.name} meanwhile.")
+            number = int(count) + 1
+            transaction.execute(
+                insert(refreshes).values(
+                    volume_id=volume.id, number=number, state=RefreshState.INTENT, cause=cause, base_version=base_version,
+                    inserted=0, updated=0, deleted=0, started_on=datetime.now(UTC),
+                )
+            )  # fmt: skip
+            transaction.execute(update(volumes).where(volumes.c.id == volume.id).values(refresh_count=number))
+            return number
+
+    def settle(
+        self,
+        volume: Volume,
+        number: int,
+        version: int | None,
+        counts: tuple[int, int, int],
+        committed_on: datetime | None,
+    ) -> None:
+        """Closes an open refresh: committed as ``version``, or aborted where that is None.
+
+        Args:
+            counts: rows inserted, updated, deleted.
+            committed_on: the commit's own time.
+        """
+        state = RefreshState.ABORTED if version is None else RefreshState.COMMITTED
+        inserted, updated, deleted = counts
+        with self._database.transaction() as transaction:
+            transaction.execute(
+                update(refreshes)
+                .where(refreshes.c.volume_id == volume.id, refreshes.c.number == number)
+                .values(
+                    state=state,
+                    version=version,
+                    inserted=inserted,
+                    updated=updated,
+                    deleted=deleted,
+                    committed_on=committed_on,
+                )
+            )
+
+    def open(self, volume: Volume) -> tuple[int, int] | None:
+        """Number and base version of the refresh that was begun and not settled, or None."""
+        query = select(refreshes.c.number, refreshes.c.base_version).where(
+            refreshes.c.volume_id == volume.id, refreshes.c.state == RefreshState.INTENT
+        )
+        with self._database.reading() as transaction:
+            row = transaction.execute(query).one_or_none()
+            return None if row is None else (row.number, row.base_version)
+
+    def committed(self, volume_id: str, *, numbers: Sequence[int] | None = None) -> Sequence[Refresh]:
+        """The committed refreshes of a volume by number; all of them, or those of ``numbers``."""
+        query = (
+            select(refreshes)
+            .where(refreshes.c.volume_id == volume_id, refreshes.c.state == RefreshState.COMMITTED)
+            .order_by(refreshes.c.number)
+        )
+        with self._database.reading() as transaction:
+            if numbers is None:
+                return [_refresh(row._mapping) for row in transaction.execute(query)]
+            found: list[Refresh] = []
+            for start in range(0, len(numbers), 500):  # under every database's limit of bound values
+                chunk = query.where(refreshes.c.number.in_(numbers[start : start + 500]))
+                found += [_refresh(row._mapping) for row in transaction.execute(chunk)]
+            return found
+
+    def last(self, volume_id: str) -> Refresh | None:
+        """The newest committed refresh."""
+        query = (
+            select(refreshes)
+            .where(refreshes.c.volume_id == volume_id, refreshes.c.state == RefreshState.COMMITTED)
+            .order_by(refreshes.c.number.desc())
+            .limit(1)
+        )
+        with self._database.reading() as transaction:
+            row = transaction.execute(query).one_or_none()
+            return None if row is None else _refresh(row._mapping)
+
+    def ask_check(self, volume_id: str, paths: Iterable[str]) -> None:
+        """Asks the volume's writer to look at these keys again. Idempotent."""
+        with self._database.transaction() as transaction:
+            known = set(
+                transaction.execute(select(key_checks.c.path).where(key_checks.c.volume_id == volume_id)).scalars()
+            )
+            new = [
+                {"volume_id": volume_id, "path": path, "asked_on": datetime.now(UTC)}
+                for path in sorted({*paths} - known)
+            ]
+            if new:
+                transaction.execute(insert(key_checks), new)
+
+    def asked_checks(self, volume_id: str, limit: int) -> Sequence[str]:
+        """Keys that were asked for and not yet looked at."""
+        query = select(key_checks.c.path).where(key_checks.c.volume_id == volume_id).limit(limit)
+        with self._database.reading() as transaction:
+            return transaction.execute(query).scalars().all()
+
+    def checked(self, volume_id: str, paths: Sequence[str]) -> None:
+        """These keys were looked at."""
+        with self._database.transaction() as transaction:
+            for path in paths:
+                transaction.execute(
+                    delete(key_checks).where(key_checks.c.volume_id == volume_id, key_checks.c.path == path)
+                )
+
+    def reject(self, volume_id: str, rejections: Iterable[Rejection]) -> None:
+        """Keeps what cannot be used; the same subject and reason again is counted, not repeated."""
+        now = datetime.now(UTC)
+        with self._database.transaction() as transaction:
+            for one in rejections:
+                same = (
+                    (rejected.c.volume_id == volume_id)
+                    & (rejected.c.subject == one.subject)
+                    & (rejected.c.reason == one.reason)
+                )
+                again = transaction.execute(
+                    update(rejected).where(same).values(count=rejected.c.count + 1, last_seen=now)
+                )
+                if again.rowcount == 0:
+                    values = {"subject": one.subject, "reason": one.reason, "first_seen": now, "last_seen": now}
+                    transaction.execute(insert(rejected).values(volume_id=volume_id, count=1, **values))
+
+    def rejected(self, volume_id: str | None = None, limit: int = 1000) -> Sequence[RejectedMessage]:
+        """The newest rejected messages, of one volume or of all."""
+        query = select(rejected).order_by(rejected.c.last_seen.desc()).limit(limit)
+        if volume_id is not None:
+            query = query.where(rejected.c.volume_id == volume_id)
+        with self._database.reading() as transaction:
+            rows = [dict(row._mapping) for row in transaction.execute(query)]
+        return [RejectedMessage(**{key: row[key] for key in RejectedMessage.__dataclass_fields__}) for row in rows]
+
+    def rejected_count(self, volume_id: str) -> int:
+        """How many different messages of a volume were rejected."""
+        query = select(func.count()).select_from(rejected).where(rejected.c.volume_id == volume_id)
+        with self._database.reading() as transaction:
+            return int(transaction.execute(query).scalar_one())
+
+
+def _refresh(row: Any) -> Refresh:
+    return Refresh(
+        **{key: row[key] for key in Refresh.__dataclass_fields__ if key != "state"}, state=RefreshState(row["state"])
+    )

@@ -1,0 +1,304 @@
+"""The catalog's tables. A change here needs a migration in ``migrations/versions``; a test compares the two."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    Column,
+    DateTime,
+    Dialect,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    TypeDecorator,
+    UniqueConstraint,
+)
+from sqlalchemy.types import TypeEngine
+
+
+class UtcDateTime(TypeDecorator[datetime]):
+    """An aware UTC time; SQLite keeps it without its zone."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        """UTC, without the zone where the database has none."""
+        if value is None:
+            return None
+        value = value.astimezone(UTC)
+        return value.replace(tzinfo=None) if dialect.name == "sqlite" else value
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002  # SQLAlchemy's signature
+        """Aware, in UTC."""
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+class Path(TypeDecorator[str]):
+    """A path, compared in UTF-8 byte order, as Spark compares: SQLite does so by itself, PostgreSQL in collation C."""
+
+    impl = Text
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[str]:
+        """Text, with the collation where there is a choice."""
+        return dialect.type_descriptor(Text(collation="C") if dialect.name == "postgresql" else Text())
+
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+
+def _id() -> Column[str]:
+    return Column("id", String(36), primary_key=True)
+
+
+def _named() -> list[Column[str]]:
+    return [Column("schema_name", String(200), nullable=False), Column("name", String(200), nullable=False)]
+
+
+def _created() -> Column[datetime]:
+    return Column("created_on", UtcDateTime, nullable=False)
+
+
+connections = Table(
+    "connections",
+    metadata,
+    _id(),
+    *_named(),
+    Column("type", String(20), nullable=False),
+    Column("region", Text),
+    Column("endpoint", Text),
+    Column("role_arn", Text),
+    Column("external_id", Text, nullable=False),
+    Column("credentials", Text, nullable=False),
+    Column("comment", Text),
+    _created(),
+    UniqueConstraint("schema_name", "name"),
+)
+
+volumes = Table(
+    "volumes",
+    metadata,
+    _id(),
+    *_named(),
+    Column("location", Text, nullable=False),
+    Column("connection_id", ForeignKey("connections.id")),
+    Column("queue_type", String(20), nullable=False),
+    Column("queue_name", Text),
+    Column("virtual_cluster", String(200), nullable=False),
+    Column("recursive", Boolean, nullable=False),
+    Column("patterns", JSON, nullable=False),
+    Column("ignores", JSON, nullable=False),
+    Column("comment", Text),
+    _created(),
+    Column("table_id", String(36)),
+    Column("refresh_count", BigInteger, nullable=False),
+    Column("listing_digest", Text),
+    Column("listing_refresh", BigInteger),
+    Column("reconciled_on", UtcDateTime),
+    UniqueConstraint("schema_name", "name"),
+)
+
+streams = Table(
+    "streams",
+    metadata,
+    _id(),
+    *_named(),
+    Column("source_kind", String(20), nullable=False),
+    # No foreign key: a stream outlives its source, stale.
+    Column("source_id", String(36), nullable=False, index=True),
+    Column("source_schema", String(200), nullable=False),
+    Column("source_name", String(200), nullable=False),
+    Column("table_id", String(36)),
+    Column("mode", String(20), nullable=False),
+    Column("offset", BigInteger),
+    Column("initial", Boolean, nullable=False),
+    Column("sequence", BigInteger, nullable=False),
+    Column("comment", Text),
+    _created(),
+    UniqueConstraint("schema_name", "name"),
+)
+
+jobs = Table(
+    "jobs",
+    metadata,
+    _id(),
+    *_named(),
+    # A stream serves at most one job (R-19).
+    Column("stream_id", ForeignKey("streams.id"), nullable=False, unique=True),
+    Column("function", Text, nullable=False),
+    Column("search_path", Text),
+    Column("fingerprint", String(64), nullable=False),
+    Column("returns", Text, nullable=False),
+    Column("into_schema", String(200), nullable=False),
+    Column("into_name", String(200), nullable=False),
+    Column("trigger_kind", String(20), nullable=False),
+    Column("trigger_every", Float),
+    Column("trigger_cron", Text),
+    Column("where", Text),
+    Column("write", String(20), nullable=False),
+    Column("retries", Integer, nullable=False),
+    Column("pause_after", Integer, nullable=False),
+    Column("timeout_seconds", Float),
+    Column("isolate", Boolean, nullable=False),
+    Column("max_files", Integer),
+    Column("max_bytes", BigInteger),
+    Column("arguments", JSON, nullable=False),
+    Column("state", String(20), nullable=False),
+    Column("state_reason", Text),
+    Column("owns_stream", Boolean, nullable=False),
+    Column("clean", Boolean, nullable=False),
+    Column("failed_batches", Integer, nullable=False),
+    Column("comment", Text),
+    _created(),
+    Column("last_started", UtcDateTime),
+    Column("last_ended", UtcDateTime),
+    Column("last_outcome", Text),
+    UniqueConstraint("schema_name", "name"),
+)
+
+refreshes = Table(
+    "refreshes",
+    metadata,
+    Column("volume_id", ForeignKey("volumes.id"), primary_key=True),
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("state", String(20), nullable=False),
+    Column("cause", Text, nullable=False),
+    Column("base_version", BigInteger, nullable=False),
+    Column("version", BigInteger),
+    Column("inserted", BigInteger, nullable=False),
+    Column("updated", BigInteger, nullable=False),
+    Column("deleted", BigInteger, nullable=False),
+    Column("started_on", UtcDateTime, nullable=False),
+    Column("committed_on", UtcDateTime),
+)
+
+plans = Table(
+    "plans",
+    metadata,
+    _id(),
+    Column("kind", String(20), nullable=False),
+    Column("state", String(20), nullable=False),
+    Column("job_id", ForeignKey("jobs.id"), nullable=False, index=True),
+    Column("stream_id", String(36), nullable=False, index=True),
+    Column("table_id", String(36), nullable=False),
+    Column("from_version", BigInteger),
+    Column("to_version", BigInteger, nullable=False),
+    Column("initial", Boolean, nullable=False),
+    Column("location", Text, nullable=False),
+    Column("files", BigInteger, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    _created(),
+)
+
+batches = Table(
+    "batches",
+    metadata,
+    _id(),
+    Column("plan_id", ForeignKey("plans.id"), nullable=False),
+    Column("job_id", ForeignKey("jobs.id"), nullable=False, index=True),
+    Column("stream_id", String(36), nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("state", String(20), nullable=False),
+    Column("after_path", Path),
+    Column("until_path", Path, nullable=False),
+    Column("files", BigInteger, nullable=False),
+    Column("replaced", BigInteger, nullable=False),
+    Column("removals", BigInteger, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("sequence", BigInteger),
+    Column("attempts", Integer, nullable=False),
+    Column("succeeded", BigInteger, nullable=False),
+    Column("failed", BigInteger, nullable=False),
+    Column("rows", BigInteger, nullable=False),
+    _created(),
+    Column("committed_on", UtcDateTime),
+    UniqueConstraint("plan_id", "number"),
+)
+
+intents = Table(
+    "intents",
+    metadata,
+    # The number is used up whatever becomes of the attempt: one row for good.
+    Column("stream_id", String(36), primary_key=True),
+    Column("sequence", BigInteger, primary_key=True, autoincrement=False),
+    Column("batch_id", ForeignKey("batches.id"), nullable=False, index=True),
+    Column("attempt", String(36), nullable=False, unique=True),
+    Column("owner", Text, nullable=False),
+    Column("target_location", Text, nullable=False),
+    Column("target_table_id", String(36), nullable=False),
+    Column("target_version", BigInteger, nullable=False),
+    Column("state", String(20), nullable=False),
+    Column("started_on", UtcDateTime, nullable=False),
+    Column("ended_on", UtcDateTime),
+)
+
+failures = Table(
+    "failures",
+    metadata,
+    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
+    Column("job_id", ForeignKey("jobs.id"), nullable=False),
+    Column("path", Path, nullable=False),
+    Column("file_version", Text, nullable=False),
+    Column("commit_version", BigInteger, nullable=False),
+    Column("state", String(20), nullable=False),
+    Column("kind", String(20), nullable=False),
+    Column("message", Text, nullable=False),
+    Column("traceback", Text),
+    Column("attempts", Integer, nullable=False),
+    Column("next_try", UtcDateTime),
+    Column("batch_id", String(36), nullable=False),
+    Column("attempt", String(36), nullable=False, index=True),
+    Column("failed_on", UtcDateTime, nullable=False),
+    Index("ix_failures_job_path", "job_id", "path"),
+    Index("ix_failures_due", "job_id", "state", "next_try"),
+)
+
+key_checks = Table(
+    "key_checks",
+    metadata,
+    # Keys that a job found vanished or changed: the volume's writer looks at them again.
+    Column("volume_id", ForeignKey("volumes.id"), primary_key=True),
+    Column("path", Path, primary_key=True),
+    Column("asked_on", UtcDateTime, nullable=False),
+)
+
+rejected = Table(
+    "rejected_messages",
+    metadata,
+    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
+    Column("volume_id", ForeignKey("volumes.id"), nullable=False),
+    Column("subject", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("count", BigInteger, nullable=False),
+    Column("first_seen", UtcDateTime, nullable=False),
+    Column("last_seen", UtcDateTime, nullable=False),
+    Index("ix_rejected_volume", "volume_id"),
+)
+
+leases = Table(
+    "leases",
+    metadata,
+    Column("name", String(200), primary_key=True),
+    Column("owner", Text, nullable=False),
+    Column("purpose", Text, nullable=False),
+    Column("expires", Float, nullable=False),
+)

@@ -1,0 +1,165 @@
+"""Settings: read once at the edge, validated, frozen, passed down. The only module that looks at the environment.
+
+Order, the first wins: what the caller passes (flags, ``Session`` configs), environment ``VOLSTREAM_*``, the file
+``volstream.toml`` in the home, the defaults here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import platformdirs
+from pydantic import BeforeValidator, Field, ValidationError
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+
+from volstream.errors import InvalidValueError
+from volstream.model.units import parse_duration, parse_size
+
+
+def _seconds(value: object) -> object:
+    return _parsed(parse_duration, value)
+
+
+def _bytes(value: object) -> object:
+    return _parsed(parse_size, value)
+
+
+def _parsed(parse: Callable[[str], float], value: object) -> object:
+    """``value`` read by ``parse`` where it is text; its error as the one that pydantic collects with the field's name."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return parse(value)
+    except InvalidValueError as error:
+        raise ValueError(str(error)) from None
+
+
+Seconds = Annotated[float, BeforeValidator(_seconds), Field(gt=0)]
+Bytes = Annotated[int, BeforeValidator(_bytes), Field(gt=0)]
+
+
+class Settings(BaseSettings):
+    """All settings of a home. Durations are seconds (``30s`` and the like are read too), sizes bytes (``64MiB``)."""
+
+    model_config = SettingsConfigDict(env_prefix="VOLSTREAM_", frozen=True, extra="forbid")
+
+    home: Path
+    catalog_url: str = ""
+    """SQLAlchemy URL of the catalog; empty: SQLite in the home."""
+    warehouse: str = ""
+    """Directory of all Delta tables; empty: ``warehouse`` in the home."""
+    spark_remote: str = ""
+    """``sc://host:port`` of a Spark Connect server elsewhere; empty: the home's own engine."""
+
+    driver_memory: Bytes = 2 << 30
+    """Heap of the engine's JVM."""
+    cores: int = Field(default=0, ge=0)
+    """Task slots of the engine; 0: as many as the machine has cores."""
+    jvm_options: str = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    """The engine's JVM flags. The default halves start-up and suits small tables; for heavy SQL set it empty."""
+    spark_conf: dict[str, str] = {}
+    """More Spark settings of the engine; they win over volstream's."""
+    engine_idle_seconds: Seconds = 600.0
+    """A background engine without clients ends after this time."""
+    engine_start_seconds: Seconds = 120.0
+    """How long a start of the engine may take."""
+    engine_stall_seconds: Seconds = 60.0
+    """An engine that answers no heartbeat for this long counts as lost."""
+
+    lease_seconds: Seconds = 30.0
+    """A lease that was not renewed for this long may be taken over by another host."""
+    shutdown_seconds: Seconds = 30.0
+    """How long the daemon finishes work in hand after SIGTERM."""
+
+    http_port: int = Field(default=8642, ge=0, le=65535)
+    """The daemon's HTTP port on 127.0.0.1; 0: any free one."""
+    debounce_seconds: Seconds = 0.2
+    """A local file must be quiet this long before it is looked at."""
+    settle_seconds: Seconds = 1.0
+    """A listing takes a file only if it was last modified at least this long ago, or did not change meanwhile."""
+    poll_seconds: Seconds = 10.0
+    """Period of full scans for volumes with queue type ``poll``."""
+    reconcile_seconds: Seconds = 3600.0
+    """Period of full listings while the daemon runs."""
+    tick_keys: int = Field(default=2000, gt=0)
+    """At most this many changed keys enter one refresh of a directory table."""
+    on_change_gap_seconds: Seconds = 0.1
+    """Least time between two runs of an on-change job."""
+    max_parallel_jobs: int = Field(default=4, gt=0)
+    time_zone: str = "UTC"
+    """The zone in which cron lines are read."""
+
+    batch_max_files: int = Field(default=10_000, gt=0)
+    batch_max_bytes: Bytes = 1 << 30
+    retry_first_seconds: Seconds = 10.0
+    """Delay before a failed file's first retry; doubles each time, with jitter."""
+    retry_max_seconds: Seconds = 3600.0
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        del dotenv_settings, file_secret_settings
+        home = init_settings.init_kwargs["home"]  # type: ignore[attr-defined]  # pydantic types it as the base class
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, Path(home) / "volstream.toml")
+
+    @property
+    def database_url(self) -> str:
+        """The catalog's SQLAlchemy URL."""
+        return self.catalog_url or f"sqlite:///{self.home / 'catalog.db'}"
+
+    @property
+    def warehouse_path(self) -> str:
+        """The warehouse as a local path or URI, without a trailing slash."""
+        return self.warehouse.rstrip("/") or str(self.home / "warehouse")
+
+    @property
+    def run_directory(self) -> Path:
+        """Lock, address and token of the engine: what describes running processes."""
+        return self.home / "run"
+
+    @property
+    def log_directory(self) -> Path:
+        """Logs of the background engine and of the JVM."""
+        return self.home / "log"
+
+
+def load(home: str | os.PathLike[str] | None = None, **values: Any) -> Settings:
+    """Reads the settings of a home.
+
+    Args:
+        home: the folder; None: ``VOLSTREAM_HOME``, else the user's data folder of the platform.
+        values: settings that win over file and environment.
+
+    Raises:
+        InvalidValueError: a value that cannot be used, or a name that is no setting; names the source.
+    """
+    chosen = Path(home or os.environ.get("VOLSTREAM_HOME") or platformdirs.user_data_path("volstream"))
+    chosen = Path(os.path.abspath(chosen.expanduser()))
+    try:
+        return Settings(home=chosen, **values)
+    except ValidationError as error:
+        lines = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+        raise InvalidValueError(
+            f"The settings are not valid: {lines}.", f"Look at {chosen / 'volstream.toml'} and VOLSTREAM_* variables."
+        ) from None
+    except ValueError as error:  # the TOML itself
+        raise InvalidValueError(f"{chosen / 'volstream.toml'} cannot be read: {error}.") from None
+
+
+def cache_directory() -> Path:
+    """Where set-up keeps jars and the class archive: ``VOLSTREAM_CACHE``, else the user's cache folder."""
+    return Path(os.environ.get("VOLSTREAM_CACHE") or platformdirs.user_cache_path("volstream"))
+
+
+def java_home() -> str | None:
+    """``JAVA_HOME``, where it is set."""
+    return os.environ.get("JAVA_HOME") or None

@@ -1,0 +1,122 @@
+"""The only commands that write Delta tables, each with the transaction id that makes it happen at most once.
+
+A marked statement runs in a session of its own: the settings that carry its ids are shared by all statements of a session.
+The outcome is never taken from the command's result; callers look for the marker in the log.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import stamina
+
+from volstream.spark.errors import condition_of, is_conflict, map_spark_errors
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.connect.session import SparkSession
+
+    from volstream.spark.session import SparkGateway
+
+#: Optimistic commits that lost against another writer of the same table are tried again: it is the same statement.
+_CONFLICT_ATTEMPTS = 5
+
+
+@dataclass(frozen=True)
+class Marker:
+    """What a commit carries: Delta admits one per (table, ``app_id``, ``version``).
+
+    Attributes:
+        metadata: goes into the commit's user metadata as JSON; says whose commit it is.
+    """
+
+    app_id: str
+    version: int
+    metadata: Mapping[str, Any]
+
+    def settings(self) -> dict[str, str]:
+        """The session settings under which one DML statement carries the marker."""
+        return {
+            "spark.databricks.delta.write.txnAppId": self.app_id,
+            "spark.databricks.delta.write.txnVersion": str(self.version),
+            "spark.databricks.delta.commitInfo.userMetadata": json.dumps(self.metadata, sort_keys=True),
+        }
+
+
+def table_at(location: str) -> str:
+    """The SQL name of the table at a path."""
+    return f"delta.`{location.replace('`', '``')}`"
+
+
+def literal(text: str) -> str:
+    """A SQL string literal."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+class DeltaWriter:
+    """Runs the write commands on the engine of ``gateway``."""
+
+    def __init__(self, gateway: SparkGateway) -> None:
+        self._gateway = gateway
+
+    def create(self, location: str, columns: str, properties: Mapping[str, str]) -> None:
+        """Creates an empty table unless there is one. ``columns`` is DDL."""
+        options = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in properties.items())
+        with_options = f" TBLPROPERTIES ({options})" if options else ""
+        self._run(f"CREATE TABLE IF NOT EXISTS {table_at(location)} ({columns}) USING DELTA{with_options}")
+
+    def add_columns(self, location: str, columns: str) -> None:
+        """Adds nullable columns. ``columns`` is DDL."""
+        self._run(f"ALTER TABLE {table_at(location)} ADD COLUMNS ({columns})")
+
+    def set_properties(self, location: str, properties: Mapping[str, str]) -> None:
+        """Sets table properties."""
+        options = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in properties.items())
+        self._run(f"ALTER TABLE {table_at(location)} SET TBLPROPERTIES ({options})")
+
+    @contextmanager
+    def marked(self, marker: Marker) -> Iterator[SparkSession]:
+        """A session in which one DML statement carries ``marker``."""
+        with map_spark_errors(), self._gateway.fresh() as session:
+            for key, value in marker.settings().items():
+                session.conf.set(key, value)
+            yield session
+
+    def append(self, session: SparkSession, frame: DataFrame, location: str) -> None:
+        """Adds the rows of ``frame``, whose columns are the table's, in a session made by :meth:`marked`."""
+        del session  # the frame is bound to it; named so that a caller cannot append outside a marked session
+        with_retries(lambda: frame.write.format("delta").mode("append").save(location))
+
+    def merge(self, session: SparkSession, statement: str) -> None:
+        """Runs a MERGE in a session made by :meth:`marked`."""
+        with_retries(lambda: session.sql(statement).collect())
+
+    def fence(self, location: str, marker: Marker) -> None:
+        """Commits nothing but ``marker``; from then on no other commit can carry its (app id, version).
+
+        Quiet where another commit carries it already: who won is read from the log.
+        """
+        with self.marked(marker) as session:
+            empty = session.sql(f"SELECT * FROM {table_at(location)} LIMIT 0")
+            try:
+                with_retries(lambda: empty.write.format("delta").mode("append").save(location))
+            except Exception as error:  # filtered by condition, the only sign Spark Connect gives
+                if not (condition_of(error) or "").startswith("DELTA_CONCURRENT_TRANSACTION"):
+                    raise
+
+    def _run(self, statement: str) -> None:
+        with map_spark_errors(), self._gateway.fresh() as session:
+            with_retries(lambda: session.sql(statement).collect())
+
+
+def with_retries(command: Any) -> None:
+    """Runs a command again while it loses against other writers of its table."""
+    for attempt in stamina.retry_context(
+        on=lambda error: is_conflict(condition_of(error)), attempts=_CONFLICT_ATTEMPTS, wait_initial=0.1, wait_max=2.0
+    ):
+        with attempt:
+            command()

@@ -1,0 +1,45 @@
+"""What a stretch of hints comes to: each changed key once, each subtree once. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from volstream.model.hints import Hint, KeyHint, SubtreeHint
+from volstream.model.selection import Selection
+
+
+@dataclass
+class Fold:
+    """Hints gathered for one tick. A key or subtree that lies below a gathered subtree is covered by its listing."""
+
+    selection: Selection
+    keys: dict[str, None] = field(default_factory=dict)
+    subtrees: dict[str, str] = field(default_factory=dict)
+
+    def add(self, hints: Iterable[Hint]) -> None:
+        """Takes hints in; those for paths outside of the volume's selection say nothing."""
+        for hint in hints:
+            match hint:
+                case KeyHint(path):
+                    if self.selection.accepts(path):
+                        self.keys[path] = None
+                case SubtreeHint(prefix, reason):
+                    if self.selection.descends(prefix.rstrip("/")):
+                        self.subtrees.setdefault(prefix, reason)
+
+    def __bool__(self) -> bool:
+        return bool(self.keys or self.subtrees)
+
+    def listings(self) -> Sequence[tuple[str, str]]:
+        """The subtrees to list, outermost only, with the reason."""
+        outermost: list[tuple[str, str]] = []
+        for prefix in sorted(self.subtrees):
+            if not any(prefix.startswith(outer) for outer, _ in outermost):
+                outermost.append((prefix, self.subtrees[prefix]))
+        return outermost
+
+    def single_keys(self) -> Sequence[str]:
+        """The keys to look at that no listing covers, in the order in which they were first heard of."""
+        prefixes = tuple(prefix for prefix, _ in self.listings())
+        return [key for key in self.keys if not key.startswith(prefixes)] if prefixes else list(self.keys)

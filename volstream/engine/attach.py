@@ -1,0 +1,83 @@
+"""Finds the engine of a home for a client, and starts one in the background where none runs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from volstream import config
+from volstream.config import Settings
+from volstream.engine import record
+from volstream.engine.lock import present_owner
+from volstream.errors import EngineError
+from volstream.spark import jars, java, jvm_log
+from volstream.spark.address import Address, RemoteAddress
+
+_POLL_SECONDS = 0.05
+
+#: Engines that this process started. Kept so that Python does not warn of a child that it no longer watches: they are
+#: meant to outlive us.
+_started: list[subprocess.Popen[bytes]] = []
+
+
+def attach(settings: Settings) -> Address:
+    """Where to connect: ``spark_remote``, or the home's engine, which is started where none runs.
+
+    Any number of processes may attach at the same time; they start one engine. An address may be lost at once, when the
+    engine ends as idle in that moment: the first use then raises EngineLostError, and attaching again helps.
+
+    Raises:
+        JavaError: an engine has to be started, and there is no Java, or the jars were not fetched.
+        EngineError: it did not start within ``engine_start_seconds``; the message has its last lines.
+    """
+    if settings.spark_remote:
+        return RemoteAddress(settings.spark_remote)
+    deadline = time.monotonic() + settings.engine_start_seconds
+    child: subprocess.Popen[bytes] | None = None
+    log = settings.log_directory / "engine.log"
+    since = 0
+    while True:
+        address = record.read(settings)
+        if address is not None and not address.ending and address.missing() is None:
+            return address
+        if child is not None and child.poll():
+            raise _failed(f"it ended with status {child.returncode}", log, since)
+        # One that ended with 0 saw another owner, which by now may be gone.
+        if (child is None or child.poll() is not None) and present_owner(settings) is None:
+            java.find()
+            jars.installed(config.cache_directory())
+            since = log.stat().st_size if log.exists() else 0
+            child = _start(settings, log)
+        if time.monotonic() >= deadline:
+            raise _failed("it is not up in time (engine_start_seconds)", log, since)
+        # Nothing is to be stopped here: a signal ends the client, and the engine goes on.
+        time.sleep(_POLL_SECONDS)
+
+
+def _start(settings: Settings, log: Path) -> subprocess.Popen[bytes]:
+    """Starts a background engine with these settings, which may hold secrets: they go through its standard input."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as output:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "volstream.engine", "--home", str(settings.home)],
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=output,
+            env=os.environ.copy(),
+            # It outlives the terminal, and its Ctrl-C.
+            start_new_session=True,
+        )
+    _started[:] = [earlier for earlier in _started if earlier.poll() is None] + [child]
+    assert child.stdin is not None  # a pipe was asked for
+    with child.stdin as pipe:
+        pipe.write(settings.model_dump_json(exclude={"home"}, exclude_unset=True).encode())
+    return child
+
+
+def _failed(cause: str, log: Path, since: int) -> EngineError:
+    lines = jvm_log.last_lines(log, since=since)
+    said = f" Its last lines:\n{lines}\n" if lines else ""
+    return EngineError(f"The Spark engine could not be started: {cause}.{said}", f"Look at the logs in {log.parent}.")

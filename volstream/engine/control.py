@@ -1,0 +1,100 @@
+"""What is known of a home's engine, and ending it: for ``volstream engine status`` and ``stop``."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from dataclasses import dataclass
+
+import psutil
+
+from volstream.config import Settings
+from volstream.engine import record
+from volstream.engine.lock import Owner, present_owner
+from volstream.errors import EngineBusyError, InvalidStateError
+from volstream.lifecycle import identity
+from volstream.spark.address import EngineAddress, Kind
+
+_POLL_SECONDS = 0.1
+#: A background engine finishes for its clients thirty seconds at most, and gives its JVM ten.
+_END_SECONDS = 45.0
+
+
+@dataclass(frozen=True)
+class EngineStatus:
+    """A home's engine.
+
+    Attributes:
+        state: "starting" until it can be used, "ending" when it takes nobody new.
+        jvm_pid, port, http_port: 0 where not known.
+        up_seconds: since its process began.
+    """
+
+    state: str
+    kind: Kind
+    pid: int
+    jvm_pid: int
+    port: int
+    http_port: int
+    up_seconds: float
+
+
+def engine_status(settings: Settings) -> EngineStatus | None:
+    """The engine that runs in the home; None where none does. Asks the operating system only, not Spark."""
+    owner = present_owner(settings)
+    if owner is None:
+        return None
+    up_seconds = max(0.0, time.time() - owner.started)
+    address = record.read(settings)
+    if address is None or address.engine_pid != owner.pid or address.missing() is not None:
+        return EngineStatus("starting", owner.kind, owner.pid, 0, 0, 0, up_seconds)
+    state = "ending" if address.ending else "running"
+    return EngineStatus(state, owner.kind, owner.pid, address.jvm_pid, address.port, address.http_port, up_seconds)
+
+
+def stop_engine(settings: Settings, *, at_once: bool = False) -> bool:
+    """Ends the background engine and waits until it is gone; whether there was anything to end.
+
+    Args:
+        at_once: does not let those who use it finish.
+
+    Raises:
+        InvalidStateError: the engine is a daemon's.
+        EngineBusyError: it did not end in time.
+    """
+    owner = present_owner(settings)
+    if owner is None:
+        return _end_orphan(record.read(settings))
+    if owner.kind == "daemon":
+        raise InvalidStateError(
+            f"The engine of {settings.home} belongs to the daemon, pid {owner.pid}.", "End the daemon instead."
+        )
+    _signal(owner)
+    deadline = time.monotonic() + _END_SECONDS
+    while owner.lives():
+        if at_once:
+            _signal(owner)
+        if time.monotonic() >= deadline:
+            raise EngineBusyError(f"The engine, pid {owner.pid}, did not end.", f"End it: kill -9 {owner.pid}")
+        time.sleep(_POLL_SECONDS)
+    _end_orphan(record.read(settings))
+    return True
+
+
+def _signal(owner: Owner) -> None:
+    try:
+        os.kill(owner.pid, signal.SIGTERM)
+    except ProcessLookupError:
+        return
+
+
+def _end_orphan(address: EngineAddress | None) -> bool:
+    """Ends a JVM whose owner is gone."""
+    if address is None or not identity.is_alive(address.jvm_pid, address.jvm_started):
+        return False
+    try:
+        psutil.Process(address.jvm_pid).kill()
+    except psutil.NoSuchProcess:
+        return False
+    return True

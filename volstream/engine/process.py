@@ -1,0 +1,166 @@
+"""The engine as its owner holds it: takes the home, ends what an earlier owner left running, starts the JVM, ends it."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import time
+from collections.abc import Callable
+
+import psutil
+
+from volstream.config import Settings
+from volstream.engine import record
+from volstream.engine.lock import HomeLock, Owner, present_owner
+from volstream.errors import EngineBusyError, EngineError, InterruptedByUserError
+from volstream.lifecycle import identity
+from volstream.lifecycle.stop import Stop
+from volstream.spark.address import EngineAddress, Kind
+from volstream.spark.server import JvmServer, start_jvm
+
+_POLL_SECONDS = 0.1
+#: The kernel ends a killed process at once, unless the disk below it hangs.
+_KILLED_SECONDS = 30.0
+
+
+class Engine:
+    """The one Spark JVM of a home, owned by this process. To be used by the main thread, except :meth:`kill`.
+
+    Args:
+        kind: "daemon", or "background" for one that yields to a daemon.
+        stop: gives up waiting and starting when it is set.
+        wait_seconds: how long to wait for the present owner of the home.
+        waiting: called once with the present owner, before waiting for it.
+        http_port: goes into the record; the daemon's.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        kind: Kind,
+        stop: Stop,
+        wait_seconds: float = 0.0,
+        waiting: Callable[[Owner], None] | None = None,
+        http_port: int = 0,
+    ) -> None:
+        self._settings = settings
+        self._kind: Kind = kind
+        self._stop = stop
+        self._wait_seconds = wait_seconds
+        self._waiting = waiting
+        self._http_port = http_port
+        self._lock = HomeLock(settings)
+        self._server: JvmServer | None = None
+        self._address: EngineAddress | None = None
+
+    @property
+    def address(self) -> EngineAddress | None:
+        """Where the engine is; None unless it is started."""
+        return self._address
+
+    @property
+    def failed(self) -> bool:
+        """Whether the JVM ended unasked."""
+        return self.poll() is not None
+
+    def poll(self) -> int | None:
+        """The JVM's exit status; None while it runs, and before it is started."""
+        return None if self._server is None else self._server.poll()
+
+    def start(self) -> EngineAddress:
+        """Takes the home, starts the JVM and publishes its address.
+
+        Raises:
+            EngineBusyError: another process owns the home, and still did after ``wait_seconds``.
+            JavaError: there is no Java, or the jars were not fetched.
+            EngineError: the JVM did not start.
+            InterruptedByUserError: the stop signal was set meanwhile.
+        """
+        self._acquire()
+        try:
+            self._end_orphan()
+            self._server = server = start_jvm(self._settings, stop=self._stop)
+            self._address = server.address(self._kind, self._http_port)
+            record.write(self._settings, self._address)
+        except BaseException:
+            self.stop()
+            raise
+        return self._address
+
+    def announce(self, *, http_port: int | None = None, ending: bool | None = None) -> None:
+        """Changes what the record says of the started engine.
+
+        Args:
+            http_port: where the daemon listens.
+            ending: whether nobody new is to attach.
+        """
+        if self._address is None:
+            raise EngineError("The Spark engine is not started.")
+        if http_port is not None:
+            self._address = dataclasses.replace(self._address, http_port=http_port)
+        if ending is not None:
+            self._address = dataclasses.replace(self._address, ending=ending)
+        record.write(self._settings, self._address)
+
+    def stop(self) -> None:
+        """Ends the JVM, withdraws the record and gives the home back. Idempotent; takes ten seconds at most."""
+        if self._server is not None:
+            self._server.end()
+            self._server = None
+            record.remove(self._settings)
+            self._address = None
+        self._lock.release()
+
+    def kill(self) -> None:
+        """Ends the JVM at once, from any thread or a signal handler that ends the process next."""
+        if self._server is not None:
+            self._server.process.kill()
+
+    def _acquire(self) -> None:
+        me = Owner.me(self._kind)
+        deadline = time.monotonic() + self._wait_seconds
+        told: Owner | None = None
+        while not self._lock.try_acquire(me):
+            owner = present_owner(self._settings)
+            if owner is not None and owner != told:
+                if self._kind == "daemon" and owner.kind == "background":
+                    os.kill(owner.pid, signal.SIGTERM)
+                if told is None and self._wait_seconds > 0 and self._waiting is not None:
+                    self._waiting(owner)
+                told = owner
+            if time.monotonic() >= deadline:
+                raise _busy(self._settings, told)
+            if self._stop.wait(_POLL_SECONDS):
+                raise InterruptedByUserError("Interrupted while another process owned the home's Spark engine.")
+
+    def _end_orphan(self) -> None:
+        """Ends the JVM of an earlier owner: it must never write beside ours."""
+        earlier = record.read(self._settings)
+        if earlier is None or not identity.is_alive(earlier.jvm_pid, earlier.jvm_started):
+            return
+        try:
+            orphan = psutil.Process(earlier.jvm_pid)
+            orphan.kill()
+            orphan.wait(_KILLED_SECONDS)
+        except psutil.NoSuchProcess:
+            return
+        except (psutil.AccessDenied, psutil.TimeoutExpired) as error:
+            raise EngineError(
+                f"An earlier Spark engine of this home, pid {earlier.jvm_pid}, still runs and cannot be ended ({error}).",
+                f"End it: kill -9 {earlier.jvm_pid}",
+            ) from error
+
+
+def _busy(settings: Settings, owner: Owner | None) -> EngineBusyError:
+    if owner is None:
+        return EngineBusyError(f"Another process is about to take {settings.home}.", "Try again.")
+    if owner.kind == "daemon":
+        return EngineBusyError(
+            f"A daemon runs in {settings.home} already, pid {owner.pid}.", "End it first, or use another home."
+        )
+    return EngineBusyError(
+        f"The background engine of {settings.home}, pid {owner.pid}, did not end in time.",
+        "It waits for those who use it; close them, or run `volstream engine stop`.",
+    )

@@ -1,0 +1,39 @@
+"""``engine.json``: what the engine of a home says about itself, for its owner's eyes only. No promise that it lives."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+
+from volstream.config import Settings
+from volstream.spark.address import EngineAddress
+
+
+def path_of(settings: Settings) -> Path:
+    """Where the record of a home is."""
+    return settings.run_directory / "engine.json"
+
+
+def read(settings: Settings) -> EngineAddress | None:
+    """The record; None where there is none, or one that another release wrote."""
+    try:
+        return EngineAddress(**json.loads(path_of(settings).read_text(encoding="utf-8")))
+    except (FileNotFoundError, ValueError, TypeError):
+        return None
+
+
+def write(settings: Settings, address: EngineAddress) -> None:
+    """Replaces the record in one step; readable by its owner only."""
+    path = path_of(settings)
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".engine-")  # made with mode 0600
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        json.dump(asdict(address), file)
+    os.replace(name, path)
+
+
+def remove(settings: Settings) -> None:
+    """Removes the record. Idempotent."""
+    path_of(settings).unlink(missing_ok=True)

@@ -1,0 +1,137 @@
+"""Set-up of a machine: finds Java, fetches the jars, makes the class archive. ``python -m volstream.engine.setup``.
+
+What is there already is left alone, so that running it again costs nothing. Any number may run at the same time.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from volstream import config
+from volstream.errors import EngineError, VolstreamError
+from volstream.spark import archive, command, jars, java
+from volstream.spark.server import JvmServer, start_jvm
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+#: Writing 240 MB at the JVM's end; ten seconds on a quiet machine.
+_ARCHIVE_SECONDS = 300.0
+
+
+def set_up(say: Callable[[str], None]) -> None:
+    """Makes everything ready for an engine of this user; says in one line each what it does and what it finds.
+
+    Raises:
+        JavaError: no Java, or the jars cannot be fetched.
+        EngineError: the engine that makes the archive did not start.
+    """
+    cache = config.cache_directory()
+    cache.mkdir(parents=True, exist_ok=True)
+    runtime = java.find()
+    say(f"Java {runtime.major}: {runtime.executable}")
+    fetched = jars.resolve(cache, runtime)
+    say(f"Delta {jars.DELTA_VERSION} jars: {'fetched into' if fetched else 'in'} {cache / 'jars'}")
+    classes = command.class_path(jars.installed(cache), jars.pyspark_directory())
+    with tempfile.TemporaryDirectory(prefix="volstream-setup-") as scratch:
+        options = config.load(scratch).jvm_options
+        target = archive.path_of(cache, runtime, options, classes)
+        if target.is_file():
+            say(f"class archive: {target}")
+            return
+        say("class archive: making it, which takes about a minute ...")
+        # Beside the target, because only a rename within a file system is one step.
+        new = cache / f".{target.name}.{os.getpid()}"
+        try:
+            _make_archive(Path(scratch), new)
+            os.replace(new, target)
+        finally:
+            new.unlink(missing_ok=True)
+    archive.remove_unused(cache, keep=target)
+    say(f"class archive: {target}")
+
+
+def _make_archive(home: Path, target: Path) -> None:
+    """Runs typical statements in an engine that writes the archive when it ends.
+
+    What the user's environment says of a warehouse or a cluster must not be touched, so it is named here.
+    """
+    settings = config.load(home, warehouse="", catalog_url="", spark_remote="", spark_conf={}, engine_start_seconds=300)
+    server = start_jvm(settings, archive_to=target)
+    try:
+        _exercise(server, home)
+        server.process.terminate()
+        server.process.wait(_ARCHIVE_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise EngineError("The class archive was not written in time.", "Try again on a quieter machine.") from None
+    finally:
+        server.kill()
+    if not target.is_file():
+        raise EngineError("The JVM wrote no class archive.", f"Look at its log in {settings.log_directory}.")
+
+
+def _exercise(server: JvmServer, home: Path) -> None:
+    """Makes the JVM load what volstream's own work needs: the classes that are loaded go into the archive."""
+    from volstream.spark.session import SparkGateway
+
+    gateway = SparkGateway(server.address("background"), stall_seconds=_ARCHIVE_SECONDS)
+    try:
+        with gateway.fresh() as session:
+            _statements(session, str(home / "warehouse" / "t"), str(home / "warehouse" / "staged"))
+    finally:
+        gateway.close()
+
+
+def _statements(session: SparkSession, table: str, staged: str) -> None:
+    import pyarrow as pa
+
+    columns = "key STRING, size BIGINT, time TIMESTAMP"
+    session.sql(
+        f"CREATE TABLE delta.`{table}` ({columns}) USING DELTA TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true', "
+        "'delta.enableRowTracking' = 'true', 'delta.enableDeletionVectors' = 'true')"
+    ).collect()
+    rows = pa.table({"key": ["a", "b", "c"], "size": [1, 2, 3], "time": pa.array([0, 1, 2], pa.timestamp("us", "UTC"))})
+    for version in (1, 2):
+        frame = session.createDataFrame(rows).coalesce(1)
+        frame.write.format("delta").mode("append").option("txnAppId", "a").option("txnVersion", str(version)).save(
+            table
+        )
+    session.createDataFrame(rows.slice(0, 2)).createOrReplaceTempView("new")
+    session.sql(
+        f"MERGE INTO delta.`{table}` t USING new s ON t.key = s.key AND t.key IN ('a') "
+        "WHEN MATCHED AND t.size <> s.size THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+    ).collect()
+    session.sql(f"DELETE FROM delta.`{table}` WHERE key = 'b'").collect()
+    session.sql(
+        f"SELECT key, min_by(size, _commit_version), max(_change_type) FROM table_changes_by_path('{table}', 1) GROUP BY key"
+    ).toArrow()
+    session.sql(f"DESCRIBE HISTORY delta.`{table}`").collect()
+    session.sql(f"SELECT * FROM delta.`{table}` VERSION AS OF 1 WHERE key = 'a'").toArrow()
+    mapped = session.sql(f"SELECT key, size FROM delta.`{table}`").mapInArrow(_unchanged, "key STRING, size BIGINT")
+    mapped.write.mode("overwrite").parquet(staged)
+    session.read.parquet(staged).where("size IS NOT NULL").limit(5).toArrow()
+
+
+def _unchanged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from batches
+
+
+def main() -> int:
+    """Runs :func:`set_up`; the process's exit status."""
+    try:
+        set_up(lambda line: print(line, flush=True))  # noqa: T201  # its lines are what this command is for
+    except VolstreamError as error:
+        print(f"error: {error}", file=sys.stderr)  # noqa: T201
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

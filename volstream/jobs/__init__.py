@@ -1,0 +1,1 @@
+"""Jobs: a Python function run on every file that a stream delivers, into a result table."""

@@ -1,0 +1,198 @@
+"""Making, changing and dropping jobs. The function is imported once here, so that what cannot work is refused at once."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from volstream.catalog import Catalog
+from volstream.directory.definitions import exclusive
+from volstream.directory.table import COLUMNS
+from volstream.errors import AlreadyExistsError, InvalidStateError, InvalidValueError, ObjectInUseError
+from volstream.jobs import functions
+from volstream.jobs.schedule import check_cron
+from volstream.jobs.schema import from_ddl, of_function, to_ddl
+from volstream.model.names import Name
+from volstream.model.objects import Job, JobSpec, JobState, Stream, StreamSpec, TriggerKind
+from volstream.streams.definitions import new_stream
+
+
+def create_job(
+    catalog: Catalog,
+    warehouse: str,
+    spec: JobSpec,
+    *,
+    or_replace: bool = False,
+    if_not_exists: bool = False,
+    zone: ZoneInfo,
+) -> Job:
+    """Makes a job, and with ``spec.volume`` a stream of its own that begins with the files that are there.
+
+    Raises:
+        FunctionLoadError: the function cannot be imported.
+        InvalidValueError: result columns, condition, schedule or limits that cannot be used.
+        AlreadyExistsError: the name is taken.
+        ObjectInUseError: the stream serves another job.
+    """
+    exclusive(or_replace=or_replace, if_not_exists=if_not_exists)
+    existing = catalog.jobs.find(spec.name)
+    if existing is not None and if_not_exists:
+        return existing
+    if existing is not None and not or_replace:
+        raise AlreadyExistsError(
+            f"There is already a job {spec.name}.", "Use --or-replace or --if-not-exists, or another name."
+        )
+    if (spec.stream is None) == (spec.volume is None):
+        raise InvalidValueError("A job needs a stream or a volume, one of them.", "Give --stream or --on-volume.")
+    _check(spec, zone)
+    if existing is not None:
+        _check_idle(catalog, existing)
+    function, source, returns = _function(spec.function, spec.returns)
+    stream = _stream(catalog, warehouse, spec, existing)
+    if catalog.streams.find(spec.into) is not None:
+        raise AlreadyExistsError(f"{spec.into} is a stream.", "Choose another name for the table.")
+    job = Job(
+        id=str(uuid.uuid4()), name=spec.name, stream_id=stream.id, function=function, search_path=source.root,
+        fingerprint=source.fingerprint, returns=returns, into=spec.into, trigger=spec.trigger, where=spec.where,
+        write=spec.write, retries=spec.retries, pause_after=spec.pause_after, timeout_seconds=spec.timeout_seconds,
+        isolate=spec.isolate, max_files=spec.max_files, max_bytes=spec.max_bytes, arguments=dict(spec.arguments),
+        state=JobState.ACTIVE, state_reason=None, owns_stream=spec.volume is not None, clean=False, failed_batches=0,
+        comment=spec.comment, created_on=datetime.now(UTC),
+    )  # fmt: skip
+    with catalog.database.transaction() as transaction:
+        if existing is not None:
+            _remove(catalog, transaction, existing)
+        if job.owns_stream:
+            catalog.streams.add(transaction, stream)
+        catalog.jobs.add(transaction, job)
+    return job
+
+
+def alter_job(catalog: Catalog, name: Name, zone: ZoneInfo, **changes: Any) -> Job:
+    """Changes a job; its cursor and its failures stay. ``changes`` are attributes of a :class:`JobSpec`, but for names.
+
+    Raises:
+        InvalidStateError: a batch of the job is open.
+    """
+    job = catalog.jobs.get(name)
+    plan = catalog.consumptions.open_plan(job.stream_id)
+    if plan is not None and changes.keys() & {"where", "into"}:
+        raise InvalidStateError(f"The job {name} is in the middle of plan {plan.id}.", "Run it to the end first.")
+    names = ("where", "retries", "pause_after", "timeout_seconds", "max_files", "max_bytes", "arguments", "trigger")
+    current = {field: getattr(job, field) for field in names}
+    spec = JobSpec(**{**current, **{key: value for key, value in changes.items() if key in names}},
+                   name=name, function=changes.get("function", job.function), into=job.into)  # fmt: skip
+    _check(spec, zone)
+    if "function" in changes or "returns" in changes:
+        function, source, returns = _function(spec.function, changes.get("returns"), fallback=job.returns)
+        changes |= {"function": function, "search_path": source.root, "returns": returns}
+        changes["fingerprint"] = source.fingerprint
+    return catalog.jobs.change(job, **changes)
+
+
+def set_paused(catalog: Catalog, name: Name, *, paused: bool) -> Job:
+    """Pauses a job, or lets it run again; its place is kept."""
+    job = catalog.jobs.get(name)
+    state = JobState.PAUSED if paused else JobState.ACTIVE
+    return catalog.jobs.change(
+        job, state=state, state_reason="paused by the user" if paused else None, failed_batches=0
+    )
+
+
+def drop_job(catalog: Catalog, name: Name, *, if_exists: bool = False) -> bool:
+    """Drops a job with its failures and batches, and its own stream; the result table stays. False where there was none.
+
+    Raises:
+        InvalidStateError: an attempt at a batch is open.
+    """
+    job = catalog.jobs.find(name) if if_exists else catalog.jobs.get(name)
+    if job is None:
+        return False
+    _check_idle(catalog, job)
+    with catalog.database.transaction() as transaction:
+        _remove(catalog, transaction, job)
+    return True
+
+
+def _function(text: str, returns: str | None, fallback: str | None = None) -> tuple[str, functions.FunctionSource, str]:
+    """The function's name made absolute, its source, and its result's DDL. Imports it."""
+    absolute = functions.absolute(text, Path.cwd())
+    source = functions.find(absolute, os.getcwd())
+    function = source.load()
+    schema = from_ddl(returns) if returns is not None else of_function(function)
+    if schema is None and fallback is not None:
+        return absolute, source, fallback
+    if schema is None:
+        raise InvalidValueError(
+            f"The columns that {text} returns are not declared.",
+            'Give --returns "label STRING, score DOUBLE", or annotate the function with a dataclass.',
+        )
+    return absolute, source, to_ddl(schema)
+
+
+def _stream(catalog: Catalog, warehouse: str, spec: JobSpec, existing: Job | None) -> Stream:
+    if spec.stream is not None:
+        stream = catalog.streams.get(spec.stream)
+        user = catalog.jobs.first(stream_id=stream.id)
+        if user is not None and user != existing:
+            raise ObjectInUseError(
+                f"The stream {stream.name} serves the job {user.name} already.",
+                "Make another stream: they cost nothing.",
+            )
+        return stream
+    assert spec.volume is not None, "checked by the caller"
+    name = Name(spec.name.schema, f"{spec.name.name}_stream")
+    taken = catalog.streams.find(name)
+    if taken is not None and not (existing is not None and existing.owns_stream and taken.id == existing.stream_id):
+        raise AlreadyExistsError(
+            f"The job's own stream would be called {name}, and there is one.",
+            "Give that stream with --stream, or drop it.",
+        )
+    return new_stream(catalog, warehouse, StreamSpec(name, spec.volume, show_initial_rows=True))
+
+
+def _check(spec: JobSpec, zone: ZoneInfo) -> None:
+    for option, value, least in (
+        ("retries", spec.retries, 0), ("pause-after", spec.pause_after, 0), ("max-files", spec.max_files, 1),
+    ):  # fmt: skip
+        if value is not None and value < least:
+            raise InvalidValueError(f"--{option} cannot be {value}.", f"Give {least} or more.")
+    if spec.trigger.kind is TriggerKind.CRON and spec.trigger.cron is not None:
+        check_cron(spec.trigger.cron, zone)
+    if spec.where is not None:
+        _check_where(spec.where)
+
+
+def _check_where(text: str) -> None:
+    import sqlglot
+    from sqlglot import expressions as exp
+
+    try:
+        parsed = sqlglot.parse_one(f"SELECT 1 WHERE {text}", dialect="databricks")
+    except sqlglot.ParseError as error:
+        reason = error.errors[0]["description"] if error.errors else str(error)
+        raise InvalidValueError(f"The condition {text!r} cannot be read: {reason}.") from None
+    unknown = sorted({column.name for column in parsed.find_all(exp.Column)} - set(COLUMNS))
+    if unknown:
+        raise InvalidValueError(f"The condition names a column {unknown[0]!r}.", f"A file has: {', '.join(COLUMNS)}.")
+
+
+def _check_idle(catalog: Catalog, job: Job) -> None:
+    intent = catalog.consumptions.open_intent(job.stream_id)
+    if intent is not None:
+        raise InvalidStateError(
+            f"Batch {intent.batch_id} of job {job.name} is being written, or was when its process died.",
+            f"Wait for it, or run: volstream run-job {job.name}.",
+        )
+
+
+def _remove(catalog: Catalog, transaction: Any, job: Job) -> None:
+    stream = catalog.streams.by_id(job.stream_id)
+    catalog.consumptions.forget(transaction, job.id)
+    catalog.jobs.remove(transaction, job)
+    if job.owns_stream and stream is not None:
+        catalog.streams.remove(transaction, stream)

@@ -1,0 +1,73 @@
+"""The file that a per-file function is called with. Runs on executors."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from contextlib import ExitStack
+from datetime import datetime
+from pathlib import Path
+from typing import BinaryIO
+
+from volstream.model.files import FileInfo
+from volstream.storage.base import HasLocalPaths, ObjectStore
+
+
+class File:
+    """One version of one file of a volume. Its content is read when it is asked for.
+
+    Attributes:
+        relative_path: ``/``-separated, relative to the volume's location.
+        url: where the object is, percent-encoded.
+        size: bytes.
+        last_modified_time: UTC.
+        etag: changes whenever the content may have changed.
+        version_id: the store's own version, or None.
+        content_type: as the store says or as guessed from the name, or None.
+    """
+
+    def __init__(self, store: ObjectStore, info: FileInfo) -> None:
+        self.relative_path = info.relative_path
+        self.url = store.url(info.relative_path)
+        self.size = info.size
+        self.last_modified_time: datetime = info.last_modified_time
+        self.etag = info.etag
+        self.version_id = info.version_id
+        self.content_type = info.content_type
+        self._store = store
+        self._resources = ExitStack()
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return self.relative_path.rpartition("/")[2]
+
+    def open(self) -> BinaryIO:
+        """The content as a seekable binary file. Raises FileNotFoundError where the object is gone by now."""
+        return self._resources.enter_context(self._store.open(self.relative_path))
+
+    def read_bytes(self) -> bytes:
+        """The whole content."""
+        with self._store.open(self.relative_path) as content:
+            return content.read()
+
+    def read_text(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        """The whole content as text."""
+        return self.read_bytes().decode(encoding, errors)
+
+    def local_path(self) -> Path:
+        """A path on this machine with the content, to be read only; valid until the function returns."""
+        if isinstance(self._store, HasLocalPaths):
+            return self._store.local_path(self.relative_path)
+        folder = Path(self._resources.enter_context(tempfile.TemporaryDirectory(prefix="volstream-")))
+        target = folder / self.name
+        with self._store.open(self.relative_path) as source, target.open("wb") as sink:
+            shutil.copyfileobj(source, sink, 1 << 20)
+        return target
+
+    def close(self) -> None:
+        """Closes what was opened and removes local copies; volstream does it when the function is done."""
+        self._resources.close()
+
+    def __repr__(self) -> str:
+        return f"File({self.relative_path!r}, size={self.size})"

@@ -1,0 +1,262 @@
+"""Per-file functions: finding their source, fingerprinting it, shipping it, importing it where it runs.
+
+A function is named ``file.py:func`` (with the modules beside the file) or ``pkg.mod:func``. What is not installed travels as
+source with the job, so executors need nothing but volstream and the function's installed dependencies.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib
+import importlib.util
+import os
+import sys
+import sysconfig
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib.machinery import PathFinder
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from volstream.errors import FunctionLoadError
+
+_SHIPPED = Path(tempfile.gettempdir()) / f"volstream-functions-{os.getuid() if hasattr(os, 'getuid') else 'user'}"
+
+
+#: Top-level module -> fingerprint of the function it was imported for, in this process.
+_owners: dict[str, str] = {}
+
+
+@dataclass(frozen=True)
+class FunctionSource:
+    """A function and the source it needs, ready to be imported anywhere.
+
+    Attributes:
+        module: dotted name of the module that has it.
+        attribute: its name there.
+        root: folder that was searched on the machine where it was found; None: the module is installed.
+        files: path below ``root`` -> source; empty where the module is installed.
+        fingerprint: hash of the source; another one after any edit.
+    """
+
+    module: str
+    attribute: str
+    root: str | None
+    files: Mapping[str, bytes]
+    fingerprint: str
+
+    def load(self) -> Callable[..., Any]:
+        """Imports the function.
+
+        Raises:
+            FunctionLoadError: the module cannot be imported, or has no such callable.
+        """
+        try:
+            module = self._import()
+        except Exception as error:  # the user's module may raise anything
+            raise _load_error(self, error) from error
+        function = getattr(module, self.attribute, None)
+        if not callable(function):
+            kind = "has no" if function is None else "has, but not as a function,"
+            raise FunctionLoadError(f"The module {self.module} {kind} {self.attribute!r}.", _nearby(module))
+        return function  # type: ignore[no-any-return]  # getattr of a module
+
+    def _import(self) -> ModuleType:
+        if self.root is None:
+            return importlib.import_module(self.module)
+        folder = self.root if self._unchanged(Path(self.root)) else str(self._unpack())
+        entry = f"{self.module}.py"
+        if len(self.files) > 1 or entry not in self.files:
+            _forget_other_versions(self)
+        sys.path.insert(0, folder)
+        importlib.invalidate_caches()
+        try:
+            if entry in self.files:
+                return _import_file(Path(folder) / entry, f"_volstream_{self.module}_{self.fingerprint[:12]}")
+            return importlib.import_module(self.module)
+        finally:
+            sys.path.remove(folder)
+
+    def _unchanged(self, root: Path) -> bool:
+        """Whether the original files are on this machine, as they were: data files beside them are then found too."""
+        try:
+            return all((root / name).read_bytes() == content for name, content in self.files.items())
+        except OSError:
+            return False
+
+    def _unpack(self) -> Path:
+        folder = _SHIPPED / self.fingerprint
+        if not folder.is_dir():
+            _SHIPPED.mkdir(mode=0o700, exist_ok=True)
+            temporary = Path(tempfile.mkdtemp(dir=_SHIPPED))
+            for name, content in self.files.items():
+                (temporary / name).parent.mkdir(parents=True, exist_ok=True)
+                (temporary / name).write_bytes(content)
+            try:
+                temporary.rename(folder)
+            except OSError:  # another worker was first
+                if not folder.is_dir():
+                    raise
+        return folder
+
+
+def find(text: str, search_path: str | None = None) -> FunctionSource:
+    """Finds the source of ``file.py:func`` or ``pkg.mod:func``.
+
+    Args:
+        search_path: folder in which modules that are not installed are looked for.
+
+    Raises:
+        FunctionLoadError: not of that form, or no such file or module.
+    """
+    place, colon, attribute = text.rpartition(":")
+    if not colon or not place or not attribute.isidentifier():
+        raise FunctionLoadError(f"{text!r} names no function.", "Write FILE.py:FUNCTION or package.module:FUNCTION.")
+    if place.endswith(".py"):
+        return _from_file(Path(place), attribute)
+    if not all(part.isidentifier() for part in place.split(".")):
+        raise FunctionLoadError(
+            f"{place!r} is neither a .py file nor a module.", "Write FILE.py:FUNCTION or pkg.mod:FUNCTION."
+        )
+    return _from_module(place, attribute, search_path)
+
+
+def absolute(text: str, directory: Path) -> str:
+    """``text`` with the path of its file made absolute; module names stay as they are."""
+    place, _, attribute = text.rpartition(":")
+    return f"{(directory / place).resolve()}:{attribute}" if place.endswith(".py") else text
+
+
+def _from_file(path: Path, attribute: str) -> FunctionSource:
+    path = path.expanduser()
+    if not path.is_file():
+        raise FunctionLoadError(f"There is no file {path}.", "Give the path of a Python file.")
+    root = path.resolve().parent
+    files: dict[str, bytes] = {}
+    _collect(root, path.resolve().name, files)
+    return FunctionSource(path.stem, attribute, str(root), files, _fingerprint(files))
+
+
+def _from_module(module: str, attribute: str, search_path: str | None) -> FunctionSource:
+    top = module.partition(".")[0]
+    paths = ([search_path] if search_path else []) + sys.path
+    spec = PathFinder.find_spec(top, paths)
+    if spec is None or (spec.origin is None and not spec.submodule_search_locations):
+        raise FunctionLoadError(f"There is no module {module}.", "Install it, or run in the folder that has it.")
+    origin = Path(spec.origin) if spec.origin else Path(next(iter(spec.submodule_search_locations or [])))
+    if _is_installed(origin):
+        source = _module_file(origin, module)
+        return FunctionSource(
+            module, attribute, None, {}, _fingerprint({module: source.read_bytes() if source else b""})
+        )
+    root = origin.parent.parent if spec.submodule_search_locations and spec.origin else origin.parent
+    files: dict[str, bytes] = {}
+    if spec.submodule_search_locations:
+        for source in sorted((root / top).rglob("*.py")):
+            files[source.relative_to(root).as_posix()] = source.read_bytes()
+    else:
+        _collect(root, f"{top}.py", files)
+    if _module_file(origin, module) is None:
+        raise FunctionLoadError(f"There is no module {module} in {root}.")
+    return FunctionSource(module, attribute, str(root), files, _fingerprint(files))
+
+
+def _module_file(origin: Path, module: str) -> Path | None:
+    """The source file of ``module``, whose top-level package or module is at ``origin``."""
+    parts = module.split(".")[1:]
+    base = origin.parent if origin.name == "__init__.py" else origin
+    if not parts:
+        return origin if origin.suffix == ".py" else None
+    candidates = (base.joinpath(*parts).with_suffix(".py"), base.joinpath(*parts, "__init__.py"))
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def _is_installed(origin: Path) -> bool:
+    paths = sysconfig.get_paths()
+    places = {Path(paths[key]).resolve() for key in ("stdlib", "platstdlib", "purelib", "platlib")}
+    return any(place in origin.resolve().parents for place in places)
+
+
+def _collect(root: Path, name: str, files: dict[str, bytes]) -> None:
+    """Adds a file and, transitively, the modules and packages beside it that it imports."""
+    if name in files:
+        return
+    try:
+        files[name] = (root / name).read_bytes()
+        tree = ast.parse(files[name], filename=str(root / name))
+    except SyntaxError as error:
+        raise FunctionLoadError(f"{root / name} cannot be read: {error}.") from None
+    except OSError as error:
+        raise FunctionLoadError(f"{root / name} cannot be read: {error.strerror}.") from None
+    for top in sorted(set(_imported(tree))):
+        if (root / f"{top}.py").is_file():
+            _collect(root, f"{top}.py", files)
+        elif (root / top / "__init__.py").is_file():
+            for source in sorted((root / top).rglob("*.py")):
+                _collect(root, source.relative_to(root).as_posix(), files)
+
+
+def _imported(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            yield node.module.partition(".")[0]
+
+
+def _fingerprint(files: Mapping[str, bytes]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(files):
+        digest.update(f"{name}\0{len(files[name])}\0".encode())
+        digest.update(files[name])
+    return digest.hexdigest()
+
+
+def _import_file(path: Path, name: str) -> ModuleType:
+    """Imports a file under a name of its own, so that ``json.py`` or an edited version cannot meet another module."""
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is no Python source")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and typing look their module up while it is being executed
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _forget_other_versions(source: FunctionSource) -> None:
+    """A worker serves many jobs: a module beside another function, or an edited one, must not be taken for this one's."""
+    for top in {name.partition("/")[0].removesuffix(".py") for name in source.files}:
+        if _owners.get(top) != source.fingerprint:
+            _owners[top] = source.fingerprint
+            for name in [name for name in sys.modules if name.partition(".")[0] == top]:
+                del sys.modules[name]
+
+
+def _load_error(source: FunctionSource, error: Exception) -> FunctionLoadError:
+    """The error with the place in the user's file, without the frames of the import system."""
+    place = source.module if source.root is None else f"{Path(source.root) / source.module.replace('.', '/')}.py"
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
+    where = f" (line {frames[-1].lineno} of {frames[-1].filename})" if frames else ""
+    remedy = ""
+    if isinstance(error, ModuleNotFoundError):
+        remedy = f"Install {error.name} into the environment of volstream."
+    return FunctionLoadError(f"{place} cannot be imported: {type(error).__name__}: {error}{where}.", remedy)
+
+
+def _nearby(module: ModuleType) -> str:
+    own = [
+        name
+        for name, value in vars(module).items()
+        if callable(value) and not name.startswith("_") and getattr(value, "__module__", None) == module.__name__
+    ]
+    return f"It has: {', '.join(sorted(own))}." if own else ""

@@ -1,0 +1,184 @@
+"""Planning: which files a run processes, written once to Parquet files sorted by path, and cut into batches.
+
+The plan has one row a file, in Spark only; the catalog gets a row a batch. Batches are known by their bounds, which still
+name the same files when the plan's files are gone.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from pyarrow import fs
+
+from volstream.delta.writer import literal, table_at
+from volstream.directory.table import COLUMNS
+from volstream.model.objects import Job
+from volstream.model.work import Batch, BatchState, Plan, PlanKind, PlanState
+from volstream.spark.errors import map_spark_errors
+from volstream.spark.frames import relation
+from volstream.streams.read import Range
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+#: What happens to a file of a plan.
+INSERT, REPLACE, REMOVE = "insert", "replace", "remove"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How large a batch may be; a file larger than ``bytes`` is a batch of its own."""
+
+    files: int
+    bytes: int
+
+
+def write_stream_plan(
+    session: SparkSession, covered: Range, versions: pa.Table, where: str | None, location: str
+) -> None:
+    """Plans the net changes of a range.
+
+    Files that are new or changed and pass ``where`` are work; files that are gone, and changed ones that do not pass, are
+    removals.
+
+    Args:
+        versions: which Delta version each refresh wrote, for ranges that show rows as they are, not their changes.
+        where: SQL condition on the directory's columns; None: all files.
+        location: folder to write.
+    """
+    columns = ", ".join(f"image.{name} AS {name}" for name in COLUMNS)
+    relation(session, versions).createOrReplaceTempView("volstream_refreshes")
+    flat = (
+        f"SELECT {columns}, coalesce(c.version, r.version) AS commit_version, had, has FROM ("
+        "SELECT version, old IS NOT NULL AS had, new IS NOT NULL AS has, "
+        f"{'new' if covered.initial or covered.append_only else 'coalesce(new, old)'} AS image FROM ({covered.changes()})) c "
+        "LEFT JOIN volstream_refreshes r ON r.refresh_id = c.image.refresh_id AND c.version IS NULL"
+    )
+    wanted = f"has AND ({where})" if where else "has"
+    action = f"CASE WHEN {wanted} THEN IF(had, '{REPLACE}', '{INSERT}') WHEN had THEN '{REMOVE}' END"
+    planned = session.sql(f"SELECT {', '.join(COLUMNS)}, commit_version, {action} AS action FROM ({flat})")
+    _write(planned.where("action IS NOT NULL"), location)
+
+
+def write_retry_plan(session: SparkSession, directory: str, version: int, failed: pa.Table, location: str) -> None:
+    """Plans failed files whose version the directory still shows; newer ones come through the stream.
+
+    Args:
+        directory: location of the directory table, read at ``version``.
+        failed: columns ``path``, ``file_version``, ``commit_version``.
+    """
+    relation(session, failed).createOrReplaceTempView("volstream_failed")
+    paths = failed["path"].to_pylist()
+    columns = ", ".join(f"d.{name}" for name in COLUMNS)
+    planned = session.sql(
+        f"SELECT {columns}, f.commit_version, '{REPLACE}' AS action FROM {table_at(directory)} VERSION AS OF {version} d "
+        "JOIN volstream_failed f ON d.relative_path = f.path AND coalesce(d.version_id, d.etag) = f.file_version "
+        f"WHERE d.relative_path IN ({', '.join(literal(path) for path in paths)})"
+    )
+    _write(planned, location)
+
+
+def cut(
+    plan_id: str, job: Job, kind: PlanKind, covered: Range, location: str, limits: Limits
+) -> tuple[Plan, Sequence[Batch]]:
+    """Reads a plan's files once, in order, and cuts them into batches. One row of memory a batch."""
+    now = datetime.now(UTC)
+    batches: list[Batch] = []
+    after: str | None = None
+    for group in _groups(_rows(location), limits):
+        batches.append(
+            Batch(
+                id=uuid.uuid4().hex[:16], plan_id=plan_id, job_id=job.id, stream_id=job.stream_id, number=len(batches) + 1,
+                state=BatchState.PLANNED, after_path=after, until_path=group.until, files=group.files,
+                replaced=group.replaced, removals=group.removals, bytes=group.bytes, sequence=None, attempts=0,
+                succeeded=0, failed=0, rows=0, created_on=now, committed_on=None,
+            )
+        )  # fmt: skip
+        after = group.until
+    plan = Plan(
+        id=plan_id, kind=kind, state=PlanState.OPEN, job_id=job.id, stream_id=job.stream_id, table_id=covered.table_id,
+        from_version=covered.from_version, to_version=covered.to_version, initial=covered.initial, location=location,
+        files=sum(batch.files for batch in batches), bytes=sum(batch.bytes for batch in batches), created_on=now,
+    )  # fmt: skip
+    return plan, batches
+
+
+def slice_of(session: SparkSession, plan: Plan, batch: Batch) -> DataFrame:
+    """The rows of a plan that belong to a batch."""
+    bounds = f"relative_path <= {literal(batch.until_path)}"
+    if batch.after_path is not None:
+        bounds += f" AND relative_path > {literal(batch.after_path)}"
+    return session.read.parquet(plan.location).where(bounds)
+
+
+def paths(location: str) -> Sequence[str]:
+    """The paths of a small plan."""
+    return [path for path, _, _ in _rows(location)]
+
+
+def exists(location: str) -> bool:
+    """Whether the files of a plan are there."""
+    filesystem, path = fs.FileSystem.from_uri(location)
+    return bool(filesystem.get_file_info(f"{path}/_SUCCESS").type == fs.FileType.File)
+
+
+def remove(location: str) -> None:
+    """Deletes a folder of plan or staged files, where it is."""
+    filesystem, path = fs.FileSystem.from_uri(location)
+    if filesystem.get_file_info(path).type != fs.FileType.NotFound:
+        filesystem.delete_dir(path)
+
+
+def folders(location: str) -> Sequence[str]:
+    """Names of the folders directly below ``location``; none where it is not there."""
+    filesystem, path = fs.FileSystem.from_uri(location)
+    selector = fs.FileSelector(path, allow_not_found=True)
+    return [info.base_name for info in filesystem.get_file_info(selector) if info.type == fs.FileType.Directory]
+
+
+def _write(planned: DataFrame, location: str) -> None:
+    with map_spark_errors():
+        planned.sort("relative_path").write.parquet(location)
+
+
+@dataclass
+class _Group:
+    until: str = ""
+    files: int = 0
+    replaced: int = 0
+    removals: int = 0
+    bytes: int = 0
+
+
+def _groups(rows: Iterable[tuple[str, int, str]], limits: Limits) -> Iterator[_Group]:
+    group = _Group()
+    for path, size, action in rows:
+        working = 0 if action == REMOVE else size
+        full = group.files + group.removals >= limits.files or (group.files and group.bytes + working > limits.bytes)
+        if full and group.until:
+            yield group
+            group = _Group()
+        group.until = path
+        group.files += action != REMOVE
+        group.replaced += action == REPLACE
+        group.removals += action == REMOVE
+        group.bytes += working
+    if group.until:
+        yield group
+
+
+def _rows(location: str) -> Iterator[tuple[str, int, str]]:
+    """(path, size, action) of a plan in its order: Spark names the parts of a sorted frame in order."""
+    filesystem, path = fs.FileSystem.from_uri(location)
+    infos = filesystem.get_file_info(fs.FileSelector(path))
+    parts = sorted(info.path for info in infos if info.base_name.endswith(".parquet"))
+    for part in parts:
+        dataset = ds.dataset(part, filesystem=filesystem, format="parquet")
+        for batch in dataset.to_batches(columns=["relative_path", "size", "action"]):
+            yield from zip(*(batch.column(index).to_pylist() for index in range(3)), strict=True)

@@ -1,0 +1,140 @@
+"""The result table: made or checked before a file is processed, and the one statement that commits a batch to it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from volstream.catalog import Catalog
+from volstream.delta.log import DeltaLog
+from volstream.delta.writer import DeltaWriter, literal, table_at
+from volstream.errors import InvalidStateError, InvalidValueError
+from volstream.jobs.plan import REMOVE
+from volstream.jobs.schema import PROVENANCE, from_ddl, quote_column, to_ddl
+from volstream.model.names import Name
+from volstream.model.objects import Job, Write
+from volstream.model.work import Batch
+
+if TYPE_CHECKING:
+    from pyspark.sql.connect.session import SparkSession
+
+#: Table property: id of the one job that keeps an upsert table.
+_OWNER = "volstream.job"
+
+_PROVENANCE_OF = {
+    "_file_path": "path", "_file_version": "file_version", "_commit_version": "commit_version",
+    "_processed_at": "processed_at",
+}  # fmt: skip
+
+
+def table_location(warehouse: str, name: Name) -> str:
+    """Where a table of the warehouse lies."""
+    return f"{warehouse}/tables/{name.schema}/{name.name}"
+
+
+class ResultTables:
+    """Makes result tables and brings them to the shape that a job needs."""
+
+    def __init__(self, catalog: Catalog, delta: DeltaWriter, warehouse: str) -> None:
+        self._catalog = catalog
+        self._delta = delta
+        self._warehouse = warehouse
+
+    def prepare(self, job: Job) -> Job:
+        """Makes the job's table, or checks that there is one it may write; returns the job, with ``clean`` up to date.
+
+        Raises:
+            InvalidStateError: the table belongs to another job.
+            InvalidValueError: a column has another type than the function gives.
+        """
+        location = table_location(self._warehouse, job.into)
+        log = DeltaLog(location)
+        wanted = pa.schema([*from_ddl(job.returns), *PROVENANCE])
+        existing = log.columns()
+        if not existing:
+            properties = {"delta.enableDeletionVectors": "true"}
+            if job.write is Write.UPSERT:
+                properties[_OWNER] = job.id
+            self._delta.create(location, to_ddl(wanted), properties)
+            return self._catalog.jobs.change(job, clean=job.write is Write.UPSERT)
+        self._fit(job, location, existing, wanted)
+        if job.write is Write.UPSERT:
+            owner = log.properties().get(_OWNER)
+            if owner != job.id:
+                self._check_owner(job, owner)
+                self._delta.set_properties(location, {_OWNER: job.id})
+                return self._catalog.jobs.change(job, clean=False)
+        return job
+
+    def _check_owner(self, job: Job, owner: str | None) -> None:
+        other = self._catalog.jobs.by_id(owner) if owner else None
+        if other is not None:
+            raise InvalidStateError(
+                f"The table {job.into} mirrors the files of job {other.name}.",
+                f"Let {job.name} write another table, or append: --write append.",
+            )
+
+    def _fit(self, job: Job, location: str, existing: dict[str, str], wanted: pa.Schema) -> None:
+        present = {name.lower(): kind for name, kind in existing.items()}
+        missing: list[pa.Field] = []
+        for field, kind in zip(wanted, _delta_types(wanted), strict=True):
+            found = present.get(field.name.lower())
+            if found is None:
+                missing.append(field)
+            elif found != kind:
+                raise InvalidValueError(
+                    f"Column {field.name} of table {job.into} is {found}, and the function gives {kind}.",
+                    "Let the job write another table, or change the function's columns.",
+                )
+        if missing:
+            self._delta.add_columns(location, to_ddl(pa.schema(missing)))
+
+
+def write_batch(
+    session: SparkSession, delta: DeltaWriter, job: Job, batch: Batch, location: str, planned: str, staged: str
+) -> None:
+    """Commits a batch's outcomes in one statement.
+
+    Args:
+        session: marked for this attempt.
+        location: of the result table.
+        planned: name of a view of the batch's slice of its plan.
+        staged: name of a view of the attempt's staged outcomes.
+    """
+    own = [field.name for field in from_ddl(job.returns)]
+    columns = ", ".join(quote_column(name) for name in (*own, *PROVENANCE.names))
+    values = [f"result.{quote_column(name)} AS {quote_column(name)}" for name in own]
+    values += [f"{source} AS {name}" for name, source in _PROVENANCE_OF.items()]
+    new_rows = f"SELECT {', '.join(values)}, {literal(batch.id)} AS _batch_id FROM {staged} WHERE result IS NOT NULL"
+    if job.write is Write.APPEND or (job.clean and not batch.replaced and not batch.removals):
+        # Blind: no row of these files can be in the table, for the paths were not in the directory before the range.
+        delta.append(session, session.sql(f"SELECT {columns} FROM ({new_rows})"), location)
+        return
+    # The rows of removed files go, and those of processed ones; a failed file keeps what it has.
+    gone = (
+        f"SELECT relative_path AS gone FROM {planned} WHERE action = '{REMOVE}' "
+        f"UNION ALL SELECT path AS gone FROM {staged} WHERE ordinal = 0 AND error_kind IS NULL"
+    )
+    empty = ", ".join(f"NULL AS {quote_column(name)}" for name in (*own, *PROVENANCE.names))
+    bounds = f"t._file_path <= {literal(batch.until_path)}"
+    if batch.after_path is not None:
+        bounds += f" AND t._file_path > {literal(batch.after_path)}"
+    delta.merge(
+        session,
+        f"MERGE INTO {table_at(location)} t USING ("
+        f"SELECT CAST(NULL AS STRING) AS gone, {columns} FROM ({new_rows}) "
+        f"UNION ALL SELECT gone, {empty} FROM ({gone})) s "
+        f"ON t._file_path = s.gone AND {bounds} "
+        "WHEN MATCHED THEN DELETE "
+        f"WHEN NOT MATCHED AND s.gone IS NULL THEN INSERT ({columns}) "
+        f"VALUES ({', '.join(f's.{quote_column(name)}' for name in (*own, *PROVENANCE.names))})",
+    )
+
+
+def _delta_types(schema: pa.Schema) -> list[str]:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    fields = json.loads(from_arrow_schema(schema).json())["fields"]
+    return [json.dumps(field["type"], sort_keys=True) for field in fields]

@@ -1,0 +1,421 @@
+"""A job's run: take the range, plan once, and process and commit batch after batch, exactly once each (processing.md)."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from volstream.catalog import Catalog
+from volstream.catalog.consumptions import Outcome
+from volstream.catalog.definitions import note_run
+from volstream.catalog.leases import held
+from volstream.config import Settings
+from volstream.delta.writer import DeltaWriter
+from volstream.errors import FencedError, InvalidStateError, NotFoundError, StreamBusyError, VolstreamError
+from volstream.jobs import functions, plan
+from volstream.jobs.policy import RetryPolicy
+from volstream.jobs.results import ResultTables, table_location, write_batch
+from volstream.jobs.runtime import Work
+from volstream.jobs.schema import from_ddl, to_ddl
+from volstream.lifecycle import faults
+from volstream.lifecycle.identity import new_owner
+from volstream.lifecycle.stop import Stop
+from volstream.log import get
+from volstream.model.objects import Job, JobState, Stream, Volume
+from volstream.model.work import Batch, Failure, FailureKind, FailureState, Intent, Plan, PlanKind
+from volstream.spark.errors import map_spark_errors, sql_error
+from volstream.spark.session import SparkGateway
+from volstream.storage import open_store
+from volstream.streams.consume import Consumer
+from volstream.streams.read import Range, StreamReader
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.connect.session import SparkSession
+
+_log = get("jobs")
+
+#: Retries are few files that failed before: small batches, so that a bad one holds up few.
+_RETRY_FILES = 1000
+
+#: After this many attempts whose owners died, a batch is run with each file in a child process: one of them kills.
+_ATTEMPTS_BEFORE_ISOLATION = 2
+
+
+@dataclass
+class Progress:
+    """Where a run is; handed to the observer after each step."""
+
+    files: int = 0
+    bytes: int = 0
+    done_files: int = 0
+    done_bytes: int = 0
+    failed: int = 0
+    rows: int = 0
+    removals: int = 0
+    batches: int = 0
+    code_changed: bool = False
+
+
+@dataclass
+class RunReport:
+    """What a run did. ``paused`` is the reason for which the job paused itself meanwhile, or None."""
+
+    progress: Progress = field(default_factory=Progress)
+    recovered: bool = False
+    paused: str | None = None
+
+
+#: Told of a run's progress.
+Observer = Callable[[Progress], None]
+
+
+class JobRunner:
+    """Runs jobs on one engine. Safe for threads: each run has its own sessions and its own lease."""
+
+    def __init__(self, catalog: Catalog, gateway: SparkGateway, settings: Settings) -> None:
+        self._catalog = catalog
+        self._gateway = gateway
+        self._settings = settings
+        self._warehouse = settings.warehouse_path
+        self._delta = DeltaWriter(gateway)
+        self._reader = StreamReader(catalog, self._warehouse)
+        self._consumer = Consumer(catalog, self._delta)
+        self._results = ResultTables(catalog, self._delta, self._warehouse)
+
+    def run(
+        self, job: Job, *, until_empty: bool = False, stop: Stop | None = None, observe: Observer | None = None
+    ) -> RunReport:
+        """Processes what the job's stream holds now, and the failures that are due.
+
+        Args:
+            until_empty: go on while new changes arrive.
+            stop: asked between batches.
+            observe: told of the progress.
+
+        Raises:
+            StreamBusyError: another process runs the job.
+            InvalidStateError: the job is paused.
+            FencedError: another process took over in the middle; nothing that was not committed is kept.
+        """
+        owner = new_owner()
+        purpose = f"run of job {job.name}"
+        with held(self._catalog.leases, f"job:{job.id}", owner, purpose, self._settings.lease_seconds) as other:
+            if other is not None:
+                raise StreamBusyError(f"The job {job.name} is being run by {other.owner}.", "Wait for it to end.")
+            job = self._current(job)
+            note_run(self._catalog.database, job, "running", ended=False)
+            run = _Run(self, job, owner, stop or Stop(), observe or (lambda _: None))
+            try:
+                run.go(until_empty=until_empty)
+            except VolstreamError as error:
+                note_run(self._catalog.database, job, f"failed: {error.message}", ended=True)
+                raise
+            note_run(self._catalog.database, job, run.summary(), ended=True)
+            return run.report
+
+    def has_work(self, job: Job) -> bool:
+        """Whether a run would find something to do, by the catalog and the log alone: no Spark."""
+        stream = self._stream(job)
+        return (
+            self._reader.has_data(stream)
+            or self._catalog.consumptions.open_plan(stream.id) is not None
+            or bool(self._catalog.failures.due(job.id, datetime.now(UTC), 1))
+        )
+
+    def _current(self, job: Job) -> Job:
+        current = self._catalog.jobs.by_id(job.id)
+        if current is None:
+            raise NotFoundError(f"The job {job.name} was dropped.")
+        if current.state is JobState.PAUSED:
+            reason = f": {current.state_reason}" if current.state_reason else ""
+            raise InvalidStateError(f"The job {job.name} is paused{reason}.", f"Run: volstream resume {job.name}.")
+        return current
+
+    def _stream(self, job: Job) -> Stream:
+        stream = self._catalog.streams.by_id(job.stream_id)
+        assert stream is not None, "a job's stream cannot be dropped before the job"
+        return stream
+
+    @contextmanager
+    def session(self) -> Iterator[SparkSession]:
+        """A session for reading and staging, with Spark's errors mapped."""
+        from pyspark.errors import PySparkException
+
+        try:
+            with map_spark_errors(), self._gateway.fresh() as session:
+                yield session
+        except PySparkException as error:
+            raise sql_error(error) from error
+
+
+class _Run:
+    """One run of one job, by the holder of its lease."""
+
+    def __init__(self, runner: JobRunner, job: Job, owner: str, stop: Stop, observe: Observer) -> None:
+        self.report = RunReport()
+        self._runner = runner
+        self._catalog = runner._catalog
+        self._settings = runner._settings
+        self._staging = f"{runner._warehouse}/_staging"
+        self._plans = f"{runner._warehouse}/_plans"
+        self._job = job
+        self._owner = owner
+        self._stop = stop
+        self._observe = observe
+
+    def go(self, *, until_empty: bool) -> None:
+        """Recovers, finishes an open plan, then plans and processes what is there."""
+        self.report.recovered = self._runner._consumer.settle(self._job.stream_id, self._superseded_in)
+        self._source = functions.find(self._job.function, self._job.search_path)
+        self.report.progress.code_changed = self._source.fingerprint != self._job.fingerprint
+        self._volume = self._volume_of(self._runner._stream(self._job))
+        self._store = open_store(self._volume.location)
+        self._job = self._runner._results.prepare(self._job)
+        unfinished = self._catalog.consumptions.open_plan(self._job.stream_id)
+        if unfinished is not None:
+            self._process(unfinished)
+        while not self._stop and self.report.paused is None:
+            worked = self._plan_stream()
+            if not self._stop and self.report.paused is None:
+                worked = self._plan_retries() or worked
+            if not (worked and until_empty):
+                return
+
+    def summary(self) -> str:
+        """One line for the catalog."""
+        progress = self.report.progress
+        if self.report.paused:
+            return f"paused: {self.report.paused}"
+        return (
+            f"{progress.done_files - progress.failed} files done, {progress.failed} failed, {progress.removals} removed"
+        )
+
+    def _volume_of(self, stream: Stream) -> Volume:
+        volume = self._catalog.volumes.by_id(stream.source_id)
+        if volume is None:
+            self._runner._reader.pin(stream)  # says why the stream is stale
+            raise NotFoundError(f"The volume {stream.source_name} was dropped.")
+        return volume
+
+    def _plan_stream(self) -> bool:
+        """Plans and processes the stream's range; false where there was nothing in it."""
+        stream = self._runner._stream(self._job)
+        if not self._runner._reader.has_data(stream):
+            return False
+        covered = self._runner._reader.pin(stream)
+        if covered is None or covered.empty:
+            return False
+        plan_id, location = self._new_plan()
+        self._write_plan(covered, location)
+        faults.point("plan.written")
+        made, batches = plan.cut(plan_id, self._job, PlanKind.STREAM, covered, location, self._limits())
+        if not batches:
+            plan.remove(location)
+            self._catalog.consumptions.advance(stream, covered.to_version, covered.table_id)
+            return False
+        self._catalog.consumptions.open(made, batches, stream)
+        faults.point("plan.opened")
+        self._process(made)
+        return True
+
+    def _plan_retries(self) -> bool:
+        """Plans and processes the failures that are due; false where there are none."""
+        due = self._catalog.failures.due(self._job.id, datetime.now(UTC), _RETRY_FILES)
+        if not due:
+            return False
+        stream = self._runner._stream(self._job)
+        covered = self._runner._reader.pin(stream)
+        if covered is None:
+            return False
+        names = ("path", "file_version", "commit_version")
+        failed = pa.table({name: [getattr(one, name) for one in due] for name in names})
+        plan_id, location = self._new_plan()
+        version = self._runner._reader.latest_version(stream)
+        with self._runner.session() as session:
+            plan.write_retry_plan(session, covered.location, version, failed, location)
+        made, batches = plan.cut(
+            plan_id, self._job, PlanKind.RETRY, replace(covered, to_version=version), location, self._limits()
+        )
+        planned = set(plan.paths(location))
+        self._catalog.failures.postpone(self._job.id, [one.path for one in due if one.path not in planned])
+        if not batches:
+            plan.remove(location)
+            return True
+        self._catalog.consumptions.open(made, batches, stream)
+        self._process(made)
+        return True
+
+    def _process(self, made: Plan) -> None:
+        """Processes the batches of an open plan that are not committed, in order."""
+        if not plan.exists(made.location):
+            # Its files are gone, its bounds are not: the same range gives the same files.
+            if made.kind is not PlanKind.STREAM:
+                self._catalog.consumptions.drop_plan(made)
+                return
+            self._write_plan(self._runner._reader.range_of(made, self._runner._stream(self._job)), made.location)
+        progress = self.report.progress
+        left_files, left_bytes = self._catalog.consumptions.waiting(self._job.id)
+        progress.files += left_files
+        progress.bytes += left_bytes
+        self._observe(progress)
+        while not self._stop:
+            batch = self._catalog.consumptions.next_batch(made)
+            if batch is None:
+                plan.remove(made.location)
+                return
+            self._process_batch(made, batch)
+            self._observe(progress)
+            current = self._catalog.jobs.by_id(self._job.id)
+            if current is None:
+                raise FencedError(f"The job {self._job.name} was dropped while it ran.")
+            if current.state is JobState.PAUSED:
+                self.report.paused = current.state_reason or "paused by the user"
+                return
+
+    def _process_batch(self, made: Plan, batch: Batch) -> None:
+        location = table_location(self._runner._warehouse, self._job.into)
+        intent = self._runner._consumer.begin(batch, self._owner, location)
+        staged = f"{self._staging}/{batch.id}/{intent.attempt}"
+        try:
+            outcome = self._stage(made, batch, intent, staged)
+            faults.point("batch.staged")
+
+            def commit(session: SparkSession) -> None:
+                plan.slice_of(session, made, batch).createOrReplaceTempView("planned")
+                session.read.parquet(staged).createOrReplaceTempView("staged")
+                write_batch(session, self._runner._delta, self._job, batch, location, "planned", "staged")
+
+            self._runner._consumer.write(intent, batch, outcome, commit)
+        except BaseException:
+            # The next owner would do the same. Where it cannot be done now (the engine is gone), it is left to them.
+            with suppress(VolstreamError):
+                self._runner._consumer.settle(self._job.stream_id, self._superseded_in)
+            raise
+        self._catalog.consumptions.commit(intent, outcome)
+        faults.point("batch.committed")
+        plan.remove(f"{self._staging}/{batch.id}")
+        progress = self.report.progress
+        progress.batches += 1
+        progress.done_files += batch.files
+        progress.done_bytes += batch.bytes
+        progress.failed += outcome.failed
+        progress.rows += outcome.rows
+        progress.removals += batch.removals
+        _log.info(
+            "batch_committed", job=str(self._job.name), batch=batch.id, files=batch.files, removed=batch.removals,
+            failed=outcome.failed, rows=outcome.rows, version=made.to_version,
+        )  # fmt: skip
+
+    def _stage(self, made: Plan, batch: Batch, intent: Intent, staged: str) -> Outcome:
+        """Runs the function on the batch's files into staged files, and notes the failures as pending."""
+        isolate = self._job.isolate or batch.attempts >= _ATTEMPTS_BEFORE_ISOLATION
+        work = Work(
+            self._source,
+            dict(self._job.arguments),
+            self._store,
+            from_ddl(self._job.returns),
+            self._job.timeout_seconds,
+            isolate,
+        )
+        with self._runner.session() as session:
+            files = plan.slice_of(session, made, batch).where(f"action <> '{plan.REMOVE}'")
+            self._run_function(session, files, work, batch, staged)
+            totals = session.read.parquet(staged).selectExpr(
+                "count_if(ordinal = 0 AND error_kind IS NULL) AS succeeded",
+                "count_if(error_kind IS NOT NULL) AS failed",
+                "count_if(result IS NOT NULL) AS rows",
+            )
+            counted = totals.toArrow().to_pylist()[0]
+            earlier = self._earlier(session, made, batch)
+            if counted["failed"]:
+                failed = session.read.parquet(staged).where("error_kind IS NOT NULL").drop("result", "ordinal")
+                self._note_failures(failed, batch, intent, earlier)
+        return Outcome(counted["succeeded"], counted["failed"], counted["rows"], list(earlier))
+
+    def _run_function(self, session: SparkSession, files: DataFrame, work: Work, batch: Batch, staged: str) -> None:
+        from pyspark.errors import PySparkException
+
+        slots = int(session.conf.get("spark.sql.shuffle.partitions") or 1)
+        partitions = min(slots, batch.files)
+        spread = files.repartition(partitions) if partitions > 1 else files.coalesce(1)
+        try:
+            self._write_outcomes(spread, work, staged)
+        except PySparkException as error:
+            if work.isolate or not _worker_died(error):
+                raise
+            # Some file takes its worker down. With each file in a child process it is found, and the others land.
+            _log.warning("worker_died", job=str(self._job.name), batch=batch.id, next="each file in a child process")
+            self._write_outcomes(spread, replace(work, isolate=True), staged)
+
+    def _write_outcomes(self, files: DataFrame, work: Work, staged: str) -> None:
+        files.mapInArrow(work, to_ddl(work.outcome_schema())).write.mode("overwrite").parquet(staged)
+
+    def _note_failures(self, failed: DataFrame, batch: Batch, intent: Intent, earlier: dict[str, Failure]) -> None:
+        settings = self._settings
+        policy = RetryPolicy(self._job.retries, settings.retry_first_seconds, settings.retry_max_seconds)
+        now, randomness = datetime.now(UTC), random.Random()
+        moved: list[str] = []
+
+        def found() -> Iterator[Failure]:
+            for row in failed.toLocalIterator():
+                kind = FailureKind(row["error_kind"])
+                before = earlier.get(row["path"])
+                same = before is not None and before.file_version == row["file_version"]
+                attempts = before.attempts + 1 if before is not None and same else 1
+                if kind in (FailureKind.VANISHED, FailureKind.CHANGED):
+                    moved.append(row["path"])
+                yield Failure(
+                    job_id=self._job.id, path=row["path"], file_version=row["file_version"],
+                    commit_version=row["commit_version"], state=FailureState.PENDING, kind=kind,
+                    message=row["error_message"], traceback=row["error_traceback"], attempts=attempts,
+                    next_try=policy.next_try(kind, attempts, now, randomness), batch_id=batch.id, attempt=intent.attempt,
+                    failed_on=now,
+                )  # fmt: skip
+
+        self._catalog.failures.add_pending(found())
+        if moved:
+            self._catalog.refreshes.ask_check(self._volume.id, moved)
+
+    def _earlier(self, session: SparkSession, made: Plan, batch: Batch) -> dict[str, Failure]:
+        """Active failures of the files in this batch, by path: whatever becomes of the files now, these end."""
+        active = self._catalog.failures.active(self._job.id, after=batch.after_path, until=batch.until_path)
+        if not active:
+            return {}
+        by_path = {one.path: one for one in active}
+        wanted = session.createDataFrame(pa.table({"path": list(by_path)}))
+        planned = plan.slice_of(session, made, batch)
+        found = planned.join(wanted, planned["relative_path"] == wanted["path"]).select("path").toArrow()
+        return {path: by_path[path] for path in found["path"].to_pylist()}
+
+    def _superseded_in(self, batch: Batch) -> list[str]:
+        made = self._catalog.consumptions.plan(batch.plan_id)
+        assert made is not None, "a batch refers to its plan"
+        with self._runner.session() as session:
+            return list(self._earlier(session, made, batch))
+
+    def _new_plan(self) -> tuple[str, str]:
+        plan_id = uuid.uuid4().hex
+        return plan_id, f"{self._plans}/{plan_id}"
+
+    def _write_plan(self, covered: Range, location: str) -> None:
+        versions = self._runner._reader.refresh_versions(covered.volume_id if covered.initial else None)
+        with self._runner.session() as session:
+            plan.write_stream_plan(session, covered, versions, self._job.where, location)
+
+    def _limits(self) -> plan.Limits:
+        return plan.Limits(
+            self._job.max_files or self._settings.batch_max_files, self._job.max_bytes or self._settings.batch_max_bytes
+        )
+
+
+def _worker_died(error: BaseException) -> bool:
+    """Whether a query failed because a Python worker ended, which is how Spark tells of a crashed function."""
+    return "Python worker exited unexpectedly" in str(error)

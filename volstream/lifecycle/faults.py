@@ -1,0 +1,24 @@
+"""Named points at which a test kills this process: one hook, off unless VOLSTREAM_FAULT names the point.
+
+``VOLSTREAM_FAULT=name`` kills the process (SIGKILL) when it reaches the point, ``name:stop`` freezes it (SIGSTOP),
+``name#3`` acts at the third pass. Read once, when the module is imported.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+_point, _, _action = os.environ.get("VOLSTREAM_FAULT", "").partition(":")
+_point, _, _count = _point.partition("#")
+_passes_left = int(_count or 1)
+
+
+def point(name: str) -> None:
+    """Marks a place where a crash matters."""
+    global _passes_left
+    if name != _point:
+        return
+    _passes_left -= 1
+    if _passes_left == 0:
+        os.kill(os.getpid(), signal.SIGSTOP if _action == "stop" else signal.SIGKILL)

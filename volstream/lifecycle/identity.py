@@ -1,0 +1,48 @@
+"""Who does something: a process's name that tells, on its own host, whether the process still lives."""
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+
+import psutil
+
+
+def new_owner() -> str:
+    """A name for this process and use: host, pid, the process's start time, and a random part."""
+    return f"{socket.gethostname()}/{os.getpid()}/{_start_time(os.getpid())}/{uuid.uuid4().hex[:8]}"
+
+
+def is_gone(owner: str) -> bool:
+    """Whether ``owner`` was a process of this host that is no more. False where that cannot be known."""
+    try:
+        host, pid, started, _ = owner.rsplit("/", 3)
+        return host == socket.gethostname() and _start_time(int(pid)) != started
+    except ValueError:
+        return False
+
+
+def is_alive(pid: int, started: float) -> bool:
+    """Whether the process ``pid`` that began at ``started`` (epoch seconds, as psutil tells) still runs."""
+    return _start_time(pid) == f"{started:.2f}"
+
+
+def start_time(pid: int) -> float:
+    """When ``pid`` began, in epoch seconds.
+
+    Raises:
+        ProcessLookupError: there is no such process.
+    """
+    try:
+        return float(psutil.Process(pid).create_time())
+    except psutil.NoSuchProcess:
+        raise ProcessLookupError(pid) from None
+
+
+def _start_time(pid: int) -> str | None:
+    try:
+        process = psutil.Process(pid)
+        return None if process.status() == psutil.STATUS_ZOMBIE else f"{process.create_time():.2f}"
+    except psutil.NoSuchProcess:
+        return None

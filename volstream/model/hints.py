@@ -1,0 +1,41 @@
+"""What an event says: that something may have changed. Never what it is now (events.md, rule 1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class KeyHint:
+    """The object at ``path`` (relative to the volume) may have appeared, changed or gone."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class SubtreeHint:
+    """Anything below ``prefix`` may have changed; ``""`` is the whole volume.
+
+    Attributes:
+        prefix: empty, or a path that ends in ``/``.
+        reason: why a listing is needed, for the record of the reconcile: ``overflow``, ``moved``, ``poll``, ...
+    """
+
+    prefix: str
+    reason: str
+
+
+Hint = KeyHint | SubtreeHint
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """A message or name that cannot be used, kept so that a user can see it.
+
+    Attributes:
+        subject: the message's body or the path, printable and cut to 4,096 characters.
+        reason: one sentence.
+    """
+
+    subject: str
+    reason: str

@@ -1,0 +1,72 @@
+"""Object names: ``[schema.]name``, case-insensitive, with backticks for anything that is not a plain identifier."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from volstream.errors import InvalidValueError
+
+DEFAULT_SCHEMA = "public"
+
+_PART = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([A-Za-z_][A-Za-z0-9_]*))\s*")
+_PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
+
+
+@dataclass(frozen=True, order=True)
+class Name:
+    """A schema and a name, both in lower case: names compare without regard to case."""
+
+    schema: str
+    name: str
+
+    @classmethod
+    def parse(cls, text: str) -> Name:
+        """Reads ``name``, ``schema.name``, or either part in backticks.
+
+        Raises:
+            InvalidValueError: not a name; a name with a slash or a control character (tables are folders).
+        """
+        parts: list[str] = []
+        position = 0
+        while True:
+            match = _PART.match(text, position)
+            if match is None:
+                raise _not_a_name(text)
+            parts.append((match[1].replace("``", "`") if match[1] is not None else match[2]).lower())
+            position = match.end()
+            if position == len(text):
+                break
+            if text[position] != ".":
+                raise _not_a_name(text)
+            position += 1
+        if len(parts) > 2 or any(not _storable(part) for part in parts):
+            raise _not_a_name(text)
+        return cls(*parts) if len(parts) == 2 else cls(DEFAULT_SCHEMA, parts[0])
+
+    def __str__(self) -> str:
+        """The shortest text that :meth:`parse` reads back."""
+        name = quote(self.name)
+        return name if self.schema == DEFAULT_SCHEMA else f"{quote(self.schema)}.{name}"
+
+    @property
+    def qualified(self) -> str:
+        """``schema.name`` with backticks around both, as SQL takes it."""
+        return f"`{self.schema.replace('`', '``')}`.`{self.name.replace('`', '``')}`"
+
+
+def quote(part: str) -> str:
+    """``part`` as it is, or in backticks where it is not a plain identifier."""
+    return part if _PLAIN.fullmatch(part) else "`" + part.replace("`", "``") + "`"
+
+
+def _storable(part: str) -> bool:
+    return not (part.startswith(".") or part in {"", "_"} or re.search(r"[/\\\x00-\x1f:]", part) or len(part) > 200)
+
+
+def _not_a_name(text: str) -> InvalidValueError:
+    return InvalidValueError(
+        f"{text!r} is not a name.",
+        "Write name or schema.name, with backticks around anything but letters, digits and underscores; "
+        "slashes, colons, control characters and a leading dot are not possible.",
+    )

@@ -1,0 +1,236 @@
+"""The definitions that the catalog keeps: connections, volumes, streams, jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from volstream.model.names import Name
+from volstream.model.selection import DEFAULT_IGNORES, Selection
+
+
+class QueueType(StrEnum):
+    """How a volume hears of changes."""
+
+    LOCAL = "local"
+    POLL = "poll"
+    SQS = "sqs"
+    MNS = "mns"
+    MEMORY = "memory"
+    NONE = "none"
+
+
+class Mode(StrEnum):
+    """What a stream returns: net changes, or inserted rows only."""
+
+    STANDARD = "standard"
+    APPEND_ONLY = "append-only"
+
+
+class Write(StrEnum):
+    """What a job does to its result table: keep one state per file, or log every processed version."""
+
+    UPSERT = "upsert"
+    APPEND = "append"
+
+
+class TriggerKind(StrEnum):
+    """When the daemon runs a job."""
+
+    MANUAL = "manual"
+    ON_CHANGE = "on-change"
+    EVERY = "every"
+    CRON = "cron"
+
+
+class JobState(StrEnum):
+    """Whether the daemon and ``run-job`` may run the job."""
+
+    ACTIVE = "active"
+    PAUSED = "paused"
+
+
+@dataclass(frozen=True)
+class Connection:
+    """Credentials and place of a store, by reference: no secret is kept."""
+
+    id: str
+    name: Name
+    type: str
+    region: str | None
+    endpoint: str | None
+    role_arn: str | None
+    external_id: str
+    credentials: str
+    comment: str | None
+    created_on: datetime
+
+
+@dataclass(frozen=True)
+class Volume:
+    """A location whose files are kept as a directory table.
+
+    Attributes:
+        location: URI.
+        table_id: Delta's id of the directory table; None until the first refresh made it.
+        listing_digest: of the last reconcile's listing, with the refresh after which it held.
+    """
+
+    id: str
+    name: Name
+    location: str
+    connection_id: str | None
+    queue_type: QueueType
+    queue_name: str | None
+    virtual_cluster: str
+    recursive: bool
+    patterns: Sequence[str]
+    ignores: Sequence[str]
+    comment: str | None
+    created_on: datetime
+    table_id: str | None = None
+    refresh_count: int = 0
+    listing_digest: str | None = None
+    listing_refresh: int | None = None
+    reconciled_on: datetime | None = None
+
+    @property
+    def selection(self) -> Selection:
+        """Which of the location's paths belong to the volume."""
+        return Selection(self.recursive, tuple(self.patterns), tuple(self.ignores))
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A cursor over the versions of a volume's directory table.
+
+    Attributes:
+        source_id: the volume's id.
+        table_id: Delta's id of the table that the offset belongs to; None while the offset is EMPTY.
+        offset: version up to and including which all changes are consumed; None: EMPTY, before the first version.
+        initial: until the first committed consumption, the rows present at ``offset`` are returned.
+        sequence: number of the last INTENT.
+    """
+
+    id: str
+    name: Name
+    source_kind: str
+    source_id: str
+    source_name: Name
+    table_id: str | None
+    mode: Mode
+    offset: int | None
+    initial: bool
+    sequence: int
+    comment: str | None
+    created_on: datetime
+
+
+@dataclass(frozen=True)
+class Trigger:
+    """When a job runs: ``every`` is seconds, ``cron`` a five-field line."""
+
+    kind: TriggerKind = TriggerKind.MANUAL
+    every: float | None = None
+    cron: str | None = None
+
+
+@dataclass(frozen=True)
+class Job:
+    """A per-file function bound to a stream and a result table.
+
+    Attributes:
+        function: ``/abs/file.py:func`` or ``pkg.mod:func``.
+        search_path: folder from which ``pkg.mod`` is imported where it is not installed; None: installed.
+        fingerprint: hash of the function's source files when the job was made or altered.
+        returns: the result's own columns as DDL, for example ``label STRING, score DOUBLE``.
+        owns_stream: the stream was made for this job and is dropped with it.
+        clean: the result table was made empty by this job, and nothing but its first pass wrote to it.
+    """
+
+    id: str
+    name: Name
+    stream_id: str
+    function: str
+    search_path: str | None
+    fingerprint: str
+    returns: str
+    into: Name
+    trigger: Trigger
+    where: str | None
+    write: Write
+    retries: int
+    pause_after: int
+    timeout_seconds: float | None
+    isolate: bool
+    max_files: int | None
+    max_bytes: int | None
+    arguments: Mapping[str, str]
+    state: JobState
+    state_reason: str | None
+    owns_stream: bool
+    clean: bool
+    failed_batches: int
+    comment: str | None
+    created_on: datetime
+    last_started: datetime | None = None
+    last_ended: datetime | None = None
+    last_outcome: str | None = None
+
+
+#: What ``create_volume`` takes where the user says nothing.
+DEFAULT_VIRTUAL_CLUSTER = "DEFAULT"
+
+
+@dataclass(frozen=True)
+class VolumeSpec:
+    """What a user says of a volume that is to be made."""
+
+    name: Name
+    location: str
+    connection: Name | None = None
+    queue_type: QueueType | None = None
+    queue_name: str | None = None
+    virtual_cluster: str = DEFAULT_VIRTUAL_CLUSTER
+    recursive: bool = True
+    patterns: Sequence[str] = ()
+    ignores: Sequence[str] = DEFAULT_IGNORES
+    comment: str | None = None
+
+
+@dataclass(frozen=True)
+class StreamSpec:
+    """What a user says of a stream that is to be made; at most one of the two points in time."""
+
+    name: Name
+    volume: Name
+    mode: Mode = Mode.STANDARD
+    show_initial_rows: bool = False
+    at_version: int | None = None
+    at_timestamp: datetime | None = None
+    comment: str | None = None
+
+
+@dataclass(frozen=True)
+class JobSpec:
+    """What a user says of a job that is to be made: exactly one of ``stream`` and ``volume``."""
+
+    name: Name
+    function: str
+    into: Name
+    stream: Name | None = None
+    volume: Name | None = None
+    returns: str | None = None
+    trigger: Trigger = Trigger()
+    where: str | None = None
+    write: Write = Write.UPSERT
+    retries: int = 3
+    pause_after: int = 3
+    timeout_seconds: float | None = None
+    isolate: bool = False
+    max_files: int | None = None
+    max_bytes: int | None = None
+    arguments: Mapping[str, str] = field(default_factory=dict)
+    comment: str | None = None

@@ -1,0 +1,84 @@
+"""Which paths of a location belong to a volume: recursion, patterns, ignored names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+#: Hidden files and the names under which programs keep unfinished work (events.md, local directory).
+DEFAULT_IGNORES = (".*", "*~", "*.tmp", "*.part", "*.crdownload")
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The rule by which paths are in or out.
+
+    Attributes:
+        recursive: whether files in sub-directories count.
+        patterns: globs of which one must match; empty: every name. A glob without ``/`` is matched against the last
+            part of the path, one with ``/`` against the whole path, where ``**`` spans directories.
+        ignores: globs that rule a path out, or, matched against any of its directories, all below it.
+    """
+
+    recursive: bool = True
+    patterns: Sequence[str] = ()
+    ignores: Sequence[str] = DEFAULT_IGNORES
+
+    def accepts(self, path: str) -> bool:
+        """Whether the file at ``path`` belongs to the volume."""
+        if not path or path.endswith("/"):
+            return False
+        parent, _, _ = path.rpartition("/")
+        return self.accepts_name(path) and (not parent or self.descends(parent))
+
+    def accepts_name(self, path: str) -> bool:
+        """Like :meth:`accepts` for a file whose directory is known to be in."""
+        if any(_matches(glob, path) for glob in self.ignores):
+            return False
+        return not self.patterns or any(_matches(glob, path) for glob in self.patterns)
+
+    def descends(self, directory: str) -> bool:
+        """Whether files below ``directory`` (no trailing slash; ``""`` is the root) can belong to the volume."""
+        if not directory:
+            return True
+        if not self.recursive:
+            return False
+        parts = directory.split("/")
+        prefixes = ("/".join(parts[: depth + 1]) for depth in range(len(parts)))
+        return not any(_matches(glob, prefix) for prefix in prefixes for glob in self.ignores)
+
+
+def _matches(glob: str, path: str) -> bool:
+    return _compiled(glob).fullmatch(path if "/" in glob else path.rpartition("/")[2]) is not None
+
+
+@lru_cache(maxsize=512)
+def _compiled(glob: str) -> re.Pattern[str]:
+    """The glob as a regular expression: ``*`` and ``?`` stop at ``/``, ``**`` does not, ``[...]`` as in fnmatch.
+
+    fnmatch's own translation lets ``*`` cross slashes, and glob.translate is new in Python 3.13.
+    """
+    pattern, position = "", 0
+    while position < len(glob):
+        if glob.startswith("**/", position):
+            pattern, position = pattern + r"(?:.*/)?", position + 3
+        elif glob.startswith("**", position):
+            pattern, position = pattern + ".*", position + 2
+        elif glob[position] == "*":
+            pattern, position = pattern + "[^/]*", position + 1
+        elif glob[position] == "?":
+            pattern, position = pattern + "[^/]", position + 1
+        elif glob[position] == "[" and (end := glob.find("]", position + 2)) > 0:
+            body = glob[position + 1 : end]
+            negation, body = ("^", body[1:]) if body.startswith("!") else ("", body)
+            body = re.sub(r"[\\\[^&~|]", r"\\\g<0>", body)
+            pattern, position = pattern + f"(?!/)[{negation}{body}]", end + 1
+        else:
+            pattern, position = pattern + re.escape(glob[position]), position + 1
+    try:
+        return re.compile(pattern, re.DOTALL)
+    except re.error:
+        # A class like [z-a]: nothing is in it, so nothing matches, as in fnmatch.
+        return re.compile(r"(?!)")

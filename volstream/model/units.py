@@ -1,0 +1,61 @@
+"""Durations (``30s``, ``5m``, ``1h``) and sizes (``64MiB``), parsed and printed."""
+
+from __future__ import annotations
+
+import re
+
+from volstream.errors import InvalidValueError
+
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_BYTES = {"": 1, "B": 1}
+for _power, _letter in enumerate("KMGT", start=1):
+    _BYTES[f"{_letter}IB"] = 1024**_power
+    _BYTES[f"{_letter}B"] = 1000**_power
+    _BYTES[_letter] = 1024**_power
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of ``500ms``, ``30s``, ``5m``, ``1h``, ``2d``; a bare number is seconds.
+
+    Raises:
+        InvalidValueError: not a duration, or not positive.
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?\s*", text, re.IGNORECASE)
+    seconds = float(match[1]) * _SECONDS[(match[2] or "s").lower()] if match else 0.0
+    if seconds <= 0:
+        raise InvalidValueError(f"{text!r} is not a duration.", "Write for example 500ms, 30s, 5m or 1h.")
+    return seconds
+
+
+def format_duration(seconds: float) -> str:
+    """The shortest exact form that :func:`parse_duration` reads back, for example ``90s``, ``5m``."""
+    for unit in ("d", "h", "m"):
+        whole = seconds / _SECONDS[unit]
+        if whole >= 1 and whole == int(whole):
+            return f"{int(whole)}{unit}"
+    # 15 digits: plain g has 6 and turns a million seconds into 1e+06.
+    return f"{seconds:.15g}s" if seconds >= 1 else f"{seconds * 1000:.15g}ms"
+
+
+def parse_size(text: str) -> int:
+    """Bytes of ``64MiB``, ``1GB``, ``512``.
+
+    Raises:
+        InvalidValueError: not a size, or not positive.
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
+    factor = _BYTES.get(match[2].upper()) if match else None
+    size = int(float(match[1]) * factor) if match and factor else 0
+    if size <= 0:
+        raise InvalidValueError(f"{text!r} is not a size.", "Write for example 512KiB, 64MiB or 1GiB.")
+    return size
+
+
+def format_size(size: int) -> str:
+    """A size for people, for example ``1.5 MiB``."""
+    value = float(size)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"

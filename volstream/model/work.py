@@ -1,0 +1,207 @@
+"""What happens to definitions: refreshes, plans, batches, intents, failures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+
+class RefreshState(StrEnum):
+    """INTENT is written before the directory table's commit, the others after."""
+
+    INTENT = "intent"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+
+
+@dataclass(frozen=True)
+class Refresh:
+    """One commit of a directory table; ``number`` is its ``txnVersion`` and its rows' ``refresh_id``.
+
+    Attributes:
+        cause: ``events``, ``bootstrap``, ``reconcile``.
+        version: Delta version of the commit; None until committed.
+    """
+
+    volume_id: str
+    number: int
+    state: RefreshState
+    cause: str
+    version: int | None
+    inserted: int
+    updated: int
+    deleted: int
+    started_on: datetime
+    committed_on: datetime | None
+
+
+class PlanKind(StrEnum):
+    """What a plan's files are: a stream's range, failed files due again, or current files run again."""
+
+    STREAM = "stream"
+    RETRY = "retry"
+    REPLAY = "replay"
+
+
+class PlanState(StrEnum):
+    """A plan is open from its first batch to its last."""
+
+    OPEN = "open"
+    DONE = "done"
+    DROPPED = "dropped"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One consumption of a stream by a job, cut into batches.
+
+    Attributes:
+        from_version: excluded; None: EMPTY.
+        to_version: included.
+        table_id: Delta's id of the directory table that the versions belong to.
+        initial: the rows present at ``to_version``, not changes.
+        location: folder of the plan's Parquet files, sorted by path.
+    """
+
+    id: str
+    kind: PlanKind
+    state: PlanState
+    job_id: str
+    stream_id: str
+    table_id: str
+    from_version: int | None
+    to_version: int
+    initial: bool
+    location: str
+    files: int
+    bytes: int
+    created_on: datetime
+
+
+class BatchState(StrEnum):
+    """PLANNED becomes INTENT when an attempt begins, and COMMITTED, or PLANNED again when it was aborted."""
+
+    PLANNED = "planned"
+    INTENT = "intent"
+    COMMITTED = "committed"
+    DROPPED = "dropped"
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A slice of a plan: the files with ``after_path < path <= until_path`` in UTF-8 byte order.
+
+    Attributes:
+        number: position in the plan, from 1.
+        files: new and changed ones, on which the function runs.
+        replaced: how many of these had a version before, whose rows go.
+        removals: files that are gone, whose rows go.
+        sequence: number in the stream's sequence of the newest attempt; None before the first.
+        attempts: how many INTENTs it has had.
+    """
+
+    id: str
+    plan_id: str
+    job_id: str
+    stream_id: str
+    number: int
+    state: BatchState
+    after_path: str | None
+    until_path: str
+    files: int
+    replaced: int
+    removals: int
+    bytes: int
+    sequence: int | None
+    attempts: int
+    succeeded: int
+    failed: int
+    rows: int
+    created_on: datetime
+    committed_on: datetime | None
+
+
+@dataclass(frozen=True)
+class Target:
+    """The table that an attempt writes, as it was at INTENT."""
+
+    location: str
+    table_id: str
+    version: int
+
+
+@dataclass(frozen=True)
+class Intent:
+    """One attempt at a batch: what the target's log is searched for.
+
+    Attributes:
+        attempt: uuid that the commit's user metadata carries.
+        sequence: the commit's ``txnVersion``.
+    """
+
+    stream_id: str
+    sequence: int
+    batch_id: str
+    attempt: str
+    owner: str
+    target: Target
+    started_on: datetime
+
+    @property
+    def app_id(self) -> str:
+        """The commit's ``txnAppId``: one per stream and statement."""
+        return app_id(self.stream_id)
+
+
+def app_id(stream_id: str, statement: int = 0) -> str:
+    """The ``txnAppId`` of a stream's consumptions: one per statement of a transaction."""
+    return f"volstream:{stream_id}#{statement}"
+
+
+class FailureState(StrEnum):
+    """PENDING belongs to an attempt that is not committed; WAITING needs the directory to move; the rest are visible."""
+
+    PENDING = "pending"
+    RETRYING = "retrying"
+    WAITING = "waiting"
+    QUARANTINED = "quarantined"
+    SKIPPED = "skipped"
+
+
+class FailureKind(StrEnum):
+    """Why a file has no new rows."""
+
+    RAISED = "raised"
+    TIMED_OUT = "timed-out"
+    UNREADABLE = "unreadable"
+    DENIED = "denied"
+    WRONG_RESULT = "wrong-result"
+    WORKER_DIED = "worker-died"
+    VANISHED = "vanished"
+    CHANGED = "changed"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A version of a file that a job could not process.
+
+    Attributes:
+        file_version: store's version id or etag of the content that failed.
+        attempts: failed attempts at this version.
+        next_try: when the next is due; None: never by itself.
+    """
+
+    job_id: str
+    path: str
+    file_version: str
+    commit_version: int
+    state: FailureState
+    kind: FailureKind
+    message: str
+    traceback: str | None
+    attempts: int
+    next_try: datetime | None
+    batch_id: str
+    attempt: str
+    failed_on: datetime

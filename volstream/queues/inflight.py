@@ -1,0 +1,76 @@
+"""Messages that were delivered and not yet acknowledged, for the queues that live in this process.
+
+What does not belong here: messages that wait for their first delivery. Not safe for threads: callers hold their lock.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from volstream.queues.base import Message
+
+#: With this many unacknowledged, nothing new is delivered: a consumer that never acknowledges must not fill memory.
+CAPACITY = 100_000
+
+
+@dataclass(slots=True)
+class _Delivery:
+    message: Message
+    due: float
+
+
+class InFlight:
+    """Delivers a message again when nobody acknowledged it within ``visibility_seconds``.
+
+    A message keeps its receipt over deliveries, so a late acknowledgement still counts. Times are the caller's.
+    """
+
+    def __init__(self, visibility_seconds: float) -> None:
+        self._visibility_seconds = visibility_seconds
+        self._receipts = itertools.count(1)
+        # In order of due time: every delivery, first or repeated, goes to the end with the same visibility.
+        self._deliveries: dict[str, _Delivery] = {}
+
+    def __len__(self) -> int:
+        return len(self._deliveries)
+
+    @property
+    def room(self) -> int:
+        """How many more messages may be delivered for the first time."""
+        return max(0, CAPACITY - len(self._deliveries))
+
+    @property
+    def next_due(self) -> float | None:
+        """When the next message is delivered again; None where none is in flight."""
+        return next((delivery.due for delivery in self._deliveries.values()), None)
+
+    def deliver(self, body: bytes, now: float) -> Message:
+        """A new message with ``body``."""
+        message = Message(str(next(self._receipts)), body)
+        self._deliveries[message.receipt] = _Delivery(message, now + self._visibility_seconds)
+        return message
+
+    def redeliver(self, now: float, limit: int) -> list[Message]:
+        """Up to ``limit`` messages whose time is over, which starts anew."""
+        expired: list[Message] = []
+        for delivery in self._deliveries.values():
+            if delivery.due > now or len(expired) == limit:
+                break
+            expired.append(delivery.message)
+        for message in expired:
+            delivery = self._deliveries.pop(message.receipt)
+            delivery.due = now + self._visibility_seconds
+            self._deliveries[message.receipt] = delivery
+        return expired
+
+    def acknowledge(self, messages: Iterable[Message]) -> None:
+        """Forgets these. Idempotent."""
+        for message in messages:
+            self._deliveries.pop(message.receipt, None)
+
+    def expire_all(self) -> None:
+        """Makes every message due now: their consumer is gone."""
+        for delivery in self._deliveries.values():
+            delivery.due = float("-inf")

@@ -1,0 +1,71 @@
+"""A queue for places that tell nothing (network mounts, containers): it says "look at everything" on a period.
+
+What does not belong here: the look itself (``directory``).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+
+from volstream.model.hints import SubtreeHint
+from volstream.model.selection import Selection
+from volstream.queues.base import Message, QueueSettings
+from volstream.queues.hint_codec import encode
+from volstream.queues.inflight import InFlight
+
+
+class PollQueue:
+    """One hint for the whole volume every ``poll_seconds``, the first after one period: a start looks by itself.
+
+    While a hint is unacknowledged no other is made: a look that takes longer than the period is not queued up.
+    """
+
+    def __init__(self, location: str, selection: Selection, settings: QueueSettings) -> None:
+        del location, selection  # the signature is that of every queue; this one says the same of every volume
+        self._period = settings.poll_seconds
+        self._changed = threading.Condition()
+        self._in_flight = InFlight(settings.visibility_seconds)
+        self._listening = False
+        self._due = 0.0
+
+    def start(self) -> None:
+        """See :meth:`EventQueue.start`."""
+        with self._changed:
+            self._in_flight.expire_all()
+            self._due = time.monotonic() + self._period
+            self._listening = True
+
+    def stop(self) -> None:
+        """See :meth:`EventQueue.stop`."""
+        with self._changed:
+            self._listening = False
+            self._changed.notify_all()
+
+    def receive(self, limit: int, wait_seconds: float) -> Sequence[Message]:
+        """See :meth:`EventQueue.receive`."""
+        deadline = time.monotonic() + wait_seconds
+        with self._changed:
+            while self._listening:
+                now = time.monotonic()
+                messages = self._in_flight.redeliver(now, limit)
+                if not self._in_flight and now >= self._due and limit > 0:
+                    self._due = now + self._period
+                    messages = [self._in_flight.deliver(encode(SubtreeHint("", "poll")), now)]
+                if messages or now >= deadline:
+                    return messages
+                due = self._in_flight.next_due
+                self._changed.wait(min(deadline, self._due if due is None else due) - now)
+        return ()
+
+    def acknowledge(self, messages: Sequence[Message]) -> None:
+        """See :meth:`EventQueue.acknowledge`."""
+        with self._changed:
+            self._in_flight.acknowledge(messages)
+            self._changed.notify_all()
+
+    def depth(self) -> int:
+        """See :meth:`EventQueue.depth`."""
+        with self._changed:
+            return int(self._listening and not self._in_flight and time.monotonic() >= self._due)

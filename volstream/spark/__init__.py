@@ -1,0 +1,1 @@
+"""Spark: the engine's JVM (Java, jars, command, start) and the client side (connections, sessions, errors)."""

@@ -1,0 +1,26 @@
+"""Becomes another program that cannot outlive its parent: ``python child.py <parent pid> <program> <arguments>``.
+
+Run as a file, by ``python -I -S``: it imports nothing of volstream and costs 15 ms. On Linux the kernel sends SIGKILL
+when the parent ends. "The parent" is the *thread* that forked: the caller starts this from its main thread. Elsewhere
+nothing of the kind exists, and an orphan is ended by the next engine of the home.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+
+_PR_SET_PDEATHSIG = 1
+
+
+def main() -> None:
+    parent, program = int(sys.argv[1]), sys.argv[2]
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:  # it ended before the request was made
+            sys.exit(1)
+    os.execv(program, sys.argv[2:])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,172 @@
+"""How the engine's JVM is run: its properties, its command line and its environment. Text only; ``server`` runs it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from volstream.config import Settings
+from volstream.spark.java import Java
+
+#: What Spark's own launcher opens to it (``JavaModuleOptions``).
+_OPENED = (
+    "lang", "lang.invoke", "lang.reflect", "io", "net", "nio", "util", "util.concurrent", "util.concurrent.atomic",
+)  # fmt: skip
+_OPENED_INTERNALS = ("jdk.internal.ref", "sun.nio.ch", "sun.nio.cs", "sun.security.action", "sun.util.calendar")
+
+_MAIN_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files that describe one engine, all in the home.
+
+    Attributes:
+        properties: Spark's settings, the token among them; only its owner may read it.
+        log4j: Log4j's configuration.
+        pools: the scheduler's pools.
+        scratch: emptied at each start: shuffles, artifacts, temporary files.
+        log: the directory of the logs.
+    """
+
+    properties: Path
+    log4j: Path
+    pools: Path
+    scratch: Path
+    log: Path
+
+    @classmethod
+    def of(cls, settings: Settings) -> Files:
+        """Those of a home."""
+        run = settings.run_directory
+        return cls(
+            run / "spark.properties",
+            run / "log4j2.properties",
+            run / "pools.xml",
+            settings.home / "scratch",
+            settings.log_directory,
+        )
+
+
+#: Sessions share the slots evenly. Without this file FAIR puts all jobs into one pool that is first in, first out.
+POOLS = """\
+<allocations>
+  <pool name="default"><schedulingMode>FAIR</schedulingMode><weight>1</weight><minShare>0</minShare></pool>
+</allocations>
+"""
+
+
+def properties(settings: Settings, files: Files, *, cores: int, port: int, token: str) -> dict[str, str]:
+    """Spark's settings of the engine; ``settings.spark_conf`` wins."""
+    return {
+        "spark.app.name": "volstream",
+        "spark.master": f"local[{cores}]",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.local.dir": str(files.scratch),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.scheduler.mode": "FAIR",
+        "spark.scheduler.allocation.file": files.pools.as_uri(),
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.connect.authenticate.token": token,
+        # Messages for people; the cause is in the exception, the stack in spark.log.
+        "spark.sql.connect.serverStacktrace.enabled": "false",
+        "spark.sql.pyspark.jvmStacktrace.enabled": "false",
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.sources.default": "delta",
+        "spark.sql.legacy.createHiveTableByDefault": "false",
+        "spark.sql.warehouse.dir": f"{settings.warehouse_path}/tables",
+        "spark.sql.session.timeZone": "UTC",
+        # A file that is gone is an error with a name, never fewer rows.
+        "spark.sql.files.ignoreMissingFiles": "false",
+        "spark.sql.files.ignoreCorruptFiles": "false",
+        # Tables here are small against a cluster's: fewer, larger tasks, and pages that a look-up by path can skip.
+        "spark.sql.shuffle.partitions": str(cores),
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(cores),
+        "spark.sql.parquet.pushdown.inFilterThreshold": "10000",
+        "spark.hadoop.parquet.page.row.count.limit": "1000",
+        "spark.hadoop.parquet.block.size": str(8 << 20),
+        "spark.databricks.delta.snapshotPartitions": "2",
+        "spark.databricks.delta.merge.materializeSource": "none",
+        "spark.databricks.delta.changelogV2.enabled": "true",
+    } | settings.spark_conf
+
+
+def properties_text(values: Mapping[str, str]) -> str:
+    """``values`` as a Java properties file, in ASCII."""
+    return "".join(f"{_escaped(key, ' :=#!')}={_escaped(value, '#!')}\n" for key, value in sorted(values.items()))
+
+
+def class_path(jars: Sequence[Path], pyspark: Path) -> list[Path]:
+    """Everything that the JVM loads classes from; Delta's jars first."""
+    return [*jars, *sorted((pyspark / "jars").glob("*.jar"))]
+
+
+def java_command(
+    java: Java, settings: Settings, files: Files, classes: Sequence[Path], archive: Sequence[str]
+) -> list[str]:
+    """The command line of the JVM. It holds no secret: everybody on the host can read it.
+
+    Args:
+        archive: options that use or make a class archive (see ``archive``).
+    """
+    opened = [f"java.base/java.{name}" for name in _OPENED] + [f"java.base/{name}" for name in _OPENED_INTERNALS]
+    return [
+        str(java.executable),
+        f"-Xmx{settings.driver_memory}",
+        # A heap that is exhausted leaves threads that never answer; an end is seen and said.
+        "-XX:+ExitOnOutOfMemoryError",
+        f"-XX:ErrorFile={files.log / 'hs_err_%p.log'}",
+        "-XX:+IgnoreUnrecognizedVMOptions",
+        *shlex.split(settings.jvm_options),
+        *archive,
+        f"-Djava.io.tmpdir={files.scratch}",
+        f"-Dlog4j2.configurationFile={files.log4j.as_uri()}",
+        "-Djdk.reflect.useDirectMethodHandle=false",
+        "-Dio.netty.tryReflectionSetAccessible=true",
+        *(f"--add-opens={name}=ALL-UNNAMED" for name in opened),
+        "-cp",
+        os.pathsep.join(map(str, classes)),
+        "org.apache.spark.deploy.SparkSubmit",
+        "--properties-file",
+        str(files.properties),
+        "--class",
+        _MAIN_CLASS,
+        "spark-internal",
+    ]
+
+
+def environment(inherited: Mapping[str, str], pyspark: Path) -> dict[str, str]:
+    """The JVM's environment, which the Python workers get too.
+
+    What the user's shell says about other Sparks stays out. Relative entries of PYTHONPATH are made absolute, because
+    the JVM runs in a directory of its own.
+    """
+    kept = {name: value for name, value in inherited.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
+    if kept.get("PYTHONPATH"):
+        kept["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, kept["PYTHONPATH"].split(os.pathsep)))
+    own = {"SPARK_HOME": str(pyspark), "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    return kept | own
+
+
+def _escaped(text: str, special: str) -> str:
+    """``text`` as a key or value of a properties file; ``special`` are the characters that would end it there."""
+    out = []
+    for position, character in enumerate(text):
+        if character == "\\" or character in special or (character == " " and position == 0):
+            out.append("\\" + character)
+        elif character in "\n\r\t\f":
+            out.append({"\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}[character])
+        elif " " <= character <= "~":
+            out.append(character)
+        else:
+            units = character.encode("utf-16-be")
+            out.extend(f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))
+    return "".join(out)

@@ -1,0 +1,137 @@
+"""What PySpark and gRPC raise, in our terms. pyspark is imported late: who raised its errors has paid for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from volstream.errors import DiskFullError, EngineError, EngineLostError, SqlError, VolstreamError
+
+#: Delta raises these when two writers meet; the same statement can be tried again. Conditions have suffixes such as
+#: ``.WITHOUT_HINT``. ``DELTA_CONCURRENT_TRANSACTION`` is not among them: it says that the statement was done before.
+_CONFLICTS = (
+    "DELTA_CONCURRENT_APPEND",
+    "DELTA_CONCURRENT_DELETE_DELETE",
+    "DELTA_CONCURRENT_DELETE_READ",
+    "DELTA_CONCURRENT_WRITE",
+    "DELTA_METADATA_CHANGED",
+    "DELTA_PROTOCOL_CHANGED",
+)
+
+#: A session that the server no longer knows: it was restarted, or ended the session.
+_SESSION_LOST = ("INVALID_HANDLE.SESSION_", "NO_ACTIVE_SESSION")
+
+_DISK_FULL = ("No space left on device", "Disk quota exceeded", "ENOSPC")
+_MISSING_FILE = ("FAILED_READ_FILE.FILE_NOT_EXIST", "java.io.FileNotFoundException", "PATH_NOT_FOUND")
+
+#: gRPC raises a bare ValueError when a call is made on a channel that was closed.
+_CLOSED_CHANNEL = re.compile(r"Cannot invoke RPC.*closed", re.IGNORECASE)
+_CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]")
+
+_LOST_REMEDY = "Run `volstream engine status`; the next command starts the engine again."
+
+
+def engine_lost(reason: str) -> EngineLostError:
+    """The error that says that the engine was lost, and why."""
+    return EngineLostError(f"The Spark engine was lost: {reason}.", _LOST_REMEDY)
+
+
+@contextmanager
+def map_spark_errors() -> Iterator[None]:
+    """Raises ours for what says that the engine or its disk failed; everything else passes as it is.
+
+    Raises:
+        EngineLostError: the connection broke or was closed, or the server lost the session.
+        EngineError: the server refused the token.
+        DiskFullError: Spark could not write for lack of space.
+    """
+    import grpc
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, grpc.RpcError, ValueError) as error:
+        ours = _translated(error)
+        if ours is None:
+            raise
+        raise ours from error
+
+
+def condition_of(error: BaseException | None) -> str | None:
+    """Spark's or Delta's error condition, such as ``DELTA_CONCURRENT_APPEND.WITHOUT_HINT``; None where there is none.
+
+    An error of ours is asked for its cause.
+    """
+    from pyspark.errors import PySparkException
+
+    while isinstance(error, VolstreamError):
+        error = error.__cause__
+    if not isinstance(error, PySparkException):
+        return None
+    condition = error.getCondition()
+    if condition:
+        return condition
+    found = _CONDITION.search(str(error))
+    return found[1] if found else None
+
+
+def is_conflict(condition: str | None) -> bool:
+    """Whether the condition says that another writer was faster, and the statement can be tried again."""
+    return condition is not None and condition.startswith(_CONFLICTS)
+
+
+def is_missing_file(error: BaseException) -> bool:
+    """Whether Spark could not find a file that it had to read."""
+    return any(mark in _text(error) for mark in _MISSING_FILE)
+
+
+def sql_error(error: BaseException) -> SqlError:
+    """What Spark says against a user's statement, without plan and JVM stack."""
+    text = str(error).split("\n\nJVM stacktrace:", 1)[0]
+    text = text.split(";\n'", 1)[0]  # the unresolved plan, which begins with a quote
+    return SqlError(text.strip())
+
+
+def _translated(error: BaseException) -> VolstreamError | None:
+    import grpc
+
+    if isinstance(error, ValueError) and _CLOSED_CHANNEL.search(str(error)):
+        return engine_lost("the connection to it was closed")
+    status = _grpc_status(error)
+    if status in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED):
+        return engine_lost("it died or stopped answering")
+    if status == grpc.StatusCode.UNAUTHENTICATED:
+        return EngineError(
+            "The Spark engine refused the token.", "Look at spark_remote, or at `volstream engine status`."
+        )
+    if (condition_of(error) or "").startswith(_SESSION_LOST) or "server side session identifier" in str(error):
+        return engine_lost("it does not know this session any more")
+    if any(mark in _text(error) for mark in _DISK_FULL):
+        return DiskFullError(f"Spark could not write: {_first_line(error)}.", "Free space, then try again.")
+    return None
+
+
+def _grpc_status(error: BaseException) -> object:
+    """The transport's status; None where Spark itself answered with an error."""
+    import grpc
+    from pyspark.errors.exceptions.connect import SparkConnectGrpcException
+
+    if isinstance(error, grpc.RpcError):
+        return error.code()
+    # Exactly this class: its subclasses carry an error of Spark, and a status that says nothing.
+    if type(error) is SparkConnectGrpcException:
+        return error.getGrpcStatusCode()
+    return None
+
+
+def _text(error: BaseException) -> str:
+    """The message, and what the server tells of its causes."""
+    from pyspark.errors.exceptions.connect import SparkConnectGrpcException
+
+    causes = error.getStackTrace() if isinstance(error, SparkConnectGrpcException) else None
+    return f"{error}\n{causes or ''}"
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0].rstrip(".")

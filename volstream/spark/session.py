@@ -1,0 +1,204 @@
+"""The client side of Spark: sessions on the home's engine or on a server elsewhere, given out and taken back.
+
+A session is one remote session with its own settings, temporary views and modules. How a connection is made is
+``channel``'s; how errors are read is ``errors``'s.
+"""
+
+from __future__ import annotations
+
+import atexit
+import concurrent.futures
+import logging
+import os
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+import grpc
+from pyspark.errors import PySparkException
+from pyspark.sql.connect.session import SparkSession
+
+from volstream.spark.address import Address, RemoteAddress
+from volstream.spark.channel import ClientChannelBuilder, builder_for, policy_for
+from volstream.spark.errors import engine_lost
+from volstream.spark.watch import Watch
+
+#: What a release may raise when the engine goes away meanwhile. ValueError is gRPC's word for a closed channel.
+_RELEASE_ERRORS = (PySparkException, grpc.RpcError, ValueError)
+
+#: Usually milliseconds.
+_RELEASE_SECONDS = 2.0
+
+
+def connect(address: Address | str) -> SparkSession:
+    """A new remote session, never a present one. No I/O: the first statement finds out whether anybody answers.
+
+    Args:
+        address: of an engine, or the ``sc://`` URL of a server.
+    """
+    return _open(RemoteAddress(address) if isinstance(address, str) else address).session
+
+
+class SparkGateway:
+    """The sessions of this process on one engine. Safe to share between threads.
+
+    From the first session on a thread watches the engine. When it is lost, all connections are closed, so that blocked
+    calls return with an error at once, and the gateway gives out nothing more: whoever wants to go on attaches again,
+    with a new gateway.
+
+    Args:
+        address: the engine. Constructing does no I/O.
+        stall_seconds: an engine that answers nothing for so long is lost.
+    """
+
+    def __init__(self, address: Address, *, stall_seconds: float) -> None:
+        self._address = address
+        self._stall_seconds = stall_seconds
+        self._lock = threading.Lock()
+        self._open: dict[str, _Connection] = {}
+        self._by_thread: dict[threading.Thread, _Connection] = {}
+        self._watch: Watch | None = None
+        self._ended: str | None = None
+
+    @property
+    def address(self) -> Address:
+        """The engine."""
+        return self._address
+
+    @property
+    def lost(self) -> str | None:
+        """Why nothing can be asked of the engine any more; None while all is well."""
+        return self._ended
+
+    @contextmanager
+    def fresh(self) -> Iterator[SparkSession]:
+        """A new session for the block, with settings and views of its own; what still runs in it at the end is ended.
+
+        Raises:
+            EngineLostError: the engine is or was lost, whatever the block made of it.
+        """
+        connection = self._new()
+        try:
+            yield connection.session
+        except BaseException as error:
+            # An interrupt is not the engine's doing, and what is ours already says enough.
+            if self._ended is not None and isinstance(error, _RELEASE_ERRORS):
+                raise engine_lost(self._ended) from error
+            raise
+        finally:
+            self._release(connection)
+
+    def session(self) -> SparkSession:
+        """This thread's session: made at its first call, released by :meth:`close` or after the thread's end.
+
+        Raises:
+            EngineLostError: the engine was lost, or the gateway is closed.
+        """
+        thread = threading.current_thread()
+        with self._lock:
+            present = self._by_thread.get(thread)
+        if present is not None and self._ended is None:
+            return present.session
+        connection = self._new()
+        with self._lock:
+            ended = [other for other in self._by_thread if not other.is_alive()]
+            abandoned = [self._by_thread.pop(other) for other in ended]
+            self._by_thread[thread] = connection
+        for other in abandoned:
+            self._release(other)
+        return connection.session
+
+    def close(self) -> None:
+        """Releases all sessions and stops watching. Idempotent."""
+        with self._lock:
+            self._ended = self._ended or "its gateway was closed"
+            connections = list(self._open.values())
+            self._by_thread.clear()
+        for connection in connections:
+            self._release(connection)
+        if self._watch is not None:
+            self._watch.stop()
+
+    def _new(self) -> _Connection:
+        connection = _open(self._address)
+        with self._lock:
+            if self._ended is not None:
+                connection.drop()
+                raise engine_lost(self._ended)
+            self._open[connection.session.session_id] = connection
+            if self._watch is None:
+                self._watch = Watch(self._address, self._stall_seconds, self._session_ids, self._lose)
+                self._watch.start()
+        return connection
+
+    def _session_ids(self) -> list[str]:
+        with self._lock:
+            return list(self._open)
+
+    def _release(self, connection: _Connection) -> None:
+        with self._lock:
+            if self._open.pop(connection.session.session_id, None) is None:
+                return  # lost, and closed already
+        connection.release()
+
+    def _lose(self, reason: str) -> None:
+        with self._lock:
+            self._ended = self._ended or reason
+            connections = list(self._open.values())
+            self._open.clear()
+        for connection in connections:
+            connection.drop()
+
+
+@dataclass(frozen=True)
+class _Connection:
+    """A session and the channel below it."""
+
+    session: SparkSession
+    builder: ClientChannelBuilder
+
+    def release(self) -> None:
+        """Ends the session on the server and closes the channel. Quiet where the engine is gone: so is the session."""
+        client = self.session.client
+        # PySpark lets go of finished statements in the background. One that comes after the session's end is an error
+        # with a long stack in the engine's log.
+        concurrent.futures.wait(list(client._release_futures), timeout=_RELEASE_SECONDS)
+        with suppress(*_RELEASE_ERRORS):
+            client.release_session()
+        client.close()
+        self.drop()
+
+    def drop(self) -> None:
+        """Closes the channel without a word to the server; safe while another thread waits on it."""
+        self.builder.close()
+        self.session.client._closed = True  # what `close` sets, which would wait for calls that get no answer
+        _forget_stopped()
+
+
+def _open(address: Address) -> _Connection:
+    # Without it the functions of pyspark.sql look for a JVM in this process.
+    os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
+    # PySpark's ways to say, on standard error, what the exception says.
+    warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        logging.getLogger(name).disabled = True
+    _forget_stopped()
+    builder = builder_for(address)
+    session = SparkSession.builder.channelBuilder(builder).create()
+    session.client.set_retry_policies([policy_for(address)])
+    # It would keep every client until the process ends, and then ask each of their engines, even one that is gone.
+    atexit.unregister(session.client._on_exit)
+    return _Connection(session, builder)
+
+
+def _forget_stopped() -> None:
+    """Takes a stopped session out of PySpark's default and this thread's active one, where the next is to stand."""
+    with SparkSession._lock:
+        default = SparkSession._default_session
+        if default is not None and default.is_stopped:
+            SparkSession._default_session = None
+        active = getattr(SparkSession._active_session, "session", None)
+        if active is not None and active.is_stopped:
+            SparkSession._active_session.session = None

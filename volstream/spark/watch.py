@@ -1,0 +1,89 @@
+"""Watches an engine from the client's side, and says once when it is lost. What is then done is the gateway's."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from volstream.lifecycle.stop import Stop
+from volstream.spark.address import Address
+from volstream.spark.channel import Beat, Heartbeat, builder_for
+
+#: Between two looks at the processes.
+_LOOK_SECONDS = 1.0
+#: Between two heartbeats.
+_BEAT_SECONDS = 5.0
+
+
+class Watch:
+    """A thread that looks whether the engine's processes live, and asks Spark for an answer every few seconds.
+
+    Heartbeats are sent in the name of the open sessions by turns: Spark ends a session that nobody used for an hour.
+
+    Args:
+        stall_seconds: an engine from which no answer came for so long is lost. Time in which this process itself was
+            stopped does not count.
+        sessions: the ids of the open sessions.
+        lost: called at most once, by the thread, with the reason.
+    """
+
+    def __init__(
+        self, address: Address, stall_seconds: float, sessions: Callable[[], Sequence[str]], lost: Callable[[str], None]
+    ) -> None:
+        self._address = address
+        self._stall = stall_seconds
+        self._sessions = sessions
+        self._lost = lost
+        self._look = min(_LOOK_SECONDS, stall_seconds / 4)
+        self._gap = min(_BEAT_SECONDS, stall_seconds / 4)
+        self._stop = Stop()
+        self._turn = 0
+
+    def start(self) -> None:
+        """Begins."""
+        threading.Thread(target=self._run, name="engine-watch", daemon=True).start()
+
+    def stop(self) -> None:
+        """Ends, soon. Idempotent."""
+        self._stop.set()
+
+    def _run(self) -> None:
+        heartbeat = Heartbeat(builder_for(self._address))
+        try:
+            reason = self._watch(heartbeat)
+        finally:
+            heartbeat.close()
+        if reason is not None:
+            self._lost(reason)
+
+    def _watch(self, heartbeat: Heartbeat) -> str | None:
+        """Why the engine is lost; None when asked to stop."""
+        beat: Beat | None = None
+        silence = since_beat = 0.0
+        before = time.monotonic()
+        while True:
+            missing = self._address.missing()
+            if missing is not None:
+                return missing
+            if silence > self._stall:
+                return f"it answered nothing for {self._stall:g} s"
+            if beat is None and since_beat >= self._gap:
+                beat, since_beat = heartbeat.send(self._stall, self._next_session()), 0.0
+            if self._stop.wait(self._look):
+                return None
+            now = time.monotonic()
+            passed, before = min(now - before, 2 * self._look), now
+            since_beat += passed
+            silence += passed
+            if beat is not None and beat.over():
+                if beat.answered():
+                    silence = 0.0
+                beat = None
+
+    def _next_session(self) -> str | None:
+        sessions = self._sessions()
+        if not sessions:
+            return None
+        self._turn += 1
+        return sessions[self._turn % len(sessions)]

@@ -1,0 +1,46 @@
+"""What a volume's files are read through. Implementations sit beside this file; :mod:`volstream.storage` picks one by URI scheme.
+
+What does not belong here: which paths are in (``model.selection``), what is done with a listing (``directory``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, Protocol, runtime_checkable
+
+from volstream.model.files import FileInfo, Finding
+from volstream.model.selection import Selection
+
+
+class ObjectStore(Protocol):
+    """The objects below one location.
+
+    A store does no I/O when it is made, can be pickled (tasks on executors get a copy), and can be used by several
+    threads at once. Every method may block on the network and raises :class:`~volstream.errors.StorageError` for what
+    may pass and :class:`~volstream.errors.StorageDeniedError` for what will not.
+    """
+
+    def list(self, prefix: str, selection: Selection) -> Iterator[FileInfo | Finding]:
+        """Every file below ``prefix`` (``""``, or ending in ``/``) that ``selection`` accepts, in no promised order.
+
+        Memory stays flat. A prefix that does not exist has no files; a location that does not exist is a
+        :class:`~volstream.errors.StorageError`: an unmounted disk must not read as "all files were deleted".
+        """
+
+    def head(self, path: str) -> FileInfo | None:
+        """The object at ``path`` as it is now; None where there is none (or a directory, or a link out of the root)."""
+
+    def open(self, path: str) -> BinaryIO:
+        """The content, seekable. Raises FileNotFoundError where the object is gone."""
+
+    def url(self, path: str) -> str:
+        """The object's URL, percent-encoded."""
+
+
+@runtime_checkable
+class HasLocalPaths(Protocol):
+    """A store whose objects are files of this machine."""
+
+    def local_path(self, path: str) -> Path:
+        """Where the object's content lies. Raises FileNotFoundError where the object is gone."""

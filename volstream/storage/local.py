@@ -1,0 +1,230 @@
+"""The files of a local directory, or of anything that is mounted as one.
+
+Links: a link to a regular file inside the root is that file; a link out of the root, or to a directory, is a finding;
+a dangling one is nothing. What does not belong here: noticing changes (``queues.local``).
+"""
+
+from __future__ import annotations
+
+import errno
+import mimetypes
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from pathlib import Path
+from typing import BinaryIO
+
+from volstream.errors import StorageDeniedError, StorageError
+from volstream.model.files import FileInfo, Finding, is_utf8, printable
+from volstream.model.locations import file_uri, local_path, quote_path
+from volstream.model.selection import Selection
+
+_NOT_UTF8 = "The name is not valid UTF-8, so no table can hold it; rename it."
+_LINK_OUT = "A symbolic link to a file outside the volume's location is not followed."
+_LINK_DIRECTORY = "A symbolic link to a directory is not followed."
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+#: The path cannot name an object: a missing or non-directory parent, a loop of links, a name too long to exist.
+_NO_SUCH = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG}
+#: An instance of its own: the module's functions also read the machine's mime.types, and hosts would disagree.
+_TYPES = mimetypes.MimeTypes()
+
+
+class LocalStore:
+    """The objects below a directory.
+
+    Args:
+        location: a ``file:`` URI or plain path.
+    """
+
+    def __init__(self, location: str) -> None:
+        self._root = local_path(location)
+
+    def list(self, prefix: str, selection: Selection) -> Iterator[FileInfo | Finding]:
+        """See :meth:`ObjectStore.list`. A directory that vanishes meanwhile has no files; an unreadable one raises."""
+        before = self._identity()
+        real_root = os.path.realpath(self._root)
+        start = prefix.removesuffix("/")
+        if prefix != "/" and selection.descends(start) and self._is_plain_directory(real_root, start):
+            pending = [start]
+            while pending:
+                directory = pending.pop()
+                for found in self._scan(directory, real_root, selection):
+                    if isinstance(found, str):
+                        pending.append(found)
+                    else:
+                        yield found
+        if self._identity() != before:
+            raise StorageError(
+                f"The directory {printable(self._root)} was replaced or remounted while it was listed.",
+                "The listing will be tried again.",
+            )
+
+    def head(self, path: str) -> FileInfo | None:
+        """See :meth:`ObjectStore.head`. None also for a path that is not UTF-8 or not inside the location."""
+        found = self._resolve(path) if is_utf8(path) else None
+        if found is None:
+            self._identity()
+            return None
+        return _file_info(path, found[1])
+
+    def open(self, path: str) -> BinaryIO:
+        """See :meth:`ObjectStore.open`."""
+        with _errors_of(path):
+            return self.local_path(path).open("rb")
+
+    def local_path(self, path: str) -> Path:
+        """See :meth:`HasLocalPaths.local_path`. Links are resolved."""
+        found = self._resolve(path)
+        if found is None:
+            self._identity()
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return Path(found[0])
+
+    def url(self, path: str) -> str:
+        """See :meth:`ObjectStore.url`."""
+        return f"{file_uri(self._root).rstrip('/')}/{quote_path(path)}"
+
+    def _identity(self) -> tuple[int, int]:
+        """Device and inode of the root; raises where it is not there: that must not read as "all files are gone"."""
+        with _errors_of(self._root):
+            try:
+                status = os.stat(self._root)
+            except (FileNotFoundError, NotADirectoryError) as exc:
+                raise _no_root(self._root) from exc
+        if not stat.S_ISDIR(status.st_mode):
+            raise _no_root(self._root)
+        return status.st_dev, status.st_ino
+
+    def _is_plain_directory(self, real_root: str, directory: str) -> bool:
+        """Whether ``directory`` is one that a walk from the root reaches: no link on the way, no ``..``."""
+        if not directory:
+            return True
+        if "\0" in directory or any(part in {"", ".", ".."} for part in directory.split("/")):
+            return False
+        full = os.path.join(real_root, directory)
+        return os.path.realpath(full) == full
+
+    def _scan(self, directory: str, real_root: str, selection: Selection) -> Iterator[FileInfo | Finding | str]:
+        """The files and findings directly in ``directory``, and the paths of its sub-directories."""
+        with _errors_of(directory or self._root):
+            try:
+                entries = os.scandir(os.path.join(self._root, directory))
+            except (FileNotFoundError, NotADirectoryError):
+                return
+            with entries:
+                for entry in entries:
+                    path = f"{directory}/{entry.name}" if directory else entry.name
+                    try:
+                        found = _look(entry, path, real_root, selection)
+                    except FileNotFoundError:
+                        continue
+                    if found is not None:
+                        yield found
+
+    def _resolve(self, path: str) -> tuple[str, os.stat_result] | None:
+        """The real path and status of the regular file at ``path``; None where there is none that a listing shows."""
+        parent, _, name = path.rpartition("/")
+        if name in {"", ".", ".."} or "\0" in name or (not parent and path.startswith("/")):
+            return None
+        real_root = os.path.realpath(self._root)
+        if not self._is_plain_directory(real_root, parent):
+            return None
+        with _errors_of(path):
+            target = os.path.realpath(os.path.join(real_root, path))
+            try:
+                status = os.stat(target)
+            except OSError as exc:
+                if exc.errno in _NO_SUCH:
+                    return None
+                raise
+        return (target, status) if stat.S_ISREG(status.st_mode) and _is_inside(target, real_root) else None
+
+
+def _look(entry: os.DirEntry[str], path: str, real_root: str, selection: Selection) -> FileInfo | Finding | str | None:
+    """What a listing makes of one entry: a file, a finding, a directory's path to walk, or nothing."""
+    if entry.is_symlink():
+        return _look_at_link(entry, path, real_root, selection)
+    if entry.is_dir(follow_symlinks=False):
+        if not selection.descends(path):
+            return None
+        return path if is_utf8(path) else Finding(printable(path) + "/", _NOT_UTF8)
+    if not entry.is_file(follow_symlinks=False) or not selection.accepts_name(path):
+        return None
+    if not is_utf8(path):
+        return Finding(printable(path), _NOT_UTF8)
+    return _file_info(path, entry.stat(follow_symlinks=False))
+
+
+def _look_at_link(
+    entry: os.DirEntry[str], path: str, real_root: str, selection: Selection
+) -> FileInfo | Finding | None:
+    target = os.path.realpath(entry.path)
+    try:
+        status = os.stat(target)
+    except OSError as exc:
+        if exc.errno in _NO_SUCH:
+            return None
+        if isinstance(exc, PermissionError) and not _is_inside(target, real_root):
+            return Finding(printable(path), _LINK_OUT) if selection.accepts_name(path) else None
+        raise
+    if stat.S_ISDIR(status.st_mode):
+        return Finding(printable(path), _LINK_DIRECTORY) if selection.descends(path) else None
+    if not stat.S_ISREG(status.st_mode) or not selection.accepts_name(path):
+        return None
+    if not is_utf8(path):
+        return Finding(printable(path), _NOT_UTF8)
+    return _file_info(path, status) if _is_inside(target, real_root) else Finding(printable(path), _LINK_OUT)
+
+
+def _is_inside(target: str, real_root: str) -> bool:
+    return target.startswith(real_root.rstrip("/") + "/")
+
+
+def _file_info(path: str, status: os.stat_result) -> FileInfo:
+    try:
+        modified = _EPOCH + timedelta(microseconds=status.st_mtime_ns // 1000)
+    except OverflowError:
+        # Some file systems keep times that a datetime cannot hold; the etag still has the exact one.
+        modified = (datetime.max if status.st_mtime_ns > 0 else datetime.min).replace(tzinfo=UTC)
+    return FileInfo(
+        relative_path=path,
+        size=status.st_size,
+        last_modified_time=modified,
+        etag=f"{status.st_ino:x}-{status.st_mtime_ns:x}-{status.st_size:x}",
+        content_type=_content_type(os.path.splitext(path)[1]),
+    )
+
+
+@lru_cache(maxsize=4096)
+def _content_type(extension: str) -> str | None:
+    content_type, encoding = _TYPES.guess_type("name" + extension)
+    if encoding is None:
+        return content_type
+    # The bytes are those of the compressed file, whatever is inside it.
+    return "application/gzip" if encoding == "gzip" else f"application/x-{encoding}"
+
+
+def _no_root(root: str) -> StorageError:
+    return StorageError(
+        f"The directory {printable(root)} does not exist or is not a directory.",
+        "Mount or create it; until then its files are kept in the directory table as they were.",
+    )
+
+
+@contextmanager
+def _errors_of(path: str) -> Iterator[None]:
+    """Maps what the operating system raises about ``path``; FileNotFoundError passes: the caller knows what it means."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except PermissionError as exc:
+        raise StorageDeniedError(
+            f"Permission denied: {printable(path)} ({exc.strerror}).",
+            "Let the user that volstream runs as read it, or exclude it with an ignore pattern.",
+        ) from exc
+    except OSError as exc:
+        raise StorageError(f"{printable(path)} cannot be read: {exc.strerror or exc}.") from exc

@@ -1,0 +1,120 @@
+"""An object store in this process's memory, for tests and trials: the contract without a disk.
+
+What does not belong here: anything that outlives the process.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import mimetypes
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, BinaryIO
+
+from volstream.errors import InvalidValueError, StorageError
+from volstream.model.files import FileInfo, Finding, is_utf8
+from volstream.model.locations import quote_path
+from volstream.model.selection import Selection
+
+_etags = itertools.count(1)
+_TYPES = mimetypes.MimeTypes()
+
+
+@dataclass(frozen=True, slots=True)
+class _Object:
+    info: FileInfo
+    content: bytes
+
+
+#: The objects of every location, by URI: stores of one location share them.
+_locations: dict[str, dict[str, _Object]] = {}
+_lock = threading.Lock()
+
+
+class MemoryStore:
+    """The objects of ``memory://name``; stores of the same name share them, and a pickled store is only its name.
+
+    A location exists from its first :meth:`create` or :meth:`put` until :meth:`drop`.
+    """
+
+    def __init__(self, location: str) -> None:
+        self._location = location
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (MemoryStore, (self._location,))
+
+    def create(self) -> None:
+        """Makes the location exist, with no objects. Idempotent."""
+        with _lock:
+            _locations.setdefault(self._location, {})
+
+    def drop(self) -> None:
+        """Forgets the location and its objects. Idempotent."""
+        with _lock:
+            _locations.pop(self._location, None)
+
+    def put(
+        self,
+        path: str,
+        content: bytes,
+        *,
+        content_type: str | None = None,
+        last_modified_time: datetime | None = None,
+    ) -> FileInfo:
+        """Creates or replaces an object; every put has an etag of its own."""
+        if not path or not is_utf8(path):
+            raise InvalidValueError(f"{path!r} is not a key.")
+        info = FileInfo(
+            relative_path=path,
+            size=len(content),
+            last_modified_time=last_modified_time or datetime.now(UTC),
+            etag=f"{next(_etags):x}",
+            content_type=content_type or _TYPES.guess_type(path)[0],
+        )
+        with _lock:
+            _locations.setdefault(self._location, {})[path] = _Object(info, content)
+        return info
+
+    def delete(self, path: str) -> None:
+        """Removes an object. Idempotent."""
+        with _lock:
+            _locations.get(self._location, {}).pop(path, None)
+
+    def list(self, prefix: str, selection: Selection) -> Iterator[FileInfo | Finding]:
+        """See :meth:`ObjectStore.list`. Shows the objects as they were when it began."""
+        with self._objects() as objects:
+            snapshot = dict(objects)
+        for path, found in snapshot.items():
+            if path.startswith(prefix) and selection.accepts(path):
+                yield found.info
+
+    def head(self, path: str) -> FileInfo | None:
+        """See :meth:`ObjectStore.head`."""
+        with self._objects() as objects:
+            found = objects.get(path)
+        return found.info if found is not None else None
+
+    def open(self, path: str) -> BinaryIO:
+        """See :meth:`ObjectStore.open`."""
+        with self._objects() as objects:
+            found = objects.get(path)
+        if found is None:
+            raise FileNotFoundError(path)
+        return io.BytesIO(found.content)
+
+    def url(self, path: str) -> str:
+        """See :meth:`ObjectStore.url`."""
+        return f"{self._location}/{quote_path(path)}"
+
+    @contextmanager
+    def _objects(self) -> Iterator[dict[str, _Object]]:
+        """The location's objects, under the lock."""
+        with _lock:
+            objects = _locations.get(self._location)
+            if objects is None:
+                raise StorageError(f"{self._location} does not exist in this process.", "Create it or put an object.")
+            yield objects

@@ -1,0 +1,1 @@
+"""Streams: cursors over the versions of a directory table; what they return, and how their offsets move exactly once."""
