@@ -27,7 +27,7 @@ from volstream.model.objects import (
     Write,
 )
 
-T = TypeVar("T", Connection, Volume, Stream, Job)
+T = TypeVar("T", bound=Connection | Volume | Stream | Job)
 
 
 class Definitions(Generic[T]):

@@ -149,6 +149,20 @@ class Refreshes:
         with self._database.reading() as transaction:
             return transaction.execute(query).scalars().all()
 
+    def is_asked(self, volume_id: str, path: str) -> bool:
+        """Whether a key that was asked for has not been looked at yet."""
+        query = select(key_checks.c.path).where(key_checks.c.volume_id == volume_id, key_checks.c.path == path)
+        with self._database.reading() as transaction:
+            return transaction.execute(query).first() is not None
+
+    def sums_after(self, volume_id: str, number: int) -> tuple[int, int, int]:
+        """Rows inserted, updated and deleted by the refreshes after ``number``."""
+        sums = [func.coalesce(func.sum(refreshes.c[name]), 0) for name in ("inserted", "updated", "deleted")]
+        query = select(*sums).where(refreshes.c.volume_id == volume_id, refreshes.c.number > number)
+        with self._database.reading() as transaction:
+            inserted, updated, deleted = transaction.execute(query).one()
+            return int(inserted), int(updated), int(deleted)
+
     def checked(self, volume_id: str, paths: Sequence[str]) -> None:
         """These keys were looked at."""
         with self._database.transaction() as transaction:

@@ -39,7 +39,7 @@ class Fold:
                 outermost.append((prefix, self.subtrees[prefix]))
         return outermost
 
-    def single_keys(self) -> Sequence[str]:
+    def single_keys(self) -> list[str]:
         """The keys to look at that no listing covers, in the order in which they were first heard of."""
         prefixes = tuple(prefix for prefix, _ in self.listings())
         return [key for key in self.keys if not key.startswith(prefixes)] if prefixes else list(self.keys)

@@ -18,7 +18,8 @@ from volstream.spark.errors import map_spark_errors
 from volstream.storage.base import ObjectStore
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
+    from pyspark.sql.connect.session import SparkSession
 
     from volstream.spark.session import SparkGateway
 

@@ -20,7 +20,8 @@ from volstream.lifecycle import faults
 from volstream.model.objects import Volume
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
+    from pyspark.sql.connect.session import SparkSession
 
 _COLUMNS = ", ".join(table.COLUMNS)
 _SET = ", ".join(f"t.{name} = s.{name}" for name in (*table.COLUMNS, "refresh_id"))

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 from volstream import config
 from volstream.errors import EngineError, VolstreamError
-from volstream.spark import archive, command, jars, java
+from volstream.spark import archive, command, jars, java, jvm_log
 from volstream.spark.server import JvmServer, start_jvm
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import SparkSession
+    from pyspark.sql.connect.session import SparkSession
 
 #: Writing 240 MB at the JVM's end; ten seconds on a quiet machine.
 _ARCHIVE_SECONDS = 300.0
@@ -74,7 +74,9 @@ def _make_archive(home: Path, target: Path) -> None:
     finally:
         server.kill()
     if not target.is_file():
-        raise EngineError("The JVM wrote no class archive.", f"Look at its log in {settings.log_directory}.")
+        # The log goes with its temporary home.
+        lines = jvm_log.last_lines(jvm_log.jvm_log(settings.log_directory))
+        raise EngineError(f"The JVM wrote no class archive. Its last lines:\n{lines}\n")
 
 
 def _exercise(server: JvmServer, home: Path) -> None:

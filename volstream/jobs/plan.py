@@ -25,7 +25,8 @@ from volstream.spark.frames import relation
 from volstream.streams.read import Range
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
+    from pyspark.sql.connect.session import SparkSession
 
 #: What happens to a file of a plan.
 INSERT, REPLACE, REMOVE = "insert", "replace", "remove"

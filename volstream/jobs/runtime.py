@@ -260,7 +260,7 @@ def _in_order(outcomes: Sequence[FileOutcome]) -> list[Mapping[str, Any] | None]
     """The rows of all outcomes; None for one without rows."""
     rows: list[Mapping[str, Any] | None] = []
     for outcome in outcomes:
-        rows.extend(outcome.rows or [None])
+        rows += [*outcome.rows] or [None]
     return rows
 
 

@@ -17,7 +17,8 @@ from volstream.spark.frames import relation
 from volstream.streams import net
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
+    from pyspark.sql.connect.session import SparkSession
 
 
 @dataclass(frozen=True)

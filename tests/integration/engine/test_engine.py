@@ -1,0 +1,252 @@
+"""A real engine: start, attach, share, lose, end. Each test has a home of its own, and at most one JVM at a time."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.waiting import eventually
+from volstream import config
+from volstream.config import Settings
+from volstream.engine import record
+from volstream.engine.attach import attach
+from volstream.engine.control import engine_status, stop_engine
+from volstream.engine.lock import Owner
+from volstream.engine.process import Engine
+from volstream.errors import EngineBusyError, EngineError, EngineLostError
+from volstream.lifecycle import identity
+from volstream.lifecycle.stop import Stop
+from volstream.spark.address import EngineAddress
+from volstream.spark.errors import map_spark_errors
+from volstream.spark.server import start_jvm
+from volstream.spark.session import SparkGateway
+
+pytestmark = pytest.mark.timeout(180)
+
+STALL_SECONDS = 3.0
+#: How much longer than its time something may take on a busy machine.
+SLACK_SECONDS = 3.0
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Iterator[Settings]:
+    settings = config.load(tmp_path / "home", driver_memory=1 << 30, cores=2)
+    yield settings
+    if not stop_engine(settings, at_once=True):
+        return
+    assert engine_status(settings) is None
+
+
+@pytest.fixture
+def address(settings: Settings) -> EngineAddress:
+    return attached(settings)
+
+
+@pytest.fixture
+def gateway(address: EngineAddress) -> Iterator[SparkGateway]:
+    gateway = SparkGateway(address, stall_seconds=STALL_SECONDS)
+    yield gateway
+    gateway.close()
+
+
+def attached(settings: Settings) -> EngineAddress:
+    address = attach(settings)
+    assert isinstance(address, EngineAddress)
+    return address
+
+
+def jvm_lives(address: EngineAddress) -> bool:
+    return identity.is_alive(address.jvm_pid, address.jvm_started)
+
+
+def one(gateway: SparkGateway) -> int:
+    with map_spark_errors():
+        return int(gateway.session().sql("SELECT 1").collect()[0][0])
+
+
+def test_a_statement_runs_in_the_homes_engine(gateway: SparkGateway, settings: Settings) -> None:
+    assert one(gateway) == 1
+    status = engine_status(settings)
+    assert status is not None
+    assert (status.state, status.kind) == ("running", "background")
+
+
+def test_the_token_is_in_no_command_line_and_no_file_that_others_can_read(
+    address: EngineAddress, settings: Settings
+) -> None:
+    for pid in (address.engine_pid, address.jvm_pid):
+        assert address.token not in " ".join(psutil.Process(pid).cmdline())
+    readable = [path for path in settings.home.rglob("*") if path.is_file() and path.stat().st_mode & 0o077]
+    assert not [path for path in readable if address.token.encode() in path.read_bytes()]
+
+
+def test_a_wrong_token_is_refused(address: EngineAddress) -> None:
+    stranger = SparkGateway(dataclasses.replace(address, token="guessed"), stall_seconds=STALL_SECONDS)
+    try:
+        with pytest.raises(EngineError, match="refused the token") as caught:
+            one(stranger)
+        assert not isinstance(caught.value, EngineLostError)
+    finally:
+        stranger.close()
+
+
+def test_fresh_sessions_share_neither_settings_nor_views(gateway: SparkGateway) -> None:
+    with gateway.fresh() as first, gateway.fresh() as second:
+        first.conf.set("spark.databricks.delta.write.txnAppId", "mine")
+        first.sql("SELECT 1 AS a").createOrReplaceTempView("mine")
+        assert second.conf.get("spark.databricks.delta.write.txnAppId", None) is None
+        assert not second.catalog.tableExists("mine")
+    assert gateway.session() is gateway.session()
+
+
+def test_each_thread_has_a_session_that_goes_with_it(gateway: SparkGateway) -> None:
+    ids: list[str] = []
+    for _ in range(3):
+        thread = threading.Thread(target=lambda: ids.append(gateway.session().session_id))
+        thread.start()
+        thread.join()
+    gateway.session()
+    assert len(set(ids)) == 3
+    assert len(gateway._session_ids()) == 1
+
+
+def test_processes_that_attach_at_the_same_time_start_one_engine(settings: Settings) -> None:
+    script = (
+        "from volstream import config\n"
+        "from volstream.engine.attach import attach\n"
+        f"print(attach(config.load({str(settings.home)!r}, driver_memory=1 << 30)).jvm_pid)\n"
+    )
+    clients = [subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    pids = {client.communicate()[0] for client in clients}
+    assert pids == {f"{attached(settings).jvm_pid}\n"}
+
+
+def test_the_jvm_ends_with_a_killed_engine_process_and_the_next_attach_starts_another(settings: Settings) -> None:
+    first = attached(settings)
+    os.kill(first.engine_pid, signal.SIGKILL)
+    if sys.platform == "linux":  # elsewhere the next engine ends it
+        eventually(lambda: not jvm_lives(first), timeout=SLACK_SECONDS)
+    second = attached(settings)
+    assert second.jvm_pid != first.jvm_pid
+    assert not jvm_lives(first)
+
+
+def test_a_jvm_without_an_owner_is_ended_by_the_next_engine(settings: Settings) -> None:
+    orphan = start_jvm(settings)
+    try:
+        record.write(settings, dataclasses.replace(orphan.address("background"), engine_pid=2**22 - 1))
+        successor = attached(settings)
+        assert orphan.process.wait(SLACK_SECONDS) == -signal.SIGKILL
+        assert jvm_lives(successor)
+    finally:
+        orphan.kill()
+
+
+def test_a_stopped_jvm_is_a_lost_engine_within_the_stall_time(gateway: SparkGateway, address: EngineAddress) -> None:
+    one(gateway)
+    os.kill(address.jvm_pid, signal.SIGSTOP)
+    began = time.monotonic()
+    try:
+        with pytest.raises(EngineLostError):
+            one(gateway)
+        assert time.monotonic() - began < STALL_SECONDS + SLACK_SECONDS
+        with pytest.raises(EngineLostError, match="answered nothing"), gateway.fresh():
+            pass
+    finally:
+        os.kill(address.jvm_pid, signal.SIGKILL)
+
+
+def test_a_jvm_killed_in_the_middle_of_a_query_is_a_lost_engine(
+    gateway: SparkGateway, address: EngineAddress, tmp_path: Path
+) -> None:
+    began = tmp_path / "began"
+
+    def hang(batches: Iterator[object]) -> Iterator[object]:
+        Path(began).touch()
+        threading.Event().wait(60)
+        yield from batches
+
+    def kill() -> None:
+        eventually(began.exists, timeout=60)
+        os.kill(address.jvm_pid, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    with pytest.raises(EngineLostError), map_spark_errors(), gateway.fresh() as session:
+        session.range(1).mapInArrow(hang, "id BIGINT").collect()  # type: ignore[arg-type]  # any batches will do
+    killer.join()
+    eventually(lambda: gateway.lost is not None, timeout=SLACK_SECONDS)
+
+
+def test_an_engine_that_nobody_uses_ends(settings: Settings) -> None:
+    settings = settings.model_copy(update={"engine_idle_seconds": 2.0})
+    settings.model_fields_set.add("engine_idle_seconds")
+    address = attached(settings)
+    gateway = SparkGateway(address, stall_seconds=60)
+    one(gateway)
+    used_until = time.monotonic() + 4  # longer than the idle time
+    eventually(lambda: time.monotonic() > used_until or not jvm_lives(address), timeout=SLACK_SECONDS + 4)
+    assert jvm_lives(address)
+    gateway.close()
+    eventually(lambda: engine_status(settings) is None, timeout=15)
+    assert not jvm_lives(address)
+    assert record.read(settings) is None
+
+
+def test_stopping_waits_for_those_who_are_connected(settings: Settings, address: EngineAddress) -> None:
+    gateway = SparkGateway(address, stall_seconds=60)
+    one(gateway)
+    stopping = threading.Thread(target=stop_engine, args=(settings,))
+    stopping.start()
+    eventually(lambda: (status := engine_status(settings)) is not None and status.state == "ending")
+    assert one(gateway) == 1
+    gateway.close()
+    stopping.join(15)
+    assert not stopping.is_alive()
+    assert engine_status(settings) is None
+    assert not jvm_lives(address)
+
+
+def test_a_daemon_takes_the_home_from_a_background_engine(settings: Settings, address: EngineAddress) -> None:
+    told: list[Owner] = []
+    daemon = Engine(settings, kind="daemon", stop=Stop(), wait_seconds=60, waiting=told.append)
+    try:
+        mine = daemon.start()
+        assert [owner.pid for owner in told] == [address.engine_pid]
+        assert not jvm_lives(address)
+        assert attached(settings) == mine
+        other = Engine(settings, kind="daemon", stop=Stop())
+        with pytest.raises(EngineBusyError, match=str(os.getpid())):
+            other.start()
+        daemon.announce(http_port=8642)
+        assert attached(settings).http_port == 8642
+        os.kill(mine.jvm_pid, signal.SIGKILL)
+        eventually(lambda: daemon.failed)
+    finally:
+        daemon.stop()
+    assert engine_status(settings) is None
+
+
+def test_an_engine_that_cannot_start_says_the_jvms_last_lines(settings: Settings) -> None:
+    settings = settings.model_copy(update={"jvm_options": "-Xmx1k"})
+    settings.model_fields_set.add("jvm_options")
+    with pytest.raises(EngineError, match="heap"):
+        attach(settings)
+
+
+def test_an_engine_without_its_jars_says_how_to_get_them(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VOLSTREAM_CACHE", str(tmp_path / "empty"))
+    with pytest.raises(EngineError.__base__ or EngineError, match="make setup"):
+        attach(settings)

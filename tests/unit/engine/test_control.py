@@ -1,0 +1,90 @@
+"""Status and end of an engine, without Spark."""
+
+from __future__ import annotations
+
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from volstream import config
+from volstream.config import Settings
+from volstream.engine import record
+from volstream.engine.attach import attach
+from volstream.engine.control import engine_status, stop_engine
+from volstream.engine.lock import HomeLock, Owner
+from volstream.errors import InvalidStateError
+from volstream.lifecycle import identity
+from volstream.spark.address import EngineAddress, RemoteAddress
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    settings = config.load(tmp_path)
+    settings.run_directory.mkdir()
+    return settings
+
+
+def address(jvm_pid: int, jvm_started: float) -> EngineAddress:
+    me = Owner.me("daemon")
+    return EngineAddress(1234, "token", "daemon", me.pid, me.started, jvm_pid, jvm_started, http_port=8642)
+
+
+def test_a_record_is_for_its_owners_eyes_only(settings: Settings) -> None:
+    record.write(settings, address(1, 0.0))
+    assert stat.S_IMODE(record.path_of(settings).stat().st_mode) == 0o600
+    assert record.read(settings) == address(1, 0.0)
+    assert [path.name for path in settings.run_directory.iterdir()] == ["engine.json"]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"port": 1, "of_a_later_release": 2}'])
+def test_a_record_that_cannot_be_understood_is_none(settings: Settings, text: str) -> None:
+    record.path_of(settings).write_text(text)
+    assert record.read(settings) is None
+
+
+def test_a_record_that_a_killed_engine_left_is_no_running_engine(settings: Settings) -> None:
+    record.write(settings, address(jvm_pid=2**22 - 1, jvm_started=0.0))
+    assert engine_status(settings) is None
+    assert stop_engine(settings) is False
+
+
+def test_an_engine_without_a_record_is_starting(settings: Settings) -> None:
+    lock = HomeLock(settings)
+    lock.try_acquire(Owner.me("background"))
+    status = engine_status(settings)
+    lock.release()
+    assert status is not None
+    assert (status.state, status.kind, status.port) == ("starting", "background", 0)
+
+
+def test_the_status_shows_ports_and_processes(settings: Settings) -> None:
+    lock = HomeLock(settings)
+    me = Owner.me("daemon")
+    lock.try_acquire(me)
+    record.write(settings, address(me.pid, me.started))
+    status = engine_status(settings)
+    lock.release()
+    assert status is not None
+    assert (status.state, status.pid, status.jvm_pid, status.http_port) == ("running", me.pid, me.pid, 8642)
+
+
+def test_a_daemons_engine_is_not_stopped_apart_from_it(settings: Settings) -> None:
+    lock = HomeLock(settings)
+    lock.try_acquire(Owner.me("daemon"))
+    with pytest.raises(InvalidStateError, match="daemon"):
+        stop_engine(settings)
+    lock.release()
+
+
+def test_stopping_ends_a_jvm_whose_owner_is_gone(settings: Settings) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as orphan:
+        record.write(settings, address(orphan.pid, identity.start_time(orphan.pid)))
+        assert stop_engine(settings) is True
+        assert orphan.wait(10) == -9
+
+
+def test_a_server_elsewhere_is_attached_to_as_it_is(tmp_path: Path) -> None:
+    assert attach(config.load(tmp_path, spark_remote="sc://cluster:15002")) == RemoteAddress("sc://cluster:15002")

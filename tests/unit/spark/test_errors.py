@@ -1,0 +1,102 @@
+"""What PySpark and gRPC raise, in our terms."""
+
+from __future__ import annotations
+
+import grpc
+import pytest
+from pyspark.errors.exceptions import connect as raised
+
+from volstream.errors import DiskFullError, EngineError, EngineLostError, SqlError
+from volstream.spark.errors import condition_of, is_conflict, is_missing_file, map_spark_errors, sql_error
+
+
+def transport(status: grpc.StatusCode) -> raised.SparkConnectGrpcException:
+    return raised.SparkConnectGrpcException("failed", grpc_status_code=status)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        transport(grpc.StatusCode.UNAVAILABLE),
+        transport(grpc.StatusCode.CANCELLED),
+        raised.SparkConnectException(errorClass="NO_ACTIVE_SESSION", messageParameters={}),
+        raised.SparkException("gone", errorClass="INVALID_HANDLE.SESSION_CHANGED", messageParameters={}),
+        ValueError("Cannot invoke RPC on closed channel!"),
+        ValueError("Cannot invoke RPC: Channel closed!"),
+    ],
+)
+def test_a_broken_connection_is_a_lost_engine(error: Exception) -> None:
+    with pytest.raises(EngineLostError) as caught, map_spark_errors():
+        raise error
+    assert caught.value.__cause__ is error
+    assert caught.value.transient
+
+
+def test_a_refused_token_is_not_a_lost_engine() -> None:
+    with pytest.raises(EngineError, match="token") as caught, map_spark_errors():
+        raise transport(grpc.StatusCode.UNAUTHENTICATED)
+    assert not isinstance(caught.value, EngineLostError)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        raised.SparkException("Job aborted: java.io.IOException: No space left on device"),
+        raised.SparkException(
+            "Job aborted", server_stacktrace="x\nCaused by: java.io.IOException: Disk quota exceeded"
+        ),
+    ],
+)
+def test_a_full_disk_is_recognised_in_the_message_and_in_the_causes(error: Exception) -> None:
+    with pytest.raises(DiskFullError), map_spark_errors():
+        raise error
+
+
+@pytest.mark.parametrize(
+    "error", [raised.AnalysisException("no table"), ValueError("yours"), OSError("yours"), KeyError("yours")]
+)
+def test_everything_else_passes_as_it_is(error: Exception) -> None:
+    with pytest.raises(type(error)) as caught, map_spark_errors():
+        raise error
+    assert caught.value is error
+
+
+def test_the_condition_is_what_spark_says_or_what_the_message_begins_with() -> None:
+    said = raised.UnknownException("x", errorClass="DELTA_CONCURRENT_APPEND.WITHOUT_HINT", messageParameters={})
+    written = raised.UnknownException("[DELTA_METADATA_CHANGED] The metadata was changed.")
+    assert condition_of(said) == "DELTA_CONCURRENT_APPEND.WITHOUT_HINT"
+    assert condition_of(written) == "DELTA_METADATA_CHANGED"
+    assert condition_of(ValueError("[NOT_SPARK] x")) is None
+
+
+def test_the_condition_of_an_error_of_ours_is_its_causes() -> None:
+    ours = DiskFullError("full")
+    ours.__cause__ = raised.UnknownException("[DELTA_CONCURRENT_WRITE] x")
+    assert condition_of(ours) == "DELTA_CONCURRENT_WRITE"
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ("DELTA_CONCURRENT_APPEND.WITHOUT_HINT", True),
+        ("DELTA_CONCURRENT_DELETE_READ", True),
+        ("DELTA_METADATA_CHANGED", True),
+        ("DELTA_CONCURRENT_TRANSACTION", False),
+        ("TABLE_OR_VIEW_NOT_FOUND", False),
+        (None, False),
+    ],
+)
+def test_only_conflicts_that_a_repetition_can_solve_count_as_conflicts(condition: str | None, expected: bool) -> None:
+    assert is_conflict(condition) is expected
+
+
+def test_a_missing_file_is_recognised_in_the_causes() -> None:
+    assert is_missing_file(raised.SparkException("x", server_stacktrace="Caused by: java.io.FileNotFoundException: y"))
+    assert not is_missing_file(raised.SparkException("x"))
+
+
+def test_a_statements_error_is_said_without_plan_and_stack() -> None:
+    message = "[UNRESOLVED_COLUMN] No column `a`. SQLSTATE: 42703; line 1 pos 7;\n'Project ['a]\n+- OneRowRelation"
+    error = sql_error(raised.AnalysisException(message, server_stacktrace="at x", display_server_stacktrace=True))
+    assert isinstance(error, SqlError)
+    assert error.message == "[UNRESOLVED_COLUMN] No column `a`. SQLSTATE: 42703; line 1 pos 7"

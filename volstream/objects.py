@@ -1,0 +1,292 @@
+"""The operations on objects, one collection a kind: what CLI, SQL and Python all call.
+
+A collection resolves names, takes leases and calls the domain; rules are the domain's. Names are text, as users write them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from volstream.catalog.definitions import Definitions
+from volstream.catalog.leases import held
+from volstream.directory import definitions as volume_rules
+from volstream.errors import InvalidStateError, InvalidValueError, NotFoundError
+from volstream.lifecycle.identity import new_owner
+from volstream.lifecycle.stop import Stop
+from volstream.model.names import Name
+from volstream.model.objects import Connection, Job, JobSpec, Stream, StreamSpec, Volume, VolumeSpec
+from volstream.model.work import Failure, FailureState
+
+if TYPE_CHECKING:
+    from volstream.directory.reconcile import Reconciled
+    from volstream.jobs.run import Observer, RunReport
+    from volstream.session import Session
+
+T = TypeVar("T", bound=Connection | Volume | Stream | Job)
+
+#: A foreground refresh asks the daemon this often whether it is done.
+_ASK_SECONDS = 0.1
+
+
+@dataclass(frozen=True)
+class Refreshed:
+    """What a refresh came to.
+
+    Attributes:
+        reconciled: what the listing found; None where the daemon's writer did it, which tells the catalog only.
+    """
+
+    inserted: int
+    updated: int
+    deleted: int
+    reconciled: Reconciled | None
+
+
+class _Objects(Generic[T]):
+    """Looking up the objects of one kind."""
+
+    def __init__(self, session: Session, definitions: Definitions[T]) -> None:
+        self._session = session
+        self._definitions = definitions
+
+    def get(self, name: str) -> T:
+        """The object called ``name``. Raises NotFoundError."""
+        return self._definitions.get(Name.parse(name))
+
+    def list(self) -> Sequence[T]:
+        """All of them, by name."""
+        return self._definitions.list()
+
+
+class Connections(_Objects[Connection]):
+    """Storage connections."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session, session.catalog.connections)
+
+    def create(self, name: str, type: str, **options: Any) -> Connection:  # SQL's word for it
+        """Makes a connection; options as :func:`volstream.directory.definitions.create_connection` takes them."""
+        return volume_rules.create_connection(self._session.catalog, Name.parse(name), type, **options)
+
+    def drop(self, name: str, *, if_exists: bool = False) -> bool:
+        """Drops a connection; false where there was none and that is allowed. Raises ObjectInUseError."""
+        return volume_rules.drop_connection(self._session.catalog, Name.parse(name), if_exists=if_exists)
+
+
+class Volumes(_Objects[Volume]):
+    """Volumes and their directory tables."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session, session.catalog.volumes)
+
+    def create(
+        self, name: str, location: str, *, or_replace: bool = False, if_not_exists: bool = False, **options: Any
+    ) -> Volume:
+        """Makes a volume; options are the attributes of :class:`~volstream.model.objects.VolumeSpec`."""
+        if isinstance(options.get("connection"), str):
+            options["connection"] = Name.parse(options["connection"])
+        spec = VolumeSpec(Name.parse(name), location, **options)
+        return volume_rules.create_volume(
+            self._session.catalog, spec, or_replace=or_replace, if_not_exists=if_not_exists
+        )
+
+    def drop(self, name: str, *, if_exists: bool = False) -> bool:
+        """Drops a volume; its files stay, its streams become stale. False where there was none and that is allowed."""
+        return volume_rules.drop_volume(self._session.catalog, Name.parse(name), if_exists=if_exists)
+
+    def refresh(self, name: str, subdirectory: str = "", *, stop: Stop | None = None) -> Refreshed:
+        """Lists the volume, or a sub-directory of it, and makes the directory table true, before it returns.
+
+        Where a daemon keeps the volume it is asked to, and waited for.
+
+        Raises:
+            StorageError: the listing did not come to its end; nothing was changed.
+        """
+        from volstream.directory.keeper import DirectoryKeeper, lease_name
+
+        catalog, settings = self._session.catalog, self._session.settings
+        volume = self.get(name)
+        prefix = _prefix(subdirectory)
+        before = catalog.refreshes.last(volume.id)
+        asked, owner, stopped = False, new_owner(), stop or Stop()
+        while not stopped:
+            with held(
+                catalog.leases, lease_name(volume), owner, f"refresh of {volume.name}", settings.lease_seconds
+            ) as other:
+                if other is None:
+                    keeper = DirectoryKeeper(volume, catalog, self._session.gateway, settings, stopped.wait)
+                    done = keeper.reconcile(prefix)
+                    if asked:
+                        catalog.refreshes.checked(volume.id, [prefix])
+                    return Refreshed(done.counts.inserted, done.counts.updated, done.counts.deleted, done)
+            if not asked:
+                catalog.refreshes.ask_check(volume.id, [prefix])
+                asked = True
+            elif not catalog.refreshes.is_asked(volume.id, prefix):
+                number = before.number if before else 0
+                since = catalog.refreshes.sums_after(volume.id, number)
+                return Refreshed(*since, reconciled=None)
+            stopped.wait(_ASK_SECONDS)
+        raise InvalidStateError(f"The refresh of volume {volume.name} was stopped.")
+
+
+class Streams(_Objects[Stream]):
+    """Streams."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session, session.catalog.streams)
+
+    def create(
+        self, name: str, volume: str, *, or_replace: bool = False, if_not_exists: bool = False, **options: Any
+    ) -> Stream:
+        """Makes a stream on a volume; options are the attributes of :class:`~volstream.model.objects.StreamSpec`."""
+        from volstream.streams.definitions import create_stream
+
+        spec = StreamSpec(Name.parse(name), Name.parse(volume), **options)
+        return create_stream(
+            self._session.catalog, self._session.warehouse, spec, or_replace=or_replace, if_not_exists=if_not_exists
+        )
+
+    def drop(self, name: str, *, if_exists: bool = False) -> bool:
+        """Drops a stream; false where there was none and that is allowed. Raises ObjectInUseError."""
+        from volstream.streams.definitions import drop_stream
+
+        return drop_stream(self._session.catalog, Name.parse(name), if_exists=if_exists)
+
+    def has_data(self, name: str) -> bool:
+        """Whether a read may return rows; asks the log, not Spark. Raises StreamStaleError."""
+        return self._session.reader.has_data(self.get(name))
+
+    def reset(self, name: str, *, to_version: int | None = None, to_timestamp: datetime | None = None) -> Stream:
+        """Sets the offset to a point in time. Raises StreamBusyError, InvalidValueError."""
+        from volstream.streams.definitions import move_stream
+
+        if (to_version is None) == (to_timestamp is None):
+            raise InvalidValueError("Say where to reset the stream to: a version or a time.")
+        return move_stream(self._session.catalog, self._session.warehouse, Name.parse(name), to_version, to_timestamp)
+
+    def advance(self, name: str, *, to_version: int | None = None) -> Stream:
+        """Discards what the stream holds, up to a version or all of it. Raises StreamBusyError, InvalidValueError."""
+        from volstream.streams.definitions import advance_stream
+
+        return advance_stream(self._session.catalog, self._session.warehouse, Name.parse(name), to_version)
+
+    def resolve(self, name: str, *, committed: bool) -> None:
+        """Says what became of an attempt that volstream cannot tell of itself (its table is gone or was replaced)."""
+        from volstream.catalog.consumptions import Outcome
+
+        stream = self.get(name)
+        intent = self._session.catalog.consumptions.open_intent(stream.id)
+        if intent is None:
+            raise InvalidStateError(f"Nothing of the stream {name} is open.", "There is nothing to resolve.")
+        if committed:
+            batch = self._session.catalog.consumptions.batch(intent.batch_id)
+            self._session.catalog.consumptions.commit(intent, Outcome(batch.files if batch else 0, 0, 0))
+        else:
+            self._session.catalog.consumptions.abort(intent)
+
+
+class Jobs(_Objects[Job]):
+    """Jobs and their failures."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session, session.catalog.jobs)
+
+    def create(
+        self,
+        name: str,
+        function: str,
+        into: str,
+        *,
+        stream: str | None = None,
+        volume: str | None = None,
+        or_replace: bool = False,
+        if_not_exists: bool = False,
+        **options: Any,
+    ) -> Job:
+        """Makes a job; options are the attributes of :class:`~volstream.model.objects.JobSpec`."""
+        from volstream.jobs.definitions import create_job
+
+        spec = JobSpec(
+            Name.parse(name), function, Name.parse(into), stream=Name.parse(stream) if stream else None,
+            volume=Name.parse(volume) if volume else None, **options,
+        )  # fmt: skip
+        return create_job(
+            self._session.catalog, self._session.warehouse, spec, or_replace=or_replace, if_not_exists=if_not_exists,
+            zone=self._session.zone,
+        )  # fmt: skip
+
+    def alter(self, name: str, **changes: Any) -> Job:
+        """Changes a job; its cursor and its failures stay."""
+        from volstream.jobs.definitions import alter_job
+
+        return alter_job(self._session.catalog, Name.parse(name), self._session.zone, **changes)
+
+    def drop(self, name: str, *, if_exists: bool = False) -> bool:
+        """Drops a job, its failures and its own stream; its table stays. False where there was none and that is allowed."""
+        from volstream.jobs.definitions import drop_job
+
+        return drop_job(self._session.catalog, Name.parse(name), if_exists=if_exists)
+
+    def pause(self, name: str) -> Job:
+        """Lets nobody run the job until it is resumed; it keeps its place."""
+        from volstream.jobs.definitions import set_paused
+
+        return set_paused(self._session.catalog, Name.parse(name), paused=True)
+
+    def resume(self, name: str) -> Job:
+        """Lets a paused job run again."""
+        from volstream.jobs.definitions import set_paused
+
+        return set_paused(self._session.catalog, Name.parse(name), paused=False)
+
+    def run(
+        self, name: str, *, until_empty: bool = False, stop: Stop | None = None, observe: Observer | None = None
+    ) -> RunReport:
+        """Runs a job once, here and now; lists its volume first where that was never done.
+
+        Raises:
+            StreamBusyError: it is being run. InvalidStateError: it is paused. See :meth:`JobRunner.run` for the rest.
+        """
+        job = self.get(name)
+        stream = self._session.catalog.streams.by_id(job.stream_id)
+        volume = self._session.catalog.volumes.by_id(stream.source_id) if stream else None
+        if volume is not None and volume.reconciled_on is None:
+            self._session.volumes.refresh(str(volume.name), stop=stop)
+        return self._session.runner.run(job, until_empty=until_empty, stop=stop, observe=observe)
+
+    def failures(
+        self, name: str | None = None, *, path: str | None = None, limit: int | None = 1000
+    ) -> Sequence[Failure]:
+        """Failed files of a job, or of all, by path."""
+        job_id = self.get(name).id if name else None
+        return self._session.catalog.failures.active(job_id, path=path, limit=limit)
+
+    def retry(self, name: str, paths: Sequence[str] | None = None) -> Sequence[str]:
+        """Makes failed files due now, some or all that were not given up. Raises NotFoundError for a path without failure."""
+        return self._set_state(name, FailureState.RETRYING, paths, datetime.now(UTC))
+
+    def skip(self, name: str, paths: Sequence[str]) -> Sequence[str]:
+        """Gives failed files up knowingly; a newer version of one is processed all the same."""
+        return self._set_state(name, FailureState.SKIPPED, paths, None)
+
+    def _set_state(
+        self, name: str, state: FailureState, paths: Sequence[str] | None, next_try: datetime | None
+    ) -> Sequence[str]:
+        job = self.get(name)
+        found = self._session.catalog.failures.set_state(job.id, state, paths=paths, next_try=next_try)
+        unknown = sorted({*(paths or ())} - {*found})
+        if unknown:
+            raise NotFoundError(f"The job {name} has no failure of {unknown[0]!r}.", "See: volstream list failures.")
+        return found
+
+
+def _prefix(subdirectory: str) -> str:
+    """A sub-directory as users write it, as a prefix of relative paths. Raises InvalidValueError."""
+    parts = [part for part in subdirectory.split("/") if part not in ("", ".")]
+    if ".." in parts:
+        raise InvalidValueError(f"The sub-directory {subdirectory!r} leads out of the volume.")
+    return "".join(f"{part}/" for part in parts)
