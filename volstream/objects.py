@@ -22,7 +22,8 @@ from volstream.model.work import Failure, FailureState
 
 if TYPE_CHECKING:
     from volstream.directory.reconcile import Reconciled
-    from volstream.jobs.run import Observer, RunReport
+    from volstream.jobs.progress import Observer
+    from volstream.jobs.run import RunReport
     from volstream.session import Session
 
 T = TypeVar("T", bound=Connection | Volume | Stream | Job)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, create_engine, event, inspect, make_url, select, text
+from sqlalchemy import Connection, Table, create_engine, event, inspect, make_url, select, text
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, OperationalError, SQLAlchemyError
 from sqlalchemy.pool import QueuePool
 
@@ -97,6 +98,16 @@ class Database:
             "(julianday('now') - 2440587.5) * 86400.0" if self._embedded else "extract(epoch from clock_timestamp())"
         )
         return float(connection.execute(select(text(clock))).scalar_one())
+
+    def add_missing(
+        self, connection: Connection, table: Table, key: Sequence[str], rows: Sequence[Mapping[str, Any]]
+    ) -> int:
+        """Inserts the rows whose ``key`` is free, also where another process inserts it right now; how many they were."""
+        insert = sqlite.insert if self._embedded else postgresql.insert
+        return sum(
+            connection.execute(insert(table).values(**row).on_conflict_do_nothing(index_elements=key)).rowcount
+            for row in rows
+        )
 
     def close(self) -> None:
         """Closes the pooled connections."""

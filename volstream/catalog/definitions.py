@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 
 from sqlalchemy import Connection as Transaction
-from sqlalchemy import Row, Table, and_, delete, insert, select, update
+from sqlalchemy import Row, Table, and_, delete, select, update
 
 from volstream.catalog import tables
 from volstream.catalog.database import Database
@@ -98,11 +98,10 @@ class Definitions(Generic[T]):
 
     def add(self, transaction: Transaction, value: T) -> None:
         """Stores a new object. Raises AlreadyExistsError."""
-        if self._one(transaction, self._named(value.name)) is not None:
+        if not self._database.add_missing(transaction, self._table, ["schema_name", "name"], [self._columns(value)]):
             raise AlreadyExistsError(
                 f"There is already a {self.kind} {value.name}.", "Use --or-replace or --if-not-exists, or another name."
             )
-        transaction.execute(insert(self._table).values(**self._columns(value)))
 
     def remove(self, transaction: Transaction, value: T) -> None:
         """Deletes the object and all rows that belong to it."""

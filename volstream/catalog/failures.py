@@ -26,8 +26,9 @@ class Failures:
 
     def add_pending(self, found: Iterable[Failure]) -> None:
         """Stores failures of an attempt that is not committed yet."""
-        with self._database.transaction() as transaction:
-            for chunk in _chunks(found):
+        # A transaction a chunk: ``found`` may be slow to come, and other writers would wait for it meanwhile.
+        for chunk in _chunks(found):
+            with self._database.transaction() as transaction:
                 transaction.execute(insert(failures), [_columns(one) for one in chunk])
 
     def active(

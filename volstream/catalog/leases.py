@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import delete, select, update
 
 from volstream.catalog.database import Database
 from volstream.catalog.tables import leases
@@ -38,14 +38,14 @@ class Leases:
         """
         with self._database.transaction() as transaction:
             now = self._database.now(transaction)
-            row = transaction.execute(select(leases).where(leases.c.name == name).with_for_update()).one_or_none()
-            if row is None:
-                values = {"name": name, "owner": owner, "purpose": purpose, "expires": now + seconds}
-                transaction.execute(insert(leases).values(**values))
-                return None
+            values = {"name": name, "owner": owner, "purpose": purpose, "expires": now + seconds}
+            row = None
+            while row is None:  # again where the holder gives it back between the two statements
+                if self._database.add_missing(transaction, leases, ["name"], [values]):
+                    return None
+                row = transaction.execute(select(leases).where(leases.c.name == name).with_for_update()).one_or_none()
             if row.owner != owner and row.expires > now and not is_gone(row.owner):
                 return Lease(*row)
-            values = {"owner": owner, "purpose": purpose, "expires": now + seconds}
             transaction.execute(update(leases).where(leases.c.name == name).values(**values))
             return None
 

@@ -132,16 +132,11 @@ class Refreshes:
 
     def ask_check(self, volume_id: str, paths: Iterable[str]) -> None:
         """Asks the volume's writer to look at these keys again. Idempotent."""
+        now = datetime.now(UTC)
+        # In one order, so that two jobs that ask for the same keys do not wait for each other.
+        rows = [{"volume_id": volume_id, "path": path, "asked_on": now} for path in sorted({*paths})]
         with self._database.transaction() as transaction:
-            known = set(
-                transaction.execute(select(key_checks.c.path).where(key_checks.c.volume_id == volume_id)).scalars()
-            )
-            new = [
-                {"volume_id": volume_id, "path": path, "asked_on": datetime.now(UTC)}
-                for path in sorted({*paths} - known)
-            ]
-            if new:
-                transaction.execute(insert(key_checks), new)
+            self._database.add_missing(transaction, key_checks, ["volume_id", "path"], rows)
 
     def asked_checks(self, volume_id: str, limit: int) -> Sequence[str]:
         """Keys that were asked for and not yet looked at."""
@@ -162,6 +157,23 @@ class Refreshes:
         with self._database.reading() as transaction:
             inserted, updated, deleted = transaction.execute(query).one()
             return int(inserted), int(updated), int(deleted)
+
+    def file_count(self, volume_id: str) -> int:
+        """How many files the directory table shows, by what its refreshes did."""
+        query = select(func.coalesce(func.sum(refreshes.c.inserted - refreshes.c.deleted), 0)).where(
+            refreshes.c.volume_id == volume_id
+        )
+        with self._database.reading() as transaction:
+            return int(transaction.execute(query).scalar_one())
+
+    def rows_after(self, volume_id: str, version: int | None) -> int:
+        """Rows changed by the refreshes that committed after a version of the directory table; None: by all."""
+        changed = refreshes.c.inserted + refreshes.c.updated + refreshes.c.deleted
+        query = select(func.coalesce(func.sum(changed), 0)).where(refreshes.c.volume_id == volume_id)
+        if version is not None:
+            query = query.where(refreshes.c.version > version)
+        with self._database.reading() as transaction:
+            return int(transaction.execute(query).scalar_one())
 
     def checked(self, volume_id: str, paths: Sequence[str]) -> None:
         """These keys were looked at."""

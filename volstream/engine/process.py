@@ -8,8 +8,6 @@ import signal
 import time
 from collections.abc import Callable
 
-import psutil
-
 from volstream.config import Settings
 from volstream.engine import record
 from volstream.engine.lock import HomeLock, Owner, present_owner
@@ -141,16 +139,25 @@ class Engine:
         if earlier is None or not identity.is_alive(earlier.jvm_pid, earlier.jvm_started):
             return
         try:
-            orphan = psutil.Process(earlier.jvm_pid)
-            orphan.kill()
-            orphan.wait(_KILLED_SECONDS)
-        except psutil.NoSuchProcess:
+            os.kill(earlier.jvm_pid, signal.SIGKILL)
+        except ProcessLookupError:
             return
-        except (psutil.AccessDenied, psutil.TimeoutExpired) as error:
-            raise EngineError(
-                f"An earlier Spark engine of this home, pid {earlier.jvm_pid}, still runs and cannot be ended ({error}).",
-                f"End it: kill -9 {earlier.jvm_pid}",
-            ) from error
+        except PermissionError as error:
+            raise _undying(earlier) from error
+        deadline = time.monotonic() + _KILLED_SECONDS
+        # Not `psutil.wait`: a dead process whose parent does not collect it, as in a container, writes nothing either.
+        while identity.is_alive(earlier.jvm_pid, earlier.jvm_started):
+            if time.monotonic() >= deadline:
+                raise _undying(earlier)
+            if self._stop.wait(_POLL_SECONDS):
+                raise InterruptedByUserError("Interrupted while an earlier Spark engine was being ended.")
+
+
+def _undying(earlier: EngineAddress) -> EngineError:
+    return EngineError(
+        f"An earlier Spark engine of this home, pid {earlier.jvm_pid}, still runs and cannot be ended.",
+        f"End it: kill -9 {earlier.jvm_pid}",
+    )
 
 
 def _busy(settings: Settings, owner: Owner | None) -> EngineBusyError:

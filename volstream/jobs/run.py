@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -21,6 +21,7 @@ from volstream.delta.writer import DeltaWriter
 from volstream.errors import FencedError, InvalidStateError, NotFoundError, StreamBusyError, VolstreamError
 from volstream.jobs import functions, plan
 from volstream.jobs.policy import RetryPolicy
+from volstream.jobs.progress import Observer, Progress
 from volstream.jobs.results import ResultTables, table_location, write_batch
 from volstream.jobs.runtime import Work
 from volstream.jobs.schema import from_ddl, to_ddl
@@ -50,31 +51,12 @@ _ATTEMPTS_BEFORE_ISOLATION = 2
 
 
 @dataclass
-class Progress:
-    """Where a run is; handed to the observer after each step."""
-
-    files: int = 0
-    bytes: int = 0
-    done_files: int = 0
-    done_bytes: int = 0
-    failed: int = 0
-    rows: int = 0
-    removals: int = 0
-    batches: int = 0
-    code_changed: bool = False
-
-
-@dataclass
 class RunReport:
     """What a run did. ``paused`` is the reason for which the job paused itself meanwhile, or None."""
 
     progress: Progress = field(default_factory=Progress)
     recovered: bool = False
     paused: str | None = None
-
-
-#: Told of a run's progress.
-Observer = Callable[[Progress], None]
 
 
 class JobRunner:

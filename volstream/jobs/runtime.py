@@ -194,12 +194,16 @@ class Work:
             return self._struct(_in_order(outcomes))
         except _WRONG_VALUES:
             for outcome in outcomes:
-                try:
-                    self._struct(outcome.rows)
-                except _WRONG_VALUES:
-                    outcome.message = self._explain(outcome.rows)
-                    outcome.kind, outcome.rows = FailureKind.WRONG_RESULT, ()
+                self.check(outcome)
             return self._struct(_in_order(outcomes))
+
+    def check(self, outcome: FileOutcome) -> None:
+        """Makes an outcome whose rows do not fit the declared columns a failure that names the column."""
+        try:
+            self._struct(outcome.rows)
+        except _WRONG_VALUES:
+            outcome.message = self._explain(outcome.rows)
+            outcome.kind, outcome.rows = FailureKind.WRONG_RESULT, ()
 
     def _struct(self, rows: Sequence[Mapping[str, Any] | None]) -> pa.StructArray:
         names = set(self.schema.names)

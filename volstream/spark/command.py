@@ -18,6 +18,13 @@ _OPENED = (
 )  # fmt: skip
 _OPENED_INTERNALS = ("jdk.internal.ref", "sun.nio.ch", "sun.nio.cs", "sun.security.action", "sun.util.calendar")
 
+#: What Java took away by default in release 24, and Arrow and Netty need.
+_ALLOWED_SINCE_24 = (
+    "--enable-native-access=ALL-UNNAMED",
+    "--sun-misc-unsafe-memory-access=allow",
+    "-Dio.netty.noUnsafe=false",
+)
+
 _MAIN_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 
@@ -132,6 +139,7 @@ def java_command(
         "-Djdk.reflect.useDirectMethodHandle=false",
         "-Dio.netty.tryReflectionSetAccessible=true",
         *(f"--add-opens={name}=ALL-UNNAMED" for name in opened),
+        *(_ALLOWED_SINCE_24 if java.major >= 24 else ()),
         "-cp",
         os.pathsep.join(map(str, classes)),
         "org.apache.spark.deploy.SparkSubmit",

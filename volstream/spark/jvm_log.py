@@ -30,9 +30,11 @@ logger.utils.name = org.apache.spark.util.Utils
 logger.utils.level = error
 logger.conf.name = org.apache.spark.SparkConf
 logger.conf.level = error
+logger.sender.name = org.apache.spark.sql.connect.execution.ExecuteGrpcResponseSender
+logger.sender.level = error
 logger.sink.name = org.apache.spark.sql.execution.streaming.sinks.FileStreamSink
 logger.sink.level = error
-logger.plans.name = org.apache.spark.sql.catalyst.util.SparkStringUtils
+logger.plans.name = org.apache.spark.util.SparkStringUtils
 logger.plans.level = error
 """
 

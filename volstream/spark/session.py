@@ -25,8 +25,8 @@ from volstream.spark.channel import ClientChannelBuilder, builder_for, policy_fo
 from volstream.spark.errors import engine_lost
 from volstream.spark.watch import Watch
 
-#: What a release may raise when the engine goes away meanwhile. ValueError is gRPC's word for a closed channel.
-_RELEASE_ERRORS = (PySparkException, grpc.RpcError, ValueError)
+#: What a call may raise when the engine goes away meanwhile. ValueError is gRPC's word for a closed channel.
+_BROKEN = (PySparkException, grpc.RpcError, ValueError)
 
 #: Usually milliseconds.
 _RELEASE_SECONDS = 2.0
@@ -82,11 +82,10 @@ class SparkGateway:
         connection = self._new()
         try:
             yield connection.session
-        except BaseException as error:
-            # An interrupt is not the engine's doing, and what is ours already says enough.
-            if self._ended is not None and isinstance(error, _RELEASE_ERRORS):
-                raise engine_lost(self._ended) from error
-            raise
+        except _BROKEN as error:
+            if self._ended is None:
+                raise
+            raise engine_lost(self._ended) from error
         finally:
             self._release(connection)
 
@@ -139,9 +138,12 @@ class SparkGateway:
 
     def _release(self, connection: _Connection) -> None:
         with self._lock:
-            if self._open.pop(connection.session.session_id, None) is None:
+            if connection.session.session_id not in self._open:
                 return  # lost, and closed already
+        # It stays among the open ones meanwhile, so that a release which nobody answers ends when the engine is lost.
         connection.release()
+        with self._lock:
+            self._open.pop(connection.session.session_id, None)
 
     def _lose(self, reason: str) -> None:
         with self._lock:
@@ -165,7 +167,7 @@ class _Connection:
         # PySpark lets go of finished statements in the background. One that comes after the session's end is an error
         # with a long stack in the engine's log.
         concurrent.futures.wait(list(client._release_futures), timeout=_RELEASE_SECONDS)
-        with suppress(*_RELEASE_ERRORS):
+        with suppress(*_BROKEN):
             client.release_session()
         client.close()
         self.drop()
@@ -174,7 +176,6 @@ class _Connection:
         """Closes the channel without a word to the server; safe while another thread waits on it."""
         self.builder.close()
         self.session.client._closed = True  # what `close` sets, which would wait for calls that get no answer
-        _forget_stopped()
 
 
 def _open(address: Address) -> _Connection:

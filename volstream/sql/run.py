@@ -7,7 +7,9 @@ A statement that would consume a stream is refused here.
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from pyarrow import fs
 
@@ -34,13 +36,8 @@ def run_statement(session: Session, statement: str) -> DataFrame:
     Raises:
         SqlError: volstream or Spark refuses it.
     """
-    from pyspark.errors import PySparkException
-
-    try:
-        with map_spark_errors():
-            return _Statement(session, session.gateway.session()).run(statement)
-    except PySparkException as error:
-        raise sql_error(error) from error
+    with _as_sql_errors():
+        return _Statement(session, session.gateway.session()).run(statement)
 
 
 class _Statement:
@@ -148,3 +145,32 @@ class _Statement:
 def _new_view() -> str:
     """A name of its own for each reference: a frame finds its view only when it is asked for rows, and keeps its range."""
     return f"volstream_{uuid.uuid4().hex}"
+
+
+def rows(session: Session, statement: str) -> tuple[list[str], Iterator[dict[str, Any]]]:
+    """Runs one statement; its columns, and its rows one after the other, from Spark as they are asked for.
+
+    Raises:
+        SqlError: as :func:`run_statement`; also while rows are asked for.
+    """
+    frame = run_statement(session, statement)
+    with _as_sql_errors():
+        columns = frame.columns
+
+    def found() -> Iterator[dict[str, Any]]:
+        with _as_sql_errors():
+            for row in frame.toLocalIterator():
+                yield row.asDict(recursive=True)
+
+    return columns, found()
+
+
+@contextmanager
+def _as_sql_errors() -> Iterator[None]:
+    from pyspark.errors import PySparkException
+
+    try:
+        with map_spark_errors():
+            yield
+    except PySparkException as error:
+        raise sql_error(error) from error

@@ -74,6 +74,16 @@ def test_the_heap_and_the_users_jvm_options_are_on_the_command_line(settings: Se
     assert line.index("-Da=b c") > line.index("-XX:+UseG1GC")
 
 
+def test_only_a_java_that_knows_them_gets_the_newer_permissions(settings: Settings) -> None:
+    def allowed(major: int) -> bool:
+        java = Java(JAVA.executable, major, "")
+        return "--sun-misc-unsafe-memory-access=allow" in command.java_command(
+            java, settings, Files.of(settings), [], []
+        )
+
+    assert [allowed(major) for major in (17, 21, 25)] == [False, False, True]
+
+
 def test_other_sparks_of_the_users_shell_stay_out_of_the_engine(tmp_path: Path) -> None:
     shell = {"SPARK_LOCAL_DIRS": "/x", "SPARK_REMOTE": "sc://y", "PYSPARK_PYTHON": "python2", "HOME": "/home/me"}
     environment = command.environment(shell, tmp_path)

@@ -1,0 +1,66 @@
+# make setup    everything that volstream needs on this machine: .venv, packages, Java, jars
+# make test     setup, then lint and all tests
+# make demo     setup, then the picture demo
+# make lint     style, types and layers
+# make clean    removes what the others made in this folder (jars stay in the user's cache)
+
+SHELL := /bin/bash
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: setup java engine test test-services lint demo clean
+
+setup: engine
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "volstream needs Python 3.11 or newer, and '$(PYTHON)' is not. Name one: make setup PYTHON=python3.12" >&2; exit 1; }
+	@echo "Python environment: making .venv"
+	@$(PYTHON) -m venv .venv || { \
+	  rm -rf .venv; echo "Python has no venv module. On Debian: apt-get install python3-venv" >&2; exit 1; }
+
+# --group came with pip 25.1.
+.venv/packages: pyproject.toml | .venv/bin/python
+	@echo "Python packages: installing into .venv"
+	@$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --editable '.[postgres,demo]' --group dev
+	@touch $@
+
+java: .venv/packages
+	@if ! $(BIN)/python -c 'from volstream.spark import java; java.find()' 2>/dev/null \
+	    && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  echo "Java: installing openjdk-17-jre-headless"; \
+	  { apt-get update && apt-get install -y openjdk-17-jre-headless; } >/dev/null; \
+	fi
+
+# Not a stamp: the jars are in the user's cache, which others may clean, and looking takes a moment.
+engine: java
+	@$(BIN)/python -m volstream.engine.setup
+
+test: setup test-services lint
+	$(BIN)/python -m pytest tests/unit
+	$(BIN)/python -m pytest tests/integration
+	$(BIN)/python -m pytest tests/e2e
+
+test-services:
+	@if ! command -v pg_ctl >/dev/null && ! compgen -G '/usr/lib/postgresql/*/bin/pg_ctl' >/dev/null; then \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    echo "PostgreSQL: installing"; \
+	    { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y postgresql; } >/dev/null; \
+	  else \
+	    echo "PostgreSQL: not installed; the tests that need it are skipped (on Debian: apt-get install postgresql)"; \
+	  fi; \
+	fi
+
+lint: .venv/packages
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+demo: setup
+	$(BIN)/python examples/pictures/demo.py
+
+clean:
+	rm -rf .venv .demo .cache build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

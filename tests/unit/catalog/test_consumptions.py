@@ -1,0 +1,261 @@
+"""Plans, batches and intents: the catalog's side of exactly once."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from tests import objects
+from tests.processes import race
+from volstream.catalog import Catalog
+from volstream.catalog.consumptions import Outcome
+from volstream.errors import FencedError, StreamBusyError
+from volstream.model.objects import Job, JobState, Stream
+from volstream.model.work import BatchState, PlanKind, PlanState, Target
+
+TARGET = Target("/warehouse/tables/public/labels", "table", 4)
+DONE = Outcome(succeeded=2, failed=0, rows=2)
+ALL_FAILED = Outcome(succeeded=0, failed=2, rows=0)
+
+
+@pytest.fixture
+def job(catalog: Catalog) -> Job:
+    return objects.store_job(catalog)[2]
+
+
+def stream_of(catalog: Catalog, job: Job) -> Stream:
+    found = catalog.streams.by_id(job.stream_id)
+    assert found is not None
+    return found
+
+
+def test_the_offset_moves_at_the_last_batch_and_not_before(catalog: Catalog, job: Job) -> None:
+    made, batches = objects.store_plan(catalog, job, batches=3)
+    for number, batch in enumerate(batches, start=1):
+        assert stream_of(catalog, job).offset == 3
+        assert catalog.consumptions.next_batch(made) == dataclasses.replace(batch, attempts=0)
+        intent = catalog.consumptions.begin(batch, "me", TARGET)
+        assert (intent.sequence, intent.app_id) == (number, f"volstream:{job.stream_id}#0")
+        catalog.consumptions.commit(intent, DONE)
+    moved = stream_of(catalog, job)
+    assert (moved.offset, moved.initial, moved.sequence) == (7, False, 3)
+    assert catalog.consumptions.next_batch(made) is None
+    assert catalog.consumptions.open_plan(job.stream_id) is None
+    ended = catalog.consumptions.plan(made.id)
+    assert ended is not None
+    assert ended.state is PlanState.DONE
+    stored = catalog.consumptions.batch(batches[0].id)
+    assert stored is not None
+    assert (stored.state, stored.succeeded, stored.rows, stored.sequence, stored.attempts) == (
+        BatchState.COMMITTED, 2, 2, 1, 1,
+    )  # fmt: skip
+    assert stored.committed_on is not None
+
+
+def test_a_consumed_stream_adopts_the_table_and_has_shown_its_initial_rows(catalog: Catalog, job: Job) -> None:
+    stream = catalog.streams.change(stream_of(catalog, job), offset=None, table_id=None, initial=True)
+    _, (batch,) = objects.store_plan(catalog, job, table_id="adopted", from_version=None, to_version=2)
+    catalog.consumptions.commit(catalog.consumptions.begin(batch, "me", TARGET), DONE)
+    moved = stream_of(catalog, job)
+    assert (moved.offset, moved.table_id, moved.initial) == (2, "adopted", False)
+    assert stream.initial
+
+
+def test_a_stream_has_one_open_plan(catalog: Catalog, job: Job) -> None:
+    made, _ = objects.store_plan(catalog, job)
+    assert catalog.consumptions.open_plan(job.stream_id) == made
+    with pytest.raises(StreamBusyError, match=f"plan {made.id}"):
+        objects.store_plan(catalog, job)
+    assert catalog.consumptions.open_plans() == [made.id]
+
+
+@pytest.mark.parametrize("change", [{"offset": 9}, {"initial": True}])
+def test_a_plan_made_before_the_stream_moved_is_fenced(catalog: Catalog, job: Job, change: dict[str, object]) -> None:
+    before = stream_of(catalog, job)
+    catalog.streams.change(before, **change)
+    made = objects.plan(job)
+    with pytest.raises(FencedError):
+        catalog.consumptions.open(made, [objects.batch(made)], before)
+    assert catalog.consumptions.plan(made.id) is None
+
+
+def test_a_plan_for_a_stream_that_is_gone_is_fenced(catalog: Catalog, job: Job) -> None:
+    gone = objects.stream()
+    made = objects.plan(job, stream_id=gone.id)
+    with pytest.raises(FencedError):
+        catalog.consumptions.open(made, [objects.batch(made)], gone)
+
+
+def test_a_second_attempt_waits_for_the_end_of_the_first(catalog: Catalog, job: Job) -> None:
+    _, batches = objects.store_plan(catalog, job, batches=2)
+    first = catalog.consumptions.begin(batches[0], "me", TARGET)
+    assert catalog.consumptions.open_intent(job.stream_id) == first
+    assert catalog.consumptions.live_attempts() == [first.attempt]
+    with pytest.raises(FencedError, match="is intent"):
+        catalog.consumptions.begin(batches[0], "you", TARGET)
+    with pytest.raises(StreamBusyError):
+        catalog.consumptions.begin(batches[1], "you", TARGET)
+
+
+def test_an_attempt_commits_once(catalog: Catalog, job: Job) -> None:
+    _, batches = objects.store_plan(catalog, job, batches=2)
+    intent = catalog.consumptions.begin(batches[0], "me", TARGET)
+    catalog.consumptions.commit(intent, DONE)
+    with pytest.raises(FencedError, match=intent.attempt):
+        catalog.consumptions.commit(intent, Outcome(1, 1, 1))
+    with pytest.raises(FencedError):
+        catalog.consumptions.abort(intent)
+    stored = catalog.consumptions.batch(batches[0].id)
+    assert stored is not None
+    assert (stored.succeeded, stored.failed) == (2, 0)
+    with pytest.raises(FencedError, match="is committed"):
+        catalog.consumptions.begin(batches[0], "me", TARGET)
+
+
+def test_an_aborted_attempt_gives_its_batch_back_and_uses_up_its_number(catalog: Catalog, job: Job) -> None:
+    made, (batch,) = objects.store_plan(catalog, job)
+    first = catalog.consumptions.begin(batch, "me", TARGET)
+    catalog.failures.add_pending([objects.failure(job, "a", first.attempt)])
+    catalog.consumptions.abort(first)
+    assert catalog.consumptions.open_intent(job.stream_id) is None
+    again = catalog.consumptions.next_batch(made)
+    assert again is not None
+    assert (again.state, again.attempts) == (BatchState.PLANNED, 1)
+    with pytest.raises(FencedError):
+        catalog.consumptions.commit(first, DONE)
+    second = catalog.consumptions.begin(again, "me", TARGET)
+    assert (second.sequence, stream_of(catalog, job).offset) == (2, 3)
+    assert second.attempt != first.attempt
+    catalog.consumptions.commit(second, DONE)
+    assert catalog.failures.active(job.id) == []
+    assert stream_of(catalog, job).offset == 7
+
+
+def test_a_job_pauses_after_batches_in_a_row_in_which_every_file_failed(catalog: Catalog, job: Job) -> None:
+    _, batches = objects.store_plan(catalog, job, batches=6)
+    outcomes = [ALL_FAILED, ALL_FAILED, Outcome(1, 1, 1), ALL_FAILED, Outcome(0, 0, 0), ALL_FAILED]
+    for batch, outcome in zip(batches, outcomes, strict=True):
+        assert catalog.jobs.get(job.name).state is JobState.ACTIVE
+        catalog.consumptions.commit(catalog.consumptions.begin(batch, "me", TARGET), outcome)
+    # A success starts the count anew, a batch of removals says nothing.
+    assert catalog.jobs.get(job.name).failed_batches == 2
+    objects.store_plan(catalog, job, from_version=7)
+    waiting = catalog.consumptions.open_plan(job.stream_id)
+    assert waiting is not None
+    last = catalog.consumptions.next_batch(waiting)
+    assert last is not None
+    catalog.consumptions.commit(catalog.consumptions.begin(last, "me", TARGET), ALL_FAILED)
+    paused = catalog.jobs.get(job.name)
+    assert (paused.state, paused.failed_batches) == (JobState.PAUSED, 0)
+    assert paused.state_reason == "every file failed in 3 batches in a row"
+
+
+def test_a_job_that_must_not_pause_does_not(catalog: Catalog) -> None:
+    _, _, job = objects.store_job(catalog, pause_after=0)
+    _, batches = objects.store_plan(catalog, job, batches=4)
+    for batch in batches:
+        catalog.consumptions.commit(catalog.consumptions.begin(batch, "me", TARGET), ALL_FAILED)
+    assert catalog.jobs.get(job.name).state is JobState.ACTIVE
+
+
+def test_retries_neither_move_the_offset_nor_pause_the_job(catalog: Catalog) -> None:
+    _, _, job = objects.store_job(catalog, pause_after=1)
+    made, (batch,) = objects.store_plan(catalog, job, kind=PlanKind.RETRY)
+    catalog.consumptions.commit(catalog.consumptions.begin(batch, "me", TARGET), ALL_FAILED)
+    assert stream_of(catalog, job).offset == 3
+    assert catalog.jobs.get(job.name).state is JobState.ACTIVE
+    ended = catalog.consumptions.plan(made.id)
+    assert ended is not None
+    assert ended.state is PlanState.DONE
+
+
+def test_a_dropped_plan_keeps_what_was_committed_and_the_offset(catalog: Catalog, job: Job) -> None:
+    made, batches = objects.store_plan(catalog, job, batches=2)
+    catalog.consumptions.commit(catalog.consumptions.begin(batches[0], "me", TARGET), DONE)
+    catalog.consumptions.drop_plan(made)
+    states = [found.state for batch in batches if (found := catalog.consumptions.batch(batch.id)) is not None]
+    assert states == [BatchState.COMMITTED, BatchState.DROPPED]
+    assert catalog.consumptions.open_plan(job.stream_id) is None
+    assert stream_of(catalog, job).offset == 3
+    with pytest.raises(FencedError, match="is dropped"):
+        catalog.consumptions.begin(batches[1], "me", TARGET)
+
+
+def test_advance_moves_over_a_range_without_data(catalog: Catalog, job: Job) -> None:
+    before = stream_of(catalog, job)
+    catalog.consumptions.advance(before, 5, "table")
+    assert stream_of(catalog, job).offset == 5
+    catalog.consumptions.advance(before, 9, "table")
+    assert stream_of(catalog, job).offset == 5, "it had moved already"
+    objects.store_plan(catalog, job, from_version=5)
+    catalog.consumptions.advance(stream_of(catalog, job), 9, "table")
+    assert stream_of(catalog, job).offset == 5, "a plan is open"
+
+
+def test_batches_are_found_by_the_path_they_cover_in_byte_order(catalog: Catalog, job: Job) -> None:
+    made = objects.plan(job)
+    bounds = [(None, "B"), ("B", "a"), ("a", "é"), ("é", "中"), ("中", "\U0001f600")]
+    batches = [
+        objects.batch(made, number, after_path=after, until_path=until)
+        for number, (after, until) in enumerate(bounds, start=1)
+    ]
+    catalog.consumptions.open(made, batches, stream_of(catalog, job))
+    expected = {"A": 1, "B": 1, "C": 2, "a": 2, "b": 3, "zz": 3, "é": 3, "中": 4, "中x": 5, "\uffff": 5}
+    for path, number in expected.items():
+        assert [batch.number for batch in catalog.consumptions.batches_of(covering=path)] == [number], path
+    assert catalog.consumptions.batches_of("another job") == []
+    assert len(catalog.consumptions.batches_of(job.id, limit=2)) == 2
+
+
+def test_what_waits_and_what_was_done_is_summed(catalog: Catalog, job: Job) -> None:
+    _, batches = objects.store_plan(catalog, job, batches=3)
+    catalog.consumptions.commit(catalog.consumptions.begin(batches[0], "me", TARGET), Outcome(1, 1, 5))
+    catalog.consumptions.begin(batches[1], "me", TARGET)
+    assert catalog.consumptions.waiting(job.id) == (4, 40)
+    assert catalog.consumptions.totals(job.id) == {"batches": 1, "succeeded": 1, "failed": 1, "rows": 5, "bytes": 20}
+    assert catalog.consumptions.totals("another job")["batches"] == 0
+
+
+def test_of_processes_that_race_for_a_batch_exactly_one_begins_it(url: str, catalog: Catalog, job: Job) -> None:
+    _, (batch,) = objects.store_plan(catalog, job)
+    code = """
+import atexit, sys
+from volstream.catalog import Catalog
+from volstream.errors import FencedError, StreamBusyError
+from volstream.model.work import Target
+catalog = Catalog(sys.argv[1])
+atexit.register(catalog.close)
+batch = catalog.consumptions.batch(sys.argv[2])
+input()
+try:
+    print(catalog.consumptions.begin(batch, "owner", Target("/t", "table", 0)).sequence)
+except (FencedError, StreamBusyError):
+    print("refused")
+"""
+    assert sorted(race(code, [url, batch.id], processes=3)) == ["1", "refused", "refused"]
+    assert stream_of(catalog, job).sequence == 1
+
+
+def test_of_recoverers_that_race_exactly_one_settles_an_intent(url: str, catalog: Catalog, job: Job) -> None:
+    _, (batch,) = objects.store_plan(catalog, job)
+    intent = catalog.consumptions.begin(batch, "gone", TARGET)
+    code = """
+import atexit, sys
+from volstream.catalog import Catalog
+from volstream.catalog.consumptions import Outcome
+from volstream.errors import FencedError
+catalog = Catalog(sys.argv[1])
+atexit.register(catalog.close)
+intent = catalog.consumptions.open_intent(sys.argv[2])
+input()
+try:
+    catalog.consumptions.commit(intent, Outcome(1, 0, 1))
+    print("committed")
+except FencedError:
+    print("fenced")
+"""
+    assert sorted(race(code, [url, job.stream_id], processes=3)) == ["committed", "fenced", "fenced"]
+    with pytest.raises(FencedError):
+        catalog.consumptions.abort(intent)
+    assert stream_of(catalog, job).offset == 7

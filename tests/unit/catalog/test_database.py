@@ -1,0 +1,140 @@
+"""The database below the catalog: schema, transactions, errors."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import sqlalchemy
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+
+from tests.processes import race
+from volstream.catalog import Catalog, database
+from volstream.catalog.tables import metadata
+from volstream.errors import CatalogError, InvalidValueError
+
+NewDatabase = Callable[[bool], str]
+
+
+def test_the_migrations_make_the_tables_that_the_code_uses(catalog: Catalog) -> None:
+    with catalog.database.transaction() as transaction:
+        context = MigrationContext.configure(transaction, opts={"compare_type": True})
+        assert compare_metadata(context, metadata) == []
+
+
+def test_the_newest_migration_is_the_one_that_the_code_is_written_for(catalog: Catalog) -> None:
+    versions = Path(database.__file__).parent / "migrations" / "versions"
+    newest = max(path.name for path in versions.glob("[0-9]*.py"))
+    assert newest.startswith(f"{database.SCHEMA_REVISION}_")
+    with catalog.database.reading() as transaction:
+        found = transaction.execute(sqlalchemy.text("select version_num from alembic_version")).scalar_one()
+    assert found == database.SCHEMA_REVISION
+
+
+def test_processes_that_start_on_one_new_database_migrate_it_once(new_database: NewDatabase) -> None:
+    url = new_database(False)
+    code = """
+import atexit, sys
+from volstream.catalog import Catalog
+catalog = Catalog(sys.argv[1])
+atexit.register(catalog.close)
+input()
+print(catalog.leases.acquire("name", "owner", "test", 60.0))
+"""
+    assert race(code, [url], processes=3) == ["None"] * 3
+
+
+def test_a_catalog_of_a_newer_volstream_is_refused(catalog: Catalog, url: str) -> None:
+    with catalog.database.transaction() as transaction:
+        transaction.execute(sqlalchemy.text("update alembic_version set version_num = '9999'"))
+    later = Catalog(url)
+    with pytest.raises(InvalidValueError, match=r"newer volstream.*9999.*Upgrade"):
+        later.volumes.list()
+    later.close()
+
+
+def test_an_exception_in_a_transaction_undoes_it(catalog: Catalog) -> None:
+    with pytest.raises(ZeroDivisionError), catalog.database.transaction() as transaction:
+        insert = "insert into leases (name, owner, purpose, expires) values ('n', 'o', 'p', 9e12)"
+        transaction.execute(sqlalchemy.text(insert))
+        raise ZeroDivisionError
+    assert catalog.leases.held() == []
+
+
+def test_a_reader_does_not_wait_for_a_writer(catalog: Catalog) -> None:
+    with catalog.database.transaction() as transaction:
+        insert = "insert into leases (name, owner, purpose, expires) values ('n', 'o', 'p', 9e12)"
+        transaction.execute(sqlalchemy.text(insert))
+        assert catalog.leases.held() == []
+    assert [lease.name for lease in catalog.leases.held()] == ["n"]
+
+
+def test_a_database_that_does_not_answer_is_a_catalog_error_without_the_password(tmp_path: Path) -> None:
+    unreachable = Catalog("postgresql://user:secret@127.0.0.1:1/none")
+    with pytest.raises(CatalogError, match="is not available") as caught:
+        unreachable.volumes.list()
+    assert "secret" not in str(caught.value)
+    assert caught.value.transient
+
+
+def test_a_catalog_below_something_that_is_no_folder_is_a_catalog_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    broken = Catalog(f"sqlite:///{tmp_path / 'file' / 'catalog.db'}")
+    with pytest.raises(CatalogError, match="cannot be opened"):
+        broken.volumes.list()
+
+
+def test_a_file_that_is_no_database_is_a_catalog_error(tmp_path: Path) -> None:
+    (tmp_path / "catalog.db").write_text("this is not a database, and it is long enough to have a header" * 10)
+    broken = Catalog(f"sqlite:///{tmp_path / 'catalog.db'}")
+    with pytest.raises(CatalogError, match="not a database"):
+        broken.volumes.list()
+    broken.close()
+
+
+def test_a_catalog_that_cannot_be_written_is_read_and_refuses_writes(sqlite_template: Path) -> None:
+    # By the database's own mode, which root cannot pass over as it does a file's.
+    reader = Catalog(f"sqlite:///file:{sqlite_template}?mode=ro&uri=true")
+    assert reader.volumes.list() == []
+    with pytest.raises(CatalogError, match=r"readonly.*Check that the database runs and can be written"):
+        reader.leases.acquire("name", "owner", "test", 1.0)
+    reader.close()
+
+
+def test_a_writer_in_another_process_is_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "catalog.db"
+    catalog = Catalog(f"sqlite:///{path}")
+    assert catalog.leases.acquire("a", "owner", "test", 60.0) is None
+    code = """
+import atexit, sys
+from volstream.catalog import Catalog
+catalog = Catalog(sys.argv[1])
+atexit.register(catalog.close)
+catalog.volumes.list()
+input()
+for number in range(20):
+    catalog.leases.acquire(f"lease {number}", "owner", "test", 60.0)
+"""
+    assert race(code, [f"sqlite:///{path}"], processes=3) == [""] * 3
+    assert len(catalog.leases.held()) == 21
+    catalog.close()
+
+
+def test_an_acknowledged_write_is_on_the_disk(tmp_path: Path) -> None:
+    catalog = Catalog(f"sqlite:///{tmp_path / 'catalog.db'}")
+    with catalog.database.transaction() as transaction:
+        assert transaction.exec_driver_sql("pragma synchronous").scalar() == 2
+        assert transaction.exec_driver_sql("pragma foreign_keys").scalar() == 1
+    catalog.close()
+    with sqlite3.connect(tmp_path / "catalog.db") as connection:
+        assert connection.execute("pragma journal_mode").fetchone() == ("wal",)
+    connection.close()
+
+
+@pytest.mark.parametrize("url", ["mysql://host/db", "nonsense", "duckdb:///x"])
+def test_other_databases_are_refused_before_anything_is_opened(url: str) -> None:
+    with pytest.raises(InvalidValueError):
+        Catalog(url)

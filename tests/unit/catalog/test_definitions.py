@@ -1,0 +1,142 @@
+"""Definitions in the catalog: what is stored comes back."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import UTC, datetime
+
+import pytest
+
+from tests import objects
+from volstream.catalog import Catalog
+from volstream.catalog.definitions import note_run
+from volstream.errors import AlreadyExistsError, CatalogError, NotFoundError
+from volstream.model.hints import Rejection
+from volstream.model.names import Name
+from volstream.model.objects import Connection, JobState, Mode, QueueType, Trigger, TriggerKind, Write
+
+
+def test_what_is_stored_comes_back_equal(catalog: Catalog) -> None:
+    connection = Connection(
+        objects.new_id(), Name("media", "s3 main"), "s3", "eu-west-1", None, "arn:aws:iam::1:role/r", "external", "env",
+        "it's ours", objects.NOW,
+    )  # fmt: skip
+    source = objects.volume(
+        "media.`my volume`", connection_id=connection.id, queue_type=QueueType.POLL, patterns=("*.jpg", "a/**"),
+        ignores=(), recursive=False, comment="naïve ☃",
+    )  # fmt: skip
+    on_it = objects.stream(source, mode=Mode.APPEND_ONLY, offset=None, table_id=None, comment="c")
+    consumer = objects.job(
+        on_it, trigger=Trigger(TriggerKind.EVERY, every=0.5), where="size > 3", write=Write.APPEND, timeout_seconds=1.5,
+        isolate=True, max_files=3, max_bytes=1 << 40, arguments={"k": "v"}, state=JobState.PAUSED, state_reason="why",
+        owns_stream=True, clean=True, into=Name("results", "labels"), last_outcome="fine",
+    )  # fmt: skip
+    with catalog.database.transaction() as transaction:
+        catalog.connections.add(transaction, connection)
+        catalog.volumes.add(transaction, source)
+        catalog.streams.add(transaction, on_it)
+        catalog.jobs.add(transaction, consumer)
+    assert catalog.connections.get(connection.name) == connection
+    # JSON has lists only: compare as such.
+    found = catalog.volumes.get(source.name)
+    assert (tuple(found.patterns), tuple(found.ignores)) == (source.patterns, source.ignores)
+    assert dataclasses.replace(found, patterns=source.patterns, ignores=source.ignores) == source
+    assert catalog.streams.by_id(on_it.id) == on_it
+    assert catalog.jobs.find(consumer.name) == consumer
+
+
+def test_times_come_back_aware_whatever_zone_they_were_given_in(catalog: Catalog) -> None:
+    source = objects.volume(created_on=datetime.fromisoformat("2024-05-06T09:08:09.000001+02:00"))
+    with catalog.database.transaction() as transaction:
+        catalog.volumes.add(transaction, source)
+    found = catalog.volumes.get(source.name).created_on
+    assert found == source.created_on
+    assert found.tzinfo is UTC
+
+
+def test_names_are_found_whatever_their_case(catalog: Catalog) -> None:
+    source = objects.volume("Media.Images")
+    with catalog.database.transaction() as transaction:
+        catalog.volumes.add(transaction, source)
+    assert catalog.volumes.get(Name.parse("MEDIA.IMAGES")).id == source.id
+    assert catalog.volumes.find(Name.parse("images")) is None
+    other_case = objects.volume("media.`IMAGES`")
+    with pytest.raises(AlreadyExistsError, match=r"media\.images"), catalog.database.transaction() as transaction:
+        catalog.volumes.add(transaction, other_case)
+
+
+def test_a_missing_object_is_named_with_its_kind(catalog: Catalog) -> None:
+    with pytest.raises(NotFoundError, match=r"There is no stream gone\. See: volstream list streams"):
+        catalog.streams.get(Name.parse("gone"))
+    assert catalog.streams.by_id("nobody") is None
+
+
+def test_a_list_is_ordered_and_can_be_narrowed(catalog: Catalog) -> None:
+    volumes = [objects.volume(name) for name in ("b", "a", "s.z")]
+    streams = [objects.stream(volumes[0], "one"), objects.stream(volumes[1], "two")]
+    with catalog.database.transaction() as transaction:
+        for source in volumes:
+            catalog.volumes.add(transaction, source)
+        for on_it in streams:
+            catalog.streams.add(transaction, on_it)
+    assert [str(one.name) for one in catalog.volumes.list()] == ["a", "b", "s.z"]
+    assert [one.id for one in catalog.streams.list(source_id=volumes[0].id)] == [streams[0].id]
+    assert catalog.streams.first(source_id=volumes[2].id) is None
+
+
+def test_a_change_touches_only_what_it_names(catalog: Catalog) -> None:
+    source, on_it, consumer = objects.store_job(catalog)
+    catalog.jobs.change(consumer, comment="theirs")
+    # Ours is older: it knows nothing of that comment, and must not undo it.
+    changed = catalog.jobs.change(consumer, retries=9)
+    assert (changed.retries, changed.comment) == (9, None)
+    stored = catalog.jobs.get(consumer.name)
+    assert (stored.retries, stored.comment) == (9, "theirs")
+
+
+def test_a_volume_takes_its_rows_with_it_and_leaves_its_streams(catalog: Catalog) -> None:
+    source, on_it, _ = objects.store_job(catalog)
+    catalog.refreshes.begin(source, "events", 0, 0)
+    catalog.refreshes.ask_check(source.id, ["a"])
+    catalog.refreshes.reject(source.id, [Rejection("x", "because")])
+    with catalog.database.transaction() as transaction:
+        catalog.volumes.remove(transaction, source)
+    assert catalog.volumes.find(source.name) is None
+    assert catalog.streams.by_id(on_it.id) == on_it
+    assert catalog.refreshes.asked_checks(source.id, 10) == []
+    assert catalog.refreshes.rejected() == []
+
+
+def test_a_job_takes_its_plans_batches_failures_and_intents_with_it(catalog: Catalog) -> None:
+    _, on_it, consumer = objects.store_job(catalog)
+    made, (first,) = objects.store_plan(catalog, consumer)
+    from volstream.model.work import Target
+
+    intent = catalog.consumptions.begin(first, "me", Target("/t", "table", 0))
+    catalog.failures.add_pending([objects.failure(consumer, "a", intent.attempt)])
+    with catalog.database.transaction() as transaction:
+        catalog.consumptions.forget(transaction, consumer.id)
+        catalog.jobs.remove(transaction, consumer)
+        catalog.streams.remove(transaction, on_it)
+    assert catalog.consumptions.plan(made.id) is None
+    assert catalog.consumptions.batch(first.id) is None
+    assert catalog.consumptions.open_intent(on_it.id) is None
+
+
+def test_a_stream_serves_one_job(catalog: Catalog) -> None:
+    _, on_it, _ = objects.store_job(catalog)
+    with pytest.raises(CatalogError), catalog.database.transaction() as transaction:
+        catalog.jobs.add(transaction, objects.job(on_it, "second"))
+
+
+def test_a_run_is_noted_at_its_begin_and_its_end(catalog: Catalog) -> None:
+    _, _, consumer = objects.store_job(catalog)
+    note_run(catalog.database, consumer, "running", ended=False)
+    running = catalog.jobs.get(consumer.name)
+    assert running.last_started is not None
+    assert running.last_ended is None
+    note_run(catalog.database, consumer, "2 files done", ended=True)
+    ended = catalog.jobs.get(consumer.name)
+    assert ended.last_started == running.last_started
+    assert ended.last_ended is not None
+    assert ended.last_outcome == "2 files done"

@@ -1,0 +1,176 @@
+"""Failed files in the catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+from tests import objects
+from volstream.catalog import Catalog
+from volstream.catalog.consumptions import Outcome
+from volstream.catalog.failures import cut
+from volstream.model.objects import Job
+from volstream.model.work import Failure, FailureKind, FailureState, Target
+
+TARGET = Target("/t", "table", 0)
+
+
+@pytest.fixture
+def job(catalog: Catalog) -> Job:
+    return objects.store_job(catalog)[2]
+
+
+def fail(catalog: Catalog, job: Job, *failures: dict[str, object], superseded: tuple[str, ...] = ()) -> None:
+    """A committed batch with these failures."""
+    current = catalog.streams.by_id(job.stream_id)
+    assert current is not None
+    _, (batch,) = objects.store_plan(catalog, job, from_version=current.offset)
+    intent = catalog.consumptions.begin(batch, "me", TARGET)
+    found = [objects.failure(job, str(one.pop("path")), intent.attempt, **one) for one in map(dict, failures)]
+    catalog.failures.add_pending(found)
+    catalog.consumptions.commit(intent, Outcome(0, len(found), 0, superseded))
+
+
+def states(catalog: Catalog, job: Job) -> dict[str, FailureState]:
+    return {one.path: one.state for one in catalog.failures.active(job.id)}
+
+
+def test_failures_of_an_open_attempt_are_not_seen(catalog: Catalog, job: Job) -> None:
+    _, (batch,) = objects.store_plan(catalog, job)
+    intent = catalog.consumptions.begin(batch, "me", TARGET)
+    catalog.failures.add_pending([objects.failure(job, "a", intent.attempt)])
+    assert catalog.failures.active(job.id) == []
+    assert catalog.failures.due(job.id, objects.NOW, 10) == []
+    assert catalog.failures.next_due(job.id) is None
+    assert catalog.failures.counts(job.id) == {}
+    catalog.consumptions.commit(intent, Outcome(1, 1, 1))
+    assert states(catalog, job) == {"a": FailureState.RETRYING}
+
+
+def test_the_kind_and_the_next_try_decide_the_state(catalog: Catalog, job: Job) -> None:
+    fail(
+        catalog,
+        job,
+        {"path": "again"},
+        {"path": "gone", "kind": FailureKind.VANISHED, "next_try": None},
+        {"path": "moved", "kind": FailureKind.CHANGED},
+        {"path": "out of tries", "next_try": None},
+    )
+    assert states(catalog, job) == {
+        "again": FailureState.RETRYING,
+        "gone": FailureState.WAITING,
+        "moved": FailureState.WAITING,
+        "out of tries": FailureState.QUARANTINED,
+    }
+    assert catalog.failures.counts(job.id) == {"retrying": 1, "waiting": 2, "quarantined": 1}
+
+
+def test_everything_of_a_failure_comes_back(catalog: Catalog, job: Job) -> None:
+    fail(catalog, job, {"path": "ü/%", "message": "m", "traceback": "t", "attempts": 4, "file_version": "v9"})
+    (found,) = catalog.failures.active(job.id)
+    attempt = found.attempt
+    assert found == objects.failure(
+        job, "ü/%", attempt, message="m", traceback="t", attempts=4, file_version="v9", state=FailureState.RETRYING
+    )
+
+
+def test_a_batch_ends_the_earlier_failures_of_its_files_only(catalog: Catalog, job: Job) -> None:
+    fail(catalog, job, {"path": "healed"}, {"path": "worse"}, {"path": "elsewhere"})
+    fail(catalog, job, {"path": "worse", "attempts": 2, "next_try": None}, superseded=("healed", "worse"))
+    assert states(catalog, job) == {"elsewhere": FailureState.RETRYING, "worse": FailureState.QUARANTINED}
+
+
+def test_a_file_has_one_failure_even_where_nobody_named_the_earlier_one(catalog: Catalog, job: Job) -> None:
+    fail(catalog, job, {"path": "a"})
+    fail(catalog, job, {"path": "a", "attempts": 2})
+    assert [one.attempts for one in catalog.failures.active(job.id)] == [2]
+
+
+def test_another_jobs_failures_are_left_alone(catalog: Catalog, job: Job) -> None:
+    other_stream = objects.stream(name="other")
+    other = objects.job(other_stream, "other")
+    with catalog.database.transaction() as transaction:
+        catalog.streams.add(transaction, other_stream)
+        catalog.jobs.add(transaction, other)
+    fail(catalog, other, {"path": "a"})
+    fail(catalog, job, {"path": "b"}, superseded=("a",))
+    assert states(catalog, other) == {"a": FailureState.RETRYING}
+    assert len(catalog.failures.active()) == 2
+
+
+def test_due_failures_come_longest_due_first(catalog: Catalog, job: Job) -> None:
+    later = objects.NOW + timedelta(seconds=1)
+    fail(catalog, job, {"path": "b"}, {"path": "c", "next_try": later}, {"path": "a"})
+    assert [one.path for one in catalog.failures.due(job.id, objects.NOW, 10)] == ["a", "b"]
+    assert [one.path for one in catalog.failures.due(job.id, later, 2)] == ["a", "b"]
+    assert [one.path for one in catalog.failures.due(job.id, later, 10)] == ["a", "b", "c"]
+    assert catalog.failures.next_due(job.id) == objects.NOW
+
+
+def test_skip_and_retry_move_the_named_files(catalog: Catalog, job: Job) -> None:
+    fail(catalog, job, {"path": "a"}, {"path": "b", "next_try": None}, {"path": "c"})
+    moved = catalog.failures.set_state(job.id, FailureState.SKIPPED, paths=["a", "unknown"], next_try=None)
+    assert moved == ["a"]
+    assert catalog.failures.due(job.id, objects.NOW, 10) == [
+        one for one in catalog.failures.active(job.id) if one.path == "c"
+    ]
+    # All that failed, but for what was given up knowingly; a skipped one is retried when it is named.
+    assert catalog.failures.set_state(job.id, FailureState.RETRYING, paths=None, next_try=objects.NOW) == ["b", "c"]
+    assert states(catalog, job)["a"] is FailureState.SKIPPED
+    assert catalog.failures.set_state(job.id, FailureState.RETRYING, paths=["a"], next_try=objects.NOW) == ["a"]
+    assert states(catalog, job) == dict.fromkeys("abc", FailureState.RETRYING)
+
+
+def test_a_postponed_failure_waits_for_the_directory(catalog: Catalog, job: Job) -> None:
+    fail(catalog, job, {"path": "a"})
+    catalog.failures.postpone(job.id, ["a"])
+    (found,) = catalog.failures.active(job.id)
+    assert (found.state, found.next_try) == (FailureState.WAITING, None)
+
+
+def test_failures_are_found_between_bounds_in_byte_order(catalog: Catalog, job: Job) -> None:
+    names = ["B", "a", "é", "中"]
+    fail(catalog, job, *({"path": name} for name in reversed(names)))
+
+    def found(**bounds: str) -> list[str]:
+        return [one.path for one in catalog.failures.active(job.id, **bounds)]  # type: ignore[arg-type]  # str is fine
+
+    assert found() == names
+    assert found(after="B", until="é") == ["a", "é"]
+    assert found(path="中") == ["中"]
+    assert [one.path for one in catalog.failures.active(job.id, limit=1)] == ["B"]
+
+
+def test_more_failures_than_one_statement_holds_are_kept_and_superseded(catalog: Catalog, job: Job) -> None:
+    paths = [f"{number:05d}" for number in range(1201)]
+    fail(catalog, job, *({"path": path} for path in paths))
+    assert len(catalog.failures.active(job.id)) == 1201
+    fail(catalog, job, superseded=tuple(paths[1:]))
+    assert list(states(catalog, job)) == ["00000"]
+
+
+def test_failures_that_are_slow_to_come_keep_nobody_from_writing(catalog: Catalog, job: Job, url: str) -> None:
+    other = Catalog(url)
+
+    def found() -> Iterator[Failure]:
+        assert other.leases.acquire("name", "owner", "test", 60) is None
+        yield objects.failure(job, "a", "attempt")
+
+    catalog.failures.add_pending(found())
+    other.close()
+
+
+def test_what_no_database_keeps_is_written_out(catalog: Catalog, job: Job) -> None:
+    fail(catalog, job, {"path": "a", "message": "nul \0, half \udcff", "traceback": "x" * 20_000})
+    (found,) = catalog.failures.active(job.id)
+    assert found.message == "nul \\x00, half \\udcff"
+    assert found.traceback is not None
+    assert len(found.traceback) < 8100
+    assert "12000 characters left out" in found.traceback
+
+
+def test_a_text_is_cut_in_its_middle() -> None:
+    assert cut("abcdefgh", 8) == "abcdefgh"
+    assert cut("abcdefghi", 4) == "ab\n... 5 characters left out ...\nhi"

@@ -1,0 +1,107 @@
+"""Leases: one holder at a time, taken over when the holder is gone or silent."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+
+from sqlalchemy import update
+
+from tests.processes import race
+from tests.waiting import eventually
+from volstream.catalog import Catalog, tables
+from volstream.catalog.leases import held
+from volstream.lifecycle.identity import new_owner
+
+
+def expire(catalog: Catalog, name: str) -> None:
+    with catalog.database.transaction() as transaction:
+        past = catalog.database.now(transaction) - 0.001
+        transaction.execute(update(tables.leases).where(tables.leases.c.name == name).values(expires=past))
+
+
+def test_a_free_lease_is_ours_and_a_held_one_says_by_whom(catalog: Catalog) -> None:
+    assert catalog.leases.acquire("volume:1", "host-a", "daemon", 60) is None
+    other = catalog.leases.acquire("volume:1", "host-b", "refresh", 60)
+    assert other is not None
+    assert (other.name, other.owner, other.purpose) == ("volume:1", "host-a", "daemon")
+    assert catalog.leases.acquire("volume:2", "host-b", "refresh", 60) is None
+
+
+def test_a_renewal_moves_the_end(catalog: Catalog) -> None:
+    catalog.leases.acquire("name", "me", "test", 10)
+    (before,) = catalog.leases.held()
+    assert catalog.leases.acquire("name", "me", "test", 1000) is None
+    (after,) = catalog.leases.held()
+    assert 900 < after.expires - before.expires < 1100
+
+
+def test_a_lease_that_ran_out_is_free(catalog: Catalog) -> None:
+    catalog.leases.acquire("name", "silent", "test", 60)
+    expire(catalog, "name")
+    assert catalog.leases.held() == []
+    assert catalog.leases.acquire("name", "next", "test", 60) is None
+    assert [lease.owner for lease in catalog.leases.held()] == ["next"]
+
+
+def test_a_lease_of_a_process_of_this_host_that_is_gone_is_free_at_once(catalog: Catalog) -> None:
+    code = "from volstream.lifecycle.identity import new_owner; print(new_owner())"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
+    catalog.leases.acquire("name", ended.stdout.strip(), "test", 3600)
+    assert catalog.leases.held() == []
+    assert catalog.leases.acquire("name", new_owner(), "test", 60) is None
+
+
+def test_a_lease_of_another_host_is_held_until_it_runs_out(catalog: Catalog) -> None:
+    catalog.leases.acquire("name", f"not-{socket.gethostname()}/{os.getpid()}/1.00/abcd", "test", 3600)
+    assert catalog.leases.acquire("name", new_owner(), "test", 60) is not None
+
+
+def test_a_release_frees_ours_and_never_anothers(catalog: Catalog) -> None:
+    catalog.leases.acquire("name", "me", "test", 60)
+    catalog.leases.release("name", "you")
+    assert [lease.owner for lease in catalog.leases.held()] == ["me"]
+    catalog.leases.release("name", "me")
+    catalog.leases.release("name", "me")
+    assert catalog.leases.held() == []
+
+
+def test_of_processes_that_race_for_a_lease_exactly_one_gets_it(url: str, catalog: Catalog) -> None:
+    code = """
+import atexit, sys, uuid
+from volstream.catalog import Catalog
+catalog = Catalog(sys.argv[1])
+atexit.register(catalog.close)
+catalog.leases.held()
+owner = uuid.uuid4().hex
+input()
+for number in range(10):
+    print(catalog.leases.acquire(f"lease {number}", owner, "race", 60.0) is None)
+"""
+    answers = [text.splitlines() for text in race(code, [url], processes=3)]
+    assert [sorted(round_) for round_ in zip(*answers, strict=True)] == [["False", "False", "True"]] * 10
+
+
+def test_a_held_lease_is_renewed_while_the_block_runs_and_given_back_at_its_end(catalog: Catalog) -> None:
+    seconds = 0.3
+    with held(catalog.leases, "name", "me", "test", seconds) as other:
+        assert other is None
+        (first,) = catalog.leases.held()
+        eventually(lambda: catalog.leases.held()[0].expires > first.expires)
+        with held(catalog.leases, "name", "you", "test", seconds) as in_the_way:
+            assert in_the_way is not None
+            assert in_the_way.owner == "me"
+    assert catalog.leases.held() == []
+    assert not [thread for thread in threading.enumerate() if thread.name == "lease-name"]
+
+
+def test_a_lease_is_given_back_when_the_block_fails(catalog: Catalog) -> None:
+    try:
+        with held(catalog.leases, "name", "me", "test", 60):
+            raise ZeroDivisionError
+    except ZeroDivisionError:
+        pass
+    assert catalog.leases.held() == []

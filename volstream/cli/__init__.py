@@ -1,0 +1,5 @@
+"""The command line. Commands are thin: options in, one operation of a :class:`~volstream.session.Session`, output."""
+
+from volstream.cli.main import main
+
+__all__ = ["main"]

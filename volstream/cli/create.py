@@ -1,0 +1,192 @@
+"""``create-*`` and ``alter-job``: definitions. No JVM is started."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from volstream.cli.options import DURATION, SIZE, TIMESTAMP, common, existing
+from volstream.cli.output import Output
+from volstream.errors import InvalidValueError
+from volstream.model.objects import Mode, QueueType, Stream, Trigger, TriggerKind, Write
+from volstream.session import Session
+
+
+@click.command("create-connection")
+@click.argument("name")
+@click.option("--type", "type_", required=True, type=click.Choice(["local", "oss", "s3"]))
+@click.option("--region")
+@click.option("--endpoint", metavar="URL")
+@click.option("--role-arn", metavar="ARN")
+@click.option("--credentials", metavar="env|profile:NAME|static", default="env", show_default=True)
+@click.option("--comment")
+@click.option("--if-not-exists", is_flag=True, help="Do nothing where there is one of that name.")
+@common
+def create_connection_command(session: Session, output: Output, name: str, type_: str, **options: Any) -> None:
+    """Describe how a store is reached. Only `local` stores can be read in this version."""
+    connection = session.connections.create(name, type_, **options)
+    output.result(connection, f"Connection {connection.name}, external id {connection.external_id}.")
+
+
+@click.command("create-volume")
+@click.argument("name")
+@click.argument("location")
+@click.option("--connection", metavar="NAME")
+@click.option(
+    "--queue-type", type=click.Choice([*QueueType]), help="How changes are heard of; default: what suits LOCATION."
+)
+@click.option("--queue-name")
+@click.option("--virtual-cluster", default="DEFAULT", show_default=True, help="Which daemon keeps the volume.")
+@click.option("--recursive/--no-recursive", default=True, show_default=True)
+@click.option(
+    "--pattern", "patterns", multiple=True, metavar="GLOB", help="Only files that match one, such as '*.jpg'."
+)
+@click.option(
+    "--ignore", "ignores", multiple=True, metavar="GLOB", help="Not these; default: .* *~ *.tmp *.part *.crdownload"
+)
+@click.option("--comment")
+@existing
+@common
+def create_volume_command(session: Session, output: Output, name: str, location: str, **options: Any) -> None:
+    """Make LOCATION, a directory, a volume: its files are kept as a table and can be streamed."""
+    if not options["ignores"]:
+        del options["ignores"]
+    if options["queue_type"] is not None:
+        options["queue_type"] = QueueType(options["queue_type"])
+    volume = session.volumes.create(name, location, **options)
+    output.result(volume, f"Volume {volume.name} at {volume.location} (queue: {volume.queue_type}).")
+
+
+@click.command("create-stream")
+@click.argument("name")
+@click.option("--on-volume", "volume", metavar="VOLUME")
+@click.option("--on-table", "table", metavar="TABLE")
+@click.option("--mode", type=click.Choice([*Mode]), default=Mode.STANDARD, show_default=True)
+@click.option("--show-initial-rows", is_flag=True, help="Begin with the files that are there.")
+@click.option("--at-version", type=int, metavar="N", help="Begin after this version of the directory table.")
+@click.option("--at-timestamp", type=TIMESTAMP, metavar="TIME", help="Begin after this time.")
+@click.option("--comment")
+@existing
+@common
+def create_stream_command(
+    session: Session, output: Output, name: str, volume: str | None, table: str | None, mode: str, **options: Any
+) -> None:
+    """Make a cursor over the changes of a volume's files."""
+    if table is not None:
+        raise InvalidValueError(
+            "Streams on tables are not part of this version.", "Make a stream on a volume: --on-volume."
+        )
+    if volume is None:
+        raise click.UsageError("Missing option '--on-volume'.")
+    stream = session.streams.create(name, volume, mode=Mode(mode), **options)
+    output.result(stream, f"Stream {stream.name} on volume {stream.source_name}: {_start(session, stream)}.")
+
+
+@click.command("create-job")
+@click.argument("name")
+@click.option("--stream", metavar="STREAM", help="The stream whose files are processed.")
+@click.option("--on-volume", "volume", metavar="VOLUME", help="Make a stream of the job's own, initial files included.")
+@click.option("--function", required=True, metavar="FILE.py:FUNC|pkg.mod:FUNC")
+@click.option("--into", required=True, metavar="TABLE")
+@click.option("--returns", metavar="DDL", help="Columns of the result: 'label STRING, score DOUBLE'.")
+@click.option("--on-change", is_flag=True, help="Run as soon as files change.")
+@click.option("--every", type=DURATION, metavar="30s", help="Run on a period.")
+@click.option("--cron", metavar="'*/5 * * * *'", help="Run at these times.")
+@click.option("--where", metavar="SQL", help='Only files for which this holds, such as "size < 1000000".')
+@click.option("--write", type=click.Choice([*Write]), default=Write.UPSERT, show_default=True)
+@click.option("--retries", type=int, default=3, show_default=True)
+@click.option(
+    "--pause-after", type=int, default=3, show_default=True, help="Batches in a row whose files all fail; 0: never."
+)
+@click.option("--timeout", "timeout_seconds", type=DURATION, metavar="60s", help="For each file.")
+@click.option("--isolate", is_flag=True, help="Run each file in a child process that can be killed.")
+@click.option("--max-files", type=int, metavar="N", help="Files of a batch.")
+@click.option("--max-bytes", type=SIZE, metavar="1GiB", help="Bytes of a batch.")
+@click.option("--arg", "arguments", multiple=True, metavar="KEY=VALUE", help="Passed to the function by name, as text.")
+@click.option("--comment")
+@existing
+@common
+def create_job_command(
+    session: Session, output: Output, name: str, function: str, into: str, write: str, **options: Any
+) -> None:
+    """Run a Python function on every file that a stream delivers, and keep what it returns in a table."""
+    options["trigger"] = _trigger(options.pop("on_change"), options.pop("every"), options.pop("cron"))
+    options["arguments"] = parse_arguments(options["arguments"])
+    job = session.jobs.create(name, function, into, write=Write(write), **options)
+    output.result(job, f"Job {job.name} -> table {job.into} ({job.returns}); runs {_says(job.trigger)}.")
+
+
+@click.command("alter-job")
+@click.argument("name")
+@click.option("--function", metavar="FILE.py:FUNC|pkg.mod:FUNC", help="Also to accept the code as it is now.")
+@click.option("--returns", metavar="DDL")
+@click.option("--on-change", is_flag=True)
+@click.option("--every", type=DURATION, metavar="30s")
+@click.option("--cron", metavar="LINE")
+@click.option("--manual", is_flag=True, help="Run only by run-job.")
+@click.option("--where", metavar="SQL")
+@click.option("--retries", type=int)
+@click.option("--pause-after", type=int)
+@click.option("--timeout", "timeout_seconds", type=DURATION)
+@click.option("--isolate/--no-isolate", default=None)
+@click.option("--max-files", type=int)
+@click.option("--max-bytes", type=SIZE)
+@click.option("--arg", "arguments", multiple=True, metavar="KEY=VALUE")
+@click.option("--comment")
+@common
+def alter_job_command(
+    session: Session, output: Output, name: str, on_change: bool, every: float | None, cron: str | None, manual: bool,
+    arguments: tuple[str, ...], **options: Any,
+) -> None:  # fmt: skip
+    """Change a job; its cursor and its failures stay."""
+    changes = {key: value for key, value in options.items() if value is not None}
+    if on_change or every is not None or cron is not None or manual:
+        changes["trigger"] = _trigger(on_change, every, cron)
+    if arguments:
+        changes["arguments"] = parse_arguments(arguments)
+    job = session.jobs.alter(name, **changes)
+    output.result(job, f"Job {job.name} changed.")
+
+
+def _trigger(on_change: bool, every: float | None, cron: str | None) -> Trigger:
+    if (on_change, every is not None, cron is not None).count(True) > 1:
+        raise click.UsageError("--on-change, --every and --cron exclude each other.")
+    if on_change:
+        return Trigger(TriggerKind.ON_CHANGE)
+    if every is not None:
+        return Trigger(TriggerKind.EVERY, every=every)
+    return Trigger(TriggerKind.CRON, cron=cron) if cron is not None else Trigger()
+
+
+def _says(trigger: Trigger) -> str:
+    match trigger.kind:
+        case TriggerKind.ON_CHANGE:
+            return "on change, under the daemon"
+        case TriggerKind.EVERY:
+            return f"every {trigger.every:g} s, under the daemon"
+        case TriggerKind.CRON:
+            return f"at {trigger.cron}, under the daemon"
+        case _:
+            return "when asked: volstream run-job"
+
+
+def parse_arguments(pairs: tuple[str, ...]) -> dict[str, str]:
+    """KEY=VALUE pairs as a mapping."""
+    arguments: dict[str, str] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key.isidentifier():
+            raise click.BadParameter(f"{pair!r} is not KEY=VALUE.", param_hint="'--arg'")
+        arguments[key] = value
+    return arguments
+
+
+def _start(session: Session, stream: Stream) -> str:
+    """Where a new stream begins, in words."""
+    files = session.catalog.refreshes.file_count(stream.source_id)
+    if stream.offset is None:
+        return "the volume was not listed yet, so every file will arrive"
+    if stream.initial:
+        return f"starts with the {files} files that are there"
+    return f"starts after {files} files (version {stream.offset})"

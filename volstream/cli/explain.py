@@ -1,0 +1,25 @@
+"""``explain-file``: why a file has, or has not, its rows."""
+
+from __future__ import annotations
+
+import click
+
+from volstream.cli.options import common
+from volstream.cli.output import Output
+from volstream.session import Session
+
+
+@click.command("explain-file")
+@click.argument("volume")
+@click.argument("path")
+@common
+def explain_file_command(session: Session, output: Output, volume: str, path: str) -> None:
+    """Tell the whole story of one file: directory versions, batches, failures, result rows."""
+    from volstream.story import tell
+
+    events = tell(session, volume, path)
+    rows = [{"time": event.time, "what": event.what, "details": event.details} for event in events]
+    shown = [
+        {**row, "details": ", ".join(f"{k}={v}" for k, v in row["details"].items() if v is not None)} for row in rows
+    ]  # type: ignore[attr-defined]  # a dict, typed as object
+    output.table(shown, ["time", "what", "details"], "Nothing is known of it.", everything=rows)

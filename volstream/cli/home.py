@@ -1,0 +1,171 @@
+"""``init``, ``status``, ``engine`` and ``daemon``: a home as a whole."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from volstream import config
+from volstream.cli.options import common
+from volstream.cli.output import Output
+from volstream.engine.control import engine_status, stop_engine
+from volstream.errors import JavaError, VolstreamError
+from volstream.model.units import format_duration
+from volstream.session import Session
+
+_TOML = """\
+# Settings of this home; every one can also be given as an environment variable VOLSTREAM_<NAME>.
+# Durations read 30s, 5m, 1h; sizes 64MiB, 2GiB.
+#
+# catalog_url = "postgresql://user@host/database"   # default: SQLite in this folder
+# warehouse = "/data/volstream"                     # default: the folder warehouse beside this file
+# driver_memory = "2GiB"
+# http_port = 8642
+# reconcile_seconds = "1h"
+# time_zone = "UTC"
+"""
+
+
+@click.command("init")
+@common
+def init_command(session: Session, output: Output) -> None:
+    """Make the home: its folder, catalog and a settings file, and check what the engine needs."""
+    from volstream.spark import jars, java
+
+    settings = session.settings
+    settings.home.mkdir(parents=True, exist_ok=True)
+    file = settings.home / "volstream.toml"
+    if not file.exists():
+        file.write_text(_TOML, encoding="utf-8")
+    session.volumes.list()  # makes the catalog
+    missing = ""
+    try:
+        java.find()
+        jars.installed(config.cache_directory())
+    except JavaError as error:
+        missing = str(error)
+    value = {"home": str(settings.home), "catalog": session.catalog.database.describe(), "engine": missing or "ready"}
+    text = f"Home {settings.home} is ready."
+    if missing:
+        text += f"\nThe engine is not: {missing}"
+    text += "\nNext: volstream create-volume NAME DIRECTORY"
+    output.result(value, text)
+
+
+@click.command("status")
+@common
+def status_command(session: Session, output: Output) -> None:
+    """Show the engine, and how far volumes, streams and jobs are. Starts nothing."""
+    status = engine_status(session.settings)
+    value = {
+        "home": str(session.settings.home),
+        "engine": status,
+        "volumes": [_volume(session, volume) for volume in session.volumes.list()],
+        "streams": [_stream(session, stream) for stream in session.streams.list()],
+        "jobs": [_job(session, job) for job in session.jobs.list()],
+    }
+    if output.as_json:
+        output.result(value, "")
+        return
+    running = (
+        f"{status.state}, {status.kind}, pid {status.pid}, up {_age(status.up_seconds)}" if status else "not running"
+    )
+    output.details({"home": value["home"], "engine": running})
+    output.table(value["volumes"], ["volume", "files", "queue", "reconciled", "rejected"], "No volumes.")
+    output.table(value["streams"], ["stream", "volume", "offset", "unread", "note"], "No streams.")
+    output.table(value["jobs"], ["job", "state", "trigger", "waiting", "failed", "last run", "outcome"], "No jobs.")
+
+
+@click.group("engine")
+def engine_command() -> None:
+    """The Spark process that the commands of a home share."""
+
+
+@engine_command.command("status")
+@common
+def engine_status_command(session: Session, output: Output) -> None:
+    """Show whether the home's engine runs."""
+    status = engine_status(session.settings)
+    text = (
+        f"{status.state}: {status.kind} engine, pid {status.pid}, JVM {status.jvm_pid}, up {_age(status.up_seconds)}"
+        if status
+        else "No engine runs; the first command that needs Spark starts one."
+    )
+    output.result(status, text)
+
+
+@engine_command.command("stop")
+@click.option("--now", is_flag=True, help="Do not wait for those who use it.")
+@common
+def engine_stop_command(session: Session, output: Output, now: bool) -> None:
+    """End the background engine; it finishes for those who use it."""
+    ended = stop_engine(session.settings, at_once=now)
+    output.result({"stopped": ended}, "The engine is stopped." if ended else "No engine runs.")
+
+
+@click.command("daemon")
+@click.option("--virtual-cluster", default="DEFAULT", show_default=True, help="Keep the volumes of this cluster.")
+@click.option(
+    "--http-port", type=click.IntRange(0, 65535), help="Where /healthz, /readyz and /metrics are; 0: any free port."
+)
+@click.option(
+    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
+)
+@click.option("--home", metavar="DIR", help="Folder of catalog, tables and settings.  [env: VOLSTREAM_HOME]")
+@click.option("--format", "format_", type=click.Choice(["text", "json"]), default="text", help="Of the log, on stderr.")
+def daemon_command(virtual_cluster: str, http_port: int | None, log_level: str, home: str | None, format_: str) -> None:
+    """Keep directory tables true and run jobs when they are due, until SIGTERM."""
+    from volstream import log
+    from volstream.daemon.service import Daemon
+    from volstream.lifecycle.stop import Stop, stop_on_signals
+
+    log.configure(log_level, json=format_ == "json")
+    given = {} if http_port is None else {"http_port": http_port}
+    stop = Stop()
+    daemon = Daemon(config.load(home, **given), virtual_cluster, stop)
+    with stop_on_signals(stop, second=daemon.kill):
+        daemon.run()
+    # Threads that did not finish in time wait for Spark, which is gone by now: they must not keep the process.
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def _volume(session: Session, volume: Any) -> dict[str, Any]:
+    return {
+        "volume": str(volume.name), "location": volume.location, "queue": volume.queue_type,
+        "files": session.catalog.refreshes.file_count(volume.id), "reconciled": volume.reconciled_on,
+        "rejected": session.catalog.refreshes.rejected_count(volume.id),
+    }  # fmt: skip
+
+
+def _stream(session: Session, stream: Any) -> dict[str, Any]:
+    unread, note = _or_note(lambda: session.reader.has_data(stream))
+    rows = session.catalog.refreshes.rows_after(stream.source_id, stream.offset) if unread else 0
+    return {
+        "stream": str(stream.name), "volume": str(stream.source_name), "offset": stream.offset, "unread": rows,
+        "has_data": unread, "note": note,
+    }  # fmt: skip
+
+
+def _job(session: Session, job: Any) -> dict[str, Any]:
+    counts = session.catalog.failures.counts(job.id)
+    return {
+        "job": str(job.name), "state": job.state, "reason": job.state_reason, "trigger": job.trigger.kind,
+        "waiting": session.catalog.consumptions.waiting(job.id)[0], "failed": sum(counts.values()), "failures": counts,
+        "last run": job.last_started, "outcome": job.last_outcome, "next retry": session.catalog.failures.next_due(job.id),
+    }  # fmt: skip
+
+
+def _or_note(question: Callable[[], bool]) -> tuple[bool | None, str | None]:
+    try:
+        return question(), None
+    except VolstreamError as error:
+        return None, error.message
+
+
+def _age(seconds: float) -> str:
+    return format_duration(float(round(max(1.0, seconds))))

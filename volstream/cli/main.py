@@ -1,0 +1,97 @@
+"""The entry: the group of all commands, imported when they are asked for, and the one place where errors become exit codes."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+
+import click
+
+from volstream.cli.output import Output
+from volstream.errors import VolstreamError
+
+#: Command -> the module of this folder that has it, where its name is ``<command with _>_command``.
+_COMMANDS = {
+    "init": "home", "status": "home", "engine": "home", "daemon": "home",
+    "create-connection": "create", "create-volume": "create", "create-stream": "create", "create-job": "create",
+    "list": "objects", "describe": "objects", "drop": "objects",
+    "refresh": "work", "run-job": "work", "retry": "work", "skip": "work", "pause": "work", "resume": "work",
+    "alter-job": "create", "reset-stream": "work", "advance-stream": "work", "resolve": "work", "try": "trial",
+    "explain-file": "explain", "sql": "sql",
+}  # fmt: skip
+
+_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+
+
+class _Commands(click.Group):
+    """All commands, each imported when it is used or its help is shown."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # click's signature
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002  # click's signature
+        module = _COMMANDS.get(cmd_name)
+        if module is None:
+            return None
+        command: click.Command = getattr(
+            importlib.import_module(f"volstream.cli.{module}"), f"{cmd_name.replace('-', '_')}_command"
+        )
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            import difflib
+
+            near = difflib.get_close_matches(args[0], _COMMANDS, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise click.UsageError(f"{error.message}{hint}", ctx) from None
+
+
+@click.group(cls=_Commands, context_settings=_SETTINGS)
+@click.version_option(package_name="volstream", message="%(version)s")
+def _volstream() -> None:
+    """Run a Python function on every new or changed file of a directory or bucket, exactly once.
+
+    \b
+    volstream create-volume photos ~/Pictures --pattern '*.jpg'
+    volstream create-job sizes --on-volume photos --function job.py:size --into sizes --on-change
+    volstream daemon
+    """
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs a command and ends the process with its exit code."""
+    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+
+
+def run(arguments: list[str]) -> int:
+    """Runs a command; its exit code, with errors told on standard error."""
+    output = Output.for_errors(arguments)
+    try:
+        _volstream(arguments, prog_name="volstream", standalone_mode=False, obj={})
+    except click.exceptions.Exit as error:
+        return error.exit_code
+    except click.ClickException as error:
+        error.show()
+        return 2
+    except (click.Abort, KeyboardInterrupt):
+        output.message("Interrupted.")
+        return 130
+    except BrokenPipeError:  # the reader of our output went away, for example head
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except VolstreamError as error:
+        output.error(error)
+        return error.exit_code
+    except Exception:  # noqa: BLE001  # the outermost place: what arrives here is our bug
+        import traceback
+
+        traceback.print_exc()
+        output.message("This is a bug in volstream; please report it with the lines above.")
+        return 1
+    return 0

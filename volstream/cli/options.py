@@ -1,0 +1,78 @@
+"""What commands share: the options every command has, the session they open, and types of option values."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import click
+
+from volstream.cli.output import Output
+from volstream.errors import InvalidValueError
+from volstream.model.units import parse_duration, parse_size
+from volstream.session import Session
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def common(function: F) -> F:
+    """Adds ``--home`` and ``--format``, and calls the command with an open session and its output."""
+
+    @click.option("--home", metavar="DIR", help="Folder of catalog, tables and settings.  [env: VOLSTREAM_HOME]")
+    @click.option("--format", "format_", type=click.Choice(["text", "json"]), default="text", show_default=True)
+    @functools.wraps(function)
+    def command(home: str | None, format_: str, **options: Any) -> Any:
+        with opened(home) as session:
+            return function(session, Output(format_ == "json"), **options)
+
+    return command  # type: ignore[return-value]  # the same command with two options more
+
+
+@contextmanager
+def opened(home: str | None, **settings: Any) -> Iterator[Session]:
+    """A session on a home, with logs of warnings and above on stderr."""
+    with Session.builder.configs({"home": home, **settings}).create() as session:
+        yield session
+
+
+class _Parsed(click.ParamType):
+    """A value read by a function of ours, whose error click shows as one of usage."""
+
+    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
+        self.name = name
+        self._parse = parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return self._parse(value) if isinstance(value, str) else value
+        except InvalidValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def _timestamp(text: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidValueError(f"{text!r} is not a time.", "Write for example 2026-03-01T12:00:00+01:00.") from None
+    return moment.astimezone(UTC)
+
+
+DURATION = _Parsed("duration", parse_duration)
+SIZE = _Parsed("size", parse_size)
+TIMESTAMP = _Parsed("timestamp", _timestamp)
+
+
+def existing(function: F) -> F:
+    """Adds ``--or-replace`` and ``--if-not-exists``."""
+    replace = click.option("--or-replace", is_flag=True, help="Put it in the place of one of that name.")
+    keep = click.option("--if-not-exists", is_flag=True, help="Do nothing where there is one of that name.")
+    return replace(keep(function))
+
+
+def interactive() -> bool:
+    """Whether a person watches standard error."""
+    return sys.stderr.isatty()

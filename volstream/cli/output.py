@@ -1,0 +1,145 @@
+"""How results are shown: for people with rich, or as one JSON document. Results go to stdout, all else to stderr."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from enum import Enum
+from typing import Any
+
+from volstream.errors import VolstreamError
+from volstream.model.files import printable
+from volstream.model.names import Name
+
+
+@dataclasses.dataclass(frozen=True)
+class Output:
+    """Where and how a command speaks. ``as_json``: one document on stdout, whatever the command."""
+
+    as_json: bool
+
+    @classmethod
+    def for_errors(cls, arguments: Sequence[str]) -> Output:
+        """The output for errors that happen before the options are parsed."""
+        pairs = zip(arguments, [*arguments[1:], ""], strict=True)
+        return cls(any(pair == ("--format", "json") or pair[0] == "--format=json" for pair in pairs))
+
+    def result(self, value: Any, text: str) -> None:
+        """A command's result: ``value`` as JSON, or ``text``."""
+        self._write(to_json(value) if self.as_json else text)
+
+    def table(
+        self, rows: Sequence[Mapping[str, Any]], columns: Sequence[str], empty: str, *, everything: Any = None
+    ) -> None:
+        """Rows as a table of ``columns``, or all of their values (or ``everything``) as JSON."""
+        if self.as_json:
+            self._write(to_json(rows if everything is None else everything))
+        elif not rows:
+            self.message(empty)
+        else:
+            self._print(_table(rows, columns))
+
+    def details(self, values: Mapping[str, Any]) -> None:
+        """One object's attributes."""
+        if self.as_json:
+            self._write(to_json(values))
+            return
+        from rich.table import Table
+
+        grid = Table.grid(padding=(0, 2))
+        for key, value in values.items():
+            grid.add_row(key, _cell(value))
+        self._print(grid)
+
+    def message(self, text: str) -> None:
+        """A line for people, on stderr."""
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
+
+    def error(self, error: VolstreamError) -> None:
+        """What went wrong and what to do, on stderr."""
+        if self.as_json:
+            said = {"error": {"type": type(error).__name__, "message": error.message, "remedy": error.remedy}}
+            self.message(to_json(said))
+        else:
+            self.message(f"Error: {error.message}" + (f"\n  {error.remedy}" if error.remedy else ""))
+
+    def _write(self, text: str) -> None:
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()
+
+    def _print(self, renderable: Any) -> None:
+        from rich.console import Console
+
+        # A pipe has no width: nothing may be cut for it.
+        console = Console() if sys.stdout.isatty() else Console(width=10_000, soft_wrap=True)
+        console.print(renderable, crop=False, highlight=False, markup=False)
+
+
+def to_json(value: Any) -> str:
+    """One line of JSON: times as ISO 8601, binary as base64, decimals as text."""
+    return json.dumps(value, default=_plain, ensure_ascii=False)
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type | Name):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    if isinstance(value, bytes | bytearray):
+        return base64.b64encode(value).decode()
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Decimal | Name):
+        return str(value)
+    if hasattr(value, "asDict"):
+        return value.asDict(recursive=True)
+    if isinstance(value, Iterable):
+        return list(value)
+    return str(value)
+
+
+def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> Any:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        numeric = all(isinstance(row.get(column), int | float | None) for row in rows)
+        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(_cell(row.get(column)) for column in columns))
+    return table
+
+
+def _cell(value: Any) -> Any:
+    from rich.text import Text
+
+    match value:
+        case None:
+            text = "-"
+        case bool():
+            text = "yes" if value else "no"
+        case datetime():
+            text = f"{value.astimezone():%Y-%m-%d %H:%M:%S}"
+        case float():
+            text = f"{value:g}"
+        case str():
+            text = printable(value)
+        case Mapping() | list() | tuple():
+            text = to_json(value)
+        case _:
+            text = str(value)
+    return Text(_one_line(text))
+
+
+def _one_line(text: str) -> str:
+    """Control characters (a newline in a file's name) shown as what they are, not obeyed by the terminal."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

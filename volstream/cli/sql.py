@@ -1,0 +1,65 @@
+"""``sql``: statements in, tables or JSON out."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from volstream.cli.options import common
+from volstream.cli.output import Output, to_json
+from volstream.errors import InvalidValueError
+from volstream.session import Session
+
+#: A person sees this many rows of a result; JSON has all.
+_SHOWN_ROWS = 1000
+
+
+@click.command("sql")
+@click.argument("statement", required=False)
+@click.option("-f", "--file", "file", type=click.Path(exists=True, dir_okay=False), help="Statements of a file.")
+@common
+def sql_command(session: Session, output: Output, statement: str | None, file: str | None) -> None:
+    """Run SQL: tables of the home, streams, DIRECTORY(VOLUME v). `-` or nothing reads standard input."""
+    from volstream.sql.names import split
+
+    if statement is not None and file is not None:
+        raise click.UsageError("Give a statement or a file, not both.")
+    if file is not None:
+        script = Path(file).read_text(encoding="utf-8")
+    elif statement in (None, "-"):
+        if sys.stdin.isatty():
+            raise click.UsageError("Give a statement, -f FILE, or statements on standard input.")
+        script = sys.stdin.read()
+    else:
+        script = statement or ""
+    statements = split(script)
+    if not statements:
+        raise InvalidValueError("There is no statement.")
+    for one in statements:
+        _run(session, output, one)
+
+
+def _run(session: Session, output: Output, statement: str) -> None:
+    """Runs one statement; its rows are streamed, so that memory does not grow with them."""
+    from volstream.sql.run import rows
+
+    columns, found = rows(session, statement)
+    if output.as_json:
+        separator = "["
+        for row in found:
+            sys.stdout.write(f"{separator}{to_json(row)}")
+            separator = ", "
+        sys.stdout.write("[]\n" if separator == "[" else "]\n")
+        sys.stdout.flush()
+        return
+    shown: list[dict[str, Any]] = []
+    for row in found:
+        if len(shown) == _SHOWN_ROWS:
+            output.message(f"The first {_SHOWN_ROWS} rows; --format json prints all.")
+            break
+        shown.append(row)
+    if columns:
+        output.table(shown, columns, "No rows.")

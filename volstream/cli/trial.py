@@ -1,0 +1,57 @@
+"""``try``: run a function on a few files, here and now, without a job and without Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from volstream.cli.options import DURATION, common
+from volstream.cli.output import Output
+from volstream.errors import FilesFailedError, NotFoundError
+from volstream.session import Session
+
+
+@click.command("try")
+@click.argument("function", metavar="FILE.py:FUNC|pkg.mod:FUNC")
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.option("--returns", metavar="DDL", help="Columns of the result; default: what the function declares.")
+@click.option("--arg", "arguments", multiple=True, metavar="KEY=VALUE")
+@click.option("--timeout", "timeout_seconds", type=DURATION, metavar="60s")
+@common
+def try_command(
+    session: Session, output: Output, function: str, paths: tuple[str, ...], returns: str | None,
+    arguments: tuple[str, ...], timeout_seconds: float | None,
+) -> None:  # fmt: skip
+    """Run a function on a few files and show its rows, or the traceback. Nothing is written."""
+    from volstream.cli.create import parse_arguments
+    from volstream.jobs.trial import try_function
+
+    missing = [path for path in paths if not Path(path).is_file()]
+    if missing:
+        raise NotFoundError(f"There is no file {missing[0]}.")
+    outcomes = try_function(function, paths, returns, parse_arguments(arguments), timeout_seconds)
+    value: list[dict[str, Any]] = []
+    for path, outcome in zip(paths, outcomes, strict=True):
+        value.append({"path": path, "rows": outcome.rows, "error": outcome.kind, "message": outcome.message or None,
+                      "traceback": outcome.traceback})  # fmt: skip
+        if not output.as_json:
+            _show(output, path, value[-1])
+    if output.as_json:
+        output.result(value, "")
+    failed = sum(one["error"] is not None for one in value)
+    if failed:
+        raise FilesFailedError(f"{failed} of {len(paths)} files failed.")
+
+
+def _show(output: Output, path: str, value: dict[str, Any]) -> None:
+    if value["error"] is not None:
+        output.message(f"{path}: {value['error']}: {value['message']}")
+        if value["traceback"]:
+            output.message(value["traceback"].rstrip())
+    elif not value["rows"]:
+        output.message(f"{path}: no rows")
+    else:
+        rows = [{"file": path, **row} for row in value["rows"]]
+        output.table(rows, list(rows[0]), "")

@@ -1,0 +1,173 @@
+"""Commands that make something happen: refresh, run, retry, skip, pause, move offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+import click
+
+from volstream.cli.options import TIMESTAMP, common, interactive
+from volstream.cli.output import Output
+from volstream.errors import FilesFailedError, InterruptedByUserError
+from volstream.jobs.progress import Observer, Progress
+from volstream.lifecycle.stop import Stop, stop_on_signals
+from volstream.model.units import format_size
+from volstream.session import Session
+
+
+@click.command("refresh")
+@click.argument("volume")
+@click.option("--subdirectory", default="", metavar="PATH", help="Only what is below it.")
+@common
+def refresh_command(session: Session, output: Output, volume: str, subdirectory: str) -> None:
+    """List VOLUME now, and make its directory table agree."""
+    stop = Stop()
+    with stop_on_signals(stop):
+        done = session.volumes.refresh(volume, subdirectory, stop=stop)
+    found = done.reconciled
+    value: dict[str, Any] = {
+        "volume": volume, "inserted": done.inserted, "updated": done.updated, "deleted": done.deleted,
+        "by_daemon": found is None,
+    }  # fmt: skip
+    text = f"{done.inserted} new, {done.updated} changed, {done.deleted} gone"
+    if found is not None:
+        value |= {
+            "files": found.files, "bytes": found.bytes, "findings": found.findings, "unsettled": list(found.unsettled),
+            "seconds": round(found.seconds, 3),
+        }  # fmt: skip
+        text = f"{found.files} files ({format_size(found.bytes)}): {text}."
+        if found.unsettled:
+            text += f" {len(found.unsettled)} are still being written: refresh again later."
+        if found.findings - len(found.unsettled):
+            text += f" {found.findings - len(found.unsettled)} names cannot be used: volstream list rejected."
+    output.result(value, text)
+
+
+@click.command("run-job")
+@click.argument("name")
+@click.option("--until-empty", is_flag=True, help="Go on while new changes arrive.")
+@common
+def run_job_command(session: Session, output: Output, name: str, until_empty: bool) -> None:
+    """Process what the job's stream holds now, and the failures that are due."""
+    stop = Stop()
+    with stop_on_signals(stop), _progress(output) as observe:
+        report = session.jobs.run(name, until_empty=until_empty, stop=stop, observe=observe)
+    done = report.progress
+    text = (
+        f"{done.done_files - done.failed} files processed, {done.failed} failed, {done.removals} removed; "
+        f"{done.rows} rows in {done.batches} batches."
+        if done.batches
+        else "Nothing to do."
+    )
+    output.result({**vars(done), "recovered": report.recovered, "paused": report.paused}, text)
+    if done.code_changed:
+        output.message(
+            f"The function's code changed since the job was made; `volstream alter-job {name} --function ...` accepts it."
+        )
+    if stop:
+        raise InterruptedByUserError("Interrupted; what is committed stays, the next run goes on from there.")
+    if done.failed:
+        paused = f" The job paused itself: {report.paused}." if report.paused else ""
+        raise FilesFailedError(f"{done.failed} files failed.{paused}", f"See: volstream list failures --job {name}")
+
+
+@click.command("retry")
+@click.argument("job")
+@click.argument("paths", nargs=-1)
+@common
+def retry_command(session: Session, output: Output, job: str, paths: tuple[str, ...]) -> None:
+    """Try failed files of JOB again at its next run: the given ones, or all that were not skipped."""
+    found = session.jobs.retry(job, paths or None)
+    output.result({"job": job, "paths": found}, f"{len(found)} files are due again; they are tried at the next run.")
+
+
+@click.command("skip")
+@click.argument("job")
+@click.argument("paths", nargs=-1, required=True)
+@common
+def skip_command(session: Session, output: Output, job: str, paths: tuple[str, ...]) -> None:
+    """Give failed files of JOB up, knowingly. A newer version of one is processed all the same."""
+    found = session.jobs.skip(job, paths)
+    output.result({"job": job, "paths": found}, f"{len(found)} files are skipped.")
+
+
+@click.command("pause")
+@click.argument("job")
+@common
+def pause_command(session: Session, output: Output, job: str) -> None:
+    """Let JOB not run until it is resumed. It keeps its place."""
+    output.result(session.jobs.pause(job), f"Job {job} is paused.")
+
+
+@click.command("resume")
+@click.argument("job")
+@common
+def resume_command(session: Session, output: Output, job: str) -> None:
+    """Let a paused JOB run again."""
+    output.result(session.jobs.resume(job), f"Job {job} is active.")
+
+
+@click.command("reset-stream")
+@click.argument("stream")
+@click.option("--to-version", type=int, metavar="N")
+@click.option("--to-timestamp", type=TIMESTAMP, metavar="TIME")
+@common
+def reset_stream_command(
+    session: Session, output: Output, stream: str, to_version: int | None, to_timestamp: datetime | None
+) -> None:
+    """Move STREAM to a point of its volume's history: what came after it is delivered again."""
+    moved = session.streams.reset(stream, to_version=to_version, to_timestamp=to_timestamp)
+    output.result(moved, f"Stream {moved.name} is at version {moved.offset}.")
+
+
+@click.command("advance-stream")
+@click.argument("stream")
+@click.option("--to-version", type=int, metavar="N")
+@common
+def advance_stream_command(session: Session, output: Output, stream: str, to_version: int | None) -> None:
+    """Discard what STREAM holds, up to a version or all of it."""
+    moved = session.streams.advance(stream, to_version=to_version)
+    output.result(moved, f"Stream {moved.name} is at version {moved.offset}.")
+
+
+@click.command("resolve")
+@click.argument("stream")
+@click.argument("outcome", type=click.Choice(["committed", "aborted"]))
+@common
+def resolve_command(session: Session, output: Output, stream: str, outcome: str) -> None:
+    """Say what became of an attempt whose table is gone, so that volstream cannot tell."""
+    session.streams.resolve(stream, committed=outcome == "committed")
+    output.result({"stream": stream, "outcome": outcome}, f"The open attempt of stream {stream} counts as {outcome}.")
+
+
+@contextmanager
+def _progress(output: Output) -> Iterator[Observer]:
+    """A bar on a terminal: files, bytes, failures, rate, time left. Elsewhere nothing."""
+    if output.as_json or not interactive():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        SpinnerColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+    from rich.progress import Progress as Bar
+
+    with Bar(
+        SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[more]}"),
+        TimeElapsedColumn(), TimeRemainingColumn(), console=Console(stderr=True), transient=True,
+    ) as bar:  # fmt: skip
+        task = bar.add_task("files", total=None, more="")
+
+        def observe(progress: Progress) -> None:
+            more = f"{format_size(progress.done_bytes)}  {progress.failed} failed"
+            bar.update(task, total=progress.files, completed=progress.done_files, more=more)
+
+        yield observe

@@ -1,0 +1,129 @@
+"""The daemon's scheduler: which job is due, and its runs, each in a thread of its own."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
+
+from volstream.catalog import Catalog
+from volstream.config import Settings
+from volstream.errors import FencedError, InvalidStateError, NotFoundError, StreamBusyError, VolstreamError
+from volstream.jobs.run import JobRunner, RunReport
+from volstream.jobs.schedule import next_due
+from volstream.lifecycle.backoff import Backoff
+from volstream.lifecycle.stop import Stop
+from volstream.log import get
+from volstream.model.objects import Job, JobState, TriggerKind
+
+_log = get("scheduler")
+
+#: How often the schedule is looked at where nothing wakes the scheduler: commits of other processes are seen so soon.
+_LOOK_SECONDS = 0.5
+
+
+class Scheduler:
+    """Starts jobs when they are due: one run of a job at a time, a few jobs at once.
+
+    A job whose run fails as a whole is tried again after a growing delay; nothing of it is lost meanwhile.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        runner: JobRunner,
+        settings: Settings,
+        zone: ZoneInfo,
+        serves: Callable[[Job], bool],
+        stop: Stop,
+    ) -> None:
+        self._catalog = catalog
+        self._runner = runner
+        self._settings = settings
+        self._zone = zone
+        self._serves = serves
+        self._stop = stop
+        self._wake = threading.Event()
+        self._running: dict[str, Future[RunReport]] = {}
+        self._failures: dict[str, int] = {}
+        self._not_before: dict[str, float] = {}
+        self._backoff = Backoff(first_seconds=1.0, cap_seconds=60.0)
+        self.runs: dict[tuple[str, str], int] = {}
+
+    def wake(self) -> None:
+        """Something changed: look at the schedule now."""
+        self._wake.set()
+
+    @property
+    def running(self) -> list[str]:
+        """Ids of the jobs that run now."""
+        return [job_id for job_id, future in list(self._running.items()) if not future.done()]
+
+    def run(self) -> None:
+        """The thread: returns when it is stopped and the runs in hand have ended."""
+        with ThreadPoolExecutor(self._settings.max_parallel_jobs, thread_name_prefix="job") as pool:
+            while not self._stop:
+                self._wake.clear()
+                for job in self._catalog.jobs.list():
+                    self._collect(job)
+                    if job.id not in self._running and self._is_due(job):
+                        self._running[job.id] = pool.submit(self._runner.run, job, stop=self._stop)
+                        self._running[job.id].add_done_callback(lambda _: self._wake.set())
+                self._wake.wait(_LOOK_SECONDS)
+
+    def _is_due(self, job: Job) -> bool:
+        if (
+            job.state is JobState.PAUSED
+            or time.monotonic() < self._not_before.get(job.id, 0.0)
+            or not self._serves(job)
+        ):
+            return False
+        now = datetime.now(UTC)
+        by_clock = next_due(job.trigger, job.last_started, job.created_on, self._zone)
+        if by_clock is not None:
+            return by_clock <= now
+        if job.trigger.kind is not TriggerKind.ON_CHANGE:
+            return False
+        try:
+            return self._runner.has_work(job)
+        except VolstreamError as error:
+            self._failed(job, error)
+            return False
+
+    def _collect(self, job: Job) -> None:
+        """Takes note of how a run ended."""
+        future = self._running.get(job.id)
+        if future is None or not future.done():
+            return
+        del self._running[job.id]
+        self._not_before[job.id] = time.monotonic() + self._settings.on_change_gap_seconds
+        error = future.exception()
+        if error is None:
+            self._count(job, "ok")
+            self._failures.pop(job.id, None)
+            paused = future.result().paused
+            if paused:
+                _log.warning("job_paused", job=str(job.name), reason=paused)
+        elif isinstance(error, StreamBusyError | NotFoundError | FencedError | InvalidStateError):
+            # Another process runs it, or it was dropped or paused meanwhile: nothing has failed.
+            _log.info("job_not_run", job=str(job.name), reason=str(error))
+            self._not_before[job.id] = time.monotonic() + 1.0
+        elif isinstance(error, VolstreamError):
+            self._failed(job, error)
+        else:
+            raise error
+
+    def _failed(self, job: Job, error: VolstreamError) -> None:
+        self._count(job, "failed")
+        failures = self._failures.get(job.id, 0) + 1
+        self._failures[job.id] = failures
+        delay = self._backoff.delay(failures)
+        self._not_before[job.id] = time.monotonic() + delay
+        _log.error("job_failed", job=str(job.name), error=str(error), failures=failures, retry_seconds=round(delay, 1))
+
+    def _count(self, job: Job, outcome: str) -> None:
+        key = (str(job.name), outcome)
+        self.runs[key] = self.runs.get(key, 0) + 1

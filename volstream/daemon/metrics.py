@@ -1,0 +1,120 @@
+"""What the daemon tells Prometheus, gathered when it is asked: from the catalog, the logs and the workers. No Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from volstream.catalog import Catalog
+from volstream.daemon.volumes import VolumeWorker
+from volstream.errors import VolstreamError
+from volstream.model.work import FailureState
+from volstream.streams.read import StreamReader
+
+
+class DaemonMetrics(Collector):
+    """The metrics of one daemon.
+
+    Args:
+        workers: the volumes it keeps, now.
+        runs: (job, outcome) -> how many runs, now.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        reader: StreamReader,
+        workers: Callable[[], Iterable[VolumeWorker]],
+        runs: Callable[[], Mapping[tuple[str, str], int]],
+    ) -> None:
+        self._catalog = catalog
+        self._reader = reader
+        self._workers = workers
+        self._runs = runs
+
+    def collect(self) -> Iterator[Metric]:
+        """One scrape."""
+        yield from self._volumes()
+        yield from self._streams()
+        yield from self._jobs()
+
+    def _volumes(self) -> Iterator[Metric]:
+        lag = GaugeMetricFamily(
+            "volstream_directory_lag_seconds", "Since the last full listing agreed.", labels=["volume"]
+        )
+        listed = GaugeMetricFamily(
+            "volstream_last_reconcile_timestamp_seconds", "End of the last full listing.", labels=["volume"]
+        )
+        depth = GaugeMetricFamily("volstream_queue_depth", "Messages that wait.", labels=["volume"])
+        tick = GaugeMetricFamily("volstream_last_refresh_seconds", "Duration of the last refresh.", labels=["volume"])
+        silence = GaugeMetricFamily(
+            "volstream_queue_silence_seconds", "Since the last event was heard.", labels=["volume"]
+        )
+        rows = CounterMetricFamily(
+            "volstream_directory_rows_changed", "Rows that refreshes changed.", labels=["volume"]
+        )
+        now = datetime.now(UTC)
+        for worker in self._workers():
+            name = [str(worker.volume.name)]
+            volume = self._catalog.volumes.by_id(worker.volume.id) or worker.volume
+            if volume.reconciled_on is not None:
+                listed.add_metric(name, volume.reconciled_on.timestamp())
+                lag.add_metric(name, (now - volume.reconciled_on).total_seconds())
+            if worker.queue_depth is not None:
+                depth.add_metric(name, worker.queue_depth)
+            if worker.last_event is not None:
+                silence.add_metric(name, (now - worker.last_event).total_seconds())
+            tick.add_metric(name, worker.last_tick_seconds)
+            rows.add_metric(name, worker.refreshed_rows)
+        yield from (lag, listed, depth, tick, silence, rows)
+
+    def _streams(self) -> Iterator[Metric]:
+        files = GaugeMetricFamily(
+            "volstream_stream_lag_files", "Changed rows that are not consumed.", labels=["stream"]
+        )
+        stale = GaugeMetricFamily(
+            "volstream_stream_stale", "1 where the stream cannot be read any more.", labels=["stream"]
+        )
+        for stream in self._catalog.streams.list():
+            name = [str(stream.name)]
+            try:
+                unread = self._reader.has_data(stream)
+                stale.add_metric(name, 0)
+            except VolstreamError:
+                stale.add_metric(name, 1)
+                continue
+            behind = self._catalog.refreshes.rows_after(stream.source_id, stream.offset) if unread else 0
+            files.add_metric(name, behind)
+        yield from (files, stale)
+
+    def _jobs(self) -> Iterator[Metric]:
+        waiting = GaugeMetricFamily("volstream_job_waiting_files", "Files of open batches.", labels=["job"])
+        waiting_bytes = GaugeMetricFamily("volstream_job_waiting_bytes", "Bytes of open batches.", labels=["job"])
+        failures = GaugeMetricFamily("volstream_job_failures", "Failed files by state.", labels=["job", "state"])
+        files = CounterMetricFamily("volstream_job_files", "Files processed, by outcome.", labels=["job", "outcome"])
+        size = CounterMetricFamily("volstream_job_bytes", "Bytes of processed files.", labels=["job"])
+        batches = CounterMetricFamily("volstream_job_batches", "Committed batches.", labels=["job"])
+        runs = CounterMetricFamily(
+            "volstream_job_runs", "Runs by outcome since the daemon began.", labels=["job", "outcome"]
+        )
+        for job in self._catalog.jobs.list():
+            name = str(job.name)
+            count, size_waiting = self._catalog.consumptions.waiting(job.id)
+            waiting.add_metric([name], count)
+            waiting_bytes.add_metric([name], size_waiting)
+            counts = self._catalog.failures.counts(job.id)
+            for state in FailureState:
+                if state is not FailureState.PENDING:
+                    failures.add_metric([name, state], counts.get(state, 0))
+            totals = self._catalog.consumptions.totals(job.id)
+            files.add_metric([name, "succeeded"], totals["succeeded"])
+            files.add_metric([name, "failed"], totals["failed"])
+            size.add_metric([name], totals["bytes"])
+            batches.add_metric([name], totals["batches"])
+        for (name, outcome), count in self._runs().items():
+            runs.add_metric([name, outcome], count)
+        yield from (waiting, waiting_bytes, failures, files, size, batches, runs)

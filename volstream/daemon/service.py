@@ -1,0 +1,186 @@
+"""The daemon's process: takes the home's engine, starts a worker per volume, the scheduler and HTTP, and ends them in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from volstream.catalog import Catalog
+from volstream.config import Settings
+from volstream.daemon.housekeeping import clean
+from volstream.daemon.http import HttpServer
+from volstream.daemon.jobs import Scheduler
+from volstream.daemon.metrics import DaemonMetrics
+from volstream.daemon.volumes import VolumeWorker
+from volstream.engine.lock import Owner
+from volstream.engine.process import Engine
+from volstream.errors import EngineLostError, VolstreamError
+from volstream.jobs.run import JobRunner
+from volstream.lifecycle.stop import Stop
+from volstream.lifecycle.supervisor import Supervisor
+from volstream.log import get
+from volstream.model.objects import Job
+from volstream.session import Session
+from volstream.spark.address import Address, RemoteAddress
+from volstream.spark.session import SparkGateway
+from volstream.streams.read import StreamReader
+
+_log = get("daemon")
+
+#: How often new and dropped definitions are looked for, and the JVM's life.
+_LOOK_SECONDS = 0.5
+
+#: The daemon waits for another one on its home for as long as it takes.
+_FOREVER = 10 * 365 * 86400.0
+
+
+class Daemon:
+    """One daemon on one home.
+
+    Args:
+        virtual_cluster: it keeps the volumes of this cluster, and runs the jobs on them.
+        stop: set by a signal, or by the death of any part.
+        ready: called once everything runs, with the HTTP port.
+    """
+
+    def __init__(
+        self, settings: Settings, virtual_cluster: str, stop: Stop, ready: Callable[[int], None] = lambda _: None
+    ) -> None:
+        self._settings = settings
+        self._virtual_cluster = virtual_cluster
+        self._stop = stop
+        self._ready_callback = ready
+        self._workers: dict[str, VolumeWorker] = {}
+        self._threads = Supervisor(stop)
+        self._serving = False
+        self._engine: Engine | None = None
+
+    def run(self) -> None:
+        """Serves until the stop signal; then finishes what is in hand.
+
+        Raises:
+            EngineLostError: the JVM died. VolstreamError: what else ended a part.
+        """
+        address = self._take_engine()
+        if self._stop:
+            return
+        session = Session(self._settings, SparkGateway(address, stall_seconds=self._settings.engine_stall_seconds))
+        try:
+            self._serve(session)
+        finally:
+            session.close()
+            if self._engine is not None:
+                self._engine.stop()
+
+    def kill(self) -> None:
+        """Ends the JVM at once: for the second signal."""
+        if self._engine is not None:
+            self._engine.kill()
+
+    def _take_engine(self) -> Address:
+        if self._settings.spark_remote:
+            return RemoteAddress(self._settings.spark_remote)
+
+        def waiting(owner: Owner) -> None:
+            _log.info("waiting_for_home", home=str(self._settings.home), owner_pid=owner.pid, owner=owner.kind)
+
+        self._engine = Engine(self._settings, kind="daemon", stop=self._stop, wait_seconds=_FOREVER, waiting=waiting)
+        return self._engine.start()
+
+    def _serve(self, session: Session) -> None:
+        catalog = session.catalog
+        runner = JobRunner(catalog, session.gateway, self._settings)
+        clean(catalog, self._settings.warehouse_path)
+        scheduler = Scheduler(
+            catalog, runner, self._settings, session.zone, lambda job: self._serves(catalog, job), self._stop
+        )
+        reader = StreamReader(catalog, self._settings.warehouse_path)
+        metrics = DaemonMetrics(catalog, reader, lambda: list(self._workers.values()), lambda: dict(scheduler.runs))
+        http = HttpServer(self._settings.http_port, self._healthy, self._is_ready, metrics)
+        http.start()
+        try:
+            if self._engine is not None:
+                self._engine.announce(http_port=http.port)
+            self._threads.run("scheduler", scheduler.run)
+            self._serving = True
+            _log.info(
+                "daemon_started", home=str(self._settings.home), http_port=http.port, cluster=self._virtual_cluster
+            )
+            self._ready_callback(http.port)
+            self._watch(catalog, session.gateway, scheduler)
+        finally:
+            self._serving = False
+            self._stop.set()
+            scheduler.wake()
+            self._end()
+            http.stop()
+        self._raise_failure(session.gateway)
+
+    def _watch(self, catalog: Catalog, gateway: SparkGateway, scheduler: Scheduler) -> None:
+        """Follows the catalog: a thread for each volume of this cluster, until the stop signal."""
+        while not self._stop:
+            if gateway.lost is not None or (self._engine is not None and self._engine.failed):
+                return
+            wanted = {
+                volume.id: volume
+                for volume in catalog.volumes.list()
+                if volume.virtual_cluster == self._virtual_cluster
+            }
+            for volume_id in self._workers.keys() - wanted.keys():
+                self._workers.pop(volume_id).stop.set()
+                _log.info("volume_dropped", volume_id=volume_id)
+            for volume_id in wanted.keys() - self._workers.keys():
+                self._start_worker(
+                    VolumeWorker(wanted[volume_id], catalog, gateway, self._settings, lambda _: scheduler.wake())
+                )
+            self._stop.wait(_LOOK_SECONDS)
+
+    def _start_worker(self, worker: VolumeWorker) -> None:
+        def part() -> None:
+            try:
+                worker.run()
+            except VolstreamError:
+                if not worker.stop:  # a dropped volume's last tick may fail
+                    raise
+            self._await_stop()
+
+        self._workers[worker.volume.id] = worker
+        self._threads.run(f"volume {worker.volume.name}", part)
+
+    def _await_stop(self) -> None:
+        """A part may only return when all stop: the thread of a dropped volume waits for that."""
+        while not self._stop.wait(60.0):
+            pass
+
+    def _end(self) -> None:
+        """Lets the parts finish what is in hand, within the time for it."""
+        for worker in self._workers.values():
+            worker.stop.set()
+        if not self._threads.join(self._settings.shutdown_seconds):
+            _log.warning("not_finished_in_time", parts=self._threads.alive())
+        _log.info("daemon_stopped")
+
+    def _raise_failure(self, gateway: SparkGateway) -> None:
+        if self._engine is not None and self._engine.failed:
+            raise EngineLostError(
+                f"The Spark engine's JVM ended with status {self._engine.poll()}.",
+                f"Its log is in {self._settings.log_directory}; start the daemon again.",
+            )
+        if gateway.lost is not None and self._threads.failure is None:
+            raise EngineLostError(f"The Spark engine was lost: {gateway.lost}.", "Start the daemon again.")
+        failure = self._threads.failure
+        if failure is not None and failure.error is not None:
+            _log.error("part_died", part=failure.name, error=str(failure.error))
+            raise failure.error
+
+    def _serves(self, catalog: Catalog, job: Job) -> bool:
+        """Whether the job's volume is of this daemon's cluster."""
+        stream = catalog.streams.by_id(job.stream_id)
+        return stream is not None and stream.source_id in self._workers
+
+    def _healthy(self) -> tuple[bool, Mapping[str, Any]]:
+        well = not self._stop and self._threads.failure is None
+        return well, {"status": "ok" if well else "stopping"}
+
+    def _is_ready(self) -> tuple[bool, Mapping[str, Any]]:
+        return self._serving, {"status": "ready" if self._serving else "not ready", "volumes": len(self._workers)}

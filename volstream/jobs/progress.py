@@ -1,0 +1,30 @@
+"""Where a run of a job is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass
+class Progress:
+    """Where a run is; its observer is told after each step.
+
+    Attributes:
+        files, bytes: of all batches planned so far.
+        code_changed: the function's source is another one than when the job was made.
+    """
+
+    files: int = 0
+    bytes: int = 0
+    done_files: int = 0
+    done_bytes: int = 0
+    failed: int = 0
+    rows: int = 0
+    removals: int = 0
+    batches: int = 0
+    code_changed: bool = False
+
+
+#: Told of a run's progress.
+Observer = Callable[[Progress], None]

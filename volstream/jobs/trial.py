@@ -1,0 +1,50 @@
+"""Trying a function on a few local files, exactly as a job would run it, in this process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from volstream.errors import InvalidValueError
+from volstream.jobs import functions
+from volstream.jobs.runtime import FileOutcome, FileTask, Work
+from volstream.jobs.schema import from_ddl, of_function
+from volstream.storage import normalise_location, open_store
+
+
+def try_function(
+    function: str,
+    paths: Sequence[str],
+    returns: str | None,
+    arguments: Mapping[str, str],
+    timeout_seconds: float | None,
+) -> Sequence[FileOutcome]:
+    """Calls a function on local files.
+
+    Returns:
+        What became of each path, in order; values that do not fit the declared columns are failures, as in a job.
+
+    Raises:
+        FunctionLoadError: the function cannot be imported.
+        InvalidValueError: its columns are not declared.
+    """
+    source = functions.find(functions.absolute(function, Path.cwd()), os.getcwd())
+    schema = from_ddl(returns) if returns is not None else of_function(source.load())
+    if schema is None:
+        raise InvalidValueError(
+            f"The columns that {function} returns are not declared.",
+            'Give --returns "label STRING, score DOUBLE", or annotate the function with a dataclass.',
+        )
+    outcomes: list[FileOutcome] = []
+    for path in paths:
+        folder, _, name = os.path.abspath(path).rpartition("/")
+        store = open_store(normalise_location(folder or "/"))
+        info = store.head(name)
+        if info is None:
+            raise InvalidValueError(f"{path} is not a readable file.")
+        work = Work(source, dict(arguments), store, schema, timeout_seconds, isolate=False)
+        outcome = work.in_process()(FileTask(info, 0))
+        work.check(outcome)
+        outcomes.append(outcome)
+    return outcomes
