@@ -52,7 +52,7 @@ def tell(session: Session, volume_name: str, path: str) -> list[Event]:
     events = [event for event in events if event.time is None] + sorted(
         known, key=lambda event: event.time or datetime.max
     )
-    return [*events, _now(session, volume.location, path)]
+    return [*events, _now(volume.location, path)]
 
 
 def _changes(session: Session, location: str, path: str) -> list[tuple[Event, int]]:
@@ -140,7 +140,7 @@ def _rows(session: Session, job: Job, path: str) -> list[Event]:
     ]  # fmt: skip
 
 
-def _now(session: Session, location: str, path: str) -> Event:
+def _now(location: str, path: str) -> Event:
     info = open_store(location).head(path)
     if info is None:
         return Event(None, "not in the store now", {})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from volstream.cli.options import common
@@ -19,7 +21,9 @@ def explain_file_command(session: Session, output: Output, volume: str, path: st
 
     events = tell(session, volume, path)
     rows = [{"time": event.time, "what": event.what, "details": event.details} for event in events]
-    shown = [
-        {**row, "details": ", ".join(f"{k}={v}" for k, v in row["details"].items() if v is not None)} for row in rows
-    ]  # type: ignore[attr-defined]  # a dict, typed as object
+    shown = [{**row, "details": _line(event.details)} for row, event in zip(rows, events, strict=True)]
     output.table(shown, ["time", "what", "details"], "Nothing is known of it.", everything=rows)
+
+
+def _line(details: dict[str, Any]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in details.items() if value is not None)

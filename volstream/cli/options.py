@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
+from volstream import log
 from volstream.cli.output import Output
 from volstream.errors import InvalidValueError
 from volstream.model.units import parse_duration, parse_size
@@ -35,11 +36,12 @@ def common(function: F) -> F:
 @contextmanager
 def opened(home: str | None, **settings: Any) -> Iterator[Session]:
     """A session on a home, with logs of warnings and above on stderr."""
+    log.configure("warning")
     with Session.builder.configs({"home": home, **settings}).create() as session:
         yield session
 
 
-class _Parsed(click.ParamType):
+class _Parsed(click.ParamType[Any]):
     """A value read by a function of ours, whose error click shows as one of usage."""
 
     def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
