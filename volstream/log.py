@@ -1,26 +1,54 @@
-"""Structured logs: a constant event name plus fields, to standard error. Configured once, by the surface."""
+"""Structured logs: a constant event name plus fields, to standard error. Warnings and above, unless the surface says more.
+
+structlog is imported by the first part that logs: a command that only asks the catalog does not pay for it.
+"""
 
 from __future__ import annotations
 
 import logging
 import sys
+from typing import TYPE_CHECKING
 
-import structlog
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger, Processor
 
-#: What others log at these levels says nothing to a user of volstream.
+#: What others log below an error says nothing to a user of volstream, who gets our error for it.
 _QUIET = ("pyspark", "py4j", "grpc", "alembic", "sqlalchemy", "watchdog.observers.inotify_buffer", "fsevents")
 
+_level, _json, _applied = "WARNING", False, False
 
-def configure(level: str = "INFO", *, json: bool = False) -> None:
+
+def configure(level: str, *, json: bool = False) -> None:
     """Sends logs of ``level`` and above to standard error, as lines for people or as JSON."""
+    global _level, _json, _applied
+    _level, _json = level.upper(), json
+    _applied = False
+    get("log")
+
+
+def get(component: str) -> FilteringBoundLogger:
+    """A logger whose lines name ``component``."""
+    import structlog
+
+    if not _applied:
+        _apply()
+    logger: FilteringBoundLogger = structlog.get_logger(component=component)
+    return logger
+
+
+def _apply() -> None:
+    global _applied
+    import structlog
+
+    _applied = True
     logging.basicConfig(
         level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s %(message)s", force=True
     )
     for name in _QUIET:
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    renderer: structlog.types.Processor = (
+    renderer: Processor = (
         structlog.processors.JSONRenderer(ensure_ascii=False)
-        if json
+        if _json
         else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=28)
     )
     structlog.configure(
@@ -31,13 +59,7 @@ def configure(level: str = "INFO", *, json: bool = False) -> None:
             structlog.processors.format_exc_info,
             renderer,
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[_level]),
         logger_factory=structlog.WriteLoggerFactory(sys.stderr),
         cache_logger_on_first_use=False,
     )
-
-
-def get(component: str) -> structlog.typing.FilteringBoundLogger:
-    """A logger whose lines name ``component``."""
-    logger: structlog.typing.FilteringBoundLogger = structlog.get_logger(component=component)
-    return logger

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Table, create_engine, event, inspect, make_url, select, text
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, OperationalError, SQLAlchemyError
 from sqlalchemy.pool import QueuePool
 
@@ -103,7 +102,11 @@ class Database:
         self, connection: Connection, table: Table, key: Sequence[str], rows: Sequence[Mapping[str, Any]]
     ) -> int:
         """Inserts the rows whose ``key`` is free, also where another process inserts it right now; how many they were."""
-        insert = sqlite.insert if self._embedded else postgresql.insert
+        # Late: the dialect that is not used costs every command 40 ms.
+        if self._embedded:
+            from sqlalchemy.dialects.sqlite import insert
+        else:
+            from sqlalchemy.dialects.postgresql import insert  # type: ignore[assignment]  # the same method on both
         return sum(
             connection.execute(insert(table).values(**row).on_conflict_do_nothing(index_elements=key)).rowcount
             for row in rows

@@ -57,7 +57,7 @@ class Refreshes:
             transaction.execute(
                 insert(refreshes).values(
                     volume_id=volume.id, number=number, state=RefreshState.INTENT, cause=cause, base_version=base_version,
-                    inserted=0, updated=0, deleted=0, started_on=datetime.now(UTC),
+                    inserted=0, updated=0, deleted=0, bytes=0, started_on=datetime.now(UTC),
                 )
             )  # fmt: skip
             transaction.execute(update(volumes).where(volumes.c.id == volume.id).values(refresh_count=number))
@@ -68,17 +68,17 @@ class Refreshes:
         volume: Volume,
         number: int,
         version: int | None,
-        counts: tuple[int, int, int],
+        counts: tuple[int, ...],
         committed_on: datetime | None,
     ) -> None:
         """Closes an open refresh: committed as ``version``, or aborted where that is None.
 
         Args:
-            counts: rows inserted, updated, deleted.
+            counts: rows inserted, updated, deleted, and bytes of the files that are new or changed.
             committed_on: the commit's own time.
         """
         state = RefreshState.ABORTED if version is None else RefreshState.COMMITTED
-        inserted, updated, deleted = counts
+        inserted, updated, deleted, size = counts
         with self._database.transaction() as transaction:
             transaction.execute(
                 update(refreshes)
@@ -89,6 +89,7 @@ class Refreshes:
                     inserted=inserted,
                     updated=updated,
                     deleted=deleted,
+                    bytes=size,
                     committed_on=committed_on,
                 )
             )
@@ -166,14 +167,17 @@ class Refreshes:
         with self._database.reading() as transaction:
             return int(transaction.execute(query).scalar_one())
 
-    def rows_after(self, volume_id: str, version: int | None) -> int:
-        """Rows changed by the refreshes that committed after a version of the directory table; None: by all."""
+    def changed_after(self, volume_id: str, version: int | None) -> tuple[int, int]:
+        """Rows, and bytes of new files, that changed after a version of the directory table; None: ever."""
         changed = refreshes.c.inserted + refreshes.c.updated + refreshes.c.deleted
-        query = select(func.coalesce(func.sum(changed), 0)).where(refreshes.c.volume_id == volume_id)
+        query = select(func.coalesce(func.sum(changed), 0), func.coalesce(func.sum(refreshes.c.bytes), 0)).where(
+            refreshes.c.volume_id == volume_id
+        )
         if version is not None:
             query = query.where(refreshes.c.version > version)
         with self._database.reading() as transaction:
-            return int(transaction.execute(query).scalar_one())
+            rows, size = transaction.execute(query).one()
+            return int(rows), int(size)
 
     def checked(self, volume_id: str, paths: Sequence[str]) -> None:
         """These keys were looked at."""

@@ -187,6 +187,7 @@ refreshes = Table(
     Column("inserted", BigInteger, nullable=False),
     Column("updated", BigInteger, nullable=False),
     Column("deleted", BigInteger, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
     Column("started_on", UtcDateTime, nullable=False),
     Column("committed_on", UtcDateTime),
 )

@@ -61,23 +61,20 @@ def init_command(session: Session, output: Output) -> None:
 def status_command(session: Session, output: Output) -> None:
     """Show the engine, and how far volumes, streams and jobs are. Starts nothing."""
     status = engine_status(session.settings)
-    value = {
-        "home": str(session.settings.home),
-        "engine": status,
-        "volumes": [_volume(session, volume) for volume in session.volumes.list()],
-        "streams": [_stream(session, stream) for stream in session.streams.list()],
-        "jobs": [_job(session, job) for job in session.jobs.list()],
-    }
+    home = str(session.settings.home)
+    volumes = [_volume(session, volume) for volume in session.volumes.list()]
+    streams = [_stream(session, stream) for stream in session.streams.list()]
+    jobs = [_job(session, job) for job in session.jobs.list()]
     if output.as_json:
-        output.result(value, "")
+        output.result({"home": home, "engine": status, "volumes": volumes, "streams": streams, "jobs": jobs}, "")
         return
     running = (
         f"{status.state}, {status.kind}, pid {status.pid}, up {_age(status.up_seconds)}" if status else "not running"
     )
-    output.details({"home": value["home"], "engine": running})
-    output.table(value["volumes"], ["volume", "files", "queue", "reconciled", "rejected"], "No volumes.")
-    output.table(value["streams"], ["stream", "volume", "offset", "unread", "note"], "No streams.")
-    output.table(value["jobs"], ["job", "state", "trigger", "waiting", "failed", "last run", "outcome"], "No jobs.")
+    output.details({"home": home, "engine": running})
+    output.table(volumes, ["volume", "files", "queue", "reconciled", "rejected"], "No volumes.")
+    output.table(streams, ["stream", "volume", "offset", "unread", "note"], "No streams.")
+    output.table(jobs, ["job", "state", "trigger", "waiting", "failed", "last run", "outcome"], "No jobs.")
 
 
 @click.group("engine")
@@ -144,10 +141,10 @@ def _volume(session: Session, volume: Any) -> dict[str, Any]:
 
 def _stream(session: Session, stream: Any) -> dict[str, Any]:
     unread, note = _or_note(lambda: session.reader.has_data(stream))
-    rows = session.catalog.refreshes.rows_after(stream.source_id, stream.offset) if unread else 0
+    rows, size = session.catalog.refreshes.changed_after(stream.source_id, stream.offset) if unread else (0, 0)
     return {
         "stream": str(stream.name), "volume": str(stream.source_name), "offset": stream.offset, "unread": rows,
-        "has_data": unread, "note": note,
+        "unread_bytes": size, "has_data": unread, "note": note,
     }  # fmt: skip
 
 

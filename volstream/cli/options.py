@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 
 import click
 
-from volstream import log
 from volstream.cli.output import Output
 from volstream.errors import InvalidValueError
 from volstream.model.units import parse_duration, parse_size
@@ -35,8 +34,7 @@ def common(function: F) -> F:
 
 @contextmanager
 def opened(home: str | None, **settings: Any) -> Iterator[Session]:
-    """A session on a home, with logs of warnings and above on stderr."""
-    log.configure("warning")
+    """A session on a home."""
     with Session.builder.configs({"home": home, **settings}).create() as session:
         yield session
 

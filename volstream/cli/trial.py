@@ -7,10 +7,9 @@ from typing import Any
 
 import click
 
-from volstream.cli.options import DURATION, common
+from volstream.cli.options import DURATION
 from volstream.cli.output import Output
 from volstream.errors import FilesFailedError, NotFoundError
-from volstream.session import Session
 
 
 @click.command("try")
@@ -19,15 +18,16 @@ from volstream.session import Session
 @click.option("--returns", metavar="DDL", help="Columns of the result; default: what the function declares.")
 @click.option("--arg", "arguments", multiple=True, metavar="KEY=VALUE")
 @click.option("--timeout", "timeout_seconds", type=DURATION, metavar="60s")
-@common
+@click.option("--format", "format_", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def try_command(
-    session: Session, output: Output, function: str, paths: tuple[str, ...], returns: str | None,
-    arguments: tuple[str, ...], timeout_seconds: float | None,
+    function: str, paths: tuple[str, ...], returns: str | None, arguments: tuple[str, ...],
+    timeout_seconds: float | None, format_: str,
 ) -> None:  # fmt: skip
     """Run a function on a few files and show its rows, or the traceback. Nothing is written."""
     from volstream.cli.create import parse_arguments
     from volstream.jobs.trial import try_function
 
+    output = Output(format_ == "json")
     missing = [path for path in paths if not Path(path).is_file()]
     if missing:
         raise NotFoundError(f"There is no file {missing[0]}.")

@@ -76,6 +76,7 @@ class DaemonMetrics(Collector):
         files = GaugeMetricFamily(
             "volstream_stream_lag_files", "Changed rows that are not consumed.", labels=["stream"]
         )
+        size = GaugeMetricFamily("volstream_stream_lag_bytes", "Bytes of new files not consumed.", labels=["stream"])
         stale = GaugeMetricFamily(
             "volstream_stream_stale", "1 where the stream cannot be read any more.", labels=["stream"]
         )
@@ -87,9 +88,10 @@ class DaemonMetrics(Collector):
             except VolstreamError:
                 stale.add_metric(name, 1)
                 continue
-            behind = self._catalog.refreshes.rows_after(stream.source_id, stream.offset) if unread else 0
-            files.add_metric(name, behind)
-        yield from (files, stale)
+            behind = self._catalog.refreshes.changed_after(stream.source_id, stream.offset) if unread else (0, 0)
+            files.add_metric(name, behind[0])
+            size.add_metric(name, behind[1])
+        yield from (files, size, stale)
 
     def _jobs(self) -> Iterator[Metric]:
         waiting = GaugeMetricFamily("volstream_job_waiting_files", "Files of open batches.", labels=["job"])

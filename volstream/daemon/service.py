@@ -90,7 +90,8 @@ class Daemon:
     def _serve(self, session: Session) -> None:
         catalog = session.catalog
         runner = JobRunner(catalog, session.gateway, self._settings)
-        clean(catalog, self._settings.warehouse_path)
+        if self._engine is not None:  # with Spark elsewhere other daemons may be at work in this warehouse
+            clean(catalog, self._settings.warehouse_path)
         scheduler = Scheduler(
             catalog, runner, self._settings, session.zone, lambda job: self._serves(catalog, job), self._stop
         )

@@ -52,6 +52,11 @@ def table_at(location: str) -> str:
     return f"delta.`{location.replace('`', '``')}`"
 
 
+def parquet_at(location: str) -> str:
+    """The SQL name of Parquet files at a path."""
+    return f"parquet.`{location.replace('`', '``')}`"
+
+
 def literal(text: str) -> str:
     """A SQL string literal."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

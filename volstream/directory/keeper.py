@@ -5,6 +5,7 @@ To be used by the holder of the volume's lease, in one thread; :func:`lease_name
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -136,4 +137,5 @@ class DirectoryKeeper:
 
 
 def _sum(one: Counts, other: Counts) -> Counts:
-    return Counts(one.inserted + other.inserted, one.updated + other.updated, one.deleted + other.deleted)
+    pairs = zip(dataclasses.astuple(one), dataclasses.astuple(other), strict=True)
+    return Counts(*(first + second for first, second in pairs))

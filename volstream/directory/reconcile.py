@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from pyarrow import fs
 
 from volstream.catalog import Catalog
 from volstream.delta.log import Commit
-from volstream.delta.writer import literal, table_at
+from volstream.delta.writer import literal, parquet_at, table_at
 from volstream.directory import table
+from volstream.directory.confirm import Confirm
 from volstream.directory.listing import Listing, list_to
 from volstream.directory.writer import Base, Counts, DirectoryWriter
 from volstream.model.hints import Rejection
@@ -130,11 +130,17 @@ def _apply(
     with map_spark_errors():
         session = gateway.session()
         differing = session.sql(_difference(writer.location, base.version, f"{folder}/listed.parquet", prefix))
-        confirmed = differing.mapInArrow(_Confirm(store), differing.schema)
+        confirmed = differing.mapInArrow(Confirm(store), differing.schema)
         confirmed.sortWithinPartitions("relative_path").write.parquet(changes_path)
-        totals = session.read.parquet(changes_path).groupBy("action").count().toArrow().to_pylist()
-        by_action = {row["action"]: row["count"] for row in totals}
-        counts = Counts(by_action.get("insert", 0), by_action.get("update", 0), by_action.get("delete", 0))
+        totals = session.sql(
+            f"SELECT action, count(*) AS files, sum(size) AS bytes FROM {parquet_at(changes_path)} GROUP BY action"
+        )
+        found = {row["action"]: row for row in totals.toArrow().to_pylist()}
+        inserted, updated, deleted = (
+            found[action]["files"] if action in found else 0 for action in ("insert", "update", "delete")
+        )
+        size = sum(found[action]["bytes"] for action in found.keys() - {"delete"})
+        counts = Counts(inserted, updated, deleted, size)
         if not counts:
             return counts, None
 
@@ -155,7 +161,7 @@ def _difference(location: str, version: int, listed: str, prefix: str) -> str:
         "CASE WHEN d.relative_path IS NULL THEN 'insert' WHEN l.relative_path IS NULL THEN 'delete' ELSE 'update' END"
     )
     return (
-        f"SELECT {columns}, {action} AS action FROM parquet.`{listed}` l FULL OUTER JOIN "
+        f"SELECT {columns}, {action} AS action FROM {parquet_at(listed)} l FULL OUTER JOIN "
         f"(SELECT * FROM {table_at(location)} VERSION AS OF {version} d WHERE {_below('d', prefix)}) d "
         f"ON l.relative_path = d.relative_path WHERE l.relative_path IS NULL OR d.relative_path IS NULL OR {differs}"
     )
@@ -167,19 +173,6 @@ def _below(alias: str, prefix: str) -> str:
         return "true"
     after = prefix[:-1] + chr(ord(prefix[-1]) + 1)
     return f"{alias}.relative_path >= {literal(prefix)} AND {alias}.relative_path < {literal(after)}"
-
-
-class _Confirm:
-    """Runs on executors: drops from the rows to delete those whose key, looked at now, is there."""
-
-    def __init__(self, store: ObjectStore) -> None:
-        self._store = store
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            pairs = zip(batch["relative_path"].to_pylist(), batch["action"].to_pylist(), strict=True)
-            keep = [action != "delete" or self._store.head(path) is None for path, action in pairs]
-            yield batch.filter(pa.array(keep, pa.bool_()))
 
 
 def _remove(folder: str) -> None:

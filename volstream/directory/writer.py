@@ -30,11 +30,12 @@ _VALUES = ", ".join(f"s.{name}" for name in (*table.COLUMNS, "refresh_id"))
 
 @dataclass(frozen=True)
 class Counts:
-    """Rows that a refresh inserts, updates and deletes."""
+    """Rows that a refresh inserts, updates and deletes, and the bytes of the new and changed files."""
 
     inserted: int = 0
     updated: int = 0
     deleted: int = 0
+    bytes: int = 0
 
     def __bool__(self) -> bool:
         return bool(self.inserted or self.updated or self.deleted)
@@ -114,6 +115,7 @@ class DirectoryWriter:
         metadata = {
             "refresh": number, "volume": str(self.volume.name), "cause": cause,
             "inserted": counts.inserted, "updated": counts.updated, "deleted": counts.deleted,
+            "bytes": counts.bytes,
         }  # fmt: skip
         with self._delta.marked(self._marker(number, metadata)) as session:
             numbered = changes(session).selectExpr(*table.COLUMNS, "action", f"CAST({number} AS BIGINT) AS refresh_id")
@@ -157,7 +159,7 @@ class DirectoryWriter:
             self.volume,
             number,
             commit.version if commit else None,
-            (metadata.get("inserted", 0), metadata.get("updated", 0), metadata.get("deleted", 0)),
+            tuple(int(metadata.get(name, 0)) for name in ("inserted", "updated", "deleted", "bytes")),
             commit.timestamp if commit else None,
         )
 

@@ -33,7 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m volstream.engine", description="The background engine of a home.")
     parser.add_argument("--home", required=True)
     home = parser.parse_args(arguments).home
-    logs.configure()
+    logs.configure("info")
     text = "" if sys.stdin.isatty() else sys.stdin.read()
     try:
         _serve(config.load(home, **(json.loads(text) if text else {})))

@@ -22,6 +22,7 @@ class Refresh:
     Attributes:
         cause: ``events``, ``bootstrap``, ``reconcile``.
         version: Delta version of the commit; None until committed.
+        bytes: of the files that are new or changed.
     """
 
     volume_id: str
@@ -32,6 +33,7 @@ class Refresh:
     inserted: int
     updated: int
     deleted: int
+    bytes: int
     started_on: datetime
     committed_on: datetime | None
 

@@ -180,6 +180,7 @@ def upgrade() -> None:
         sa.Column("inserted", sa.BigInteger(), nullable=False),
         sa.Column("updated", sa.BigInteger(), nullable=False),
         sa.Column("deleted", sa.BigInteger(), nullable=False),
+        sa.Column("bytes", sa.BigInteger(), nullable=False),
         sa.Column("started_on", UtcDateTime(timezone=True), nullable=False),
         sa.Column("committed_on", UtcDateTime(timezone=True), nullable=True),
         sa.ForeignKeyConstraint(["volume_id"], ["volumes.id"], name=op.f("fk_refreshes_volume_id")),
