@@ -1,1 +1,34 @@
-"""volstream: run a Python function on every new or changed file of a bucket or directory, exactly once."""
+"""volstream: run a Python function on every new or changed file of a bucket or directory, exactly once.
+
+Names are imported when they are first used: ``import volstream`` in a per-file function costs an executor nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from volstream.errors import VolstreamError
+    from volstream.jobs.file import File
+    from volstream.jobs.functions import function
+    from volstream.model.objects import every, on_change, on_cron
+    from volstream.session import Session
+
+__all__ = ["File", "Session", "VolstreamError", "every", "function", "on_change", "on_cron"]
+
+_HOMES = {
+    "File": "volstream.jobs.file",
+    "Session": "volstream.session",
+    "VolstreamError": "volstream.errors",
+    "every": "volstream.model.objects",
+    "function": "volstream.jobs.functions",
+    "on_change": "volstream.model.objects",
+    "on_cron": "volstream.model.objects",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'volstream' has no attribute {name!r}")

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from volstream.cli.options import DURATION, SIZE, TIMESTAMP, common, existing
+from volstream.cli.options import DURATION, SIZE, TIMESTAMP, choice, common, existing
 from volstream.cli.output import Output
 from volstream.errors import InvalidValueError
 from volstream.model.objects import Mode, QueueType, Stream, Trigger, TriggerKind, Write
@@ -33,9 +33,7 @@ def create_connection_command(session: Session, output: Output, name: str, type_
 @click.argument("name")
 @click.argument("location")
 @click.option("--connection", metavar="NAME")
-@click.option(
-    "--queue-type", type=click.Choice([*QueueType]), help="How changes are heard of; default: what suits LOCATION."
-)
+@click.option("--queue-type", type=choice(QueueType), help="How changes are heard of; default: what suits LOCATION.")
 @click.option("--queue-name")
 @click.option("--virtual-cluster", default="DEFAULT", show_default=True, help="Which daemon keeps the volume.")
 @click.option("--recursive/--no-recursive", default=True, show_default=True)
@@ -62,7 +60,7 @@ def create_volume_command(session: Session, output: Output, name: str, location:
 @click.argument("name")
 @click.option("--on-volume", "volume", metavar="VOLUME")
 @click.option("--on-table", "table", metavar="TABLE")
-@click.option("--mode", type=click.Choice([*Mode]), default=Mode.STANDARD, show_default=True)
+@click.option("--mode", type=choice(Mode), default=Mode.STANDARD.value, show_default=True)
 @click.option("--show-initial-rows", is_flag=True, help="Begin with the files that are there.")
 @click.option("--at-version", type=int, metavar="N", help="Begin after this version of the directory table.")
 @click.option("--at-timestamp", type=TIMESTAMP, metavar="TIME", help="Begin after this time.")
@@ -94,7 +92,7 @@ def create_stream_command(
 @click.option("--every", type=DURATION, metavar="30s", help="Run on a period.")
 @click.option("--cron", metavar="'*/5 * * * *'", help="Run at these times.")
 @click.option("--where", metavar="SQL", help='Only files for which this holds, such as "size < 1000000".')
-@click.option("--write", type=click.Choice([*Write]), default=Write.UPSERT, show_default=True)
+@click.option("--write", type=choice(Write), default=Write.UPSERT.value, show_default=True)
 @click.option("--retries", type=int, default=3, show_default=True)
 @click.option(
     "--pause-after", type=int, default=3, show_default=True, help="Batches in a row whose files all fail; 0: never."

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Any, TypeVar
 
 import click
@@ -64,6 +65,11 @@ def _timestamp(text: str) -> datetime:
 DURATION = _Parsed("duration", parse_duration)
 SIZE = _Parsed("size", parse_size)
 TIMESTAMP = _Parsed("timestamp", _timestamp)
+
+
+def choice(values: type[StrEnum]) -> click.Choice[str]:
+    """The values of an enumeration, by what they say: click would take the names of its members."""
+    return click.Choice([one.value for one in values])
 
 
 def existing(function: F) -> F:

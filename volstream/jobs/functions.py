@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from volstream.errors import FunctionLoadError
 
@@ -29,6 +29,23 @@ _SHIPPED = Path(tempfile.gettempdir()) / f"volstream-functions-{os.getuid() if h
 
 #: Top-level module -> fingerprint of the function it was imported for, in this process.
 _owners: dict[str, str] = {}
+
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def function(*, returns: object) -> Callable[[_F], _F]:
+    """Declares the result columns of a per-file function, where its annotation does not.
+
+    Args:
+        returns: DDL such as ``label STRING, score DOUBLE``, a dataclass, or a PyArrow schema.
+    """
+
+    def declare(decorated: _F) -> _F:
+        decorated.__volstream_returns__ = returns  # type: ignore[attr-defined]  # read by schema.of_function
+        return decorated
+
+    return declare
 
 
 @dataclass(frozen=True)

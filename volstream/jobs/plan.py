@@ -31,6 +31,15 @@ if TYPE_CHECKING:
 #: What happens to a file of a plan.
 INSERT, REPLACE, REMOVE = "insert", "replace", "remove"
 
+#: Columns of a plan's files. Given when they are read: finding them out would cost Spark a job.
+_DDL = (
+    "relative_path STRING, url STRING, size BIGINT, last_modified_time TIMESTAMP, etag STRING, version_id STRING, "
+    "content_type STRING, commit_version BIGINT, action STRING"
+)
+
+#: Up to so many rows are sorted in one partition; a sort of more is spread, at the cost of a sampling pass.
+_ONE_PARTITION_ROWS = 20_000
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -41,7 +50,7 @@ class Limits:
 
 
 def write_stream_plan(
-    session: SparkSession, covered: Range, versions: pa.Table, where: str | None, location: str
+    session: SparkSession, covered: Range, changed: int, versions: pa.Table, where: str | None, location: str
 ) -> None:
     """Plans the net changes of a range.
 
@@ -49,6 +58,7 @@ def write_stream_plan(
     removals.
 
     Args:
+        changed: how many rows the range's refreshes changed: no fewer than the plan will have.
         versions: which Delta version each refresh wrote, for ranges that show rows as they are, not their changes.
         where: SQL condition on the directory's columns; None: all files.
         location: folder to write.
@@ -64,7 +74,7 @@ def write_stream_plan(
     wanted = f"has AND ({where})" if where else "has"
     action = f"CASE WHEN {wanted} THEN IF(had, '{REPLACE}', '{INSERT}') WHEN had THEN '{REMOVE}' END"
     planned = session.sql(f"SELECT {', '.join(COLUMNS)}, commit_version, {action} AS action FROM ({flat})")
-    _write(planned.where("action IS NOT NULL"), location)
+    _write(planned.where("action IS NOT NULL"), location, changed)
 
 
 def write_retry_plan(session: SparkSession, directory: str, version: int, failed: pa.Table, location: str) -> None:
@@ -82,7 +92,7 @@ def write_retry_plan(session: SparkSession, directory: str, version: int, failed
         "JOIN volstream_failed f ON d.relative_path = f.path AND coalesce(d.version_id, d.etag) = f.file_version "
         f"WHERE d.relative_path IN ({', '.join(literal(path) for path in paths)})"
     )
-    _write(planned, location)
+    _write(planned, location, failed.num_rows)
 
 
 def cut(
@@ -115,7 +125,7 @@ def slice_of(session: SparkSession, plan: Plan, batch: Batch) -> DataFrame:
     bounds = f"relative_path <= {literal(batch.until_path)}"
     if batch.after_path is not None:
         bounds += f" AND relative_path > {literal(batch.after_path)}"
-    return session.read.parquet(plan.location).where(bounds)
+    return session.read.schema(_DDL).parquet(plan.location).where(bounds)
 
 
 def paths(location: str) -> Sequence[str]:
@@ -143,9 +153,11 @@ def folders(location: str) -> Sequence[str]:
     return [info.base_name for info in filesystem.get_file_info(selector) if info.type == fs.FileType.Directory]
 
 
-def _write(planned: DataFrame, location: str) -> None:
+def _write(planned: DataFrame, location: str, at_most: int) -> None:
+    small = at_most <= _ONE_PARTITION_ROWS
+    ordered = planned.coalesce(1).sortWithinPartitions("relative_path") if small else planned.sort("relative_path")
     with map_spark_errors():
-        planned.sort("relative_path").write.parquet(location)
+        ordered.write.mode("overwrite").parquet(location)
 
 
 @dataclass

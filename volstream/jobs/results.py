@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 #: Table property: id of the one job that keeps an upsert table.
 _OWNER = "volstream.job"
 
+#: The rows of so few files go into one data file; those of more are written where they are.
+_ONE_FILE = 1000
+
 _PROVENANCE_OF = {
     "_file_path": "path", "_file_version": "file_version", "_commit_version": "commit_version",
     "_processed_at": "processed_at",
@@ -110,7 +113,8 @@ def write_batch(
     new_rows = f"SELECT {', '.join(values)}, {literal(batch.id)} AS _batch_id FROM {staged} WHERE result IS NOT NULL"
     if job.write is Write.APPEND or (job.clean and not batch.replaced and not batch.removals):
         # Blind: no row of these files can be in the table, for the paths were not in the directory before the range.
-        delta.append(session, session.sql(f"SELECT {columns} FROM ({new_rows})"), location)
+        rows = session.sql(f"SELECT {columns} FROM ({new_rows})")
+        delta.append(session, rows.coalesce(1) if batch.files <= _ONE_FILE else rows, location)
         return
     # The rows of removed files go, and those of processed ones; a failed file keeps what it has.
     gone = (

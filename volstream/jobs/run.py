@@ -23,7 +23,7 @@ from volstream.jobs import functions, plan
 from volstream.jobs.policy import RetryPolicy
 from volstream.jobs.progress import Observer, Progress
 from volstream.jobs.results import ResultTables, table_location, write_batch
-from volstream.jobs.runtime import Work
+from volstream.jobs.runtime import Work, outcome_schema
 from volstream.jobs.schema import from_ddl, to_ddl
 from volstream.lifecycle import faults
 from volstream.lifecycle.identity import new_owner
@@ -128,12 +128,15 @@ class JobRunner:
 
     @contextmanager
     def session(self) -> Iterator[SparkSession]:
-        """A session for reading and staging, with Spark's errors mapped."""
+        """This thread's session, for reading and staging, with Spark's errors mapped.
+
+        One for all runs of a thread: Spark keeps Python workers, which hold the imported function, by session.
+        """
         from pyspark.errors import PySparkException
 
         try:
-            with map_spark_errors(), self._gateway.fresh() as session:
-                yield session
+            with map_spark_errors():
+                yield self._gateway.session()
         except PySparkException as error:
             raise sql_error(error) from error
 
@@ -272,7 +275,7 @@ class _Run:
 
             def commit(session: SparkSession) -> None:
                 plan.slice_of(session, made, batch).createOrReplaceTempView("planned")
-                session.read.parquet(staged).createOrReplaceTempView("staged")
+                self._staged(session, staged).createOrReplaceTempView("staged")
                 write_batch(session, self._runner._delta, self._job, batch, location, "planned", "staged")
 
             self._runner._consumer.write(intent, batch, outcome, commit)
@@ -310,17 +313,25 @@ class _Run:
         with self._runner.session() as session:
             files = plan.slice_of(session, made, batch).where(f"action <> '{plan.REMOVE}'")
             self._run_function(session, files, work, batch, staged)
-            totals = session.read.parquet(staged).selectExpr(
-                "count_if(ordinal = 0 AND error_kind IS NULL) AS succeeded",
-                "count_if(error_kind IS NOT NULL) AS failed",
-                "count_if(result IS NOT NULL) AS rows",
+            totals = (
+                self._staged(session, staged)
+                .coalesce(1)
+                .selectExpr(
+                    "count_if(ordinal = 0 AND error_kind IS NULL) AS succeeded",
+                    "count_if(error_kind IS NOT NULL) AS failed",
+                    "count_if(result IS NOT NULL) AS rows",
+                )
             )
             counted = totals.toArrow().to_pylist()[0]
             earlier = self._earlier(session, made, batch)
             if counted["failed"]:
-                failed = session.read.parquet(staged).where("error_kind IS NOT NULL").drop("result", "ordinal")
+                failed = self._staged(session, staged).where("error_kind IS NOT NULL").drop("result", "ordinal")
                 self._note_failures(failed, batch, intent, earlier)
         return Outcome(counted["succeeded"], counted["failed"], counted["rows"], list(earlier))
+
+    def _staged(self, session: SparkSession, location: str) -> DataFrame:
+        """An attempt's outcomes; their columns are known, and finding them out would cost Spark a job."""
+        return session.read.schema(to_ddl(outcome_schema(from_ddl(self._job.returns)))).parquet(location)
 
     def _run_function(self, session: SparkSession, files: DataFrame, work: Work, batch: Batch, staged: str) -> None:
         from pyspark.errors import PySparkException
@@ -338,7 +349,7 @@ class _Run:
             self._write_outcomes(spread, replace(work, isolate=True), staged)
 
     def _write_outcomes(self, files: DataFrame, work: Work, staged: str) -> None:
-        files.mapInArrow(work, to_ddl(work.outcome_schema())).write.mode("overwrite").parquet(staged)
+        files.mapInArrow(work, to_ddl(outcome_schema(work.schema))).write.mode("overwrite").parquet(staged)
 
     def _note_failures(self, failed: DataFrame, batch: Batch, intent: Intent, earlier: dict[str, Failure]) -> None:
         settings = self._settings
@@ -389,8 +400,11 @@ class _Run:
 
     def _write_plan(self, covered: Range, location: str) -> None:
         versions = self._runner._reader.refresh_versions(covered.volume_id if covered.initial else None)
+        # All rows there are, for an initial range; what changed since, for any other.
+        since = None if covered.initial else covered.from_version
+        changed, _ = self._catalog.refreshes.changed_after(covered.volume_id, since)
         with self._runner.session() as session:
-            plan.write_stream_plan(session, covered, versions, self._job.where, location)
+            plan.write_stream_plan(session, covered, changed, versions, self._job.where, location)
 
     def _limits(self) -> plan.Limits:
         return plan.Limits(

@@ -55,6 +55,23 @@ class FileOutcome:
 Caller = Callable[[FileTask], FileOutcome]
 
 
+def outcome_schema(result: pa.Schema) -> pa.Schema:
+    """The columns of staged outcomes for a function with these result columns; see :meth:`Work.__call__`."""
+    return pa.schema(
+        [
+            pa.field("path", pa.string()),
+            pa.field("file_version", pa.string()),
+            pa.field("commit_version", pa.int64()),
+            pa.field("ordinal", pa.int64()),
+            pa.field("processed_at", pa.timestamp("us", tz="UTC")),
+            pa.field("result", pa.struct(list(result))),
+            pa.field("error_kind", pa.string()),
+            pa.field("error_message", pa.string()),
+            pa.field("error_traceback", pa.string()),
+        ]
+    )
+
+
 @dataclass(frozen=True)
 class Work:
     """All that an executor needs for a job's files; it is pickled with the query.
@@ -72,26 +89,10 @@ class Work:
     timeout_seconds: float | None
     isolate: bool
 
-    def outcome_schema(self) -> pa.Schema:
-        """The columns of staged outcomes: see :meth:`__call__`."""
-        return pa.schema(
-            [
-                pa.field("path", pa.string()),
-                pa.field("file_version", pa.string()),
-                pa.field("commit_version", pa.int64()),
-                pa.field("ordinal", pa.int64()),
-                pa.field("processed_at", pa.timestamp("us", tz="UTC")),
-                pa.field("result", pa.struct(list(self.schema))),
-                pa.field("error_kind", pa.string()),
-                pa.field("error_message", pa.string()),
-                pa.field("error_traceback", pa.string()),
-            ]
-        )
-
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Processes a partition of a plan.
 
-        Yields rows of :meth:`outcome_schema`: one for each row the function gave, with ``ordinal`` counting from 0; for
+        Yields rows of :func:`outcome_schema`: one for each row the function gave, with ``ordinal`` counting from 0; for
         a file without rows one whose ``result`` is NULL; for a failed file one with ``error_kind``.
         """
         pending: list[FileOutcome] = []
@@ -173,7 +174,7 @@ class Work:
 
     def _encode(self, outcomes: Sequence[FileOutcome]) -> pa.RecordBatch:
         results = self._results(outcomes)
-        columns: dict[str, list[Any]] = {name: [] for name in self.outcome_schema().names if name != "result"}
+        columns: dict[str, list[Any]] = {name: [] for name in outcome_schema(self.schema).names if name != "result"}
         for outcome in outcomes:
             for ordinal in range(max(1, len(outcome.rows))):
                 columns["path"].append(outcome.task.info.relative_path)
@@ -184,7 +185,7 @@ class Work:
                 columns["error_kind"].append(outcome.kind)
                 columns["error_message"].append(outcome.message if outcome.kind else None)
                 columns["error_traceback"].append(outcome.traceback)
-        schema = self.outcome_schema()
+        schema = outcome_schema(self.schema)
         arrays = [results if field.name == "result" else pa.array(columns[field.name], field.type) for field in schema]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 

@@ -137,6 +137,21 @@ class Trigger:
     cron: str | None = None
 
 
+def on_change() -> Trigger:
+    """Run as soon as the volume's files change."""
+    return Trigger(TriggerKind.ON_CHANGE)
+
+
+def every(seconds: float) -> Trigger:
+    """Run on a period."""
+    return Trigger(TriggerKind.EVERY, every=seconds)
+
+
+def on_cron(line: str) -> Trigger:
+    """Run at the times of a cron line of five fields."""
+    return Trigger(TriggerKind.CRON, cron=line)
+
+
 @dataclass(frozen=True)
 class Job:
     """A per-file function bound to a stream and a result table.

@@ -103,6 +103,9 @@ def properties(settings: Settings, files: Files, *, cores: int, port: int, token
         "spark.databricks.delta.snapshotPartitions": "2",
         "spark.databricks.delta.merge.materializeSource": "none",
         "spark.databricks.delta.changelogV2.enabled": "true",
+        # With it every session has Python workers of its own, and the process that forks them stays when the session ends.
+        # volstream ships functions as source, by itself.
+        "spark.sql.artifact.isolation.enabled": "false",
     } | settings.spark_conf
 
 
