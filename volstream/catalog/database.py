@@ -107,10 +107,9 @@ class Database:
             from sqlalchemy.dialects.sqlite import insert
         else:
             from sqlalchemy.dialects.postgresql import insert  # type: ignore[assignment]  # the same method on both
-        return sum(
-            connection.execute(insert(table).values(**row).on_conflict_do_nothing(index_elements=key)).rowcount
-            for row in rows
-        )
+        statement = insert(table).on_conflict_do_nothing(index_elements=key)
+        counted = {"preserve_rowcount": True}  # psycopg's count of an INSERT is -1 without
+        return sum(connection.execute(statement.values(**row), execution_options=counted).rowcount for row in rows)
 
     def close(self) -> None:
         """Closes the pooled connections."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
 import uuid
@@ -10,6 +11,8 @@ from urllib.parse import urlsplit
 
 from volstream.catalog import Catalog
 from volstream.errors import AlreadyExistsError, InvalidValueError, NotFoundError, ObjectInUseError
+from volstream.model.files import printable
+from volstream.model.locations import local_path, scheme_of
 from volstream.model.names import Name
 from volstream.model.objects import Connection, QueueType, Volume, VolumeSpec
 from volstream.model.selection import Selection
@@ -76,7 +79,6 @@ def create_volume(
             f"There is already a volume {spec.name}.", "Use --or-replace or --if-not-exists, or another name."
         )
     location = normalise_location(spec.location)
-    open_store(location).list("", Selection())  # says at once what cannot be a location
     _check_reachable(location)
     connection = catalog.connections.get(spec.connection) if spec.connection is not None else None
     for glob in (*spec.patterns, *spec.ignores):
@@ -139,17 +141,12 @@ def _queue_type(spec: VolumeSpec, location: str) -> QueueType:
 
 
 def _check_reachable(location: str) -> None:
-    if open_store(location).head(".volstream-probe") is not None:
-        return
-    scheme, path = urlsplit(location).scheme, location
-    if scheme == "file":
-        from pathlib import Path
-        from urllib.parse import unquote
-
-        folder = Path(unquote(urlsplit(path).path))
-        if not folder.is_dir():
-            what = "is not a directory" if folder.exists() else "does not exist"
-            raise NotFoundError(f"The location {folder} {what}.", "Make it, or correct the path.")
+    if scheme_of(location) == "file":
+        folder = local_path(location)
+        if not os.path.isdir(folder):
+            what = "is not a directory" if os.path.exists(folder) else "does not exist"
+            raise NotFoundError(f"The location {printable(folder)} {what}.", "Make it, or correct the path.")
+    open_store(location).head(".volstream-probe")
 
 
 def _check_glob(glob: str) -> None:

@@ -75,21 +75,17 @@ class DirectoryWriter:
         Raises:
             NotFoundError: the volume was dropped.
         """
-        head = self._log.head()
-        if head is None:
+        if not self._log.exists():
             self._delta.create(self.location, table.DDL, table.PROPERTIES)
-            head = self._log.head()
-            assert head is not None, "CREATE TABLE returned, so the log is there"
         current = self._catalog.volumes.by_id(self.volume.id)
         if current is None:
             raise NotFoundError(f"The volume {self.volume.name} was dropped.")
-        self.volume = (
-            self._catalog.volumes.change(current, table_id=head[1]) if current.table_id != head[1] else current
-        )
-        if self._settle_open():
-            head = self._log.head() or head
-            self.volume = replace(self.volume, refresh_count=self._number())
-        return Base(head[0], self.volume.refresh_count)
+        self._settle_open()
+        # The version is read after the number: whoever begins a refresh in between fences this one.
+        head = self._log.head()
+        assert head is not None, "the table was there before"
+        self.volume = self._catalog.volumes.change(current, table_id=head[1])
+        return Base(head[0], current.refresh_count)
 
     def commit(
         self,
@@ -140,18 +136,17 @@ class DirectoryWriter:
         self.volume = replace(self.volume, refresh_count=number)
         return commit
 
-    def _settle_open(self) -> bool:
+    def _settle_open(self) -> None:
         """Settles the refresh that was begun and not ended: committed if its marker is in the log, else fenced off."""
         found = self._catalog.refreshes.open(self.volume)
         if found is None:
-            return False
+            return
         number, base_version = found
         commit = self._find(number, base_version)
         if commit is None:
             self._delta.fence(self.location, self._marker(number, {"fence": number, "volume": str(self.volume.name)}))
             commit = self._find(number, base_version)
         self._settle(number, commit)
-        return True
 
     def _settle(self, number: int, commit: Commit | None) -> None:
         metadata = commit.metadata if commit else {}
@@ -170,9 +165,3 @@ class DirectoryWriter:
 
     def _marker(self, number: int, metadata: dict[str, object]) -> Marker:
         return Marker(table.app_id(self.volume), number, metadata)
-
-    def _number(self) -> int:
-        volume = self._catalog.volumes.by_id(self.volume.id)
-        if volume is None:
-            raise NotFoundError(f"The volume {self.volume.name} was dropped.")
-        return volume.refresh_count

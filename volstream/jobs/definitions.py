@@ -65,7 +65,7 @@ def create_job(
     )  # fmt: skip
     with catalog.database.transaction() as transaction:
         if existing is not None:
-            _remove(catalog, transaction, existing)
+            _remove(catalog, transaction, existing, keep=stream)
         if job.owns_stream:
             catalog.streams.add(transaction, stream)
         catalog.jobs.add(transaction, job)
@@ -190,9 +190,10 @@ def _check_idle(catalog: Catalog, job: Job) -> None:
         )
 
 
-def _remove(catalog: Catalog, transaction: Any, job: Job) -> None:
+def _remove(catalog: Catalog, transaction: Any, job: Job, *, keep: Stream | None = None) -> None:
+    """Removes a job, and the stream that was made for it; not ``keep``, which the next job of the name consumes."""
     stream = catalog.streams.by_id(job.stream_id)
     catalog.consumptions.forget(transaction, job.id)
     catalog.jobs.remove(transaction, job)
-    if job.owns_stream and stream is not None:
+    if job.owns_stream and stream is not None and (keep is None or stream.id != keep.id):
         catalog.streams.remove(transaction, stream)

@@ -16,6 +16,7 @@ import sysconfig
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -29,6 +30,9 @@ _SHIPPED = Path(tempfile.gettempdir()) / f"volstream-functions-{os.getuid() if h
 
 #: Top-level module -> fingerprint of the function it was imported for, in this process.
 _owners: dict[str, str] = {}
+
+#: Fingerprint -> folder from which the function was imported in this process; none for what is installed.
+_folders: dict[str, str] = {}
 
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -85,16 +89,26 @@ class FunctionSource:
     def _import(self) -> ModuleType:
         if self.root is None:
             return importlib.import_module(self.module)
-        folder = self.root if self._unchanged(Path(self.root)) else str(self._unpack())
-        entry = f"{self.module}.py"
-        if len(self.files) > 1 or entry not in self.files:
-            _forget_other_versions(self)
-        sys.path.insert(0, folder)
+        _folders[self.fingerprint] = self.root if self._unchanged(Path(self.root)) else str(self._unpack())
         importlib.invalidate_caches()
-        try:
+        entry = f"{self.module}.py"
+        with self.importable():
             if entry in self.files:
-                return _import_file(Path(folder) / entry, f"_volstream_{self.module}_{self.fingerprint[:12]}")
+                path = Path(_folders[self.fingerprint]) / entry
+                return _import_file(path, f"_volstream_{self.module}_{self.fingerprint[:12]}")
             return importlib.import_module(self.module)
+
+    @contextmanager
+    def importable(self) -> Iterator[None]:
+        """While the block runs, ``import`` finds what is beside the loaded function: for imports in its body."""
+        folder = _folders.get(self.fingerprint)
+        if folder is None:  # installed
+            yield
+            return
+        _forget_other_versions(self)
+        sys.path.insert(0, folder)
+        try:
+            yield
         finally:
             sys.path.remove(folder)
 
@@ -251,8 +265,12 @@ def _import_file(path: Path, name: str) -> ModuleType:
 
 
 def _forget_other_versions(source: FunctionSource) -> None:
-    """A worker serves many jobs: a module beside another function, or an edited one, must not be taken for this one's."""
-    for top in {name.partition("/")[0].removesuffix(".py") for name in source.files}:
+    """A worker serves many jobs: a module beside another function, or an edited one, must not be taken for this one's.
+
+    Names of the standard library, and ours, stay what they are: everything else in this process relies on them.
+    """
+    tops = {name.partition("/")[0].removesuffix(".py") for name in source.files}
+    for top in tops - sys.stdlib_module_names - {__name__.partition(".")[0]}:
         if _owners.get(top) != source.fingerprint:
             _owners[top] = source.fingerprint
             for name in [name for name in sys.modules if name.partition(".")[0] == top]:

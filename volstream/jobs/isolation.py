@@ -121,18 +121,15 @@ def _read(descriptor: int, length: int, deadline: float | None) -> bytes:
 
 def _serve(requests: int, answers: int) -> None:
     """The child: one Work, then task after task until the parent closes its end."""
-    call = _receive(requests).in_process()
+    work: Work = _receive(requests)
+    call = work.in_process()
     while True:
         try:
             task = _receive(requests)
         except EOFError:
             return
         outcome = call(task)
-        try:
-            pickle.dumps(outcome)
-        except Exception as error:  # noqa: BLE001  # a pickled value may raise anything
-            outcome.rows, outcome.kind = (), FailureKind.WRONG_RESULT
-            outcome.message = f"The result cannot leave the process: {type(error).__name__}: {error}."
+        work.plain(outcome)
         _send(answers, outcome)
 
 

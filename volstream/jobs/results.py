@@ -14,7 +14,7 @@ from volstream.errors import InvalidStateError, InvalidValueError
 from volstream.jobs.plan import REMOVE
 from volstream.jobs.schema import PROVENANCE, from_ddl, quote_column, to_ddl
 from volstream.model.names import Name
-from volstream.model.objects import Job, Write
+from volstream.model.objects import Job, Mode, Write
 from volstream.model.work import Batch
 
 if TYPE_CHECKING:
@@ -61,7 +61,9 @@ class ResultTables:
             if job.write is Write.UPSERT:
                 properties[_OWNER] = job.id
             self._delta.create(location, to_ddl(wanted), properties)
-            return self._catalog.jobs.change(job, clean=job.write is Write.UPSERT)
+            if job.write is Write.UPSERT and log.properties().get(_OWNER) == job.id:
+                return self._catalog.jobs.change(job, clean=self._shows_deletes(job))
+            existing = log.columns()  # a log; or another job was faster, and it is theirs
         self._fit(job, location, existing, wanted)
         if job.write is Write.UPSERT:
             owner = log.properties().get(_OWNER)
@@ -70,6 +72,11 @@ class ResultTables:
                 self._delta.set_properties(location, {_OWNER: job.id})
                 return self._catalog.jobs.change(job, clean=False)
         return job
+
+    def _shows_deletes(self, job: Job) -> bool:
+        """Whether the job hears of deletes: else a path that comes back is an INSERT, and its old rows are there."""
+        stream = self._catalog.streams.by_id(job.stream_id)
+        return stream is not None and stream.mode is Mode.STANDARD
 
     def _check_owner(self, job: Job, owner: str | None) -> None:
         other = self._catalog.jobs.by_id(owner) if owner else None

@@ -205,7 +205,7 @@ class _Run:
         if not batches:
             plan.remove(location)
             self._catalog.consumptions.advance(stream, covered.to_version, covered.table_id)
-            return False
+            return True  # after initial rows of which none is wanted come the changes
         self._catalog.consumptions.open(made, batches, stream)
         faults.point("plan.opened")
         self._process(made)
@@ -240,12 +240,9 @@ class _Run:
 
     def _process(self, made: Plan) -> None:
         """Processes the batches of an open plan that are not committed, in order."""
-        if not plan.exists(made.location):
-            # Its files are gone, its bounds are not: the same range gives the same files.
-            if made.kind is not PlanKind.STREAM:
-                self._catalog.consumptions.drop_plan(made)
-                return
-            self._write_plan(self._runner._reader.range_of(made, self._runner._stream(self._job)), made.location)
+        if not self._has_files(made):
+            self._catalog.consumptions.drop_plan(made)
+            return
         progress = self.report.progress
         left_files, left_bytes = self._catalog.consumptions.waiting(self._job.id)
         progress.files += left_files
@@ -264,6 +261,12 @@ class _Run:
             if current.state is JobState.PAUSED:
                 self.report.paused = current.state_reason or "paused by the user"
                 return
+
+    def _has_files(self, made: Plan) -> bool:
+        """Whether a plan's files are there; those of a stream's range are written again, for it gives the same ones."""
+        if not plan.exists(made.location) and made.kind is PlanKind.STREAM:
+            self._write_plan(self._runner._reader.range_of(made, self._runner._stream(self._job)), made.location)
+        return plan.exists(made.location)
 
     def _process_batch(self, made: Plan, batch: Batch) -> None:
         location = table_location(self._runner._warehouse, self._job.into)
@@ -391,6 +394,8 @@ class _Run:
     def _superseded_in(self, batch: Batch) -> list[str]:
         made = self._catalog.consumptions.plan(batch.plan_id)
         assert made is not None, "a batch refers to its plan"
+        if not self._has_files(made):
+            return []
         with self._runner.session() as session:
             return list(self._earlier(session, made, batch))
 

@@ -133,7 +133,7 @@ class Work:
     def _run(self, function: Callable[..., Any], task: FileTask) -> FileOutcome:
         file = File(self.store, task.info)
         try:
-            with redirect_stdout(_Discard()), _time_limit(self.timeout_seconds):
+            with self.source.importable(), redirect_stdout(_Discard()), _time_limit(self.timeout_seconds):
                 rows = _rows(function(file, **self.arguments))
             outcome = FileOutcome(task, rows=rows)
         except _TimeLimitError:
@@ -145,12 +145,11 @@ class Work:
             outcome = FileOutcome(task, kind=FailureKind.DENIED, message=str(error))
         except StorageError as error:
             outcome = FileOutcome(task, kind=FailureKind.UNREADABLE, message=str(error))
-        except (Exception, SystemExit) as error:  # noqa: BLE001  # the user's function may raise anything
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001  # the function may raise anything: SystemExit, CancelledError
             outcome = FileOutcome(
-                task,
-                kind=FailureKind.RAISED,
-                message=f"{type(error).__name__}: {error}",
-                traceback=_user_traceback(error),
+                task, kind=FailureKind.RAISED, message=_message(error), traceback=_user_traceback(error)
             )
         finally:
             file.close()
@@ -183,8 +182,8 @@ class Work:
                 columns["ordinal"].append(ordinal)
                 columns["processed_at"].append(outcome.processed_at)
                 columns["error_kind"].append(outcome.kind)
-                columns["error_message"].append(outcome.message if outcome.kind else None)
-                columns["error_traceback"].append(outcome.traceback)
+                columns["error_message"].append(_text(outcome.message) if outcome.kind else None)
+                columns["error_traceback"].append(outcome.traceback and _text(outcome.traceback))
         schema = outcome_schema(self.schema)
         arrays = [results if field.name == "result" else pa.array(columns[field.name], field.type) for field in schema]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -205,6 +204,14 @@ class Work:
         except _WRONG_VALUES:
             outcome.message = self._explain(outcome.rows)
             outcome.kind, outcome.rows = FailureKind.WRONG_RESULT, ()
+
+    def plain(self, outcome: FileOutcome) -> None:
+        """Turns rows into plain values of the declared columns, which any process can unpickle; else as :meth:`check`.
+
+        A value may be of a class that only the process which imported the function knows.
+        """
+        self.check(outcome)
+        outcome.rows = self._struct(outcome.rows).to_pylist()
 
     def _struct(self, rows: Sequence[Mapping[str, Any] | None]) -> pa.StructArray:
         names = set(self.schema.names)
@@ -296,6 +303,18 @@ def _row(value: object) -> Mapping[str, Any] | None:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return dataclasses.asdict(value)
     return None
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # noqa: BLE001  # its __str__ is the user's, too
+        return f"{type(error).__name__} (its message cannot be shown)"
+
+
+def _text(text: str) -> str:
+    """``text`` without what UTF-8 cannot hold, such as the halves of characters in undecodable file names."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _user_traceback(error: BaseException) -> str:

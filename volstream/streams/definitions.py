@@ -105,9 +105,7 @@ def move_stream(
     log = DeltaLog(table.location(warehouse, volume.id))
     offset = resolve_version(log, volume, version, timestamp)
     _check_idle(catalog, stream)
-    job = catalog.jobs.first(stream_id=stream.id)
-    if job is not None:  # rows of the range that comes again may be in its table already
-        catalog.jobs.change(job, clean=False)
+    _move_job(catalog, stream)
     return catalog.streams.change(stream, offset=offset, initial=False, table_id=log.table_id())
 
 
@@ -124,6 +122,7 @@ def advance_stream(catalog: Catalog, warehouse: str, name: Name, version: int | 
             "To go back, run: volstream reset-stream.",
         )
     _check_idle(catalog, stream)
+    _move_job(catalog, stream)
     return catalog.streams.change(
         stream, offset=head[0] if version is None else version, initial=False, table_id=head[1]
     )
@@ -149,6 +148,13 @@ def _source(catalog: Catalog, stream: Stream) -> Volume:
     if volume is None:
         raise InvalidStateError(f"The stream {stream.name} is stale: its volume was dropped.", "Drop or replace it.")
     return volume
+
+
+def _move_job(catalog: Catalog, stream: Stream) -> None:
+    """A range that comes again, or never, to the stream's job: its table may have rows of paths that are new to it."""
+    job = catalog.jobs.first(stream_id=stream.id)
+    if job is not None:
+        catalog.jobs.change(job, clean=False)
 
 
 def _check_unused(catalog: Catalog, stream: Stream) -> None:
