@@ -172,11 +172,12 @@ def _check_where(text: str) -> None:
     from sqlglot import expressions as exp
 
     try:
-        parsed = sqlglot.parse_one(f"SELECT 1 WHERE {text}", dialect="databricks")
+        # In brackets, as a plan has it: so that nothing follows the condition.
+        parsed = sqlglot.parse_one(f"SELECT 1 WHERE ({text})", dialect="databricks")
     except sqlglot.ParseError as error:
         reason = error.errors[0]["description"] if error.errors else str(error)
         raise InvalidValueError(f"The condition {text!r} cannot be read: {reason}.") from None
-    unknown = sorted({column.name for column in parsed.find_all(exp.Column)} - set(COLUMNS))
+    unknown = sorted({column.name for column in parsed.find_all(exp.Column) if column.name.lower() not in COLUMNS})
     if unknown:
         raise InvalidValueError(f"The condition names a column {unknown[0]!r}.", f"A file has: {', '.join(COLUMNS)}.")
 

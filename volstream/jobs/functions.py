@@ -166,9 +166,10 @@ def _from_file(path: Path, attribute: str) -> FunctionSource:
     path = path.expanduser()
     if not path.is_file():
         raise FunctionLoadError(f"There is no file {path}.", "Give the path of a Python file.")
-    root = path.resolve().parent
+    path = path.resolve()
+    root = path.parent
     files: dict[str, bytes] = {}
-    _collect(root, path.resolve().name, files)
+    _collect(root, path.name, files)
     return FunctionSource(path.stem, attribute, str(root), files, _fingerprint(files))
 
 

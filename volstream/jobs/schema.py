@@ -42,6 +42,12 @@ _SIMPLE: Sequence[tuple[tuple[str, ...], pa.DataType, str]] = (
     (("TIMESTAMPNTZ",), pa.timestamp("us"), "TIMESTAMP_NTZ"),
 )
 
+#: Names that sqlglot or Spark read as something else where they are not quoted.
+_WORDS = frozenset(
+    "any case connect_by_root constraint curdate current_date current_time current_timestamp current_user exclude false "
+    "like not null select session_user true unique user with".split()
+)
+
 _BY_PYTHON: Mapping[Any, pa.DataType] = {
     bool: pa.bool_(), int: pa.int64(), float: pa.float64(), str: pa.string(), bytes: pa.binary(), date: pa.date32(),
     datetime: pa.timestamp("us", tz="UTC"), Decimal: pa.decimal128(38, 18),
@@ -126,7 +132,7 @@ def to_ddl(schema: pa.Schema) -> str:
 
 def quote_column(name: str) -> str:
     """A column's name as SQL takes it."""
-    return quote(name) if name.islower() else "`" + name.replace("`", "``") + "`"
+    return quote(name) if name.islower() and name not in _WORDS else "`" + name.replace("`", "``") + "`"
 
 
 def _ddl_of(kind: pa.DataType) -> str:

@@ -25,7 +25,7 @@ def test_refreshes_are_numbered_without_a_gap(catalog: Catalog, volume: Volume) 
     for number in (1, 2, 3):
         assert catalog.refreshes.begin(volume, "events", 10 + number, number - 1) == number
         assert catalog.refreshes.open(volume) == (number, 10 + number)
-        catalog.refreshes.settle(volume, number, 11 + number, (1, 2, 3), objects.NOW)
+        catalog.refreshes.settle(volume, number, 11 + number, (1, 2, 3, 4), objects.NOW)
         assert catalog.refreshes.open(volume) is None
     current = catalog.volumes.by_id(volume.id)
     assert current is not None
@@ -34,7 +34,7 @@ def test_refreshes_are_numbered_without_a_gap(catalog: Catalog, volume: Volume) 
     last = catalog.refreshes.last(volume.id)
     assert last is not None
     assert (last.number, last.version, last.state) == (3, 14, RefreshState.COMMITTED)
-    assert (last.inserted, last.updated, last.deleted, last.committed_on) == (1, 2, 3, objects.NOW)
+    assert (last.inserted, last.updated, last.deleted, last.bytes, last.committed_on) == (1, 2, 3, 4, objects.NOW)
 
 
 def test_a_writer_whose_view_is_old_is_fenced(catalog: Catalog, volume: Volume) -> None:
@@ -52,9 +52,9 @@ def test_a_writer_of_a_dropped_volume_is_fenced(catalog: Catalog, volume: Volume
 
 def test_an_aborted_refresh_uses_up_its_number_and_is_not_among_the_committed(catalog: Catalog, volume: Volume) -> None:
     catalog.refreshes.begin(volume, "events", 0, 0)
-    catalog.refreshes.settle(volume, 1, None, (0, 0, 0), None)
+    catalog.refreshes.settle(volume, 1, None, (0, 0, 0, 0), None)
     assert catalog.refreshes.begin(volume, "events", 0, 1) == 2
-    catalog.refreshes.settle(volume, 2, 5, (1, 0, 0), objects.NOW)
+    catalog.refreshes.settle(volume, 2, 5, (1, 0, 0, 9), objects.NOW)
     assert [(one.number, one.version) for one in catalog.refreshes.committed(volume.id)] == [(2, 5)]
     assert [one.number for one in catalog.refreshes.committed(volume.id, numbers=[1, 2, *range(3, 1200)])] == [2]
     assert catalog.refreshes.committed(volume.id, numbers=[1]) == []
@@ -84,8 +84,10 @@ def test_keys_are_asked_for_once_and_forgotten_when_looked_at(catalog: Catalog, 
     catalog.refreshes.ask_check(volume.id, iter(["a", "c", "c"]))
     assert sorted(catalog.refreshes.asked_checks(volume.id, 10)) == ["a", "b", "c"]
     assert len(catalog.refreshes.asked_checks(volume.id, 2)) == 2
+    assert catalog.refreshes.is_asked(volume.id, "a")
     catalog.refreshes.checked(volume.id, ["a", "c", "never asked"])
     assert catalog.refreshes.asked_checks(volume.id, 10) == ["b"]
+    assert not catalog.refreshes.is_asked(volume.id, "a")
 
 
 def test_jobs_of_several_processes_may_ask_for_the_same_keys(url: str, catalog: Catalog, volume: Volume) -> None:
@@ -102,6 +104,19 @@ print("asked")
 """
     assert race(code, [url, volume.id], processes=3) == ["asked"] * 3
     assert len(catalog.refreshes.asked_checks(volume.id, 100)) == 21
+
+
+def test_what_changed_is_summed_from_a_version_or_a_number_on(catalog: Catalog, volume: Volume) -> None:
+    for number, counts in enumerate([(5, 0, 0, 50), (1, 2, 3, 30), (0, 0, 1, 0)], start=1):
+        catalog.refreshes.begin(volume, "events", number, number - 1)
+        catalog.refreshes.settle(volume, number, number * 10, counts, objects.NOW)
+    catalog.refreshes.begin(volume, "events", 3, 3)
+    assert catalog.refreshes.changed_after(volume.id, None) == (12, 80)
+    assert catalog.refreshes.changed_after(volume.id, 10) == (7, 30)
+    assert catalog.refreshes.changed_after(volume.id, 30) == (0, 0)
+    assert catalog.refreshes.sums_after(volume.id, 1) == (1, 2, 4)
+    assert catalog.refreshes.file_count(volume.id) == 2
+    assert catalog.refreshes.file_count("another volume") == 0
 
 
 def test_what_is_rejected_again_is_counted_not_repeated(catalog: Catalog, volume: Volume) -> None:

@@ -1,0 +1,278 @@
+"""A folder of pictures, kept as a table: `make demo`. Prints every command it runs; takes about a minute.
+
+Everything lies in .demo/ of the checkout, which is made anew each time and stays afterwards.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+DEMO = CHECKOUT / ".demo"
+HOME = DEMO / "home"
+PICTURES = DEMO / "pictures"
+LOG = DEMO / "daemon.log"
+TABLE = HOME / "warehouse" / "tables" / "public" / "pictures"
+VOLSTREAM = Path(sys.executable).parent / "volstream"
+
+#: No step of the demo may take longer.
+LIMIT_SECONDS = 60.0
+#: Where nothing else says that it is worth asking.
+ASK_SECONDS = 5.0
+
+#: Shipped inside the wheel of scikit-image, so that nothing is downloaded.
+NAMES = (
+    "astronaut.png", "brick.png", "camera.png", "cell.png", "chelsea.png", "clock_motion.png", "coffee.png", "coins.png",
+    "color.png", "grass.png", "gravel.png", "horse.png", "hubble_deep_field.jpg", "ihc.png", "moon.png", "page.png",
+    "retina.jpg", "rocket.jpg",
+)  # fmt: skip
+#: These come while the daemon runs.
+LATER = ("hubble_deep_field.jpg", "retina.jpg", "rocket.jpg")
+
+
+class DemoError(Exception):
+    """A step did not end as it should; the message is for the reader of the demo."""
+
+
+def main() -> int:
+    """Runs the demo; 0 where every step was followed."""
+    os.chdir(CHECKOUT)
+    os.environ["VOLSTREAM_HOME"] = str(HOME)
+    try:
+        end_earlier()
+        source = picture_folder()
+        say(f"A folder of {len(NAMES) - len(LATER)} pictures, in .demo/pictures.")
+        PICTURES.mkdir(parents=True)
+        for name in NAMES:
+            if name not in LATER:
+                put(source / name, name)
+        say(
+            "The folder becomes a volume, and a job runs a function on each of its files, now and whenever they change."
+        )
+        run("create-volume", "pictures", ".demo/pictures", "--pattern", "*.png", "--pattern", "*.jpg")
+        run("create-job", "describe", "--on-volume", "pictures", "--function", "examples/pictures/pictures.py:describe",
+            "--into", "pictures", "--on-change")  # fmt: skip
+        with daemon() as process:
+            story(source)
+            stop(process)
+    except DemoError as error:
+        print(f"\nThe demo failed: {error}\nSee {LOG.relative_to(CHECKOUT)}.", file=sys.stderr)
+        return 1
+    farewell()
+    return 0
+
+
+def story(source: Path) -> None:
+    """What happens while the daemon runs."""
+    first = {name for name in NAMES if name not in LATER}
+    seconds = follow("every picture has its row", lambda: {row["_file_path"] for row in rows()} == first)
+    say(f"{len(first)} pictures were processed {seconds:.1f} s after the daemon was ready.")
+    run("sql", "SELECT _file_path, width, height, red, green, blue, hash FROM pictures ORDER BY _file_path")
+
+    say(f"{len(LATER)} pictures come in.")
+    for name in LATER:
+        put(source / name, name)
+    told(follow("the new pictures have rows", lambda: {row["_file_path"] for row in rows()} == set(NAMES)))
+
+    say("One is replaced: moon.png by the coins. Its row gets their size and hash.")
+    put(source / "coins.png", "moon.png")
+    told(follow("its row is the new one's", lambda: same("moon.png", "coins.png")))
+
+    say("One is deleted.")
+    print("$ rm .demo/pictures/brick.png")
+    (PICTURES / "brick.png").unlink()
+    left = set(NAMES) - {"brick.png"}
+    told(follow("its row is gone", lambda: {row["_file_path"] for row in rows()} == left))
+    run("sql", "SELECT _file_path, width, height, red, green, blue, hash FROM pictures ORDER BY _file_path")
+
+    say("One is no picture. It is kept as a failure and tried again later; nothing else waits for it.")
+    print("$ echo 'not a picture' > .demo/pictures/broken.png")
+    (PICTURES / "broken.png").write_text("not a picture\n", encoding="utf-8")
+    told(follow("it is listed as failed", lambda: bool(ask("list", "failures"))))
+    run("list", "failures")
+    run("explain-file", "pictures", "broken.png")
+    say("How far everything is:")
+    run("status")
+
+
+def rows() -> list[dict[str, Any]]:
+    """The result table, now; empty before it was made."""
+    if not commits():
+        return []
+    found: list[dict[str, Any]] = ask("sql", "SELECT * FROM pictures")
+    return found
+
+
+def same(one: str, other: str) -> bool:
+    """Whether two files have the same hash."""
+    hashes = {row["_file_path"]: row["hash"] for row in rows()}
+    return hashes[one] == hashes[other]
+
+
+def follow(what: str, check: Callable[[], bool]) -> float:
+    """Waits until ``check()`` holds; the seconds that took.
+
+    It asks when the table has a new version, and now and then besides: each question is a process of its own, which
+    takes the processor from those it asks about.
+    """
+    began = asked = time.monotonic()
+    version = commits()
+    while not check():
+        asked = time.monotonic()
+        while commits() == version and time.monotonic() - asked < ASK_SECONDS:
+            if asked - began > LIMIT_SECONDS:
+                raise DemoError(f"after {LIMIT_SECONDS:g} s it is not so that {what}.")
+            time.sleep(0.1)
+        version = commits()
+    return time.monotonic() - began
+
+
+def commits() -> int:
+    """How many versions the result table has."""
+    return len(list(TABLE.glob("_delta_log/*.json")))
+
+
+def told(seconds: float) -> None:
+    """Tells how long the table took to follow. Asking for it, a new process each time, is counted too."""
+    print(f"  followed after {seconds:.1f} s, the asking included")
+
+
+def put(source: Path, name: str) -> None:
+    """Copies a picture into the volume."""
+    print(f"$ cp {source.name} .demo/pictures/{name}")
+    shutil.copyfile(source, PICTURES / name)
+
+
+def say(text: str) -> None:
+    """A line of the story."""
+    print(f"\n# {text}")
+
+
+def run(*arguments: str) -> None:
+    """Runs a command in sight."""
+    print(f"$ volstream {shlex.join(arguments)}", flush=True)
+    try:
+        subprocess.run([VOLSTREAM, *arguments], check=True, timeout=LIMIT_SECONDS)
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+        raise DemoError(str(error)) from None
+
+
+def ask(*arguments: str) -> Any:
+    """Runs a command out of sight; its JSON."""
+    command = [VOLSTREAM, *arguments, "--format", "json"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_SECONDS)
+    except subprocess.TimeoutExpired as error:
+        raise DemoError(str(error)) from None
+    if done.returncode:
+        raise DemoError(f"volstream {shlex.join(arguments)} ended with {done.returncode}: {done.stderr}")
+    return json.loads(done.stdout)
+
+
+@contextlib.contextmanager
+def daemon() -> Iterator[subprocess.Popen[bytes]]:
+    """A daemon that is ready; it never outlives the demo."""
+    say("The daemon watches the folder and runs the job.")
+    print("$ volstream daemon --http-port 0 2> .demo/daemon.log &", flush=True)
+    with LOG.open("wb") as log:
+        process = subprocess.Popen([VOLSTREAM, "daemon", "--http-port", "0"], stdout=log, stderr=log)
+    try:
+        began = time.monotonic()
+        while not ready():
+            if process.poll() is not None:
+                raise DemoError(f"the daemon ended with {process.returncode}:\n{LOG.read_text(encoding='utf-8')}")
+            if time.monotonic() - began > LIMIT_SECONDS:
+                raise DemoError(f"the daemon is not ready after {LIMIT_SECONDS:g} s.")
+            time.sleep(0.2)
+        print(f"  ready after {time.monotonic() - began:.1f} s")
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+def ready() -> bool:
+    """Whether the daemon answers /readyz; its port is in the engine's status."""
+    status = ask("engine", "status")
+    if not status or not status["http_port"]:
+        return False
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{status['http_port']}/readyz", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, TimeoutError):
+        return False
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """Ends the daemon as a service manager would."""
+    say("SIGTERM ends the daemon; it finishes what is in hand.")
+    print(f"$ kill -TERM {process.pid}", flush=True)
+    process.send_signal(signal.SIGTERM)
+    try:
+        code = process.wait(LIMIT_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise DemoError("the daemon did not end.") from None
+    if code:
+        raise DemoError(f"the daemon ended with {code}.")
+
+
+def end_earlier() -> None:
+    """Ends what an earlier demo left running, and removes its folder."""
+    if not DEMO.exists():
+        return
+    if HOME.exists():
+        status = ask("engine", "status")
+        if status and status["kind"] == "daemon":
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(status["pid"], signal.SIGTERM)
+            follow("the earlier demo's daemon has ended", lambda: ask("engine", "status") is None)
+        else:
+            ask("engine", "stop", "--now")
+    shutil.rmtree(DEMO)
+
+
+def picture_folder() -> Path:
+    """Where scikit-image keeps its pictures."""
+    package = importlib.util.find_spec("skimage")
+    if package is None or package.origin is None:
+        raise DemoError("the package scikit-image is not installed; run: make setup")
+    folder = Path(package.origin).parent / "data"
+    missing = [name for name in NAMES if not (folder / name).is_file()]
+    if missing:
+        raise DemoError(f"this scikit-image has no {', '.join(missing)} in its data folder.")
+    return folder
+
+
+def farewell() -> None:
+    """What to try next."""
+    executable = shlex.quote(re.sub(f"^{re.escape(str(CHECKOUT))}/", "", str(VOLSTREAM)))
+    print(f"""
+# That was it. The home is still there; the first command starts an engine of its own, which ends when it is idle.
+export VOLSTREAM_HOME=.demo/home
+{executable} sql "SELECT _file_path, width * height AS pixels FROM pictures ORDER BY pixels DESC"
+{executable} sql "SELECT * FROM DIRECTORY(VOLUME pictures)"
+{executable} list batches
+rm .demo/pictures/broken.png && {executable} refresh pictures && {executable} run-job describe
+{executable} engine stop""")
+
+
+if __name__ == "__main__":
+    # A pipe takes what we print in blocks, and what the commands print at once.
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # it is a TextIOWrapper
+    sys.exit(main())

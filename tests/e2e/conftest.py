@@ -1,0 +1,71 @@
+"""One home a module: its engine is started once, by the first command that needs it, and ended with the module."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.homes import Home
+
+#: Functions for jobs, beside each other in one file as users have them.
+_FUNCTIONS = """
+import random
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass
+class Text:
+    text: str
+
+
+def read(file) -> Text:
+    return Text(file.read_text())
+
+
+def slow(file, started, seconds) -> Text:
+    Path(started).touch()
+    time.sleep(float(seconds))
+    return Text(file.read_text())
+
+
+def picky(file) -> Text:
+    text = file.read_text()
+    if "bad" in text:
+        raise ValueError("this one is bad")
+    return Text(text)
+
+
+def wrong(file) -> Text:
+    return {"text": [1, 2]} if "bad" in file.read_text() else {"text": "fine"}
+
+
+def big(file) -> Text:
+    return Text(random.Random(file.relative_path).randbytes(200_000).hex())
+"""
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
+    home = Home(tmp_path_factory.mktemp("e2e"))
+    (home.folder / "functions.py").write_text(_FUNCTIONS, encoding="utf-8")
+    yield home
+    home.end_engine()
+
+
+@pytest.fixture
+def name() -> str:
+    """A name that no other test uses."""
+    return f"n{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    """An empty folder for a volume."""
+    folder = tmp_path / "files"
+    folder.mkdir()
+    return folder

@@ -1,0 +1,235 @@
+"""A home as its user meets it: the real command and the real daemon, as subprocesses. Nothing of volstream is imported."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tests.waiting import eventually
+
+VOLSTREAM = str(Path(sys.executable).parent / "volstream")
+
+#: A command that starts an engine on a busy machine ends well within it.
+COMMAND_SECONDS = 100.0
+
+#: Between two looks of ``patiently``.
+_LOOK_SECONDS = 0.3
+
+#: What makes tests fast and small; a test's own settings win.
+SETTINGS = {
+    "VOLSTREAM_CORES": "2",
+    "VOLSTREAM_DRIVER_MEMORY": "1GiB",
+    "VOLSTREAM_SETTLE_SECONDS": "0.05s",
+    "VOLSTREAM_DEBOUNCE_SECONDS": "0.05s",
+    "VOLSTREAM_RETRY_FIRST_SECONDS": "0.2s",
+    "VOLSTREAM_HTTP_PORT": "0",
+}
+
+
+@dataclass(frozen=True)
+class Done:
+    """A command that ended. ``code`` is negative where a signal ended it."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.stdout)
+
+
+class Home:
+    """Runs commands on one home, in one working directory.
+
+    Args:
+        folder: gets ``home`` and is where commands run.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.path = folder / "home"
+
+    def environment(self, **settings: str) -> dict[str, str]:
+        own = {key: value for key, value in os.environ.items() if not key.startswith("VOLSTREAM_")}
+        if "VOLSTREAM_CACHE" in os.environ:
+            own["VOLSTREAM_CACHE"] = os.environ["VOLSTREAM_CACHE"]
+        given = {f"VOLSTREAM_{key}": value for key, value in settings.items()}
+        return {**own, **SETTINGS, "VOLSTREAM_HOME": str(self.path), "PYTHONFAULTHANDLER": "1", **given}
+
+    def run(self, *arguments: str, stdin: str = "", **settings: str) -> Done:
+        """Runs a command to its end; ``settings`` are names like ``LEASE_SECONDS``."""
+        child = self.start(*arguments, **settings)
+        return finished(child, stdin=stdin)
+
+    def start(self, *arguments: str, **settings: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [VOLSTREAM, *arguments], cwd=self.folder, env=self.environment(**settings), text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+
+    def ok(self, *arguments: str, **settings: str) -> str:
+        """What a command printed that is to succeed."""
+        done = self.run(*arguments, **settings)
+        assert done.code == 0, f"{arguments}: {done}"
+        return done.stdout
+
+    def json(self, *arguments: str, **settings: str) -> Any:
+        """The document of a command that is to succeed."""
+        return json.loads(self.ok(*arguments, "--format", "json", **settings))
+
+    def rows(self, statement: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.json("sql", statement)
+        return found
+
+    def pairs(self, table: str, column: str = "text") -> list[tuple[str, str]]:
+        """Path and ``column`` of all rows, sorted: a row that is there twice is there twice."""
+        found = self.rows(f"SELECT _file_path, {column} FROM {table}")
+        return sorted((row["_file_path"], row[column]) for row in found)
+
+    def engine(self) -> Mapping[str, Any]:
+        status: Mapping[str, Any] = self.json("engine", "status") or {}
+        return status
+
+    def end_engine(self) -> None:
+        self.ok("engine", "stop", "--now")
+
+    @contextmanager
+    def daemon(self, *arguments: str, **settings: str) -> Iterator[Daemon]:
+        """A daemon that is ready; killed at the end where it still runs."""
+        daemon = Daemon(self, *arguments, **settings)
+        try:
+            daemon.await_ready()
+            yield daemon
+        finally:
+            daemon.kill()
+
+
+class Daemon:
+    """A daemon's process. Constructing starts it and waits for nothing."""
+
+    def __init__(self, home: Home, *arguments: str, **settings: str) -> None:
+        self.home = home
+        self._log_file = home.folder / f"daemon-{time.monotonic_ns()}.log"
+        with self._log_file.open("wb") as log:
+            self.process = subprocess.Popen(
+                [VOLSTREAM, "daemon", *arguments],
+                cwd=home.folder,
+                env=home.environment(**settings),
+                stdout=log,
+                stderr=log,
+            )
+
+    @property
+    def log(self) -> str:
+        return self._log_file.read_text(encoding="utf-8")
+
+    @property
+    def port(self) -> int | None:
+        found = re.search(r"http_port=(\d+)", self.log)
+        return int(found[1]) if found else None
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Status and body of what is there over HTTP; 0 where nobody answers."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+        except (urllib.error.URLError, ConnectionError):
+            return 0, ""
+
+    def metric(self, name: str, **labels: str) -> float | None:
+        """The value of one sample; None where there is none."""
+        for line in self.get("/metrics")[1].splitlines():
+            found = re.fullmatch(r"(\w+)(?:\{(.*)\})? (\S+)", line)
+            if found and found[1] == name and dict(re.findall(r'(\w+)="([^"]*)"', found[2] or "")) == labels:
+                return float(found[3])
+        return None
+
+    def follows(self, job: str, expected: Mapping[str, str]) -> None:
+        """Waits until the job's table, of the job's name, holds a row for each of these files and nothing else."""
+        seen: float | None = None
+
+        def follows() -> bool:
+            # Asking for rows takes a process: only when there is something new.
+            nonlocal seen
+            before, seen = seen, self.metric("volstream_job_batches_total", job=job)
+            return seen not in (before, 0) and self.home.pairs(job) == sorted(expected.items())
+
+        patiently(follows)
+
+    def await_ready(self) -> None:
+        def ready() -> bool:
+            assert self.process.poll() is None, self.log
+            return self.port is not None and self.get("/readyz")[0] == 200
+
+        patiently(ready)
+
+    def signal(self, number: signal.Signals = signal.SIGTERM) -> None:
+        self.process.send_signal(number)
+
+    def ended(self, seconds: float = 60.0) -> int:
+        """The exit code, waited for."""
+        return self.process.wait(seconds)
+
+    def kill(self) -> None:
+        """Ends it and its JVM, whatever it does."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+
+def finished(child: subprocess.Popen[str], stdin: str = "") -> Done:
+    """Waits for a command to end. One that hangs is ended so that it tells where it hung."""
+    try:
+        out, err = child.communicate(stdin, timeout=COMMAND_SECONDS)
+    except subprocess.TimeoutExpired:
+        child.send_signal(signal.SIGABRT)
+        out, err = child.communicate()
+        raise AssertionError(f"{child.args!r} hung:\n{out}\n{err}") from None
+    return Done(child.returncode, out, err)
+
+
+def patiently(check: Callable[[], object], timeout: float = COMMAND_SECONDS) -> None:
+    """As ``eventually``, for checks that cost: looking all the time would slow down what is waited for."""
+    never = threading.Event()
+
+    def look() -> bool:
+        found = bool(check())
+        if not found:
+            never.wait(_LOOK_SECONDS)
+        return found
+
+    eventually(look, timeout=timeout)
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether SIGSTOP has frozen the process."""
+    return bool(psutil.Process(pid).status() == psutil.STATUS_STOPPED)
+
+
+def write(folder: Path, files: Mapping[str, str]) -> None:
+    """Writes files as careful programs do: under another name first."""
+    for name, text in files.items():
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        hidden = target.with_name(f".{target.name}")
+        hidden.write_text(text, encoding="utf-8")
+        hidden.rename(target)

@@ -1,0 +1,158 @@
+"""SIGKILL at every point that matters: the next run goes on, and every file version counts once.
+
+All tests share one home, one volume and two jobs, as real homes do; each adds, replaces and deletes files, crashes, and
+compares the tables with what it wrote. ``every`` appends, so that a batch that lands twice shows; ``latest`` upserts.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import uuid
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.e2e.homes import Home, finished, is_stopped, write
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.timeout(300)
+
+
+class World:
+    """The shared volume, and what its jobs' tables ought to hold."""
+
+    def __init__(self, home: Home) -> None:
+        self.home = home
+        self.folder = home.folder / "files"
+        self.now: dict[str, str] = {}
+        self._seen: dict[str, str] = {}
+        self._ever: list[tuple[str, str]] = []
+        self.folder.mkdir()
+        write(self.folder, {"first.txt": "first"})
+        home.ok("create-volume", "files", "files", "--pattern", "*.txt")
+        # Two files a batch: some points lie between two batches.
+        for job, how in (("every", "append"), ("latest", "upsert")):
+            home.ok("create-job", job, "--on-volume", "files", "--function", "functions.py:read", "--into", job,
+                    "--write", how, "--max-files", "2")  # fmt: skip
+        home.ok("refresh", "files")
+        for job in ("every", "latest"):
+            home.ok("run-job", job)
+        self.now["first.txt"] = "first"
+        self.check("every")
+
+    def change(self) -> None:
+        """Two new files, one replaced, one deleted."""
+        mark = uuid.uuid4().hex
+        *_, last = self.now
+        (self.folder / last).unlink()
+        del self.now[last]
+        written = {f"a{mark[:6]}.txt": mark, f"b{mark[:6]}.txt": mark}
+        if self.now:
+            written[next(iter(self.now))] = mark
+        write(self.folder, written)
+        self.now |= written
+
+    def crash(self, *command: str, at: str) -> None:
+        """The command is killed at a point."""
+        done = self.home.run(*command, FAULT=at)
+        assert done.code == -signal.SIGKILL, f"{at} was not reached: {done}"
+
+    def check(self, job: str) -> None:
+        """The table holds what it ought to, after a run that came to its end."""
+        if job == "latest":
+            assert self.home.pairs(job) == sorted(self.now.items())
+            return
+        # The net changes since the last look: what came and went in between is no file of any batch.
+        if self._seen != self.now:
+            self._ever += self.now.items() - self._seen.items()
+            self._seen = dict(self.now)
+        assert self.home.pairs(job) == sorted(self._ever)
+
+
+@pytest.fixture(scope="module")
+def world(home: Home) -> World:
+    return World(home)
+
+
+@pytest.mark.parametrize("point", ["refresh.intent", "refresh.committed"])
+def test_a_refresh_that_was_killed_is_finished_by_the_next(world: World, point: str) -> None:
+    world.change()
+    world.crash("refresh", "files", at=point)
+
+    world.home.ok("refresh", "files")
+
+    listed = world.home.rows("SELECT relative_path FROM DIRECTORY(VOLUME files)")
+    assert sorted(row["relative_path"] for row in listed) == sorted(world.now)
+
+
+def test_a_run_that_is_killed_wherever_it_gets_to_is_finished_by_the_next_and_no_row_is_there_twice(
+    world: World,
+) -> None:
+    world.change()
+    world.home.ok("refresh", "files")
+    # Each run gets a little farther than the one before; what one left open the next one settles first.
+    for point in ("plan.written", "plan.opened", "batch.intent", "batch.staged", "batch.written", "batch.committed"):
+        world.crash("run-job", "every", at=point)
+
+    world.home.ok("run-job", "every")
+
+    world.check("every")
+
+
+def test_a_recovery_that_is_killed_is_finished_by_the_next(world: World) -> None:
+    world.change()
+    world.home.ok("refresh", "files")
+    # Nothing of the first batch is in the table, and then all of it.
+    for point in ("batch.staged", "recover.fence", "recover.fenced", "batch.written", "recover.fenced"):
+        world.crash("run-job", "latest", at=point)
+
+    report = world.home.json("run-job", "latest")
+
+    assert report["recovered"]
+    world.check("latest")
+
+
+@pytest.mark.parametrize("point", ["batch.staged", "batch.written"])
+def test_a_runner_that_wakes_after_another_took_over_is_fenced_and_the_table_stays_right(
+    world: World, point: str
+) -> None:
+    world.change()
+    world.home.ok("refresh", "files")
+    zombie = world.home.start("run-job", "every", FAULT=f"{point}:stop", LEASE_SECONDS="1s")
+    try:
+        eventually(lambda: is_stopped(zombie.pid), timeout=60)
+
+        # Until the lease is over the job is busy.
+        eventually(lambda: world.home.run("run-job", "every", LEASE_SECONDS="1s").code == 0, timeout=60)
+        world.check("every")
+    finally:
+        os.kill(zombie.pid, signal.SIGCONT)
+    done = finished(zombie)
+
+    assert done.code == 4, done
+    assert "another process" in done.stderr
+    world.check("every")
+
+
+def test_a_jvm_that_dies_in_the_middle_of_a_batch_ends_the_run_and_the_next_one_does_all_once(
+    world: World, tmp_path: Path, name: str, files: Path
+) -> None:
+    home, started = world.home, tmp_path / "started"
+    written = {f"{number}.txt": f"text {number}" for number in range(8)}
+    write(files, written)
+    home.ok("create-volume", name, str(files))
+    home.ok("create-job", name, "--on-volume", name, "--function", "functions.py:slow", "--into", name,
+            "--write", "append", "--arg", f"started={started}", "--arg", "seconds=0.5")  # fmt: skip
+    running = home.start("run-job", name)
+    eventually(started.exists, timeout=90)
+    psutil.Process(home.engine()["jvm_pid"]).kill()
+
+    done = finished(running)
+
+    assert done.code == 4, done
+    assert "engine" in done.stderr
+    assert "Traceback" not in done.stderr
+    home.ok("run-job", name)
+    assert home.pairs(name) == sorted(written.items())

@@ -1,0 +1,103 @@
+"""A daemon that runs: tables follow the folder, and HTTP tells how things are. One daemon for all of these tests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.homes import Daemon, Home, patiently, write
+
+pytestmark = pytest.mark.timeout(200)
+
+
+@pytest.fixture(scope="module")
+def daemon(home: Home) -> Iterator[Daemon]:
+    with home.daemon() as daemon:
+        yield daemon
+
+
+def test_the_table_follows_new_replaced_renamed_and_deleted_files(
+    daemon: Daemon, home: Home, name: str, files: Path
+) -> None:
+    write(files, {"one.txt": "1", "two.txt": "2", "below/three.txt": "3"})
+    home.ok("create-volume", name, str(files))
+    home.ok("create-job", name, "--on-volume", name, "--function", "functions.py:read", "--into", name, "--on-change")
+    daemon.follows(name, {"one.txt": "1", "two.txt": "2", "below/three.txt": "3"})
+
+    write(files, {"four.txt": "4", "one.txt": "changed"})
+    daemon.follows(name, {"one.txt": "changed", "two.txt": "2", "below/three.txt": "3", "four.txt": "4"})
+
+    (files / "two.txt").rename(files / "below" / "zwei.txt")
+    (files / "four.txt").unlink()
+    daemon.follows(name, {"one.txt": "changed", "below/zwei.txt": "2", "below/three.txt": "3"})
+
+    batches = [batch for batch in home.json("list", "batches", "--job", name) if batch["state"] == "committed"]
+    assert sum(batch["succeeded"] for batch in batches) == 6
+    assert not home.json("list", "failures", "--job", name)
+
+
+def test_a_file_that_fails_is_told_of_and_follows_once_it_is_mended(
+    daemon: Daemon, home: Home, name: str, files: Path
+) -> None:
+    write(files, {"good.txt": "good", "other.txt": "bad"})
+    home.ok("create-volume", name, str(files))
+    home.ok("create-job", name, "--on-volume", name, "--function", "functions.py:picky", "--into", name,
+            "--on-change", "--retries", "0")  # fmt: skip
+
+    patiently(lambda: daemon.metric("volstream_job_failures", job=name, state="quarantined") == 1)
+
+    [failure] = home.json("list", "failures", "--job", name)
+    assert (failure["path"], failure["kind"]) == ("other.txt", "raised")
+    assert "this one is bad" in failure["message"]
+    assert "this one is bad" in home.ok("explain-file", name, "other.txt")
+    assert home.pairs(name) == [("good.txt", "good")]
+
+    write(files, {"other.txt": "mended"})
+    daemon.follows(name, {"good.txt": "good", "other.txt": "mended"})
+    assert not home.json("list", "failures", "--job", name)
+
+
+def test_health_and_readiness_are_told_over_http(daemon: Daemon) -> None:
+    status, body = daemon.get("/healthz")
+    assert (status, json.loads(body)["status"]) == (200, "ok")
+    status, body = daemon.get("/readyz")
+    assert (status, json.loads(body)["status"]) == (200, "ready")
+    assert daemon.get("/other")[0] == 404
+
+
+def test_metrics_tell_lags_queues_files_and_failures(daemon: Daemon, home: Home, name: str, files: Path) -> None:
+    write(files, {"good.txt": "12345", "other.txt": "bad"})
+    home.ok("create-volume", name, str(files))
+    home.ok("create-job", name, "--on-volume", name, "--function", "functions.py:picky", "--into", name,
+            "--on-change", "--retries", "0")  # fmt: skip
+    home.ok("create-stream", f"{name}_all", "--on-volume", name, "--show-initial-rows")
+
+    # Nobody consumes the stream.
+    patiently(lambda: daemon.metric("volstream_stream_lag_files", stream=f"{name}_all") == 2)
+    patiently(lambda: daemon.metric("volstream_job_files_total", job=name, outcome="succeeded") == 1)
+
+    assert daemon.metric("volstream_stream_lag_bytes", stream=f"{name}_all") == 8
+    assert daemon.metric("volstream_stream_lag_files", stream=f"{name}_stream") == 0
+    assert daemon.metric("volstream_job_files_total", job=name, outcome="failed") == 1
+    assert daemon.metric("volstream_job_failures", job=name, state="quarantined") == 1
+    assert daemon.metric("volstream_queue_depth", volume=name) == 0
+    lag = daemon.metric("volstream_directory_lag_seconds", volume=name)
+    assert lag is not None
+    assert 0 <= lag < 120
+    assert daemon.metric("volstream_last_reconcile_timestamp_seconds", volume=name)
+
+
+def test_a_refresh_by_hand_is_done_by_the_daemon(daemon: Daemon, home: Home, name: str, files: Path) -> None:
+    write(files, {"one.txt": "1"})
+    home.ok("create-volume", name, str(files), "--queue-type", "none")
+    home.ok("refresh", name)
+    write(files, {"two.txt": "2"})
+
+    report = home.json("refresh", name)
+
+    assert report["by_daemon"]
+    listed = home.rows(f"SELECT relative_path FROM DIRECTORY(VOLUME {name})")
+    assert sorted(row["relative_path"] for row in listed) == ["one.txt", "two.txt"]

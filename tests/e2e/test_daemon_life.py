@@ -1,0 +1,119 @@
+"""A daemon's beginning and end: signals, a second one on the same home, a lost JVM, a port that is taken."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.e2e.homes import Daemon, Home, write
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.timeout(200)
+
+
+def slow_job(home: Home, name: str, files: Path, started: Path, seconds: float) -> None:
+    """A volume of one file and a job that sleeps over it, and says when it began."""
+    write(files, {"one.txt": "1"})
+    home.ok("create-volume", name, str(files))
+    home.ok("create-job", name, "--on-volume", name, "--function", "functions.py:slow", "--into", name, "--on-change",
+            "--write", "append", "--arg", f"started={started}", "--arg", f"seconds={seconds}")  # fmt: skip
+
+
+def test_sigterm_finishes_the_batch_in_hand_and_ends_with_0(home: Home, name: str, files: Path, tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    slow_job(home, name, files, started, 3)
+    with home.daemon() as daemon:
+        eventually(started.exists, timeout=60)
+        daemon.signal()
+        assert daemon.ended() == 0
+    assert "daemon_stopped" in daemon.log
+    assert home.engine() == {}
+    [batch] = home.json("list", "batches", "--job", name)
+    assert (batch["state"], batch["attempts"]) == ("committed", 1)
+    home.ok("drop", "job", name)
+    home.ok("drop", "volume", name)
+
+
+def test_the_second_sigterm_ends_at_once_with_130_and_the_file_is_done_later(
+    home: Home, name: str, files: Path, tmp_path: Path
+) -> None:
+    started = tmp_path / "started"
+    slow_job(home, name, files, started, 20)
+    with home.daemon() as daemon:
+        eventually(started.exists, timeout=60)
+        jvm = psutil.Process(home.engine()["jvm_pid"])
+        daemon.signal()
+        eventually(lambda: daemon.get("/healthz")[0] != 200)
+        asked = time.monotonic()
+        daemon.signal()
+        assert daemon.ended() == 130
+        assert time.monotonic() - asked < 10
+    eventually(lambda: not jvm.is_running() or jvm.status() == psutil.STATUS_ZOMBIE)
+    home.ok("alter-job", name, "--arg", f"started={started}", "--arg", "seconds=0", "--manual")
+    home.ok("run-job", name)
+    assert home.pairs(name) == [("one.txt", "1")]
+    home.ok("drop", "job", name)
+    home.ok("drop", "volume", name)
+
+
+def test_a_second_daemon_waits_and_takes_over_when_the_first_is_killed(home: Home) -> None:
+    with home.daemon() as first:
+        second = Daemon(home)
+        try:
+            eventually(lambda: "waiting_for_home" in second.log, timeout=30)
+            assert second.port is None
+            jvm = psutil.Process(home.engine()["jvm_pid"])
+
+            first.signal(signal.SIGKILL)
+
+            second.await_ready()
+            assert not jvm.is_running() or jvm.status() == psutil.STATUS_ZOMBIE
+            assert home.engine()["pid"] == second.process.pid
+            second.signal()
+            assert second.ended() == 0
+        finally:
+            second.kill()
+
+
+def test_a_waiting_daemon_ends_when_it_is_told_to(home: Home) -> None:
+    with home.daemon():
+        second = Daemon(home)
+        try:
+            eventually(lambda: "waiting_for_home" in second.log, timeout=30)
+            second.signal()
+            assert second.ended(10) == 0
+        finally:
+            second.kill()
+
+
+def test_a_dead_jvm_ends_the_daemon_with_4_and_the_next_daemon_goes_on(home: Home, name: str, files: Path) -> None:
+    write(files, {"one.txt": "1"})
+    home.ok("create-volume", name, str(files))
+    home.ok("create-job", name, "--on-volume", name, "--function", "functions.py:read", "--into", name, "--on-change")
+    with home.daemon() as daemon:
+        daemon.follows(name, {"one.txt": "1"})
+        psutil.Process(home.engine()["jvm_pid"]).kill()
+        assert daemon.ended() == 4
+    assert "Traceback" not in daemon.log
+    assert "start the daemon again" in daemon.log.lower()
+    write(files, {"two.txt": "2"})
+    with home.daemon() as daemon:
+        daemon.follows(name, {"one.txt": "1", "two.txt": "2"})
+
+
+def test_a_port_that_is_taken_ends_the_daemon_with_4_and_says_what_to_do(home: Home) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        daemon = Daemon(home, "--http-port", str(port))
+        try:
+            assert daemon.ended() == 4
+        finally:
+            daemon.kill()
+    assert f"Port {port}" in daemon.log
+    assert "--http-port" in daemon.log
+    assert "Traceback" not in daemon.log

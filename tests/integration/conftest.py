@@ -1,0 +1,119 @@
+"""One engine for the whole test run; a home, a directory of files and a volume of its own for each test."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from volstream import config
+from volstream.config import Settings
+from volstream.directory.keeper import DirectoryKeeper
+from volstream.engine.process import Engine
+from volstream.jobs.run import RunReport
+from volstream.lifecycle.stop import Stop
+from volstream.model.objects import QueueType, Volume
+from volstream.session import Session
+from volstream.spark.session import SparkGateway
+
+#: Files that tests write are old at once: none of them waits to settle.
+LONG_AGO = 1_700_000_000
+
+
+@pytest.fixture(scope="session")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkGateway]:
+    settings = config.load(tmp_path_factory.mktemp("engine"), cores=2, driver_memory="1GiB")
+    engine = Engine(settings, kind="background", stop=Stop())
+    gateway = SparkGateway(engine.start(), stall_seconds=60)
+    yield gateway
+    gateway.close()
+    engine.stop()
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return config.load(tmp_path / "home", settle_seconds=0.05, retry_first_seconds=3600.0, lease_seconds=5.0)
+
+
+@dataclass
+class Place:
+    """A directory of files, the volume on it, and the session of its home."""
+
+    session: Session
+    folder: Path
+    gateway: SparkGateway
+    clock: int = LONG_AGO
+    versions: list[int] = field(default_factory=list)
+
+    def put(self, path: str, content: str = "x") -> None:
+        """Writes a file as a program does that replaces files: another inode, another time."""
+        target = self.folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = target.with_name(".new.tmp")
+        temporary.write_text(content)
+        self.clock += 1
+        os.utime(temporary, (self.clock, self.clock))
+        temporary.rename(target)
+
+    def delete(self, path: str) -> None:
+        (self.folder / path).unlink()
+
+    @property
+    def at(self) -> str:
+        """The result table by its path: the engine of all tests knows one table by the name."""
+        return f"delta.`{self.session.warehouse}/tables/public/t`"
+
+    @property
+    def volume(self) -> Volume:
+        return self.session.volumes.get("v")
+
+    def keeper(self) -> DirectoryKeeper:
+        return DirectoryKeeper(self.volume, self.session.catalog, self.gateway, self.session.settings)
+
+    def refresh(self) -> None:
+        self.session.volumes.refresh("v")
+
+    def job(self, function: str, **options: object) -> None:
+        """Makes the job ``j`` of a function's source text, whose function is ``f``, into the table ``t``."""
+        file = self.folder.parent / "code" / "job.py"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(function)
+        given = {"returns": "n INT", "volume": "v", **options}
+        self.session.jobs.create("j", f"{file}:f", "t", **given)  # type: ignore[arg-type]  # options of one test each
+
+    def run(self) -> RunReport:
+        return self.session.jobs.run("j")
+
+    def rows(self, query: str) -> list[dict[str, object]]:
+        found: pa.Table = self.session.sql(query).toArrow()
+        rows: list[dict[str, object]] = found.to_pylist()
+        return rows
+
+    def table(self, columns: str = "_file_path, n") -> list[tuple[object, ...]]:
+        return sorted(tuple(row.values()) for row in self.rows(f"SELECT {columns} FROM {self.at}"))
+
+    def stream(self, name: str = "s") -> list[dict[str, object]]:
+        return self.rows(f"SELECT * FROM {name} ORDER BY relative_path, __change_type")
+
+
+@pytest.fixture
+def place(tmp_path: Path, settings: Settings, gateway: SparkGateway) -> Iterator[Place]:
+    folder = tmp_path / "files"
+    folder.mkdir()
+    with Session(settings, _Shared(gateway)) as session:
+        session.volumes.create("v", str(folder), queue_type=QueueType.NONE)
+        yield Place(session, folder, gateway)
+
+
+class _Shared(SparkGateway):
+    """The gateway of the whole run, which the end of one session must not close."""
+
+    def __init__(self, gateway: SparkGateway) -> None:
+        self.__dict__ = gateway.__dict__
+
+    def close(self) -> None:
+        """Nothing: the run's fixture does."""

@@ -1,0 +1,386 @@
+"""Jobs on a real engine: what lands in the result table, and what becomes of files that fail."""
+
+from __future__ import annotations
+
+import shutil
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from tests.integration.conftest import Place
+from volstream.catalog.consumptions import Outcome
+from volstream.delta.writer import DeltaWriter
+from volstream.errors import (
+    FencedError,
+    InvalidStateError,
+    InvalidValueError,
+    ObjectInUseError,
+    SqlError,
+)
+from volstream.jobs.results import table_location
+from volstream.model.objects import Write
+from volstream.model.work import FailureKind, FailureState
+from volstream.streams.consume import Consumer
+
+COUNT = "def f(file):\n    return {'n': len(file.read_text())}\n"
+
+SLOW = """
+import time
+def f(file):
+    if file.name == 'a':
+        time.sleep(60)
+    return {'n': 1}
+"""
+
+PICKY = """
+def f(file):
+    text = file.read_text()
+    if text == 'bad':
+        raise ValueError('no good')
+    if text == 'wrong':
+        return {'n': 'many'}
+    return {'n': len(text)}
+"""
+
+
+def test_an_upsert_table_mirrors_the_files(place: Place) -> None:
+    place.put("a", "1")
+    place.put("b/c", "22")
+    place.job(COUNT)
+    place.run()
+    assert place.table() == [("a", 1), ("b/c", 2)]
+    place.put("a", "4444")
+    place.delete("b/c")
+    place.put("d", "333")
+    place.refresh()
+    place.run()
+    assert place.table() == [("a", 4), ("d", 3)]
+
+
+def test_an_append_table_logs_every_version_and_no_removal(place: Place) -> None:
+    place.put("a", "1")
+    place.job(COUNT, write=Write.APPEND)
+    place.run()
+    place.put("a", "22")
+    place.refresh()
+    place.run()
+    place.delete("a")
+    place.refresh()
+    place.run()
+    assert place.table() == [("a", 1), ("a", 2)]
+
+
+def test_a_run_with_nothing_to_do_makes_no_commit(place: Place) -> None:
+    place.put("a")
+    place.job(COUNT)
+    place.run()
+    before = place.rows(f"DESCRIBE HISTORY {place.at}")
+    assert place.run().progress.batches == 0
+    assert len(place.rows(f"DESCRIBE HISTORY {place.at}")) == len(before)
+
+
+def test_rows_say_where_they_come_from(place: Place) -> None:
+    place.put("a")
+    place.job(COUNT)
+    place.run()
+    (row,) = place.rows(f"SELECT * FROM {place.at}")
+    (file,) = place.rows("SELECT * FROM DIRECTORY(VOLUME v)")
+    (batch,) = place.session.catalog.consumptions.batches_of()
+    assert (row["_file_path"], row["_file_version"]) == ("a", file["etag"])
+    assert (row["_commit_version"], row["_batch_id"]) == (1, batch.id)
+    assert isinstance(row["_processed_at"], datetime)
+
+
+def test_a_function_may_give_many_rows_or_none(place: Place) -> None:
+    place.put("a", "3")
+    place.put("b", "0")
+    place.job("def f(file):\n    for n in range(int(file.read_text())):\n        yield {'n': n}\n")
+    place.run()
+    assert place.table() == [("a", 0), ("a", 1), ("a", 2)]
+
+
+def test_a_file_that_no_longer_passes_the_condition_is_removed(place: Place) -> None:
+    place.put("a", "1")
+    place.put("b", "22")
+    place.job(COUNT, where="size < 5")
+    place.run()
+    place.put("a", "too long")
+    place.refresh()
+    place.run()
+    assert place.table() == [("b", 2)]
+
+
+def test_one_bad_file_never_stops_the_others_and_keeps_its_old_rows(place: Place) -> None:
+    place.put("a", "1")
+    place.put("b", "22")
+    place.job(PICKY)
+    place.run()
+    place.put("a", "bad")
+    place.put("b", "333")
+    place.put("c", "wrong")
+    place.refresh()
+    report = place.run()
+    assert (report.progress.done_files, report.progress.failed) == (3, 2)
+    assert place.table() == [("a", 1), ("b", 3)]
+    first, second = place.session.jobs.failures("j")
+    assert (first.path, first.kind, first.state) == ("a", FailureKind.RAISED, FailureState.RETRYING)
+    assert "ValueError: no good" in first.message
+    assert first.traceback is not None
+    assert "job.py" in first.traceback
+    assert (second.path, second.kind, second.state) == ("c", FailureKind.WRONG_RESULT, FailureState.QUARANTINED)
+    assert "'n'" in second.message
+
+
+def test_a_failure_ends_with_a_newer_version_or_a_delete(place: Place) -> None:
+    place.put("a", "bad")
+    place.put("b", "bad")
+    place.job(PICKY, retries=0)
+    place.run()
+    assert len(place.session.jobs.failures("j")) == 2
+    place.put("a", "good")
+    place.delete("b")
+    place.refresh()
+    place.run()
+    assert place.table() == [("a", 4)]
+    assert not place.session.jobs.failures("j")
+
+
+def test_a_due_retry_heals_what_was_passing(place: Place, tmp_path: Path) -> None:
+    flag = tmp_path / "flag"
+    place.put("a", "1")
+    place.job(f"import os\ndef f(file):\n    os.stat({str(flag)!r})\n    return {{'n': 1}}\n")
+    place.run()
+    (failure,) = place.session.jobs.failures("j")
+    assert (failure.attempts, failure.state) == (1, FailureState.RETRYING)
+    flag.touch()
+    place.session.jobs.retry("j")
+    place.run()
+    assert place.table() == [("a", 1)]
+    assert not place.session.jobs.failures("j")
+
+
+def test_a_file_that_goes_on_failing_is_quarantined_after_its_retries(place: Place) -> None:
+    place.put("a", "bad")
+    place.job(PICKY, retries=1)
+    place.run()
+    place.session.jobs.retry("j")
+    place.run()
+    (failure,) = place.session.jobs.failures("j")
+    assert (failure.attempts, failure.state, failure.next_try) == (2, FailureState.QUARANTINED, None)
+
+
+def test_a_skipped_file_is_left_alone_until_it_changes(place: Place) -> None:
+    place.put("a", "bad")
+    place.job(PICKY)
+    place.run()
+    place.session.jobs.skip("j", ["a"])
+    assert place.session.jobs.retry("j") == []
+    assert place.run().progress.batches == 0
+    place.put("a", "good")
+    place.refresh()
+    place.run()
+    assert place.table() == [("a", 4)]
+
+
+def test_a_job_whose_files_all_fail_pauses_itself(place: Place) -> None:
+    for name in "abc":
+        place.put(name, "bad")
+    place.job(PICKY, max_files=1, pause_after=2)
+    assert place.run().paused == "every file failed in 2 batches in a row"
+    with pytest.raises(InvalidStateError, match="paused"):
+        place.run()
+    place.session.jobs.resume("j")
+    place.run()
+    assert len(place.session.jobs.failures("j")) == 3
+
+
+def test_a_function_that_kills_its_worker_is_found_and_the_others_land(place: Place) -> None:
+    for name in "abcd":
+        place.put(name, name)
+    place.job(
+        "import os\ndef f(file):\n    if file.name == 'c':\n        os.kill(os.getpid(), 11)\n    return {'n': 1}\n"
+    )
+    place.run()
+    assert [row[0] for row in place.table()] == ["a", "b", "d"]
+    (failure,) = place.session.jobs.failures("j")
+    assert (failure.path, failure.kind) == ("c", FailureKind.WORKER_DIED)
+    assert "SIGSEGV" in failure.message
+
+
+def test_a_function_that_runs_too_long_is_interrupted(place: Place) -> None:
+    place.put("a", "slow")
+    place.put("b", "1")
+    place.job(SLOW, timeout_seconds=0.5)
+    place.run()
+    (failure,) = place.session.jobs.failures("j")
+    assert (failure.path, failure.kind) == ("a", FailureKind.TIMED_OUT)
+    assert place.table() == [("b", 1)]
+
+
+def test_a_file_that_changed_since_the_listing_waits_for_the_directory(place: Place) -> None:
+    place.put("a", "1")
+    place.put("b", "1")
+    place.refresh()
+    place.put("a", "22")
+    place.delete("b")
+    place.job(COUNT)
+    place.run()
+    kinds = {one.path: (one.kind, one.state) for one in place.session.jobs.failures("j")}
+    assert kinds == {
+        "a": (FailureKind.CHANGED, FailureState.WAITING),
+        "b": (FailureKind.VANISHED, FailureState.WAITING),
+    }
+    assert set(place.session.catalog.refreshes.asked_checks(place.volume.id, 10)) == {"a", "b"}
+    place.refresh()
+    place.run()
+    assert place.table() == [("a", 2)]
+    assert not place.session.jobs.failures("j")
+
+
+def test_a_plan_is_cut_by_files_and_each_batch_is_a_commit(place: Place) -> None:
+    for number in range(7):
+        place.put(f"f{number}", "x" * number)
+    place.job(COUNT, max_files=3)
+    assert place.run().progress.batches == 3
+    batches = place.session.catalog.consumptions.batches_of()
+    assert [(batch.after_path, batch.until_path, batch.files) for batch in reversed(batches)] == [
+        (None, "f2", 3), ("f2", "f5", 3), ("f5", "f6", 1),
+    ]  # fmt: skip
+    assert [row[1] for row in place.table()] == [0, 1, 2, 3, 4, 5, 6]
+
+
+def test_an_attempt_that_died_before_its_commit_is_fenced_and_delivered_again(place: Place) -> None:
+    place.put("a", "1")
+    place.job(COUNT)
+    place.run()
+    place.put("b", "22")
+    place.refresh()
+    zombie, location = _open_attempt(place)
+    place.run()
+    assert place.table() == [("a", 1), ("b", 2)]
+    consumer = Consumer(place.session.catalog, DeltaWriter(place.gateway))
+    batch = place.session.catalog.consumptions.batch(zombie.batch_id)
+    assert batch is not None
+    with pytest.raises(FencedError):
+        consumer.write(zombie, batch, Outcome(1, 0, 1), lambda session: _append_row(session, location, batch.id))
+    assert place.table() == [("a", 1), ("b", 2)]
+    assert [one.state for one in place.session.catalog.consumptions.batches_of()] == ["committed", "committed"]
+
+
+def test_an_attempt_that_died_after_its_commit_is_rolled_forward(place: Place) -> None:
+    place.put("a", "1")
+    place.job(COUNT)
+    place.run()
+    place.put("b", "22")
+    place.refresh()
+    intent, location = _open_attempt(place)
+    consumer = Consumer(place.session.catalog, DeltaWriter(place.gateway))
+    batch = place.session.catalog.consumptions.batch(intent.batch_id)
+    assert batch is not None
+    consumer.write(intent, batch, Outcome(1, 0, 1), lambda session: _append_row(session, location, batch.id))
+    report = place.run()
+    assert (report.recovered, report.progress.batches) == (True, 0)
+    assert place.table() == [("a", 1), ("b", 99)]
+    assert place.session.streams.has_data("j_stream") is False
+
+
+def test_a_plan_whose_files_are_gone_is_made_again_from_its_bounds(place: Place) -> None:
+    for name in "abcd":
+        place.put(name, name)
+    place.job(COUNT, max_files=2)
+    intent, _ = _open_attempt(place)
+    shutil.rmtree(Path(place.session.warehouse) / "_plans")
+    place.run()
+    assert [row[0] for row in place.table()] == ["a", "b", "c", "d"]
+    assert intent.sequence == 1
+
+
+def test_a_second_job_cannot_mirror_into_the_same_table(place: Place) -> None:
+    place.put("a")
+    place.job(COUNT)
+    place.run()
+    code = place.folder.parent / "code" / "job.py"
+    place.session.jobs.create("other", f"{code}:f", "t", volume="v", returns="n INT")
+    with pytest.raises(InvalidStateError, match="job j"):
+        place.session.jobs.run("other")
+
+
+def test_a_stream_serves_one_job(place: Place) -> None:
+    place.job(COUNT)
+    code = place.folder.parent / "code" / "job.py"
+    with pytest.raises(ObjectInUseError, match="job j"):
+        place.session.jobs.create("other", f"{code}:f", "t2", stream="j_stream", returns="n INT")
+
+
+def test_new_columns_evolve_the_table_and_another_type_is_refused_before_any_file(place: Place) -> None:
+    place.put("a", "1")
+    place.job(COUNT)
+    place.run()
+    code = place.folder.parent / "code" / "job.py"
+    code.write_text("def f(file):\n    return {'n': 5, 'label': 'new'}\n")
+    place.session.jobs.alter("j", function=f"{code}:f", returns="n INT, label STRING")
+    place.put("b", "1")
+    place.refresh()
+    place.run()
+    assert place.table("_file_path, n, coalesce(label, '')") == [("a", 1, ""), ("b", 5, "new")]
+    place.session.jobs.alter("j", function=f"{code}:f", returns="n STRING, label STRING")
+    place.put("c", "1")
+    place.refresh()
+    with pytest.raises(InvalidValueError, match="Column n of table t"):
+        place.run()
+    assert not place.session.jobs.failures("j")
+
+
+def test_a_condition_that_spark_refuses_is_the_users_error_and_nothing_is_lost(place: Place) -> None:
+    place.put("a", "1")
+    place.job(COUNT, where="to_timestamp(relative_path, 'nonsense-[') > last_modified_time")
+    with pytest.raises(SqlError):
+        place.run()
+    place.session.jobs.alter("j", where="size < 10")
+    place.run()
+    assert place.table() == [("a", 1)]
+
+
+def test_a_catalog_older_than_the_table_is_refused(place: Place) -> None:
+    place.put("a", "1")
+    place.job(COUNT)
+    place.run()
+    # What a restored backup of before the run says of the stream.
+    place.session.catalog.streams.change(place.session.streams.get("j_stream"), sequence=0, offset=None)
+    with pytest.raises(InvalidStateError, match="older than the table"):
+        place.run()
+    assert place.table() == [("a", 1)]
+
+
+def _open_attempt(place: Place):  # type: ignore[no-untyped-def]  # (intent, location) for the tests above
+    """Begins an attempt as a run does, and leaves it: what a killed process leaves."""
+    from volstream.jobs import plan
+    from volstream.model.work import PlanKind
+
+    session = place.session
+    if place.volume.reconciled_on is None:
+        place.refresh()
+    runner = session.runner
+    job = runner._results.prepare(session.jobs.get("j"))
+    stream = session.streams.get("j_stream")
+    covered = runner._reader.pin(stream)
+    assert covered is not None
+    location = f"{session.warehouse}/_plans/dead"
+    versions = runner._reader.refresh_versions(covered.volume_id)
+    with runner.session() as spark:
+        plan.write_stream_plan(spark, covered, 100, versions, None, location)
+    limits = plan.Limits(job.max_files or 1000, 1 << 30)
+    made, batches = plan.cut("dead", job, PlanKind.STREAM, covered, location, limits)
+    session.catalog.consumptions.open(made, batches, stream)
+    table = table_location(session.warehouse, job.into)
+    return Consumer(session.catalog, DeltaWriter(place.gateway)).begin(batches[0], "gone", table), table
+
+
+def _append_row(session, location: str, batch_id: str) -> None:  # type: ignore[no-untyped-def]  # Spark's session
+    now = datetime.now(UTC).isoformat()
+    frame = session.sql(
+        f"SELECT CAST(99 AS INT) n, 'b' _file_path, 'v' _file_version, 2L _commit_version, '{batch_id}' _batch_id, "
+        f"TIMESTAMP '{now}' _processed_at"
+    )
+    frame.write.format("delta").mode("append").save(location)

@@ -1,0 +1,259 @@
+"""Streams on a real engine; tests are named after the rules of the design (R-n)."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from tests.integration.conftest import Place
+from volstream.delta.log import DeltaLog
+from volstream.directory.table import location
+from volstream.errors import AlreadyExistsError, InvalidValueError, StreamStaleError
+from volstream.model.objects import Mode
+
+Change = tuple[str, str, int, int]
+
+
+def changes(place: Place, name: str = "s") -> list[Change]:
+    """(type, path, size, version) of what a stream shows."""
+    columns = ("__change_type", "relative_path", "size", "__commit_version")
+    return sorted(cast("Change", tuple(row[column] for column in columns)) for row in place.stream(name))
+
+
+def test_r4_a_new_stream_is_empty_and_one_made_before_the_first_listing_gets_everything(place: Place) -> None:
+    place.put("a")
+    early = place.session.streams.create("early", "v")
+    assert early.offset is None
+    assert place.stream("early") == []
+    place.refresh()
+    late = place.session.streams.create("late", "v")
+    assert late.offset == 1
+    assert changes(place, "early") == [("INSERT", "a", 1, 1)]
+    assert changes(place, "late") == []
+
+
+def test_r4_a_stream_begins_at_a_version_or_time_of_the_kept_history_only(place: Place) -> None:
+    place.put("a")
+    place.refresh()
+    between = datetime.now(UTC)
+    place.put("b")
+    place.refresh()
+    place.session.streams.create("s", "v", at_timestamp=between)
+    assert changes(place) == [("INSERT", "b", 1, 2)]
+    place.session.streams.create("s", "v", at_version=0, or_replace=True)
+    assert [change[1] for change in changes(place)] == ["a", "b"]
+    wrongs: tuple[dict[str, Any], ...] = (
+        {"at_version": 3}, {"at_timestamp": datetime.now(UTC) + timedelta(days=1)},
+        {"at_timestamp": datetime(2001, 1, 1, tzinfo=UTC)},
+    )  # fmt: skip
+    for wrong in wrongs:
+        with pytest.raises(InvalidValueError):
+            place.session.streams.create("t", "v", **wrong)
+    assert [str(stream.name) for stream in place.session.streams.list()] == ["s"]
+
+
+def test_r5_initial_rows_come_first_with_the_versions_that_wrote_them(place: Place) -> None:
+    place.put("a")
+    place.refresh()
+    place.put("b")
+    place.refresh()
+    place.session.streams.create("s", "v", show_initial_rows=True)
+    place.put("c")
+    place.refresh()
+    assert changes(place) == [("INSERT", "a", 1, 1), ("INSERT", "b", 1, 2)]
+
+
+def test_r6_a_replaced_stream_is_a_new_one(place: Place) -> None:
+    place.put("a")
+    place.refresh()
+    first = place.session.streams.create("s", "v", at_version=0)
+    assert place.session.streams.create("s", "v", if_not_exists=True) == first
+    with pytest.raises(AlreadyExistsError):
+        place.session.streams.create("s", "v")
+    with pytest.raises(InvalidValueError):
+        place.session.streams.create("s", "v", or_replace=True, if_not_exists=True)
+    assert place.session.streams.create("s", "v", or_replace=True).id != first.id
+    assert changes(place) == []
+
+
+def test_r8_r23_a_stream_of_a_dropped_or_replaced_volume_is_stale(place: Place) -> None:
+    place.put("a")
+    place.refresh()
+    place.session.streams.create("s", "v", at_version=0)
+    place.session.volumes.create("v", str(place.folder), or_replace=True)
+    place.refresh()
+    with pytest.raises(StreamStaleError, match="dropped or replaced"):
+        place.stream()
+
+
+def test_r9_reading_never_moves_the_offset(place: Place) -> None:
+    place.put("a")
+    place.refresh()
+    place.session.streams.create("s", "v", at_version=0)
+    for _ in range(2):
+        assert len(changes(place)) == 1
+        assert place.rows("SELECT count(*) AS n FROM s") == [{"n": 1}]
+    assert place.session.streams.get("s").offset == 0
+
+
+def test_r9_a_read_pins_its_end(place: Place) -> None:
+    place.put("a")
+    place.refresh()
+    place.session.streams.create("s", "v", at_version=0)
+    frame = place.session.sql("SELECT * FROM s")
+    place.put("b")
+    place.refresh()
+    assert frame.count() == 1
+    assert len(changes(place)) == 2
+
+
+def test_r10_r13_net_changes_carry_the_version_that_wrote_each_image(place: Place) -> None:
+    for path in ("kept", "changed", "gone", "back"):
+        place.put(path, "1")
+    place.refresh()
+    place.session.streams.create("s", "v")
+    place.put("changed", "22")
+    place.put("new", "1")
+    place.put("brief", "1")
+    place.delete("gone")
+    place.delete("back")
+    place.refresh()
+    place.put("changed", "333")
+    place.put("back", "4444")
+    place.delete("brief")
+    place.refresh()
+    assert changes(place) == [
+        ("DELETE", "gone", 1, 1),
+        ("INSERT", "new", 1, 2),
+        ("UPDATE_AFTER", "back", 4, 3),
+        ("UPDATE_AFTER", "changed", 3, 3),
+        ("UPDATE_BEFORE", "back", 1, 1),
+        ("UPDATE_BEFORE", "changed", 1, 1),
+    ]
+    times = {commit.version: commit.timestamp for commit in DeltaLog(_directory(place)).commits_after(-1)}
+    for row in place.stream():
+        assert row["__commit_timestamp"] == times[row["__commit_version"]]  # type: ignore[index]  # an int
+
+
+def test_r12_append_only_shows_files_as_they_were_first_written(place: Place) -> None:
+    place.put("old", "1")
+    place.refresh()
+    place.session.streams.create("s", "v", mode=Mode.APPEND_ONLY)
+    place.put("a", "1")
+    place.put("b", "22")
+    place.put("old", "333")
+    place.refresh()
+    place.put("a", "55555")
+    place.delete("b")
+    place.refresh()
+    assert changes(place) == [("INSERT", "a", 1, 2), ("INSERT", "b", 2, 2)]
+
+
+def test_r14_an_empty_range_has_the_right_columns(place: Place) -> None:
+    place.put("a")
+    place.refresh()
+    place.session.streams.create("s", "v")
+    frame = place.session.sql("SELECT * FROM s")
+    assert frame.columns[:6] == [
+        "__change_type", "__commit_version", "__commit_timestamp", "relative_path", "url", "size",
+    ]  # fmt: skip
+    assert frame.count() == 0
+
+
+def test_r16_compaction_is_no_change(place: Place) -> None:
+    place.put("a")
+    place.refresh()
+    place.put("b")
+    place.refresh()
+    place.session.streams.create("s", "v")
+    place.session.sql(f"OPTIMIZE delta.`{_directory(place)}`").collect()
+    assert place.session.streams.has_data("s")  # a commit follows; that it holds nothing is not known yet
+    assert changes(place) == []
+
+
+def test_r22_has_data_sees_a_commit_as_soon_as_it_is_there(place: Place) -> None:
+    place.put("a")
+    place.refresh()
+    place.session.streams.create("s", "v")
+    assert not place.session.streams.has_data("s")
+    place.put("b")
+    place.refresh()
+    assert place.session.streams.has_data("s")
+
+
+def test_r23_a_log_that_lost_the_range_is_found_before_anything_is_read(place: Place) -> None:
+    place.put("a")
+    place.refresh()
+    place.session.streams.create("s", "v")
+    place.session.sql(
+        f"ALTER TABLE delta.`{_directory(place)}` SET TBLPROPERTIES ('delta.checkpointInterval' = '2')"
+    ).collect()
+    for name in "bc":
+        place.put(name)
+        place.refresh()
+    log = Path(_directory(place)) / "_delta_log"
+    assert list(log.glob("*.checkpoint*.parquet")), "what a clean-up leaves the table readable by"
+    for version in range(3):  # what a clean-up takes away: the commits behind the checkpoint, and those of the range
+        (log / f"{version:020d}.json").unlink()
+    with pytest.raises(StreamStaleError, match="not kept"):
+        place.stream()
+    assert len(place.rows("SELECT * FROM DIRECTORY(VOLUME v)")) == 3
+
+
+def test_r23_a_directory_table_made_anew_is_another_table(place: Place) -> None:
+    place.put("a")
+    place.refresh()
+    place.session.streams.create("s", "v", at_version=0)
+    shutil.rmtree(_directory(place))
+    place.refresh()
+    with pytest.raises(StreamStaleError, match="anew"):
+        place.stream()
+
+
+def test_r10_random_histories_agree_with_an_independent_model(place: Place) -> None:
+    seed = random.randrange(1 << 30)
+    rng = random.Random(seed)
+    states: list[dict[str, tuple[int, int]]] = [{}]
+    paths = [f"d{number % 3}/f{number}" for number in range(8)]
+    for version in range(1, 7):
+        state = dict(states[-1])
+        for path in rng.sample(paths, rng.randint(1, 5)):
+            if path in state and rng.random() < 0.4:
+                place.delete(path)
+                del state[path]
+            else:
+                size = rng.randint(1, 99)
+                place.put(path, "x" * size)
+                state[path] = (size, version)
+        place.refresh()
+        states.append(state)
+        latest = DeltaLog(_directory(place)).latest_version()
+        assert latest == version, f"seed {seed}: every refresh changed something, and is one commit"
+    for start in range(6):
+        place.session.streams.create("s", "v", at_version=start, or_replace=True)
+        assert changes(place) == _model(states[start], states[-1]), f"seed {seed}, from version {start}"
+
+
+def _model(before: dict[str, tuple[int, int]], after: dict[str, tuple[int, int]]) -> list[Change]:
+    """Net changes between two states of (size, version) by path."""
+    found: list[Change] = []
+    for path in before.keys() | after.keys():
+        old, new = before.get(path), after.get(path)
+        if old == new:
+            continue
+        if old is None and new is not None:
+            found.append(("INSERT", path, *new))
+        elif new is None and old is not None:
+            found.append(("DELETE", path, *old))
+        elif old is not None and new is not None:
+            found += [("UPDATE_BEFORE", path, *old), ("UPDATE_AFTER", path, *new)]
+    return sorted(found)
+
+
+def _directory(place: Place) -> str:
+    return location(place.session.warehouse, place.volume.id)

@@ -1,0 +1,220 @@
+"""Making, changing, replacing and dropping jobs. No Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from tests import objects
+from volstream.catalog import Catalog
+from volstream.errors import (
+    AlreadyExistsError,
+    FunctionLoadError,
+    InvalidStateError,
+    InvalidValueError,
+    NotFoundError,
+    ObjectInUseError,
+)
+from volstream.jobs.definitions import alter_job, create_job, drop_job, set_paused
+from volstream.model.names import Name
+from volstream.model.objects import Job, JobSpec, JobState, on_cron
+from volstream.model.work import Target
+
+J, V, T = Name.parse("j"), Name.parse("v"), Name.parse("t")
+UTC = ZoneInfo("UTC")
+
+
+class Place:
+    """A catalog with a volume ``v``, and a function ``f`` in a file."""
+
+    def __init__(self, folder: Path) -> None:
+        self.catalog = Catalog(f"sqlite:///{folder}/catalog.db")
+        self.warehouse = f"{folder}/warehouse"
+        self.code = folder / "code.py"
+        self.code.write_text("def f(file): ...\ndef g(file): ...\n")
+        self.volume = objects.volume("v")
+        with self.catalog.database.transaction() as transaction:
+            self.catalog.volumes.add(transaction, self.volume)
+
+    def create(self, *, or_replace: bool = False, if_not_exists: bool = False, **options: Any) -> Job:
+        given = {"name": J, "function": f"{self.code}:f", "into": T, "returns": "n INT", **options}
+        if "stream" not in options:
+            given.setdefault("volume", V)
+        return create_job(
+            self.catalog, self.warehouse, JobSpec(**given), or_replace=or_replace, if_not_exists=if_not_exists, zone=UTC
+        )
+
+    def alter(self, **changes: Any) -> Job:
+        return alter_job(self.catalog, J, UTC, **changes)
+
+    def open_plan(self) -> None:
+        objects.store_plan(self.catalog, self.catalog.jobs.get(J))
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    made = Place(tmp_path)
+    yield made
+    made.catalog.close()
+
+
+def test_a_job_on_a_volume_has_a_stream_of_its_own(place: Place) -> None:
+    job = place.create(arguments={"k": "v"}, max_files=3)
+    assert place.catalog.jobs.get(J) == job
+    assert (job.owns_stream, job.returns, job.state, job.search_path) == (True, "n INT", JobState.ACTIVE, str(place.code.parent))
+    assert place.catalog.streams.by_id(job.stream_id) == place.catalog.streams.get(Name.parse("j_stream"))
+    assert drop_job(place.catalog, J)
+    assert place.catalog.streams.list() == []
+
+
+def test_a_job_on_a_stream_leaves_it_when_it_is_dropped(place: Place) -> None:
+    stream = _stream(place, "s")
+    assert not place.create(stream=stream).owns_stream
+    assert drop_job(place.catalog, J)
+    assert [one.name for one in place.catalog.streams.list()] == [stream]
+
+
+def test_a_job_needs_a_stream_or_a_volume(place: Place) -> None:
+    with pytest.raises(InvalidValueError, match="one of them"):
+        place.create(stream=_stream(place, "s"), volume=V)
+    with pytest.raises(InvalidValueError, match="one of them"):
+        place.create(volume=None)
+
+
+def test_a_stream_serves_one_job(place: Place) -> None:
+    stream = _stream(place, "s")
+    place.create(stream=stream)
+    with pytest.raises(ObjectInUseError, match="serves the job j"):
+        place.create(name=Name.parse("other"), stream=stream)
+
+
+def test_a_stream_of_the_name_that_the_jobs_own_would_have_is_not_taken_over(place: Place) -> None:
+    _stream(place, "j_stream")
+    with pytest.raises(AlreadyExistsError, match="j_stream"):
+        place.create()
+
+
+def test_a_replaced_job_begins_anew(place: Place) -> None:
+    first = place.create()
+    with pytest.raises(AlreadyExistsError):
+        place.create()
+    assert place.create(if_not_exists=True, function="gone.py:f") == first
+    second = place.create(or_replace=True)
+    assert second.id != first.id
+    assert second.stream_id != first.stream_id
+    assert len(place.catalog.streams.list()) == len(place.catalog.jobs.list()) == 1
+
+
+def test_a_job_can_be_replaced_by_one_on_the_stream_that_was_made_for_it(place: Place) -> None:
+    first = place.create()
+    second = place.create(or_replace=True, stream=Name.parse("j_stream"))
+    assert second.stream_id == first.stream_id
+    assert not second.owns_stream
+    assert place.catalog.jobs.list() == [second]
+
+
+def test_what_cannot_be_replaced_is_left_as_it_was(place: Place) -> None:
+    first = place.create()
+    for wrong in ({"function": f"{place.code}:missing"}, {"returns": "n NONSENSE"}, {"volume": Name.parse("none")}):
+        with pytest.raises((FunctionLoadError, InvalidValueError, NotFoundError)):
+            place.create(or_replace=True, **wrong)
+    assert place.catalog.jobs.list() == [first]
+
+
+def test_columns_must_be_declared_somewhere(place: Place) -> None:
+    with pytest.raises(InvalidValueError, match="not declared"):
+        place.create(returns=None)
+    place.code.write_text("from dataclasses import dataclass\n@dataclass\nclass R:\n    n: int\ndef f(file) -> R: ...")
+    assert place.create(returns=None).returns == "n BIGINT"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"retries": -1}, {"pause_after": -1}, {"max_files": 0}, {"trigger": on_cron("never")}, {"where": "size >"},
+        {"where": "colour = 'red'"}, {"where": "size > 1; DROP TABLE t"}, {"where": "size > 1 -- all"}, {"where": "true GROUP BY size"},
+    ],
+)  # fmt: skip
+def test_options_that_cannot_be_are_refused(place: Place, wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidValueError):
+        place.create(**wrong)
+    assert place.catalog.streams.list() == []
+
+
+@pytest.mark.parametrize("where", ["size > 10 AND relative_path LIKE '%.jpg'", "RELATIVE_PATH RLIKE '^a'", "`etag` IS NOT NULL"])
+def test_a_condition_may_name_the_columns_of_a_directory(place: Place, where: str) -> None:
+    assert place.create(where=where).where == where
+
+
+def test_a_table_cannot_have_the_name_of_a_stream(place: Place) -> None:
+    _stream(place, "t")
+    with pytest.raises(AlreadyExistsError, match="t is a stream"):
+        place.create()
+
+
+def test_a_change_keeps_the_rest(place: Place) -> None:
+    before = place.create(retries=7, where="size > 1")
+    after = place.alter(max_files=5)
+    assert (after.retries, after.where, after.max_files, after.fingerprint) == (7, "size > 1", 5, before.fingerprint)
+    assert place.catalog.jobs.get(J) == after
+    with pytest.raises(InvalidValueError):
+        place.alter(retries=-1)
+    with pytest.raises(InvalidValueError):
+        place.alter(where="colour = 1")
+    assert place.catalog.jobs.get(J) == after
+
+
+def test_another_function_is_imported_and_keeps_the_columns_where_it_declares_none(place: Place) -> None:
+    place.create()
+    place.code.write_text("def f(file): ...\ndef g(file): return 1\n")
+    changed = place.alter(function=f"{place.code}:g")
+    assert (changed.function, changed.returns) == (f"{place.code}:g", "n INT")
+    with pytest.raises(FunctionLoadError):
+        place.alter(function=f"{place.code}:h")
+    assert place.alter(returns="n INT, label STRING").returns == "n INT, label STRING"
+
+
+def test_in_the_middle_of_a_plan_its_condition_stays(place: Place) -> None:
+    place.create()
+    place.catalog.streams.change(place.catalog.streams.get(Name.parse("j_stream")), offset=3)
+    place.open_plan()
+    with pytest.raises(InvalidStateError, match="in the middle of plan"):
+        place.alter(where="size > 1")
+    assert place.alter(retries=1).retries == 1
+
+
+def test_a_job_whose_batch_is_being_written_is_neither_dropped_nor_replaced(place: Place) -> None:
+    job = place.create()
+    place.catalog.streams.change(place.catalog.streams.get(Name.parse("j_stream")), offset=3)
+    _, (batch,) = objects.store_plan(place.catalog, job)
+    intent = place.catalog.consumptions.begin(batch, "me", Target("/t", "table", 0))
+    for act in (lambda: drop_job(place.catalog, J), lambda: place.create(or_replace=True)):
+        with pytest.raises(InvalidStateError, match=batch.id):
+            act()
+    place.catalog.consumptions.abort(intent)
+    assert drop_job(place.catalog, J)
+
+
+def test_a_pause_says_why_and_a_resume_forgets_it(place: Place) -> None:
+    place.create()
+    paused = set_paused(place.catalog, J, paused=True)
+    assert (paused.state, paused.state_reason) == (JobState.PAUSED, "paused by the user")
+    resumed = set_paused(place.catalog, J, paused=False)
+    assert (resumed.state, resumed.state_reason, resumed.failed_batches) == (JobState.ACTIVE, None, 0)
+
+
+def test_dropping_what_is_not_there_says_so_unless_asked_otherwise(place: Place) -> None:
+    assert not drop_job(place.catalog, J, if_exists=True)
+    with pytest.raises(NotFoundError):
+        drop_job(place.catalog, J)
+
+
+def _stream(place: Place, name: str) -> Name:
+    made = objects.stream(place.volume, name)
+    with place.catalog.database.transaction() as transaction:
+        place.catalog.streams.add(transaction, made)
+    return made.name

@@ -1,0 +1,105 @@
+"""Cutting a plan into batches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests import objects
+from volstream.jobs import plan
+from volstream.jobs.plan import INSERT, REMOVE, REPLACE, Limits
+from volstream.model.work import PlanKind
+from volstream.streams.read import Range
+
+ROWS = st.lists(
+    st.tuples(st.text(min_size=1, max_size=8), st.integers(0, 100), st.sampled_from([INSERT, REPLACE, REMOVE])),
+    max_size=40,
+    unique_by=lambda row: row[0],
+).map(lambda rows: sorted(rows, key=lambda row: row[0].encode("utf-8", "surrogatepass")))
+LIMITS = st.builds(Limits, files=st.integers(1, 10), bytes=st.integers(1, 300))
+
+Row = tuple[str, int, str]
+
+
+def cut(rows: list[Row], limits: Limits) -> list[list[Row]]:
+    """The rows of each batch, by the bounds that were cut."""
+    batches: list[list[Row]] = []
+    position = 0
+    for group in plan._groups(rows, limits):
+        end = next(index for index, row in enumerate(rows) if row[0] == group.until) + 1
+        batches.append(rows[position:end])
+        position = end
+    assert position == len(rows)
+    return batches
+
+
+@given(ROWS, LIMITS)
+def test_every_row_is_in_one_batch_and_no_batch_is_empty(rows: list[Row], limits: Limits) -> None:
+    batches = cut(rows, limits)
+    assert [row for batch in batches for row in batch] == rows
+    assert all(batches)
+
+
+@given(ROWS, LIMITS)
+def test_a_batch_keeps_the_limits_but_for_one_large_file(rows: list[Row], limits: Limits) -> None:
+    for batch in cut(rows, limits):
+        assert len(batch) <= limits.files
+        work = [size for _, size, action in batch if action != REMOVE]
+        assert sum(work) <= limits.bytes or len(work) == 1
+
+
+@given(ROWS, LIMITS)
+def test_a_batch_ends_only_where_the_next_row_does_not_fit(rows: list[Row], limits: Limits) -> None:
+    batches = cut(rows, limits)
+    for batch, following in zip(batches, batches[1:], strict=False):
+        work = sum(size for _, size, action in batch if action != REMOVE)
+        _, size, action = following[0]
+        assert len(batch) == limits.files or work + (0 if action == REMOVE else size) > limits.bytes
+
+
+@given(ROWS, LIMITS)
+def test_what_is_counted_is_what_is_in_it(rows: list[Row], limits: Limits) -> None:
+    for group, batch in zip(plan._groups(rows, limits), cut(rows, limits), strict=True):
+        actions = [action for _, _, action in batch]
+        assert group.files == len(batch) - actions.count(REMOVE)
+        assert (group.replaced, group.removals) == (actions.count(REPLACE), actions.count(REMOVE))
+        assert group.bytes == sum(size for _, size, action in batch if action != REMOVE)
+
+
+def test_a_plans_files_are_read_in_the_order_of_their_parts(tmp_path: Path) -> None:
+    location = tmp_path / "a plan"
+    location.mkdir()
+    for part, names in enumerate([["a", "b"], ["c"], []]):
+        rows = {"relative_path": names, "size": [10] * len(names), "action": [REPLACE] * len(names)}
+        schema = pa.schema([("action", pa.string()), ("relative_path", pa.string()), ("size", pa.int64())])
+        pq.write_table(pa.Table.from_pydict(rows, schema=schema), location / f"part-{part:05}-uuid.snappy.parquet")
+    (location / "_SUCCESS").touch()
+    source = objects.volume()
+    job = objects.job(objects.stream(source))
+    covered = Range(source.id, "/directory", "table", 3, 9, initial=False, append_only=False)
+    made, batches = plan.cut("p", job, PlanKind.STREAM, covered, str(location), Limits(2, 1000))
+    assert [(one.number, one.after_path, one.until_path, one.files, one.replaced) for one in batches] == [
+        (1, None, "b", 2, 2),
+        (2, "b", "c", 1, 1),
+    ]
+    assert (made.files, made.bytes, made.from_version, made.to_version) == (3, 30, 3, 9)
+    assert len({one.id for one in batches}) == 2
+    assert plan.paths(str(location)) == ["a", "b", "c"]
+
+
+def test_a_plan_is_there_when_its_last_file_is_and_until_it_is_removed(tmp_path: Path) -> None:
+    location = tmp_path / "plans" / "p"
+    assert not plan.exists(str(location))
+    location.mkdir(parents=True)
+    assert not plan.exists(str(location))
+    (location / "_SUCCESS").touch()
+    assert plan.exists(str(location))
+    assert plan.folders(str(tmp_path / "plans")) == ["p"]
+    plan.remove(str(location))
+    plan.remove(str(location))
+    assert not plan.exists(str(location))
+    assert plan.folders(str(tmp_path / "nowhere")) == []

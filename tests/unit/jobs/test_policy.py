@@ -1,0 +1,50 @@
+"""Whether and when a failed file is tried again."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from volstream.jobs.policy import RetryPolicy
+from volstream.model.work import FailureKind
+
+NOW = datetime(2024, 1, 1, tzinfo=UTC)
+POLICY = RetryPolicy(retries=3, first_seconds=10, most_seconds=60)
+
+
+def delay(policy: RetryPolicy, attempts: int, seed: int = 0) -> float:
+    due = policy.next_try(FailureKind.RAISED, attempts, NOW, random.Random(seed))
+    assert due is not None
+    return (due - NOW).total_seconds()
+
+
+@given(st.integers(1, 3), st.integers())
+def test_a_delay_doubles_and_is_between_its_half_and_its_whole(attempts: int, seed: int) -> None:
+    nominal = 10 * 2 ** (attempts - 1)
+    assert nominal / 2 <= delay(POLICY, attempts, seed) <= nominal
+
+
+@given(st.integers(1, 10_000), st.integers())
+def test_a_delay_has_an_upper_bound_however_often_a_file_failed(attempts: int, seed: int) -> None:
+    assert delay(RetryPolicy(10_000, 10, 60), attempts, seed) <= 60
+
+
+def test_files_that_failed_together_do_not_return_together() -> None:
+    assert len({delay(POLICY, 1, seed) for seed in range(20)}) > 10
+
+
+def test_after_the_last_retry_there_is_none() -> None:
+    tries = [POLICY.next_try(FailureKind.RAISED, attempts, NOW, random.Random(0)) is not None for attempts in range(1, 6)]
+    assert tries == [True, True, True, False, False]
+    assert RetryPolicy(0, 10, 60).next_try(FailureKind.RAISED, 1, NOW, random.Random(0)) is None
+
+
+@pytest.mark.parametrize("kind", FailureKind)
+def test_what_trying_again_cannot_help_is_not_tried_again(kind: FailureKind) -> None:
+    due = POLICY.next_try(kind, 1, NOW, random.Random(0))
+    hopeless = {FailureKind.VANISHED, FailureKind.CHANGED, FailureKind.WRONG_RESULT}
+    assert (due is None) == (kind in hopeless)

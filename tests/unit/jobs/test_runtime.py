@@ -1,0 +1,407 @@
+"""What a job's function comes to on an executor: the pass over a partition, without Spark."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pytest
+
+from volstream.errors import StorageDeniedError, StorageError
+from volstream.jobs.functions import find
+from volstream.jobs.runtime import Work, outcome_schema
+from volstream.jobs.schema import from_ddl
+from volstream.model.files import FileInfo, Finding
+from volstream.model.selection import Selection
+from volstream.model.work import FailureKind
+from volstream.storage.base import ObjectStore
+from volstream.storage.memory import MemoryStore
+
+#: Columns of a plan that reach the executor.
+_COLUMNS = ("relative_path", "size", "last_modified_time", "etag", "version_id", "content_type")
+
+
+@pytest.fixture
+def store(request: pytest.FixtureRequest) -> Iterator[MemoryStore]:
+    made = MemoryStore(f"memory://{request.node.name}")
+    made.create()
+    yield made
+    made.drop()
+
+
+@dataclass
+class Runner:
+    """Runs functions, given as source text, over the objects of a store."""
+
+    store: ObjectStore
+    folder: Path
+
+    def work(self, code: str, returns: str = "n BIGINT", *, store: ObjectStore | None = None, **options: Any) -> Work:
+        """The job's function is ``f`` of ``code``."""
+        file = self.folder / "code.py"
+        file.write_text(code)
+        given: dict[str, Any] = {"arguments": {}, "timeout_seconds": None, "isolate": False, **options}
+        return Work(find(f"{file}:f"), store=store or self.store, schema=from_ddl(returns), **given)
+
+    def __call__(self, code: str, files: Sequence[FileInfo], returns: str = "n BIGINT", **options: Any) -> pa.Table:
+        return outcomes(self.work(code, returns, **options), files)
+
+
+@pytest.fixture
+def run(store: MemoryStore, tmp_path: Path) -> Runner:
+    return Runner(store, tmp_path)
+
+
+def planned(files: Sequence[FileInfo]) -> pa.RecordBatch:
+    columns = {name: [getattr(file, name) for file in files] for name in _COLUMNS}
+    return pa.RecordBatch.from_pydict({**columns, "commit_version": [7] * len(files)})
+
+
+def outcomes(work: Work, files: Sequence[FileInfo]) -> pa.Table:
+    # As it comes to an executor: pickled.
+    batches = list(pickle.loads(pickle.dumps(work))([planned(files)]))
+    return pa.Table.from_batches(batches, schema=outcome_schema(work.schema))
+
+
+def results(table: pa.Table) -> list[tuple[str, Mapping[str, Any] | None]]:
+    return list(zip(table["path"].to_pylist(), table["result"].to_pylist(), strict=True))
+
+
+def failed(table: pa.Table) -> dict[str, tuple[FailureKind, str]]:
+    rows = zip(table["path"], table["error_kind"], table["error_message"], strict=True)
+    return {str(path): (FailureKind(str(kind)), str(message)) for path, kind, message in rows if kind.as_py()}
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("return {'n': 1}", [{"n": 1}]),
+        ("return None", [None]),
+        ("return []", [None]),
+        ("return [{'n': 1}, {'n': 2}]", [{"n": 1}, {"n": 2}]),
+        ("return ({'n': n} for n in range(2))", [{"n": 0}, {"n": 1}]),
+        ("yield {'n': 1}; yield Row(2)", [{"n": 1}, {"n": 2}]),
+        ("return Row(3)", [{"n": 3}]),
+        ("return (Row(3), Row(4))", [{"n": 3}, {"n": 4}]),
+        ("return {}", [{"n": None}]),
+        ("return {'n': None}", [{"n": None}]),
+    ],
+)
+def test_what_a_function_returns_becomes_rows(
+    run: Runner, store: MemoryStore, body: str, expected: list[object]
+) -> None:
+    file = store.put("a", b"x")
+    code = f"from dataclasses import dataclass\n@dataclass\nclass Row:\n    n: int\ndef f(file):\n    {body}\n"
+    table = run(code, [file])
+    assert table["result"].to_pylist() == expected
+    assert table["ordinal"].to_pylist() == list(range(len(expected)))
+    assert table["error_kind"].null_count == len(expected)
+    assert set(zip(table["path"].to_pylist(), table["file_version"].to_pylist(), strict=True)) == {("a", file.etag)}
+    assert set(table["commit_version"].to_pylist()) == {7}
+
+
+def test_a_function_sees_the_file_and_its_arguments(run: Runner, store: MemoryStore) -> None:
+    file = store.put("d/ü #1.txt", "héllo".encode())
+    code = """
+def f(file, *, greeting):
+    with file.open() as content:
+        assert content.seek(0, 2) == file.size
+    path = file.local_path()
+    assert path.read_bytes() == file.read_bytes()
+    return {"s": "|".join([greeting, file.name, file.relative_path, file.url.rpartition("/")[2], file.etag, file.read_text()])}
+"""
+    table = run(code, [file], "s STRING", arguments={"greeting": "hi"})
+    assert table["result"].to_pylist() == [{"s": f"hi|ü #1.txt|d/ü #1.txt|%C3%BC%20%231.txt|{file.etag}|héllo"}]
+
+
+def test_copies_of_a_file_are_gone_when_the_function_is_done(run: Runner, store: MemoryStore) -> None:
+    file = store.put("a", b"x")
+    table = run("def f(file):\n    return {'s': str(file.local_path())}", [file], "s STRING")
+    assert not Path(table["result"][0]["s"].as_py()).exists()
+
+
+def test_one_bad_file_never_stops_the_others(run: Runner, store: MemoryStore) -> None:
+    files = [store.put(f"{number}", b"") for number in range(5)]
+    table = run(
+        "def f(file):\n    if file.name in '13':\n        raise ValueError(f'not {file.name}')\n    return {'n': int(file.name)}",
+        files,
+    )
+    assert results(table) == [("0", {"n": 0}), ("1", None), ("2", {"n": 2}), ("3", None), ("4", {"n": 4})]
+    assert failed(table) == {
+        "1": (FailureKind.RAISED, "ValueError: not 1"),
+        "3": (FailureKind.RAISED, "ValueError: not 3"),
+    }
+    trace = table["error_traceback"][1].as_py()
+    assert "code.py" in trace
+    assert "raise ValueError" in trace
+    assert "runtime.py" not in trace
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "message"),
+    [
+        ("import sys\ndef f(file): sys.exit(3)", FailureKind.RAISED, "SystemExit: 3"),
+        ("import asyncio\ndef f(file): raise asyncio.CancelledError", FailureKind.RAISED, "CancelledError"),
+        ("def f(file):\n    yield {'n': 1}\n    raise KeyError('late')", FailureKind.RAISED, "KeyError: 'late'"),
+        ("def f(file, other): pass", FailureKind.RAISED, "missing 1 required positional argument"),
+        ("def f(file): return f(file)", FailureKind.RAISED, "RecursionError"),
+        ("def f(file): raise ValueError('half \\udcff')", FailureKind.RAISED, "half \\udcff"),
+        ("class E(Exception):\n    def __str__(self): 1 / 0\ndef f(file): raise E", FailureKind.RAISED, "E (its message"),
+        ("def f(file): return 'text'", FailureKind.WRONG_RESULT, "returned a str"),
+        ("def f(file): return 5", FailureKind.WRONG_RESULT, "returned a int"),
+        ("def f(file): return [{'n': 1}, 5]", FailureKind.WRONG_RESULT, "gave a int where a row"),
+        ("def f(file): return {'n': 'many'}", FailureKind.WRONG_RESULT, "Column 'n' of row 0 cannot be int64: 'many'"),
+        ("def f(file): return [{'n': 1}, {'n': 1 << 70}]", FailureKind.WRONG_RESULT, "Column 'n' of row 1"),
+        ("def f(file): return {'n': 1, 'm': 2}", FailureKind.WRONG_RESULT, "a column 'm' that the result does not declare"),
+        ("def f(file): return {'n': 1, 7: 2}", FailureKind.WRONG_RESULT, "a column '7'"),
+        ("def f(file): return {'n': object()}", FailureKind.WRONG_RESULT, "Column 'n' of row 0"),
+    ],
+)
+def test_what_goes_wrong_in_a_function_is_its_files_failure(
+    run: Runner, store: MemoryStore, code: str, kind: FailureKind, message: str
+) -> None:
+    file = store.put("a", b"x")
+    found = failed(run(code, [file]))
+    assert found["a"][0] is kind
+    assert message in found["a"][1]
+
+
+def test_a_wrong_value_is_found_among_good_ones(run: Runner, store: MemoryStore) -> None:
+    files = [store.put(f"{number:02}", b"") for number in range(20)]
+    table = run("def f(file): return {'n': 'x' if file.name == '11' else 1}", files)
+    assert list(failed(table)) == ["11"]
+    assert [path for path, row in results(table) if row == {"n": 1}] == [f"{n:02}" for n in range(20) if n != 11]
+
+
+def test_a_function_that_cannot_be_imported_fails_each_file(run: Runner, store: MemoryStore) -> None:
+    files = [store.put("a", b""), store.put("b", b"")]
+    table = run("import not_installed_anywhere\ndef f(file): pass", files)
+    assert {path: kind for path, (kind, _) in failed(table).items()} == dict.fromkeys("ab", FailureKind.RAISED)
+    assert "Install not_installed_anywhere" in failed(table)["a"][1]
+
+
+def test_an_import_in_the_functions_body_finds_what_is_beside_it(run: Runner, store: MemoryStore, tmp_path: Path) -> None:
+    (tmp_path / "beside_runtime.py").write_text("N = 8")
+    file = store.put("a", b"")
+    code = "def f(file):\n    import beside_runtime\n    return {'n': beside_runtime.N}"
+    assert results(run(code, [file])) == [("a", {"n": 8})]
+    assert results(run(code, [file], isolate=True, store=Frozen([file]))) == [("a", {"n": 8})]
+
+
+def test_a_function_that_runs_too_long_is_interrupted(run: Runner, store: MemoryStore) -> None:
+    files = [store.put("slow", b""), store.put("fast", b"")]
+    code = "import threading\ndef f(file):\n    if file.name == 'slow':\n        threading.Event().wait(60)\n    return {'n': 1}"
+    table = run(code, files, timeout_seconds=0.2)
+    assert failed(table) == {"slow": (FailureKind.TIMED_OUT, "The function ran longer than 200ms.")}
+    assert results(table)[1] == ("fast", {"n": 1})
+
+
+def test_a_function_that_catches_everything_is_interrupted_all_the_same(run: Runner, store: MemoryStore) -> None:
+    file = store.put("a", b"")
+    code = "import threading\ndef f(file):\n    try:\n        threading.Event().wait(60)\n    except Exception:\n        return {'n': 1}"
+    assert failed(run(code, [file], timeout_seconds=0.2))["a"][0] is FailureKind.TIMED_OUT
+
+
+def test_a_time_limit_does_not_outlive_the_function(run: Runner, store: MemoryStore) -> None:
+    import signal
+
+    before = signal.getsignal(signal.SIGALRM)
+    run("def f(file): return {'n': 1}", [store.put("a", b"")], timeout_seconds=30)
+    assert signal.getsignal(signal.SIGALRM) is before
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def test_without_a_main_thread_there_is_no_time_limit_and_no_error(run: Runner, store: MemoryStore) -> None:
+    work = run.work("def f(file): return {'n': 1}", timeout_seconds=30)
+    file = store.put("a", b"")
+    found: list[pa.Table] = []
+    thread = threading.Thread(target=lambda: found.append(outcomes(work, [file])))
+    thread.start()
+    thread.join()
+    assert results(found[0]) == [("a", {"n": 1})]
+
+
+def test_a_file_that_is_gone_or_another_one_by_now_is_no_result(run: Runner, store: MemoryStore) -> None:
+    vanished, changed, kept = store.put("vanished", b"1"), store.put("changed", b"1"), store.put("kept", b"1")
+    store.delete("vanished")
+    store.put("changed", b"2")
+    table = run("def f(file): return {'n': len(file.read_bytes())}", [vanished, changed, kept])
+    assert {path: kind for path, (kind, _) in failed(table).items()} == {
+        "vanished": FailureKind.VANISHED,
+        "changed": FailureKind.CHANGED,
+    }
+    assert results(table)[2] == ("kept", {"n": 1})
+
+
+class Frozen:
+    """A store that shows given files and whose reads end as told."""
+
+    def __init__(self, files: Sequence[FileInfo], error: Exception | None = None, *, heads: bool = False) -> None:
+        self._files = {file.relative_path: file for file in files}
+        self._error = error
+        self._heads = heads
+
+    def list(self, prefix: str, selection: Selection) -> Iterator[FileInfo | Finding]:
+        yield from self._files.values()
+
+    def head(self, path: str) -> FileInfo | None:
+        if self._heads and self._error is not None:
+            raise self._error
+        return self._files.get(path)
+
+    def open(self, path: str) -> BinaryIO:
+        if self._error is not None:
+            raise self._error
+        raise FileNotFoundError(path)
+
+    def url(self, path: str) -> str:
+        return f"frozen:///{path}"
+
+
+@pytest.mark.parametrize("heads", [False, True])
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (StorageError("The disk hiccupped."), FailureKind.UNREADABLE),
+        (StorageDeniedError("Not yours."), FailureKind.DENIED),
+    ],
+)
+def test_a_file_that_cannot_be_read_says_whether_that_may_pass(
+    run: Runner, store: MemoryStore, error: StorageError, kind: FailureKind, heads: bool
+) -> None:
+    file = store.put("a", b"")
+    table = run("def f(file): return {'n': len(file.read_bytes())}", [file], store=Frozen([file], error, heads=heads))
+    assert failed(table) == {"a": (kind, str(error))}
+
+
+def test_rows_are_handed_on_before_the_partition_ends(run: Runner, store: MemoryStore) -> None:
+    files = [store.put(f"{number:04}", b"") for number in range(6)]
+    work = run.work("def f(file): return [{'n': n} for n in range(900)]")
+    sizes = [batch.num_rows for batch in work([planned(files)])]
+    # Files are never split: three files pass the limit of 2,000 rows together.
+    assert sizes == [2700, 2700]
+
+
+def test_a_partition_without_files_gives_nothing(run: Runner) -> None:
+    assert list(run.work("def f(file): pass")([])) == []
+
+
+def test_what_a_function_prints_goes_nowhere(
+    run: Runner, store: MemoryStore, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run("def f(file):\n    print('noise')\n    return {'n': 1}", [store.put("a", b"")])
+    assert capfd.readouterr().out == ""
+
+
+# Isolation: each file in a child process.
+
+
+@pytest.fixture
+def isolated(run: Runner, store: MemoryStore) -> Callable[..., pa.Table]:
+    # Objects in memory are this process's alone; the child sees a store that travels.
+    def call(code: str, names: Sequence[str], returns: str = "n BIGINT", **options: Any) -> pa.Table:
+        files = [store.put(name, b"") for name in names]
+        return run(code, files, returns, isolate=True, store=Frozen(files), **options)
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("death", "message"),
+    [
+        ("import ctypes; ctypes.string_at(0)", "was killed by SIGSEGV"),
+        ("import os; os.kill(os.getpid(), 9)", "was killed by SIGKILL"),
+        ("import os; os._exit(0)", "ended with exit status 0"),
+        ("import os; os._exit(7)", "ended with exit status 7"),
+    ],
+)
+def test_a_function_that_takes_its_process_down_fails_its_file_only(
+    isolated: Callable[..., pa.Table], death: str, message: str
+) -> None:
+    table = isolated(f"def f(file):\n    if file.name == 'b':\n        {death}\n    return {{'n': 1}}", "abc")
+    ((path, (kind, text)),) = failed(table).items()
+    assert (path, kind) == ("b", FailureKind.WORKER_DIED)
+    assert message in text
+    assert [path for path, row in results(table) if row] == ["a", "c"]
+
+
+def test_code_that_never_returns_to_python_is_killed(isolated: Callable[..., pa.Table]) -> None:
+    code = "import signal\ndef f(file):\n    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})\n    signal.pause()"
+    assert failed(isolated(code, "a", timeout_seconds=0.1)) == {
+        "a": (FailureKind.TIMED_OUT, "The function ran longer than 100ms and was killed.")
+    }
+
+
+def test_a_child_that_can_is_interrupted_and_kept(isolated: Callable[..., pa.Table]) -> None:
+    code = """
+import os, threading
+def f(file):
+    if file.name == "b":
+        threading.Event().wait(60)
+    return {"n": os.getpid()}
+"""
+    table = isolated(code, "abc", timeout_seconds=0.2)
+    assert failed(table)["b"][0] is FailureKind.TIMED_OUT
+    (_, first), _, (_, last) = results(table)
+    assert first == last
+    assert first is not None
+
+
+def test_what_an_isolated_function_prints_does_not_reach_its_answers(
+    isolated: Callable[..., pa.Table], capfd: pytest.CaptureFixture[str]
+) -> None:
+    code = "import os\ndef f(file):\n    print('x' * 100_000)\n    os.write(1, b'raw')\n    os.system('echo shell')\n    return {'n': 1}"
+    assert results(isolated(code, "ab")) == [("a", {"n": 1}), ("b", {"n": 1})]
+    assert capfd.readouterr().out == ""
+
+
+def test_values_of_classes_that_only_the_child_knows_come_through(isolated: Callable[..., pa.Table]) -> None:
+    code = """
+from dataclasses import dataclass
+from enum import StrEnum
+class Colour(StrEnum):
+    RED = "red"
+@dataclass
+class Row:
+    s: str
+def f(file):
+    return Row(Colour.RED)
+"""
+    assert results(isolated(code, "a", "s STRING")) == [("a", {"s": "red"})]
+
+
+def test_a_wrong_result_of_an_isolated_function_is_its_files_failure(isolated: Callable[..., pa.Table]) -> None:
+    table = isolated("def f(file): return {'n': lambda: 1} if file.name == 'a' else {'n': 2}", "ab")
+    assert failed(table)["a"][0] is FailureKind.WRONG_RESULT
+    assert results(table)[1] == ("b", {"n": 2})
+
+
+def test_an_isolated_function_that_cannot_be_imported_fails_each_file(isolated: Callable[..., pa.Table]) -> None:
+    table = isolated("import os\nos._exit(4)\ndef f(file): pass", "ab")
+    assert {path: kind for path, (kind, _) in failed(table).items()} == dict.fromkeys("ab", FailureKind.WORKER_DIED)
+
+
+def test_all_types_come_through_the_same_with_and_without_isolation(
+    run: Runner, store: MemoryStore, isolated: Callable[..., pa.Table]
+) -> None:
+    returns = (
+        "a ARRAY<INT>, m MAP<STRING, DOUBLE>, s STRUCT<x: INT, y: STRING>, t TIMESTAMP, u TIMESTAMP_NTZ, d DATE, "
+        "e DECIMAL(5, 2), b BINARY, g FLOAT, h BOOLEAN, n STRING"
+    )
+    code = """
+from datetime import date, datetime, timezone
+from decimal import Decimal
+def f(file):
+    return {
+        "a": [1, None], "m": {"k": 1.5}, "s": {"x": 1, "y": None}, "t": datetime(2024, 1, 2, 3, tzinfo=timezone.utc),
+        "u": datetime(2024, 1, 2, 3), "d": date(2024, 1, 2), "e": Decimal("1.25"), "b": b"\\0\\xff", "g": 0.1, "h": True,
+    }
+"""
+    here = run(code, [store.put("a", b"")], returns)
+    assert failed(here) == {}
+    assert isolated(code, "a", returns)["result"].equals(here["result"])

@@ -1,0 +1,93 @@
+"""When a job is due."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from volstream.errors import InvalidValueError
+from volstream.jobs.schedule import check_cron, next_due
+from volstream.model.objects import Trigger, TriggerKind, every, on_change, on_cron
+
+BERLIN = ZoneInfo("Europe/Berlin")
+CREATED = datetime(2024, 3, 1, 12, 0, tzinfo=UTC)
+
+
+def due(line: str, last: str) -> datetime:
+    found = next_due(on_cron(line), datetime.fromisoformat(last), CREATED, BERLIN)
+    assert found is not None
+    return found.astimezone(UTC)
+
+
+def utc(text: str) -> datetime:
+    return datetime.fromisoformat(text).replace(tzinfo=UTC)
+
+
+def test_a_period_counts_from_the_last_start_and_is_due_at_once_at_first() -> None:
+    assert next_due(every(30), None, CREATED, BERLIN) == CREATED
+    started = CREATED + timedelta(hours=1)
+    assert next_due(every(0.5), started, CREATED, BERLIN) == started + timedelta(seconds=0.5)
+
+
+def test_missed_times_come_due_once() -> None:
+    # Last started on Monday; by Friday there is one time in the past, and the one after a start on Friday is to come.
+    first = due("0 6 * * *", "2024-03-04T06:00:00+01:00")
+    assert first == utc("2024-03-05T05:00")
+    assert due("0 6 * * *", "2024-03-08T10:00:00+01:00") == utc("2024-03-09T05:00")
+
+
+def test_a_cron_line_is_first_due_after_the_job_was_made() -> None:
+    assert next_due(on_cron("0 * * * *"), None, CREATED, BERLIN) == CREATED + timedelta(hours=1)
+
+
+def test_a_cron_line_is_read_in_the_zone_that_was_set() -> None:
+    assert due("30 9 * * *", "2024-01-10T00:00:00+00:00") == utc("2024-01-10T08:30")
+    assert due("30 9 * * *", "2024-07-10T00:00:00+00:00") == utc("2024-07-10T07:30")
+
+
+def test_in_spring_a_time_that_does_not_exist_comes_at_most_an_hour_late() -> None:
+    found = due("30 2 * * *", "2024-03-30T12:00:00+01:00")
+    assert utc("2024-03-31T01:00") <= found <= utc("2024-03-31T01:30")
+
+
+def test_in_spring_an_hourly_job_misses_no_hour_of_the_clock() -> None:
+    now, found = utc("2024-03-30T23:00"), []
+    for _ in range(4):
+        now = due("0 * * * *", now.isoformat())
+        found.append(now)
+    assert found == [utc(f"2024-03-31T0{hour}:00") for hour in range(4)]
+
+
+def test_in_autumn_a_time_that_the_clock_shows_twice_is_due_twice() -> None:
+    # Unlike classic cron, which knows daily lines from hourly ones. A second run finds nothing to do.
+    now, found = utc("2024-10-26T12:00"), []
+    for _ in range(3):
+        now = due("30 2 * * *", now.isoformat())
+        found.append(now)
+    assert found == [utc("2024-10-27T00:30"), utc("2024-10-27T01:30"), utc("2024-10-28T01:30")]
+
+
+def test_in_autumn_an_hourly_job_runs_in_both_of_the_same_hours() -> None:
+    now, found = utc("2024-10-26T22:00"), []
+    for _ in range(5):
+        now = due("0 * * * *", now.isoformat())
+        found.append(now)
+    assert found == [utc(f"2024-10-2{day}T{hour:02}:00") for day, hour in ((6, 23), (7, 0), (7, 1), (7, 2), (7, 3))]
+
+
+@pytest.mark.parametrize("trigger", [on_change(), Trigger(TriggerKind.MANUAL)])
+def test_what_does_not_run_by_the_clock_is_never_due(trigger: Trigger) -> None:
+    assert next_due(trigger, CREATED, CREATED, BERLIN) is None
+
+
+@pytest.mark.parametrize("line", ["* * * * *", "*/5 8-18 * * mon-fri", "0 0 29 2 *", "15,45 * 1 jan *"])
+def test_standard_lines_of_five_fields_are_accepted(line: str) -> None:
+    check_cron(line, BERLIN)
+
+
+@pytest.mark.parametrize("line", ["", "* * * *", "* * * * * *", "61 * * * *", "@daily", "a b c d e", "0 0 31 2 *"])
+def test_other_lines_are_refused(line: str) -> None:
+    with pytest.raises(InvalidValueError):
+        check_cron(line, BERLIN)
