@@ -112,7 +112,7 @@ class Volumes(_Objects[Volume]):
         volume = self.get(name)
         prefix = _prefix(subdirectory)
         before = catalog.refreshes.last(volume.id)
-        asked, owner, stopped = False, new_owner(), stop or Stop()
+        asked, owner, stopped = False, new_owner(), Stop() if stop is None else stop
         while not stopped:
             with held(
                 catalog.leases, lease_name(volume), owner, f"refresh of {volume.name}", settings.lease_seconds

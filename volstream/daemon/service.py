@@ -14,7 +14,7 @@ from volstream.daemon.metrics import DaemonMetrics
 from volstream.daemon.volumes import VolumeWorker
 from volstream.engine.lock import Owner
 from volstream.engine.process import Engine
-from volstream.errors import EngineLostError, VolstreamError
+from volstream.errors import EngineLostError, InterruptedByUserError, VolstreamError
 from volstream.jobs.run import JobRunner
 from volstream.lifecycle.stop import Stop
 from volstream.lifecycle.supervisor import Supervisor
@@ -61,9 +61,10 @@ class Daemon:
         Raises:
             EngineLostError: the JVM died. VolstreamError: what else ended a part.
         """
-        address = self._take_engine()
-        if self._stop:
-            return
+        try:
+            address = self._take_engine()
+        except InterruptedByUserError:
+            return  # told to end while it waited for the home: as good an end as any other
         session = Session(self._settings, SparkGateway(address, stall_seconds=self._settings.engine_stall_seconds))
         try:
             self._serve(session)

@@ -30,6 +30,9 @@ _RECEIVE = 1000
 #: Longest wait for a message: how soon requests of other processes and the schedule are seen.
 _WAIT_SECONDS = 0.5
 
+#: A tick waits so long for one more message, and gathers for so long at most.
+_HEELS_SECONDS, _GATHER_SECONDS = 0.05, 1.0
+
 #: How often the lease of another writer is tried.
 _LEASE_SECONDS = 1.0
 
@@ -111,7 +114,15 @@ class VolumeWorker:
         self._acknowledge()
 
     def _hear(self) -> None:
-        for message in self._queue.receive(_RECEIVE, _WAIT_SECONDS):
+        """Takes what is there, and what follows on its heels: files that are copied together are one refresh."""
+        messages = [*self._queue.receive(_RECEIVE, _WAIT_SECONDS)]
+        deadline = time.monotonic() + _GATHER_SECONDS
+        while messages and time.monotonic() < deadline:
+            more = self._queue.receive(_RECEIVE, _HEELS_SECONDS)
+            if not more:
+                break
+            messages += more
+        for message in messages:
             self._unacknowledged.append(message)
             parsed = self._parse(message.body)
             if isinstance(parsed, Rejection):

@@ -49,9 +49,9 @@ def refresh_keys(
         )
         known = {row["relative_path"]: row for row in frame.toArrow().to_pylist()}
     actions = {key: _action(seen[key], known.get(key)) for key in keys}
-    counts = Counts(
-        *(sum(action == wanted for action in actions.values()) for wanted in ("insert", "update", "delete"))
-    )
+    inserted, updated, deleted = (list(actions.values()).count(wanted) for wanted in ("insert", "update", "delete"))
+    size = sum(now.size for key, now in seen.items() if now is not None and actions[key] is not None)
+    counts = Counts(inserted, updated, deleted, size)
     if not counts:
         return counts, None
 

@@ -18,7 +18,14 @@ from volstream.catalog.definitions import note_run
 from volstream.catalog.leases import held
 from volstream.config import Settings
 from volstream.delta.writer import DeltaWriter
-from volstream.errors import FencedError, InvalidStateError, NotFoundError, StreamBusyError, VolstreamError
+from volstream.errors import (
+    CatalogError,
+    FencedError,
+    InvalidStateError,
+    NotFoundError,
+    StreamBusyError,
+    VolstreamError,
+)
 from volstream.jobs import functions, plan
 from volstream.jobs.policy import RetryPolicy
 from volstream.jobs.progress import Observer, Progress
@@ -94,7 +101,7 @@ class JobRunner:
                 raise StreamBusyError(f"The job {job.name} is being run by {other.owner}.", "Wait for it to end.")
             job = self._current(job)
             note_run(self._catalog.database, job, "running", ended=False)
-            run = _Run(self, job, owner, stop or Stop(), observe or (lambda _: None))
+            run = _Run(self, job, owner, Stop() if stop is None else stop, observe or (lambda _: None))
             try:
                 run.go(until_empty=until_empty)
             except VolstreamError as error:
@@ -282,7 +289,11 @@ class _Run:
                 write_batch(session, self._runner._delta, self._job, batch, location, "planned", "staged")
 
             self._runner._consumer.write(intent, batch, outcome, commit)
-        except BaseException:
+        except BaseException as error:
+            if self._is_overtaken(intent):
+                raise FencedError(
+                    f"Batch {batch.id}: another process took it over; nothing of this run was kept."
+                ) from error
             # The next owner would do the same. Where it cannot be done now (the engine is gone), it is left to them.
             with suppress(VolstreamError):
                 self._runner._consumer.settle(self._job.stream_id, self._superseded_in)
@@ -301,6 +312,14 @@ class _Run:
             "batch_committed", job=str(self._job.name), batch=batch.id, files=batch.files, removed=batch.removals,
             failed=outcome.failed, rows=outcome.rows, version=made.to_version,
         )  # fmt: skip
+
+    def _is_overtaken(self, intent: Intent) -> bool:
+        """Whether somebody else settled this attempt, and may be at work on the next: theirs is not ours to settle."""
+        try:
+            present = self._catalog.consumptions.open_intent(intent.stream_id)
+        except CatalogError:
+            return False
+        return present is None or present.attempt != intent.attempt
 
     def _stage(self, made: Plan, batch: Batch, intent: Intent, staged: str) -> Outcome:
         """Runs the function on the batch's files into staged files, and notes the failures as pending."""

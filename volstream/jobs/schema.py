@@ -44,8 +44,28 @@ _SIMPLE: Sequence[tuple[tuple[str, ...], pa.DataType, str]] = (
 
 #: Names that sqlglot or Spark read as something else where they are not quoted.
 _WORDS = frozenset(
-    "any case connect_by_root constraint curdate current_date current_time current_timestamp current_user exclude false "
-    "like not null select session_user true unique user with".split()
+    [
+        "any",
+        "case",
+        "connect_by_root",
+        "constraint",
+        "curdate",
+        "current_date",
+        "current_time",
+        "current_timestamp",
+        "current_user",
+        "exclude",
+        "false",
+        "like",
+        "not",
+        "null",
+        "select",
+        "session_user",
+        "true",
+        "unique",
+        "user",
+        "with",
+    ]
 )
 
 _BY_PYTHON: Mapping[Any, pa.DataType] = {

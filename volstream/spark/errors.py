@@ -108,7 +108,8 @@ def _translated(error: BaseException) -> VolstreamError | None:
     if (condition_of(error) or "").startswith(_SESSION_LOST) or "server side session identifier" in str(error):
         return engine_lost("it does not know this session any more")
     if any(mark in _text(error) for mark in _DISK_FULL):
-        return DiskFullError(f"Spark could not write: {_first_line(error)}.", "Free space, then try again.")
+        reason = f"No space left on the disk: Spark could not write ({_first_line(error)})."
+        return DiskFullError(reason, "Free space, then try again.")
     return None
 
 

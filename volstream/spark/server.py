@@ -107,7 +107,7 @@ def start_jvm(
         archiving = archive.use(archive.path_of(config.cache_directory(), runtime, settings.jvm_options, classes))
     files = Files.of(settings)
     line = command.java_command(runtime, settings, files, classes, archiving)
-    stop = stop or Stop()
+    stop = Stop() if stop is None else stop
     deadline = time.monotonic() + settings.engine_start_seconds
     for attempt in range(_PORT_ATTEMPTS):
         server = _spawn(settings, files, line, cores or settings.cores or _machine_cores())
