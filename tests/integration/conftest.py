@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -93,7 +94,7 @@ class Place:
         rows: list[dict[str, object]] = found.to_pylist()
         return rows
 
-    def table(self, columns: str = "_file_path, n") -> list[tuple[object, ...]]:
+    def table(self, columns: str = "_file_path, n") -> list[Any]:
         return sorted(tuple(row.values()) for row in self.rows(f"SELECT {columns} FROM {self.at}"))
 
     def stream(self, name: str = "s") -> list[dict[str, object]]:

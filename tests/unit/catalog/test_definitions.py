@@ -85,7 +85,7 @@ def test_a_list_is_ordered_and_can_be_narrowed(catalog: Catalog) -> None:
 
 
 def test_a_change_touches_only_what_it_names(catalog: Catalog) -> None:
-    source, on_it, consumer = objects.store_job(catalog)
+    _source, _on_it, consumer = objects.store_job(catalog)
     catalog.jobs.change(consumer, comment="theirs")
     # Ours is older: it knows nothing of that comment, and must not undo it.
     changed = catalog.jobs.change(consumer, retries=9)

@@ -132,7 +132,7 @@ def test_a_postponed_failure_waits_for_the_directory(catalog: Catalog, job: Job)
 
 def test_failures_are_found_between_bounds_in_byte_order(catalog: Catalog, job: Job) -> None:
     names = ["B", "a", "é", "中"]
-    fail(catalog, job, *({"path": name} for name in reversed(names)))
+    fail(catalog, job, *(dict[str, object](path=name) for name in reversed(names)))
 
     def found(**bounds: str) -> list[str]:
         return [one.path for one in catalog.failures.active(job.id, **bounds)]  # type: ignore[arg-type]  # str is fine
@@ -145,7 +145,7 @@ def test_failures_are_found_between_bounds_in_byte_order(catalog: Catalog, job: 
 
 def test_more_failures_than_one_statement_holds_are_kept_and_superseded(catalog: Catalog, job: Job) -> None:
     paths = [f"{number:05d}" for number in range(1201)]
-    fail(catalog, job, *({"path": path} for path in paths))
+    fail(catalog, job, *(dict[str, object](path=path) for path in paths))
     assert len(catalog.failures.active(job.id)) == 1201
     fail(catalog, job, superseded=tuple(paths[1:]))
     assert list(states(catalog, job)) == ["00000"]

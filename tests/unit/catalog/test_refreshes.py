@@ -60,9 +60,7 @@ def test_an_aborted_refresh_uses_up_its_number_and_is_not_among_the_committed(ca
     assert catalog.refreshes.committed(volume.id, numbers=[1]) == []
 
 
-def test_of_processes_that_race_exactly_one_begins_the_next_refresh(
-    url: str, catalog: Catalog, volume: Volume
-) -> None:
+def test_of_processes_that_race_exactly_one_begins_the_next_refresh(url: str, catalog: Catalog, volume: Volume) -> None:
     code = """
 import atexit, sys
 from volstream.catalog import Catalog

@@ -96,7 +96,9 @@ def test_a_file_that_changes_while_it_settles_is_left_for_later(store: MemorySto
     listing = list_to(target, store, "", ALL, settle_seconds=SETTLE, wait=change)
     assert [row["relative_path"] for row in rows(target)] == ["quiet"]
     assert listing.unsettled == ["growing"]
-    assert [(finding.path, "still being written" in finding.reason) for finding in listing.findings] == [("growing", True)]
+    assert [(finding.path, "still being written" in finding.reason) for finding in listing.findings] == [
+        ("growing", True)
+    ]
 
 
 def test_a_time_in_the_far_future_settles_at_once_and_one_of_this_moment_does_not(
@@ -171,7 +173,9 @@ def digest(files: list[FileInfo], target: str) -> str:
 
 
 @given(FILES, st.randoms())
-def test_the_digest_is_of_the_set_whatever_the_order(tmp_path_factory: pytest.TempPathFactory, files: list[FileInfo], random: Any) -> None:
+def test_the_digest_is_of_the_set_whatever_the_order(
+    tmp_path_factory: pytest.TempPathFactory, files: list[FileInfo], random: Any
+) -> None:
     target = f"{tmp_path_factory.getbasetemp()}/digest.parquet"
     before = digest(files, target)
     shuffled = list(files)

@@ -65,7 +65,12 @@ def place(tmp_path: Path) -> Iterator[Place]:
 def test_a_job_on_a_volume_has_a_stream_of_its_own(place: Place) -> None:
     job = place.create(arguments={"k": "v"}, max_files=3)
     assert place.catalog.jobs.get(J) == job
-    assert (job.owns_stream, job.returns, job.state, job.search_path) == (True, "n INT", JobState.ACTIVE, str(place.code.parent))
+    assert (job.owns_stream, job.returns, job.state, job.search_path) == (
+        True,
+        "n INT",
+        JobState.ACTIVE,
+        str(place.code.parent),
+    )
     assert place.catalog.streams.by_id(job.stream_id) == place.catalog.streams.get(Name.parse("j_stream"))
     assert drop_job(place.catalog, J)
     assert place.catalog.streams.list() == []
@@ -145,7 +150,9 @@ def test_options_that_cannot_be_are_refused(place: Place, wrong: dict[str, Any])
     assert place.catalog.streams.list() == []
 
 
-@pytest.mark.parametrize("where", ["size > 10 AND relative_path LIKE '%.jpg'", "RELATIVE_PATH RLIKE '^a'", "`etag` IS NOT NULL"])
+@pytest.mark.parametrize(
+    "where", ["size > 10 AND relative_path LIKE '%.jpg'", "RELATIVE_PATH RLIKE '^a'", "`etag` IS NOT NULL"]
+)
 def test_a_condition_may_name_the_columns_of_a_directory(place: Place, where: str) -> None:
     assert place.create(where=where).where == where
 

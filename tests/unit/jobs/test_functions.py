@@ -96,7 +96,9 @@ def test_two_functions_with_modules_of_one_name_beside_them_do_not_meet(tmp_path
 
 def test_a_file_called_like_a_module_of_the_standard_library_harms_nobody(tmp_path: Path) -> None:
     # With a file beside it, so that modules of the same names are looked at.
-    write(tmp_path, json="import json, beside_json\ndef f(): return json.dumps([beside_json.ONE])", beside_json="ONE = 1")
+    write(
+        tmp_path, json="import json, beside_json\ndef f(): return json.dumps([beside_json.ONE])", beside_json="ONE = 1"
+    )
     assert find(f"{tmp_path}/json.py:f").load()() == "[1]"
     assert sys.modules["json"] is json
 
@@ -110,7 +112,10 @@ def test_a_file_called_like_ours_does_not_take_our_place(tmp_path: Path) -> None
 
 def test_data_beside_the_file_is_found_where_the_file_is(tmp_path: Path) -> None:
     (tmp_path / "labels.txt").write_text("cat")
-    write(tmp_path, data="from pathlib import Path\nTEXT = (Path(__file__).parent / 'labels.txt').read_text()\ndef f(): return TEXT")
+    write(
+        tmp_path,
+        data="from pathlib import Path\nTEXT = (Path(__file__).parent / 'labels.txt').read_text()\ndef f(): return TEXT",
+    )
     assert find(f"{tmp_path}/data.py:f").load()() == "cat"
 
 

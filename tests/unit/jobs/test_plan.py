@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pyarrow as pa
@@ -55,7 +56,7 @@ def test_a_batch_keeps_the_limits_but_for_one_large_file(rows: list[Row], limits
 @given(ROWS, LIMITS)
 def test_a_batch_ends_only_where_the_next_row_does_not_fit(rows: list[Row], limits: Limits) -> None:
     batches = cut(rows, limits)
-    for batch, following in zip(batches, batches[1:], strict=False):
+    for batch, following in itertools.pairwise(batches):
         work = sum(size for _, size, action in batch if action != REMOVE)
         _, size, action = following[0]
         assert len(batch) == limits.files or work + (0 if action == REMOVE else size) > limits.bytes

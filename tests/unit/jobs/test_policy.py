@@ -38,7 +38,9 @@ def test_files_that_failed_together_do_not_return_together() -> None:
 
 
 def test_after_the_last_retry_there_is_none() -> None:
-    tries = [POLICY.next_try(FailureKind.RAISED, attempts, NOW, random.Random(0)) is not None for attempts in range(1, 6)]
+    tries = [
+        POLICY.next_try(FailureKind.RAISED, attempts, NOW, random.Random(0)) is not None for attempts in range(1, 6)
+    ]
     assert tries == [True, True, True, False, False]
     assert RetryPolicy(0, 10, 60).next_try(FailureKind.RAISED, 1, NOW, random.Random(0)) is None
 

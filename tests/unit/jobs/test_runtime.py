@@ -151,13 +151,21 @@ def test_one_bad_file_never_stops_the_others(run: Runner, store: MemoryStore) ->
         ("def f(file, other): pass", FailureKind.RAISED, "missing 1 required positional argument"),
         ("def f(file): return f(file)", FailureKind.RAISED, "RecursionError"),
         ("def f(file): raise ValueError('half \\udcff')", FailureKind.RAISED, "half \\udcff"),
-        ("class E(Exception):\n    def __str__(self): 1 / 0\ndef f(file): raise E", FailureKind.RAISED, "E (its message"),
+        (
+            "class E(Exception):\n    def __str__(self): 1 / 0\ndef f(file): raise E",
+            FailureKind.RAISED,
+            "E (its message",
+        ),
         ("def f(file): return 'text'", FailureKind.WRONG_RESULT, "returned a str"),
         ("def f(file): return 5", FailureKind.WRONG_RESULT, "returned a int"),
         ("def f(file): return [{'n': 1}, 5]", FailureKind.WRONG_RESULT, "gave a int where a row"),
         ("def f(file): return {'n': 'many'}", FailureKind.WRONG_RESULT, "Column 'n' of row 0 cannot be int64: 'many'"),
         ("def f(file): return [{'n': 1}, {'n': 1 << 70}]", FailureKind.WRONG_RESULT, "Column 'n' of row 1"),
-        ("def f(file): return {'n': 1, 'm': 2}", FailureKind.WRONG_RESULT, "a column 'm' that the result does not declare"),
+        (
+            "def f(file): return {'n': 1, 'm': 2}",
+            FailureKind.WRONG_RESULT,
+            "a column 'm' that the result does not declare",
+        ),
         ("def f(file): return {'n': 1, 7: 2}", FailureKind.WRONG_RESULT, "a column '7'"),
         ("def f(file): return {'n': object()}", FailureKind.WRONG_RESULT, "Column 'n' of row 0"),
     ],
@@ -185,7 +193,9 @@ def test_a_function_that_cannot_be_imported_fails_each_file(run: Runner, store: 
     assert "Install not_installed_anywhere" in failed(table)["a"][1]
 
 
-def test_an_import_in_the_functions_body_finds_what_is_beside_it(run: Runner, store: MemoryStore, tmp_path: Path) -> None:
+def test_an_import_in_the_functions_body_finds_what_is_beside_it(
+    run: Runner, store: MemoryStore, tmp_path: Path
+) -> None:
     (tmp_path / "beside_runtime.py").write_text("N = 8")
     file = store.put("a", b"")
     code = "def f(file):\n    import beside_runtime\n    return {'n': beside_runtime.N}"

@@ -64,7 +64,10 @@ def test_words_of_sql_can_be_columns() -> None:
     [
         ("label STRING, score DOUBLE", {"label": pa.string(), "score": pa.float64()}),
         ("a int, b bigint, c float, d boolean", {"a": pa.int32(), "b": pa.int64(), "c": pa.float32(), "d": pa.bool_()}),
-        ("a tinyint, b smallint, c binary, d date", {"a": pa.int8(), "b": pa.int16(), "c": pa.binary(), "d": pa.date32()}),
+        (
+            "a tinyint, b smallint, c binary, d date",
+            {"a": pa.int8(), "b": pa.int16(), "c": pa.binary(), "d": pa.date32()},
+        ),
         ("t TIMESTAMP, n TIMESTAMP_NTZ", {"t": pa.timestamp("us", tz="UTC"), "n": pa.timestamp("us")}),
         ("tags ARRAY<STRING>", {"tags": pa.list_(pa.string())}),
         ("m MAP<STRING, INT>", {"m": pa.map_(pa.string(), pa.int32())}),

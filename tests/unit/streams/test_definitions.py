@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -186,7 +186,8 @@ def test_r8_a_stream_outlives_its_volume_stale(place: Place) -> None:
     for use in (place.reader.pin, place.reader.has_data):
         with pytest.raises(StreamStaleError, match=r"s is stale: its volume v was dropped.*Replace it"):
             use(made)
-    for move in (place.advance, lambda: place.move(0)):
+    moves: tuple[Callable[[], object], ...] = (place.advance, lambda: place.move(0))
+    for move in moves:
         with pytest.raises(InvalidStateError, match="stale"):
             move()
     assert drop_stream(place.catalog, S)
@@ -226,7 +227,8 @@ def test_r19_a_stream_that_is_being_consumed_is_neither_moved_nor_advanced(place
     job = place.catalog.jobs.list()[0]
     plan = objects.plan(job, from_version=1, to_version=3)
     place.catalog.consumptions.open(plan, [objects.batch(plan)], made)
-    for act in (place.advance, lambda: place.move(0)):
+    acts: tuple[Callable[[], object], ...] = (place.advance, lambda: place.move(0))
+    for act in acts:
         with pytest.raises(StreamBusyError, match=plan.id):
             act()
     assert place.catalog.streams.get(S).offset == 1
