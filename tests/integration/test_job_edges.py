@@ -1,0 +1,196 @@
+"""Jobs where ranges, plans and tables are not what they usually are: rows neither twice nor left over."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.integration.conftest import Place
+from volstream.catalog.consumptions import Outcome
+from volstream.delta.log import DeltaLog
+from volstream.delta.writer import DeltaWriter
+from volstream.errors import StreamBusyError
+from volstream.jobs.results import table_location
+from volstream.model.objects import Mode, Write
+from volstream.model.work import FailureState, Intent
+from volstream.streams.consume import Consumer
+
+COUNT = "def f(file):\n    return {'n': len(file.read_text())}\n"
+FAILING = "def f(file):\n    raise ValueError('no good')\n"
+
+
+def change(place: Place, *, delete: str | None = None, **files: str) -> None:
+    """One refresh with these changes."""
+    for path, content in files.items():
+        place.put(path, content)
+    if delete is not None:
+        place.delete(delete)
+    place.refresh()
+
+
+def consumer(place: Place) -> Consumer:
+    return Consumer(place.session.catalog, DeltaWriter(place.gateway))
+
+
+def begin(place: Place, owner: str = "gone") -> Intent:
+    """The next batch's INTENT, as of a process that then died."""
+    catalog = place.session.catalog
+    job = place.session.jobs.get("j")
+    plan = catalog.consumptions.open_plan(job.stream_id)
+    assert plan is not None
+    batch = catalog.consumptions.next_batch(plan)
+    assert batch is not None
+    return consumer(place).begin(batch, owner, table_location(place.session.warehouse, job.into))
+
+
+def test_a_path_that_comes_back_has_no_old_rows_though_its_stream_shows_no_deletes(place: Place) -> None:
+    change(place, a="1")
+    place.session.streams.create("s", "v", mode=Mode.APPEND_ONLY, at_version=0)
+    place.job(COUNT, stream="s", volume=None)
+    place.run()
+    change(place, delete="a")
+    place.run()
+    change(place, a="333")
+    place.run()
+    assert place.table() == [("a", 3)]
+
+
+def test_a_path_that_comes_back_after_a_range_was_discarded_has_no_old_rows(place: Place) -> None:
+    change(place, a="1")
+    place.job(COUNT)
+    place.run()
+    change(place, delete="a")
+    place.session.streams.advance("j_stream")
+    change(place, a="333")
+    place.run()
+    assert place.table() == [("a", 3)]
+
+
+def test_a_range_that_comes_again_makes_no_row_twice(place: Place) -> None:
+    change(place, a="1", b="22")
+    place.job(COUNT)
+    place.run()
+    place.session.streams.reset("j_stream", to_version=0)
+    place.run()
+    assert place.table() == [("a", 1), ("b", 2)]
+
+
+def test_a_replaced_job_makes_no_row_of_its_predecessor_twice(place: Place) -> None:
+    change(place, a="1", b="22")
+    place.job(COUNT)
+    place.run()
+    place.job(COUNT, or_replace=True)
+    place.run()
+    assert place.table() == [("a", 1), ("b", 2)]
+
+
+def test_a_plan_is_cut_by_bytes_and_a_large_file_is_a_batch_of_its_own(place: Place) -> None:
+    change(place, a="x" * 4, b="x" * 4, c="x" * 50, d="x")
+    place.job(COUNT, max_bytes=10)
+    place.run()
+    batches = place.session.catalog.consumptions.batches_of()
+    assert [(one.until_path, one.files, one.bytes) for one in reversed(batches)] == [
+        ("b", 2, 8), ("c", 1, 50), ("d", 1, 1),
+    ]  # fmt: skip
+    assert [commit.operation for commit in DeltaLog(_table(place)).commits_after(0)] == ["WRITE"] * 3
+    assert place.table() == [("a", 4), ("b", 4), ("c", 50), ("d", 1)]
+
+
+def test_after_initial_rows_of_which_none_is_wanted_come_the_changes(place: Place) -> None:
+    change(place, a="too large")
+    place.job(COUNT, where="size < 3")
+    change(place, b="1")
+    report = place.session.jobs.run("j", until_empty=True)
+    assert report.progress.batches == 1
+    assert place.table() == [("b", 1)]
+
+
+def test_while_a_job_is_being_run_another_run_is_refused_and_says_by_whom(place: Place) -> None:
+    change(place, a="1")
+    place.job(COUNT)
+    job = place.session.jobs.get("j")
+    place.session.catalog.leases.acquire(f"job:{job.id}", "another-host/1/1.00/x", "run of job j", 60)
+    with pytest.raises(StreamBusyError, match="another-host"):
+        place.run()
+    place.session.catalog.leases.release(f"job:{job.id}", "another-host/1/1.00/x")
+    assert place.run().progress.done_files == 1
+
+
+def test_an_attempt_that_died_after_its_commit_is_rolled_forward_though_the_plans_files_are_gone(place: Place) -> None:
+    change(place, a="1", b="22")
+    place.job(FAILING, max_files=1, pause_after=1)
+    assert place.run().paused is not None
+    (failed,) = place.session.jobs.failures("j")
+    assert (failed.path, failed.state) == ("a", FailureState.RETRYING)
+    place.session.jobs.resume("j")
+    intent = begin(place)
+    batch = place.session.catalog.consumptions.batch(intent.batch_id)
+    assert batch is not None
+    row = f"SELECT CAST(9 AS INT) n, 'b' _file_path, 'v' _file_version, 1L _commit_version, '{batch.id}' _batch_id, now() _processed_at"
+    consumer(place).write(
+        intent, batch, Outcome(1, 0, 1), lambda session: session.sql(row).write.format("delta").mode("append").save(_table(place))
+    )
+    shutil.rmtree(Path(place.session.warehouse) / "_plans")
+    report = place.run()
+    assert report.recovered
+    assert place.table() == [("b", 9)]
+    assert [one.path for one in place.session.jobs.failures("j")] == ["a"]
+    assert not place.session.streams.has_data("j_stream")
+
+
+def test_failures_of_an_attempt_that_died_do_not_count(place: Place) -> None:
+    change(place, a="1", b="22")
+    place.job(FAILING, max_files=1, pause_after=1)
+    place.run()
+    place.session.jobs.resume("j")
+    intent = begin(place)
+    from tests import objects
+
+    job = place.session.jobs.get("j")
+    place.session.catalog.failures.add_pending([objects.failure(job, "b", intent.attempt, message="of the dead")])
+    place.run()
+    found = {one.path: (one.attempts, one.message) for one in place.session.jobs.failures("j")}
+    assert found["b"] == (1, "ValueError: no good")
+    assert len(found) == 2
+
+
+def test_a_batch_with_nothing_to_write_is_committed_all_the_same(place: Place) -> None:
+    change(place, a="1", b="22")
+    place.job("def f(file):\n    return None\n")
+    place.run()
+    assert place.table() == []
+    # Removals that hit no row: the DML makes no commit, so a marker has to.
+    change(place, delete="a")
+    assert place.run().progress.removals == 1
+    assert not place.session.streams.has_data("j_stream")
+    assert [one.state for one in place.session.catalog.consumptions.batches_of()] == ["committed"] * 2
+
+
+def test_a_log_has_each_version_once_after_an_attempt_that_died(place: Place) -> None:
+    change(place, a="1", b="22")
+    place.job(COUNT, write=Write.APPEND, max_files=1)
+    place.run()
+    change(place, a="333", c="4444")
+    _plan_only(place)
+    begin(place)
+    place.run()
+    assert place.table() == [("a", 1), ("a", 3), ("b", 2), ("c", 4)]
+
+
+def _plan_only(place: Place) -> None:
+    """A run that ends after its plan: as if it had been killed there."""
+
+    class Stopping(Exception):
+        pass
+
+    def stop(progress: object) -> None:
+        raise Stopping
+
+    with pytest.raises(Stopping):
+        place.session.jobs.run("j", observe=stop)
+
+
+def _table(place: Place) -> str:
+    return table_location(place.session.warehouse, place.session.jobs.get("j").into)
