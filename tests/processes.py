@@ -12,7 +12,7 @@ def race(code: str, arguments: Sequence[str], processes: int = 2) -> list[str]:
 
     ``code`` must call ``input()`` where it is ready: all of them get past it together.
     """
-    # In a process of its own a module of ours is imported once more, so readiness is told, not guessed.
+    # What they import takes each of them another time, so readiness is told, not guessed.
     ready = "import builtins\ndef input():\n    print('ready', flush=True)\n    builtins.input()\n"
     children = [
         subprocess.Popen(
@@ -30,4 +30,6 @@ def race(code: str, arguments: Sequence[str], processes: int = 2) -> list[str]:
         assert child.stdin is not None
         child.stdin.write("\n")
         child.stdin.flush()
-    return [child.communicate(timeout=60)[0].rstrip("\n") for child in children]
+    printed = [child.communicate(timeout=60)[0].rstrip("\n") for child in children]
+    assert [child.returncode for child in children] == [0] * processes, printed
+    return printed

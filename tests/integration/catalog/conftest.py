@@ -1,4 +1,4 @@
-"""Catalogs on both databases. The schema is migrated once per database and copied for each test."""
+"""Catalogs on both databases. The schema is migrated once per database."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import sqlalchemy
 
 from tests.postgres import postgres  # noqa: F401  # a fixture
 from volstream.catalog import Catalog
+from volstream.catalog.database import SCHEMA_REVISION
+from volstream.catalog.tables import metadata
 
 #: Makes an empty or a migrated database and returns its URL.
 NewDatabase = Callable[[bool], str]
@@ -25,10 +27,11 @@ def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def postgres_template(postgres: str) -> str:  # noqa: F811  # the imported fixture
-    _execute(postgres, "create database template_volstream")
-    _migrate(f"{postgres}/template_volstream")
-    return postgres
+def postgres_migrated(postgres: str) -> str:  # noqa: F811  # the imported fixture
+    """URL of a migrated database, used by one test after the other: making one takes longer than most of them."""
+    _execute(f"{postgres}/postgres", "create database migrated")
+    _migrate(f"{postgres}/migrated")
+    return f"{postgres}/migrated"
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -43,11 +46,17 @@ def new_database(request: pytest.FixtureRequest, tmp_path: Path) -> NewDatabase:
             return f"sqlite:///{path}"
 
         return of_sqlite
-    server: str = request.getfixturevalue("postgres_template")
+    shared: str = request.getfixturevalue("postgres_migrated")
+    server = shared.rpartition("/")[0]
 
     def of_postgres(migrated: bool) -> str:
+        if migrated:
+            tables = ", ".join(table.name for table in metadata.sorted_tables)
+            _execute(shared, f"truncate {tables} restart identity")
+            _execute(shared, f"update alembic_version set version_num = '{SCHEMA_REVISION}'")
+            return shared
         name = f"test_{uuid.uuid4().hex}"
-        _execute(server, f"create database {name} template {'template_volstream' if migrated else 'template0'}")
+        _execute(f"{server}/postgres", f"create database {name}")
         return f"{server}/{name}"
 
     return of_postgres
@@ -73,8 +82,8 @@ def _migrate(url: str) -> None:
     made.close()
 
 
-def _execute(server: str, statement: str) -> None:
-    location = sqlalchemy.make_url(f"{server}/postgres").set(drivername="postgresql+psycopg")
+def _execute(url: str, statement: str) -> None:
+    location = sqlalchemy.make_url(url).set(drivername="postgresql+psycopg")
     engine = sqlalchemy.create_engine(location, isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:
         connection.execute(sqlalchemy.text(statement))
