@@ -71,14 +71,24 @@ def _compiled(glob: str) -> re.Pattern[str]:
         elif glob[position] == "?":
             pattern, position = pattern + "[^/]", position + 1
         elif glob[position] == "[" and (end := glob.find("]", position + 2)) > 0:
-            body = glob[position + 1 : end]
-            negation, body = ("^", body[1:]) if body.startswith("!") else ("", body)
-            body = re.sub(r"[\\\[^&~|]", r"\\\g<0>", body)
-            pattern, position = pattern + f"(?!/)[{negation}{body}]", end + 1
+            pattern, position = pattern + _class(glob[position + 1 : end]), end + 1
         else:
             pattern, position = pattern + re.escape(glob[position]), position + 1
-    try:
-        return re.compile(pattern, re.DOTALL)
-    except re.error:
-        # A class like [z-a]: nothing is in it, so nothing matches, as in fnmatch.
-        return re.compile(r"(?!)")
+    return re.compile(pattern, re.DOTALL)
+
+
+def _class(body: str) -> str:
+    """What stands between brackets as a regular expression: one character, never ``/``; an empty range matches nothing."""
+    negated = body.startswith("!")
+    rest = body[1:] if negated else body
+    members = ""
+    while rest:
+        if rest[1:2] == "-" and len(rest) > 2:
+            if rest[0] <= rest[2]:
+                members += f"{re.escape(rest[0])}-{re.escape(rest[2])}"
+            rest = rest[3:]
+        else:
+            members, rest = members + re.escape(rest[0]), rest[1:]
+    if not members:
+        return "[^/]" if negated else "(?!)"
+    return f"(?!/)[{'^' * negated}{members}]"

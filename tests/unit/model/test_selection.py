@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from volstream.model.selection import Selection
@@ -78,6 +78,7 @@ def test_a_directory_is_no_file(path: str) -> None:
     assert not Selection().accepts(path)
 
 
-@given(st.text("ab.*?[]!/\\-^", max_size=12), st.text("ab./\\", max_size=8))
+@given(st.text("ab.*?[]!/\\-^&~|", max_size=12), st.text("ab./\\", max_size=8))
+@example("[?--]", "-")
 def test_any_glob_compiles_and_answers(glob: str, path: str) -> None:
     Selection(patterns=(glob,), ignores=(glob,)).accepts(path)
