@@ -128,9 +128,16 @@ def slice_of(session: SparkSession, plan: Plan, batch: Batch) -> DataFrame:
     return session.read.schema(_DDL).parquet(plan.location).where(bounds)
 
 
-def paths(location: str) -> Sequence[str]:
-    """The paths of a small plan."""
-    return [path for path, _, _ in _rows(location)]
+def among(location: str, wanted: Iterable[str], batch: Batch | None = None) -> set[str]:
+    """Which of some paths a plan has, or a batch of it."""
+    condition = ds.field("relative_path").isin(list(wanted))
+    if batch is not None:
+        condition &= ds.field("relative_path") <= batch.until_path
+        if batch.after_path is not None:
+            condition &= ds.field("relative_path") > batch.after_path
+    filesystem, path = fs.FileSystem.from_uri(location)
+    found = ds.dataset(path, filesystem=filesystem, format="parquet").scanner(["relative_path"], filter=condition)
+    return set(found.to_table()["relative_path"].to_pylist())
 
 
 def exists(location: str) -> bool:

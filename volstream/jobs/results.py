@@ -126,7 +126,7 @@ def write_batch(
     # The rows of removed files go, and those of processed ones; a failed file keeps what it has.
     gone = (
         f"SELECT relative_path AS gone FROM {planned} WHERE action = '{REMOVE}' "
-        f"UNION ALL SELECT path AS gone FROM {staged} WHERE ordinal = 0 AND error_kind IS NULL"
+        f"UNION ALL SELECT path AS gone FROM {staged} WHERE rows IS NOT NULL AND error_kind IS NULL"
     )
     empty = ", ".join(f"NULL AS {quote_column(name)}" for name in (*own, *PROVENANCE.names))
     bounds = f"t._file_path <= {literal(batch.until_path)}"

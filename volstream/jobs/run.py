@@ -30,8 +30,9 @@ from volstream.jobs import functions, plan
 from volstream.jobs.policy import RetryPolicy
 from volstream.jobs.progress import Observer, Progress
 from volstream.jobs.results import ResultTables, table_location, write_batch
-from volstream.jobs.runtime import Work, outcome_schema
-from volstream.jobs.schema import from_ddl, to_ddl
+from volstream.jobs.runtime import Work
+from volstream.jobs.schema import from_ddl
+from volstream.jobs.staged import Staged
 from volstream.lifecycle import faults
 from volstream.lifecycle.identity import new_owner
 from volstream.lifecycle.stop import Stop
@@ -236,8 +237,9 @@ class _Run:
         made, batches = plan.cut(
             plan_id, self._job, PlanKind.RETRY, replace(covered, to_version=version), location, self._limits()
         )
-        planned = set(plan.paths(location))
-        self._catalog.failures.postpone(self._job.id, [one.path for one in due if one.path not in planned])
+        asked = [one.path for one in due]
+        planned = plan.among(location, asked)
+        self._catalog.failures.postpone(self._job.id, [path for path in asked if path not in planned])
         if not batches:
             plan.remove(location)
             return True
@@ -278,14 +280,14 @@ class _Run:
     def _process_batch(self, made: Plan, batch: Batch) -> None:
         location = table_location(self._runner._warehouse, self._job.into)
         intent = self._runner._consumer.begin(batch, self._owner, location)
-        staged = f"{self._staging}/{batch.id}/{intent.attempt}"
+        staged = Staged(f"{self._staging}/{batch.id}/{intent.attempt}", from_ddl(self._job.returns))
         try:
             outcome = self._stage(made, batch, intent, staged)
             faults.point("batch.staged")
 
             def commit(session: SparkSession) -> None:
                 plan.slice_of(session, made, batch).createOrReplaceTempView("planned")
-                self._staged(session, staged).createOrReplaceTempView("staged")
+                staged.read(session).createOrReplaceTempView("staged")
                 write_batch(session, self._runner._delta, self._job, batch, location, "planned", "staged")
 
             self._runner._consumer.write(intent, batch, outcome, commit)
@@ -321,66 +323,49 @@ class _Run:
             return False
         return present is None or present.attempt != intent.attempt
 
-    def _stage(self, made: Plan, batch: Batch, intent: Intent, staged: str) -> Outcome:
+    def _stage(self, made: Plan, batch: Batch, intent: Intent, staged: Staged) -> Outcome:
         """Runs the function on the batch's files into staged files, and notes the failures as pending."""
         isolate = self._job.isolate or batch.attempts >= _ATTEMPTS_BEFORE_ISOLATION
         work = Work(
             self._source,
             dict(self._job.arguments),
             self._store,
-            from_ddl(self._job.returns),
+            staged.result,
             self._job.timeout_seconds,
             isolate,
         )
         with self._runner.session() as session:
             files = plan.slice_of(session, made, batch).where(f"action <> '{plan.REMOVE}'")
             self._run_function(session, files, work, batch, staged)
-            totals = (
-                self._staged(session, staged)
-                .coalesce(1)
-                .selectExpr(
-                    "count_if(ordinal = 0 AND error_kind IS NULL) AS succeeded",
-                    "count_if(error_kind IS NOT NULL) AS failed",
-                    "count_if(result IS NOT NULL) AS rows",
-                )
-            )
-            counted = totals.toArrow().to_pylist()[0]
-            earlier = self._earlier(session, made, batch)
-            if counted["failed"]:
-                failed = self._staged(session, staged).where("error_kind IS NOT NULL").drop("result", "ordinal")
-                self._note_failures(failed, batch, intent, earlier)
-        return Outcome(counted["succeeded"], counted["failed"], counted["rows"], list(earlier))
+        totals = staged.totals()
+        earlier = self._earlier(made, batch)
+        if totals.failed:
+            self._note_failures(staged, batch, intent, earlier)
+        return Outcome(totals.succeeded, totals.failed, totals.rows, list(earlier))
 
-    def _staged(self, session: SparkSession, location: str) -> DataFrame:
-        """An attempt's outcomes; their columns are known, and finding them out would cost Spark a job."""
-        return session.read.schema(to_ddl(outcome_schema(from_ddl(self._job.returns)))).parquet(location)
-
-    def _run_function(self, session: SparkSession, files: DataFrame, work: Work, batch: Batch, staged: str) -> None:
+    def _run_function(self, session: SparkSession, files: DataFrame, work: Work, batch: Batch, staged: Staged) -> None:
         from pyspark.errors import PySparkException
 
         slots = int(session.conf.get("spark.sql.shuffle.partitions") or 1)
         partitions = min(slots, batch.files)
         spread = files.repartition(partitions) if partitions > 1 else files.coalesce(1)
         try:
-            self._write_outcomes(spread, work, staged)
+            staged.write(spread, work)
         except PySparkException as error:
             if work.isolate or not _worker_died(error):
                 raise
             # Some file takes its worker down. With each file in a child process it is found, and the others land.
             _log.warning("worker_died", job=str(self._job.name), batch=batch.id, next="each file in a child process")
-            self._write_outcomes(spread, replace(work, isolate=True), staged)
+            staged.write(spread, replace(work, isolate=True))
 
-    def _write_outcomes(self, files: DataFrame, work: Work, staged: str) -> None:
-        files.mapInArrow(work, to_ddl(outcome_schema(work.schema))).write.mode("overwrite").parquet(staged)
-
-    def _note_failures(self, failed: DataFrame, batch: Batch, intent: Intent, earlier: dict[str, Failure]) -> None:
+    def _note_failures(self, staged: Staged, batch: Batch, intent: Intent, earlier: dict[str, Failure]) -> None:
         settings = self._settings
         policy = RetryPolicy(self._job.retries, settings.retry_first_seconds, settings.retry_max_seconds)
         now, randomness = datetime.now(UTC), random.Random()
         moved: list[str] = []
 
         def found() -> Iterator[Failure]:
-            for row in failed.toLocalIterator():
+            for row in staged.failures():
                 kind = FailureKind(row["error_kind"])
                 before = earlier.get(row["path"])
                 same = before is not None and before.file_version == row["file_version"]
@@ -399,24 +384,16 @@ class _Run:
         if moved:
             self._catalog.refreshes.ask_check(self._volume.id, moved)
 
-    def _earlier(self, session: SparkSession, made: Plan, batch: Batch) -> dict[str, Failure]:
+    def _earlier(self, made: Plan, batch: Batch) -> dict[str, Failure]:
         """Active failures of the files in this batch, by path: whatever becomes of the files now, these end."""
         active = self._catalog.failures.active(self._job.id, after=batch.after_path, until=batch.until_path)
-        if not active:
-            return {}
         by_path = {one.path: one for one in active}
-        wanted = session.createDataFrame(pa.table({"path": list(by_path)}))
-        planned = plan.slice_of(session, made, batch)
-        found = planned.join(wanted, planned["relative_path"] == wanted["path"]).select("path").toArrow()
-        return {path: by_path[path] for path in found["path"].to_pylist()}
+        return {path: by_path[path] for path in plan.among(made.location, by_path, batch)} if by_path else {}
 
     def _superseded_in(self, batch: Batch) -> list[str]:
         made = self._catalog.consumptions.plan(batch.plan_id)
         assert made is not None, "a batch refers to its plan"
-        if not self._has_files(made):
-            return []
-        with self._runner.session() as session:
-            return list(self._earlier(session, made, batch))
+        return list(self._earlier(made, batch)) if self._has_files(made) else []
 
     def _new_plan(self) -> tuple[str, str]:
         plan_id = uuid.uuid4().hex

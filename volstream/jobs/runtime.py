@@ -62,7 +62,7 @@ def outcome_schema(result: pa.Schema) -> pa.Schema:
             pa.field("path", pa.string()),
             pa.field("file_version", pa.string()),
             pa.field("commit_version", pa.int64()),
-            pa.field("ordinal", pa.int64()),
+            pa.field("rows", pa.int64()),
             pa.field("processed_at", pa.timestamp("us", tz="UTC")),
             pa.field("result", pa.struct(list(result))),
             pa.field("error_kind", pa.string()),
@@ -92,8 +92,9 @@ class Work:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Processes a partition of a plan.
 
-        Yields rows of :func:`outcome_schema`: one for each row the function gave, with ``ordinal`` counting from 0; for
-        a file without rows one whose ``result`` is NULL; for a failed file one with ``error_kind``.
+        Yields rows of :func:`outcome_schema`: one for each row the function gave; for a file without rows one whose
+        ``result`` is NULL; for a failed file one with ``error_kind``. A file's first row has their number in ``rows``, the
+        others NULL.
         """
         pending: list[FileOutcome] = []
         rows = 0
@@ -175,11 +176,11 @@ class Work:
         results = self._results(outcomes)
         columns: dict[str, list[Any]] = {name: [] for name in outcome_schema(self.schema).names if name != "result"}
         for outcome in outcomes:
-            for ordinal in range(max(1, len(outcome.rows))):
+            for number in range(max(1, len(outcome.rows))):
                 columns["path"].append(outcome.task.info.relative_path)
                 columns["file_version"].append(outcome.task.info.version)
                 columns["commit_version"].append(outcome.task.commit_version)
-                columns["ordinal"].append(ordinal)
+                columns["rows"].append(None if number else len(outcome.rows))
                 columns["processed_at"].append(outcome.processed_at)
                 columns["error_kind"].append(outcome.kind)
                 columns["error_message"].append(_text(outcome.message) if outcome.kind else None)

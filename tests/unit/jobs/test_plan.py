@@ -89,7 +89,9 @@ def test_a_plans_files_are_read_in_the_order_of_their_parts(tmp_path: Path) -> N
     ]
     assert (made.files, made.bytes, made.from_version, made.to_version) == (3, 30, 3, 9)
     assert len({one.id for one in batches}) == 2
-    assert plan.paths(str(location)) == ["a", "b", "c"]
+    assert plan.among(str(location), ["a", "c", "d"]) == {"a", "c"}
+    assert plan.among(str(location), ["a", "b", "c"], batches[0]) == {"a", "b"}
+    assert plan.among(str(location), ["a", "b", "c"], batches[1]) == {"c"}
 
 
 def test_a_plan_is_there_when_its_last_file_is_and_until_it_is_removed(tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ def test_what_a_function_returns_becomes_rows(
     code = f"from dataclasses import dataclass\n@dataclass\nclass Row:\n    n: int\ndef f(file):\n    {body}\n"
     table = run(code, [file])
     assert table["result"].to_pylist() == expected
-    assert table["ordinal"].to_pylist() == list(range(len(expected)))
+    assert table["rows"].to_pylist() == [0 if expected == [None] else len(expected), *[None] * (len(expected) - 1)]
     assert table["error_kind"].null_count == len(expected)
     assert set(zip(table["path"].to_pylist(), table["file_version"].to_pylist(), strict=True)) == {("a", file.etag)}
     assert set(table["commit_version"].to_pylist()) == {7}

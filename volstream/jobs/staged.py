@@ -1,0 +1,78 @@
+"""An attempt's staged outcomes: written by the executors in one pass, counted here, committed from there.
+
+They are Parquet files in a folder of the attempt. What is counted and what is committed comes from the same files, so that
+rows, failures and numbers cannot disagree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from pyarrow import fs
+
+from volstream.jobs.runtime import Work, outcome_schema
+from volstream.jobs.schema import to_ddl
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.connect.session import SparkSession
+
+_FAILURE = ("path", "file_version", "commit_version", "error_kind", "error_message", "error_traceback")
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Files of an attempt that succeeded and failed, and the rows that the former gave."""
+
+    succeeded: int
+    failed: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class Staged:
+    """The staged outcomes of one attempt.
+
+    Attributes:
+        location: of the folder, a URI.
+        result: the function's own columns.
+    """
+
+    location: str
+    result: pa.Schema
+
+    def write(self, files: DataFrame, work: Work) -> None:
+        """Runs the function on ``files``, rows of a plan; replaces what was staged here before."""
+        files.mapInArrow(work, self._ddl()).write.mode("overwrite").parquet(self.location)
+
+    def read(self, session: SparkSession) -> DataFrame:
+        """The outcomes. Their columns are known: finding them out would cost Spark a job."""
+        return session.read.schema(self._ddl()).parquet(self.location)
+
+    def totals(self) -> Totals:
+        """Counts what is staged; a batch of rows in memory at a time, and of two columns."""
+        succeeded = failed = rows = 0
+        for batch in self._dataset().to_batches(columns=["rows", "error_kind"]):
+            bad = len(batch) - batch["error_kind"].null_count
+            failed += bad
+            succeeded += len(batch) - batch["rows"].null_count - bad
+            rows += pc.sum(batch["rows"]).as_py() or 0
+        return Totals(succeeded, failed, rows)
+
+    def failures(self) -> Iterator[Mapping[str, Any]]:
+        """The failed files, one at a time: ``path``, ``file_version``, ``commit_version`` and the ``error_`` columns."""
+        failed = self._dataset().to_batches(columns=list(_FAILURE), filter=ds.field("error_kind").is_valid())
+        for batch in failed:
+            yield from batch.to_pylist()
+
+    def _dataset(self) -> ds.Dataset:
+        filesystem, path = fs.FileSystem.from_uri(self.location)
+        return ds.dataset(path, filesystem=filesystem, format="parquet", schema=outcome_schema(self.result))
+
+    def _ddl(self) -> str:
+        return to_ddl(outcome_schema(self.result))
