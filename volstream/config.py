@@ -40,6 +40,10 @@ def _parsed(parse: Callable[[str], float], value: object) -> object:
 Seconds = Annotated[float, BeforeValidator(_seconds), Field(gt=0)]
 Bytes = Annotated[int, BeforeValidator(_bytes), Field(gt=0)]
 
+BytesOrNone = Annotated[
+    Annotated[int, Field(gt=0)] | None, BeforeValidator(lambda value: None if value == "none" else _bytes(value))
+]
+
 
 class Settings(BaseSettings):
     """All settings of a home. Durations are seconds (``30s`` and the like are read too), sizes bytes (``64MiB``)."""
@@ -94,6 +98,10 @@ class Settings(BaseSettings):
 
     batch_max_files: int = Field(default=10_000, gt=0)
     batch_max_bytes: Bytes = 1 << 30
+    function_memory: BytesOrNone = 4 << 30
+    """What a job's function may take of memory, in each worker (Linux); ``none``: no limit."""
+    fetch_ahead_bytes: Bytes = 64 << 20
+    """Contents fetched from a remote store ahead of the function, in each worker."""
     retry_first_seconds: Seconds = 10.0
     """Delay before a failed file's first retry; doubles each time, with jitter."""
     retry_max_seconds: Seconds = 3600.0

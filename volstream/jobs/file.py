@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 import tempfile
+from concurrent.futures import Future
 from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
@@ -18,24 +20,30 @@ class File:
 
     Attributes:
         relative_path: ``/``-separated, relative to the volume's location.
-        url: where the object is, percent-encoded.
         size: bytes.
         last_modified_time: UTC.
         etag: changes whenever the content may have changed.
         version_id: the store's own version, or None.
         content_type: as the store says or as guessed from the name, or None.
+        was_read: whether its content was asked for.
     """
 
-    def __init__(self, store: ObjectStore, info: FileInfo) -> None:
+    def __init__(self, store: ObjectStore, info: FileInfo, fetched: Future[bytes] | None = None) -> None:
         self.relative_path = info.relative_path
-        self.url = store.url(info.relative_path)
         self.size = info.size
         self.last_modified_time: datetime = info.last_modified_time
         self.etag = info.etag
         self.version_id = info.version_id
         self.content_type = info.content_type
+        self.was_read = False
         self._store = store
+        self._fetched = fetched
         self._resources = ExitStack()
+
+    @property
+    def url(self) -> str:
+        """Where the object is, percent-encoded."""
+        return self._store.url(self.relative_path)
 
     @property
     def name(self) -> str:
@@ -44,11 +52,11 @@ class File:
 
     def open(self) -> BinaryIO:
         """The content as a seekable binary file. Raises FileNotFoundError where the object is gone by now."""
-        return self._resources.enter_context(self._store.open(self.relative_path))
+        return self._resources.enter_context(self._content())
 
     def read_bytes(self) -> bytes:
         """The whole content."""
-        with self._store.open(self.relative_path) as content:
+        with self._content() as content:
             return content.read()
 
     def read_text(self, encoding: str = "utf-8", errors: str = "strict") -> str:
@@ -57,17 +65,22 @@ class File:
 
     def local_path(self) -> Path:
         """A path on this machine with the content, to be read only; valid until the function returns."""
+        self.was_read = True
         if isinstance(self._store, HasLocalPaths):
             return self._store.local_path(self.relative_path)
         folder = Path(self._resources.enter_context(tempfile.TemporaryDirectory(prefix="volstream-")))
         target = folder / self.name
-        with self._store.open(self.relative_path) as source, target.open("wb") as sink:
+        with self._content() as source, target.open("wb") as sink:
             shutil.copyfileobj(source, sink, 1 << 20)
         return target
 
     def close(self) -> None:
         """Closes what was opened and removes local copies; volstream does it when the function is done."""
         self._resources.close()
+
+    def _content(self) -> BinaryIO:
+        self.was_read = True
+        return self._store.open(self.relative_path) if self._fetched is None else io.BytesIO(self._fetched.result())
 
     def __repr__(self) -> str:
         return f"File({self.relative_path!r}, size={self.size})"

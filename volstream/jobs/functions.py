@@ -15,7 +15,8 @@ import sys
 import sysconfig
 import tempfile
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
@@ -23,7 +24,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-from volstream.errors import FunctionLoadError
+from volstream.errors import FunctionLoadError, InvalidValueError
 
 _SHIPPED = Path(tempfile.gettempdir()) / f"volstream-functions-{os.getuid() if hasattr(os, 'getuid') else 'user'}"
 
@@ -35,21 +36,50 @@ _owners: dict[str, str] = {}
 _folders: dict[str, str] = {}
 
 
+#: Files of one call where a function takes a list and does not say how long.
+_BATCH_SIZE = 64
+
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
-def function(*, returns: object) -> Callable[[_F], _F]:
-    """Declares the result columns of a per-file function, where its annotation does not.
+def function(*, returns: object = None, batch_size: int | None = None) -> Callable[[_F], _F]:
+    """Declares of a per-file function, or of a class whose objects are one, what its annotations do not.
 
     Args:
         returns: DDL such as ``label STRING, score DOUBLE``, a dataclass, or a PyArrow schema.
+        batch_size: the function takes a list of at most so many files, and returns a list with an entry for each.
     """
+    if batch_size is not None and batch_size < 1:
+        raise InvalidValueError(f"A function cannot take {batch_size} files at once.", "Give batch_size=1 or more.")
 
     def declare(decorated: _F) -> _F:
-        decorated.__volstream_returns__ = returns  # type: ignore[attr-defined]  # read by schema.of_function
+        # Read by schema.of_function and batch_size_of.
+        if returns is not None:
+            decorated.__volstream_returns__ = returns  # type: ignore[attr-defined]
+        if batch_size is not None:
+            decorated.__volstream_batch_size__ = batch_size  # type: ignore[attr-defined]
         return decorated
 
     return declare
+
+
+def batch_size_of(function: Callable[..., Any]) -> int | None:
+    """How many files the function takes at once; None: one, and not a list of one.
+
+    It takes a list where :func:`function` says so, or the annotation of its first parameter is ``list[File]``.
+    """
+    declared: int | None = getattr(function, "__volstream_batch_size__", None)
+    if declared is not None:
+        return declared
+    target: Any = function
+    if not hasattr(target, "__code__"):  # a class, or an object that can be called
+        target = target.__call__
+    try:
+        hints = typing.get_type_hints(target)
+    except (NameError, TypeError, AttributeError):  # an annotation that cannot be resolved declares nothing
+        return None
+    first = next((hint for name, hint in hints.items() if name != "return"), None)
+    return _BATCH_SIZE if typing.get_origin(first) in (list, Sequence) else None
 
 
 @dataclass(frozen=True)

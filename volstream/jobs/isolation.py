@@ -1,6 +1,6 @@
 """Calling the function in a child process that can crash, be killed for its time, or exit, without harm to the batch.
 
-The child is a plain Python process that reads tasks and writes outcomes over two pipes of its own (what the function
+The child is a plain Python process that reads calls and writes outcomes over two pipes of its own (what the function
 prints does not meet them). It is kept for file after file, and made anew after a death.
 """
 
@@ -13,85 +13,131 @@ import signal
 import struct
 import subprocess
 import sys
+import tempfile
 import time
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Iterator, Sequence
+from typing import IO, TYPE_CHECKING, Any
 
+from volstream.jobs.outcomes import FileOutcome, FileTask
 from volstream.model.units import format_duration
 from volstream.model.work import FailureKind
 
 if TYPE_CHECKING:
-    from volstream.jobs.runtime import FileOutcome, FileTask, Work
+    from volstream.jobs.runtime import Work
 
 #: A child interrupts Python code by itself at the limit; one that does not answer this much later is killed.
 _GRACE_SECONDS = 2.0
 
+#: So much of what a child that died wrote to standard error last is kept with the failure.
+_LAST_WORDS = 4000
 
-class IsolatedCaller:
-    """Calls a :class:`~volstream.jobs.runtime.Work` on one file at a time, in a child process."""
+
+class ChildWorker:
+    """Calls the function of a :class:`~volstream.jobs.runtime.Work` in a child process; see ``runtime.Worker``.
+
+    Attributes:
+        batch_size, fetch_ahead: as the child says; it imports the function, this process does not.
+    """
 
     def __init__(self, work: Work) -> None:
+        self.batch_size = 1
+        self.fetch_ahead = False
         self._work = work
         self._child: subprocess.Popen[bytes] | None = None
         self._requests = self._answers = -1
+        self._errors: IO[bytes] | None = None
+        self._broken: tuple[str, str | None] | None = None
+        self._served = False
+        self._start()
 
-    def __enter__(self) -> Self:
-        return self
+    def fetch(self, group: Sequence[FileTask]) -> None:
+        """Lets the child fetch the contents of a coming group."""
+        if self._child is not None:
+            try:
+                _send(self._requests, ("fetch", group))
+            except BrokenPipeError:  # the next call finds out, and why
+                self.fetch_ahead = False
 
-    def __exit__(
-        self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
-        self._end()
+    def call(self, group: Sequence[FileTask]) -> list[FileOutcome]:
+        """What became of each file; a child that died is the failure of its file, found by calls on each alone.
 
-    def __call__(self, task: FileTask) -> FileOutcome:
-        """What became of the file; a child that died is the file's failure."""
-        from volstream.jobs.runtime import FileOutcome
+        Want of memory is a file's failure only in a child that served no other: what it kept of those is not to blame.
+        """
+        fresh = not self._served
+        kind, message, trace = self._call(group)
+        if not isinstance(kind, FailureKind):
+            if fresh or all(outcome.kind is not FailureKind.OUT_OF_MEMORY for outcome in kind):
+                return kind
+            self.close()
+            return self.call(group)
+        if len(group) > 1:
+            return [outcome for task in group for outcome in self.call([task])]
+        return [FileOutcome(group[0], kind=kind, message=message, traceback=trace)]
 
-        if self._child is None:
-            self._start()
-        limit = self._work.timeout_seconds
-        deadline = None if limit is None else time.monotonic() + limit + _GRACE_SECONDS
-        try:
-            _send(self._requests, task)
-            outcome = _receive(self._answers, deadline)
-        except TimeoutError:
-            self._end()
-            message = f"The function ran longer than {format_duration(limit or 0)} and was killed."
-            return FileOutcome(task, kind=FailureKind.TIMED_OUT, message=message)
-        except (EOFError, BrokenPipeError):
-            return FileOutcome(task, kind=FailureKind.WORKER_DIED, message=self._cause())
-        assert isinstance(outcome, FileOutcome)
-        return outcome
-
-    def _start(self) -> None:
-        child_reads, self._requests = os.pipe()
-        self._answers, child_writes = os.pipe()
-        self._child = subprocess.Popen(
-            [sys.executable, "-m", "volstream.jobs.isolation", str(child_reads), str(child_writes)],
-            pass_fds=(child_reads, child_writes),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-        )
-        os.close(child_reads)
-        os.close(child_writes)
-        _send(self._requests, self._work)
-
-    def _cause(self) -> str:
-        assert self._child is not None
-        code = self._child.wait()
-        self._end()
-        if code < 0:
-            name = signal.Signals(-code).name if -code in {*signal.Signals} else str(-code)
-            return f"The process that ran the function was killed by {name}."
-        return f"The process that ran the function ended with exit status {code}."
-
-    def _end(self) -> None:
+    def close(self) -> None:
+        """Ends the child; a later call makes another."""
+        self._served = False
         if self._child is not None:
             self._child.kill()
             self._child.wait()
             os.close(self._requests)
             os.close(self._answers)
             self._child = None
+        if self._errors is not None:
+            self._errors.close()
+            self._errors = None
+
+    def _call(self, group: Sequence[FileTask]) -> tuple[FailureKind | list[FileOutcome], str, str | None]:
+        """The outcomes; or why there are none."""
+        if self._child is None and self._broken is None:
+            self._start()
+        if self._broken is not None:
+            return FailureKind.WORKER_DIED, *self._broken
+        limit = None if self._work.timeout_seconds is None else self._work.timeout_seconds * len(group)
+        deadline = None if limit is None else time.monotonic() + limit + _GRACE_SECONDS
+        try:
+            _send(self._requests, ("call", group))
+            outcomes, self.fetch_ahead = _receive(self._answers, deadline)
+            self._served = True
+        except TimeoutError:
+            self.close()
+            message = f"The function ran longer than {format_duration(limit or 0)} and was killed."
+            return FailureKind.TIMED_OUT, message, None
+        except (EOFError, BrokenPipeError):
+            return FailureKind.WORKER_DIED, *self._cause()
+        return outcomes, "", None
+
+    def _start(self) -> None:
+        child_reads, self._requests = os.pipe()
+        self._answers, child_writes = os.pipe()
+        self._errors = tempfile.TemporaryFile(prefix="volstream-")  # noqa: SIM115  # closed by `close`
+        self._child = subprocess.Popen(
+            [sys.executable, "-m", "volstream.jobs.isolation", str(child_reads), str(child_writes)],
+            pass_fds=(child_reads, child_writes),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=self._errors,
+        )
+        os.close(child_reads)
+        os.close(child_writes)
+        try:
+            _send(self._requests, self._work)
+            self.batch_size = _receive(self._answers)
+        except (EOFError, BrokenPipeError):  # each child would die of importing the function
+            self._broken = self._cause()
+
+    def _cause(self) -> tuple[str, str | None]:
+        """Why the child is gone, and its last words."""
+        assert self._child is not None
+        assert self._errors is not None
+        code = self._child.wait()
+        self._errors.seek(max(0, os.fstat(self._errors.fileno()).st_size - _LAST_WORDS))
+        words = self._errors.read(_LAST_WORDS).decode("utf-8", "replace") or None
+        self.close()
+        if code < 0:
+            name = signal.Signals(-code).name if -code in {*signal.Signals} else str(-code)
+            return f"The process that ran the function was killed by {name}.", words
+        return f"The process that ran the function ended with exit status {code}.", words
 
 
 def _send(descriptor: int, value: Any) -> None:
@@ -119,19 +165,25 @@ def _read(descriptor: int, length: int, deadline: float | None) -> bytes:
     return bytes(data)
 
 
-def _serve(requests: int, answers: int) -> None:
-    """The child: one Work, then task after task until the parent closes its end."""
-    work: Work = _receive(requests)
-    call = work.in_process()
+def _requests(descriptor: int) -> Iterator[Any]:
+    """What the parent sends, until it closes its end."""
     while True:
         try:
-            task = _receive(requests)
+            yield _receive(descriptor)
         except EOFError:
             return
-        outcome = call(task)
-        work.plain(outcome)
-        _send(answers, outcome)
+
+
+def _child(requests: int, answers: int) -> None:
+    from volstream.jobs.runtime import serve
+
+    work: Work = _receive(requests)
+    for answer in serve(work, _requests(requests)):
+        _send(answers, answer)
 
 
 if __name__ == "__main__":
-    _serve(int(sys.argv[1]), int(sys.argv[2]))
+    import faulthandler
+
+    faulthandler.enable()  # a crash says where in Python it was
+    _child(int(sys.argv[1]), int(sys.argv[2]))

@@ -333,6 +333,8 @@ class _Run:
             staged.result,
             self._job.timeout_seconds,
             isolate,
+            self._settings.function_memory,
+            self._settings.fetch_ahead_bytes,
         )
         with self._runner.session() as session:
             files = plan.slice_of(session, made, batch).where(f"action <> '{plan.REMOVE}'")

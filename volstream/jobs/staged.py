@@ -15,12 +15,14 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from pyarrow import fs
 
-from volstream.jobs.runtime import Work, outcome_schema
+from volstream.jobs.outcomes import outcome_schema
 from volstream.jobs.schema import to_ddl
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.connect.session import SparkSession
+
+    from volstream.jobs.runtime import Work
 
 _FAILURE = ("path", "file_version", "commit_version", "error_kind", "error_message", "error_traceback")
 

@@ -8,7 +8,9 @@ from pathlib import Path
 
 from volstream.errors import InvalidValueError
 from volstream.jobs import functions
-from volstream.jobs.runtime import FileOutcome, FileTask, Work
+from volstream.jobs.calling import Caller
+from volstream.jobs.file import File
+from volstream.jobs.outcomes import FileOutcome, FileTask, OutcomeCodec
 from volstream.jobs.schema import from_ddl, of_function
 from volstream.storage import normalise_location, open_store
 
@@ -36,6 +38,7 @@ def try_function(
             f"The columns that {function} returns are not declared.",
             'Give --returns "label STRING, score DOUBLE", or annotate the function with a dataclass.',
         )
+    caller, codec = Caller(source, arguments, timeout_seconds), OutcomeCodec(schema)
     outcomes: list[FileOutcome] = []
     for path in paths:
         folder, _, name = os.path.abspath(path).rpartition("/")
@@ -43,8 +46,7 @@ def try_function(
         info = store.head(name)
         if info is None:
             raise InvalidValueError(f"{path} is not a readable file.")
-        work = Work(source, dict(arguments), store, schema, timeout_seconds, isolate=False)
-        outcome = work.in_process()(FileTask(info, 0))
-        work.check(outcome)
+        (outcome,) = caller([(FileTask(info, 0), File(store, info))])
+        codec.check(outcome)
         outcomes.append(outcome)
     return outcomes

@@ -180,6 +180,7 @@ class FailureKind(StrEnum):
     DENIED = "denied"
     WRONG_RESULT = "wrong-result"
     WORKER_DIED = "worker-died"
+    OUT_OF_MEMORY = "out-of-memory"
     VANISHED = "vanished"
     CHANGED = "changed"
 

@@ -2,79 +2,17 @@
 
 from __future__ import annotations
 
-import pickle
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pytest
 
+from tests.running import Frozen, Runner, failed, outcomes, planned, results
 from volstream.errors import StorageDeniedError, StorageError
-from volstream.jobs.functions import find
-from volstream.jobs.runtime import Work, outcome_schema
-from volstream.jobs.schema import from_ddl
-from volstream.model.files import FileInfo, Finding
-from volstream.model.selection import Selection
 from volstream.model.work import FailureKind
-from volstream.storage.base import ObjectStore
 from volstream.storage.memory import MemoryStore
-
-#: Columns of a plan that reach the executor.
-_COLUMNS = ("relative_path", "size", "last_modified_time", "etag", "version_id", "content_type")
-
-
-@pytest.fixture
-def store(request: pytest.FixtureRequest) -> Iterator[MemoryStore]:
-    made = MemoryStore(f"memory://{request.node.name}")
-    made.create()
-    yield made
-    made.drop()
-
-
-@dataclass
-class Runner:
-    """Runs functions, given as source text, over the objects of a store."""
-
-    store: ObjectStore
-    folder: Path
-
-    def work(self, code: str, returns: str = "n BIGINT", *, store: ObjectStore | None = None, **options: Any) -> Work:
-        """The job's function is ``f`` of ``code``."""
-        file = self.folder / "code.py"
-        file.write_text(code)
-        given: dict[str, Any] = {"arguments": {}, "timeout_seconds": None, "isolate": False, **options}
-        return Work(find(f"{file}:f"), store=store or self.store, schema=from_ddl(returns), **given)
-
-    def __call__(self, code: str, files: Sequence[FileInfo], returns: str = "n BIGINT", **options: Any) -> pa.Table:
-        return outcomes(self.work(code, returns, **options), files)
-
-
-@pytest.fixture
-def run(store: MemoryStore, tmp_path: Path) -> Runner:
-    return Runner(store, tmp_path)
-
-
-def planned(files: Sequence[FileInfo]) -> pa.RecordBatch:
-    columns = {name: [getattr(file, name) for file in files] for name in _COLUMNS}
-    return pa.RecordBatch.from_pydict({**columns, "commit_version": [7] * len(files)})
-
-
-def outcomes(work: Work, files: Sequence[FileInfo]) -> pa.Table:
-    # As it comes to an executor: pickled.
-    batches = list(pickle.loads(pickle.dumps(work))([planned(files)]))
-    return pa.Table.from_batches(batches, schema=outcome_schema(work.schema))
-
-
-def results(table: pa.Table) -> list[tuple[str, Mapping[str, Any] | None]]:
-    return list(zip(table["path"].to_pylist(), table["result"].to_pylist(), strict=True))
-
-
-def failed(table: pa.Table) -> dict[str, tuple[FailureKind, str]]:
-    rows = zip(table["path"], table["error_kind"], table["error_message"], strict=True)
-    return {str(path): (FailureKind(str(kind)), str(message)) for path, kind, message in rows if kind.as_py()}
 
 
 @pytest.mark.parametrize(
@@ -248,31 +186,6 @@ def test_a_file_that_is_gone_or_another_one_by_now_is_no_result(run: Runner, sto
     assert results(table)[2] == ("kept", {"n": 1})
 
 
-class Frozen:
-    """A store that shows given files and whose reads end as told."""
-
-    def __init__(self, files: Sequence[FileInfo], error: Exception | None = None, *, heads: bool = False) -> None:
-        self._files = {file.relative_path: file for file in files}
-        self._error = error
-        self._heads = heads
-
-    def list(self, prefix: str, selection: Selection) -> Iterator[FileInfo | Finding]:
-        yield from self._files.values()
-
-    def head(self, path: str) -> FileInfo | None:
-        if self._heads and self._error is not None:
-            raise self._error
-        return self._files.get(path)
-
-    def open(self, path: str) -> BinaryIO:
-        if self._error is not None:
-            raise self._error
-        raise FileNotFoundError(path)
-
-    def url(self, path: str) -> str:
-        return f"frozen:///{path}"
-
-
 @pytest.mark.parametrize("heads", [False, True])
 @pytest.mark.parametrize(
     ("error", "kind"),
@@ -309,16 +222,6 @@ def test_what_a_function_prints_goes_nowhere(
 
 
 # Isolation: each file in a child process.
-
-
-@pytest.fixture
-def isolated(run: Runner, store: MemoryStore) -> Callable[..., pa.Table]:
-    # Objects in memory are this process's alone; the child sees a store that travels.
-    def call(code: str, names: Sequence[str], returns: str = "n BIGINT", **options: Any) -> pa.Table:
-        files = [store.put(name, b"") for name in names]
-        return run(code, files, returns, isolate=True, store=Frozen(files), **options)
-
-    return call
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from volstream.jobs.runtime import outcome_schema
+from volstream.jobs.outcomes import outcome_schema
 from volstream.jobs.schema import from_ddl
 from volstream.jobs.staged import Staged, Totals
 

@@ -1,0 +1,89 @@
+"""Runs per-file functions over a partition of a plan, as an executor does, without Spark."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+
+from volstream.jobs.functions import find
+from volstream.jobs.outcomes import outcome_schema
+from volstream.jobs.runtime import Work
+from volstream.jobs.schema import from_ddl
+from volstream.model.files import FileInfo, Finding
+from volstream.model.selection import Selection
+from volstream.model.work import FailureKind
+from volstream.storage.base import ObjectStore
+
+#: Columns of a plan that reach the executor.
+_COLUMNS = ("relative_path", "size", "last_modified_time", "etag", "version_id", "content_type")
+
+
+@dataclass
+class Runner:
+    """Runs functions, given as source text, over the objects of a store."""
+
+    store: ObjectStore
+    folder: Path
+
+    def work(self, code: str, returns: str = "n BIGINT", *, store: ObjectStore | None = None, **options: Any) -> Work:
+        """The job's function is ``f`` of ``code``."""
+        file = self.folder / "code.py"
+        file.write_text(code)
+        given: dict[str, Any] = {
+            "arguments": {}, "timeout_seconds": None, "isolate": False, "memory_bytes": None, "ahead_bytes": 1 << 20,
+            **options,
+        }  # fmt: skip
+        return Work(find(f"{file}:f"), store=store or self.store, schema=from_ddl(returns), **given)
+
+    def __call__(self, code: str, files: Sequence[FileInfo], returns: str = "n BIGINT", **options: Any) -> pa.Table:
+        return outcomes(self.work(code, returns, **options), files)
+
+
+def planned(files: Sequence[FileInfo]) -> pa.RecordBatch:
+    columns = {name: [getattr(file, name) for file in files] for name in _COLUMNS}
+    return pa.RecordBatch.from_pydict({**columns, "commit_version": [7] * len(files)})
+
+
+def outcomes(work: Work, files: Sequence[FileInfo]) -> pa.Table:
+    # As it comes to an executor: pickled.
+    batches = list(pickle.loads(pickle.dumps(work))([planned(files)]))
+    return pa.Table.from_batches(batches, schema=outcome_schema(work.schema))
+
+
+def results(table: pa.Table) -> list[tuple[str, Mapping[str, Any] | None]]:
+    return list(zip(table["path"].to_pylist(), table["result"].to_pylist(), strict=True))
+
+
+def failed(table: pa.Table) -> dict[str, tuple[FailureKind, str]]:
+    rows = zip(table["path"], table["error_kind"], table["error_message"], strict=True)
+    return {str(path): (FailureKind(str(kind)), str(message)) for path, kind, message in rows if kind.as_py()}
+
+
+class Frozen:
+    """A store that shows given files and whose reads end as told."""
+
+    def __init__(self, files: Sequence[FileInfo], error: Exception | None = None, *, heads: bool = False) -> None:
+        self._files = {file.relative_path: file for file in files}
+        self._error = error
+        self._heads = heads
+
+    def list(self, prefix: str, selection: Selection) -> Iterator[FileInfo | Finding]:
+        yield from self._files.values()
+
+    def head(self, path: str) -> FileInfo | None:
+        if self._heads and self._error is not None:
+            raise self._error
+        return self._files.get(path)
+
+    def open(self, path: str) -> BinaryIO:
+        if self._error is not None:
+            raise self._error
+        raise FileNotFoundError(path)
+
+    def url(self, path: str) -> str:
+        return f"frozen:///{path}"
