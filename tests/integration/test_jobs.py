@@ -356,6 +356,7 @@ def test_a_catalog_older_than_the_table_is_refused(place: Place) -> None:
 def _open_attempt(place: Place):  # type: ignore[no-untyped-def]  # (intent, location) for the tests above
     """Begins an attempt as a run does, and leaves it: what a killed process leaves."""
     from volstream.jobs import plan
+    from volstream.jobs.sizing import Limits
     from volstream.model.work import PlanKind
 
     session = place.session
@@ -367,10 +368,9 @@ def _open_attempt(place: Place):  # type: ignore[no-untyped-def]  # (intent, loc
     covered = runner._reader.pin(stream)
     assert covered is not None
     location = f"{session.warehouse}/_plans/dead"
-    versions = runner._reader.refresh_versions(covered.volume_id)
     with runner.session() as spark:
-        plan.write_stream_plan(spark, covered, 100, versions, None, location)
-    limits = plan.Limits(job.max_files or 1000, 1 << 30)
+        runner.planner.write_range(spark, covered, None, location)
+    limits = Limits(job.max_files or 1000, 1 << 30)
     made, batches = plan.cut("dead", job, PlanKind.STREAM, covered, location, limits)
     session.catalog.consumptions.open(made, batches, stream)
     table = table_location(session.warehouse, job.into)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import random
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
-
-import pyarrow as pa
 
 from volstream.catalog import Catalog
 from volstream.catalog.consumptions import Outcome
@@ -26,12 +25,14 @@ from volstream.errors import (
     StreamBusyError,
     VolstreamError,
 )
-from volstream.jobs import functions, plan
+from volstream.jobs import functions, plan, sizing
+from volstream.jobs.planner import Planner
 from volstream.jobs.policy import RetryPolicy
 from volstream.jobs.progress import Observer, Progress
 from volstream.jobs.results import ResultTables, table_location, write_batch
 from volstream.jobs.runtime import Work
 from volstream.jobs.schema import from_ddl
+from volstream.jobs.sizing import Limits
 from volstream.jobs.staged import Staged
 from volstream.lifecycle import faults
 from volstream.lifecycle.identity import new_owner
@@ -43,7 +44,7 @@ from volstream.spark.errors import map_spark_errors, sql_error
 from volstream.spark.session import SparkGateway
 from volstream.storage import open_store
 from volstream.streams.consume import Consumer
-from volstream.streams.read import Range, StreamReader
+from volstream.streams.read import StreamReader
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -77,6 +78,7 @@ class JobRunner:
         self._warehouse = settings.warehouse_path
         self._delta = DeltaWriter(gateway)
         self._reader = StreamReader(catalog, self._warehouse)
+        self.planner = Planner(catalog, self._reader)
         self._consumer = Consumer(catalog, self._delta)
         self._results = ResultTables(catalog, self._delta, self._warehouse)
 
@@ -163,6 +165,7 @@ class _Run:
         self._owner = owner
         self._stop = stop
         self._observe = observe
+        self._cut_by: Limits | None = None
 
     def go(self, *, until_empty: bool) -> None:
         """Recovers, finishes an open plan, then plans and processes what is there."""
@@ -207,9 +210,13 @@ class _Run:
         if covered is None or covered.empty:
             return False
         plan_id, location = self._new_plan()
-        self._write_plan(covered, location)
+        with self._runner.session() as session:
+            self._runner.planner.write_range(session, covered, self._job.where, location)
         faults.point("plan.written")
-        made, batches = plan.cut(plan_id, self._job, PlanKind.STREAM, covered, location, self._limits())
+        limits, first = self._limits()
+        made, batches = plan.cut(
+            plan_id, self._job, PlanKind.STREAM, covered, location, limits, first=first, where=self._job.where
+        )
         if not batches:
             plan.remove(location)
             self._catalog.consumptions.advance(stream, covered.to_version, covered.table_id)
@@ -228,14 +235,12 @@ class _Run:
         covered = self._runner._reader.pin(stream)
         if covered is None:
             return False
-        names = ("path", "file_version", "commit_version")
-        failed = pa.table({name: [getattr(one, name) for one in due] for name in names})
         plan_id, location = self._new_plan()
         version = self._runner._reader.latest_version(stream)
         with self._runner.session() as session:
-            plan.write_retry_plan(session, covered.location, version, failed, location)
+            self._runner.planner.write_retry(session, covered, version, due, location)
         made, batches = plan.cut(
-            plan_id, self._job, PlanKind.RETRY, replace(covered, to_version=version), location, self._limits()
+            plan_id, self._job, PlanKind.RETRY, replace(covered, to_version=version), location, self._limits()[0]
         )
         asked = [one.path for one in due]
         planned = plan.among(location, asked)
@@ -258,6 +263,7 @@ class _Run:
         progress.bytes += left_bytes
         self._observe(progress)
         while not self._stop:
+            self._resize(made)
             batch = self._catalog.consumptions.next_batch(made)
             if batch is None:
                 plan.remove(made.location)
@@ -273,12 +279,14 @@ class _Run:
 
     def _has_files(self, made: Plan) -> bool:
         """Whether a plan's files are there; those of a stream's range are written again, for it gives the same ones."""
-        if not plan.exists(made.location) and made.kind is PlanKind.STREAM:
-            self._write_plan(self._runner._reader.range_of(made, self._runner._stream(self._job)), made.location)
-        return plan.exists(made.location)
+        if plan.exists(made.location):
+            return True
+        with self._runner.session() as session:
+            return self._runner.planner.write_again(session, made, self._runner._stream(self._job))
 
     def _process_batch(self, made: Plan, batch: Batch) -> None:
         location = table_location(self._runner._warehouse, self._job.into)
+        began = time.monotonic()
         intent = self._runner._consumer.begin(batch, self._owner, location)
         staged = Staged(f"{self._staging}/{batch.id}/{intent.attempt}", from_ddl(self._job.returns))
         try:
@@ -300,7 +308,7 @@ class _Run:
             with suppress(VolstreamError):
                 self._runner._consumer.settle(self._job.stream_id, self._superseded_in)
             raise
-        self._catalog.consumptions.commit(intent, outcome)
+        self._catalog.consumptions.commit(intent, replace(outcome, seconds=time.monotonic() - began))
         faults.point("batch.committed")
         plan.remove(f"{self._staging}/{batch.id}")
         progress = self.report.progress
@@ -399,18 +407,39 @@ class _Run:
         plan_id = uuid.uuid4().hex
         return plan_id, f"{self._plans}/{plan_id}"
 
-    def _write_plan(self, covered: Range, location: str) -> None:
-        versions = self._runner._reader.refresh_versions(covered.volume_id if covered.initial else None)
-        # All rows there are, for an initial range; what changed since, for any other.
-        since = None if covered.initial else covered.from_version
-        changed, _ = self._catalog.refreshes.changed_after(covered.volume_id, since)
-        with self._runner.session() as session:
-            plan.write_stream_plan(session, covered, changed, versions, self._job.where, location)
+    def _limits(self) -> tuple[Limits, Limits]:
+        """The limits of a new plan's batches, and those of its first: by how fast the job was before."""
+        rate = sizing.usual(self._catalog.consumptions.measured(self._job.id))
+        limits = self._most if rate is None else rate.limits(self._settings.batch_seconds, self._most)
+        self._cut_by = limits
+        return limits, limits.first() if rate is None else limits
 
-    def _limits(self) -> plan.Limits:
-        return plan.Limits(
+    @property
+    def _most(self) -> Limits:
+        return Limits(
             self._job.max_files or self._settings.batch_max_files, self._job.max_bytes or self._settings.batch_max_bytes
         )
+
+    def _resize(self, made: Plan) -> None:
+        """Cuts what waits of a plan anew, where its batches would take much longer or shorter than they should."""
+        target = self._settings.batch_seconds
+        done = self._catalog.consumptions.measured(self._job.id, plan_id=made.id)
+        rate = sizing.latest(done, target / 2)
+        waiting = None if rate is None else self._catalog.consumptions.unbegun(made)
+        if rate is None or waiting is None:
+            return
+        limits = rate.limits(target, self._most)
+        # Limits like those of the last cut would give the same batches, where files are so large that each is alone.
+        if self._cut_by is not None and not sizing.differ(limits, self._cut_by):
+            return
+        if sizing.misses(waiting, rate, limits, target):
+            batches = plan.recut(made, waiting.first, limits)
+            self._catalog.consumptions.recut(made, batches)
+            self._cut_by = limits
+            _log.info(
+                "batches_recut", job=str(self._job.name), plan=made.id, after=waiting.first.number - 1,
+                batches=len(batches), before=waiting.count, files=limits.files, bytes=limits.bytes,
+            )  # fmt: skip
 
 
 def _worker_died(error: BaseException) -> bool:

@@ -64,6 +64,7 @@ class Plan:
         table_id: Delta's id of the directory table that the versions belong to.
         initial: the rows present at ``to_version``, not changes.
         location: folder of the plan's Parquet files, sorted by path.
+        where: SQL condition that the planned files met; kept, since the job's may change. None: all files.
     """
 
     id: str
@@ -76,6 +77,7 @@ class Plan:
     to_version: int
     initial: bool
     location: str
+    where: str | None
     files: int
     bytes: int
     created_on: datetime
@@ -101,6 +103,7 @@ class Batch:
         removals: files that are gone, whose rows go.
         sequence: number in the stream's sequence of the newest attempt; None before the first.
         attempts: how many INTENTs it has had.
+        seconds: from the INTENT to the commit; None: not committed, or by another process than the one that recorded it.
     """
 
     id: str
@@ -122,6 +125,30 @@ class Batch:
     rows: int
     created_on: datetime
     committed_on: datetime | None
+    seconds: float | None = None
+
+    @property
+    def rate(self) -> float | None:
+        """Files a second, removals counted as such; None where that was not measured."""
+        return (self.files + self.removals) / self.seconds if self.seconds else None
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """The batches of an open plan that nobody began: the end of the plan. Sums count removals as files.
+
+    Attributes:
+        first: the first of them.
+        most_files: of the largest one.
+        most_bytes: of the largest one that has several files.
+    """
+
+    first: Batch
+    count: int
+    files: int
+    bytes: int
+    most_files: int
+    most_bytes: int
 
 
 @dataclass(frozen=True)
