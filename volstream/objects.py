@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from volstream.directory.reconcile import Reconciled
+    from volstream.jobs.preview import Preview
     from volstream.jobs.progress import Observer
     from volstream.jobs.run import RunReport
     from volstream.session import Session
@@ -260,6 +261,27 @@ class Jobs(_Objects[Job]):
         if volume is not None and volume.reconciled_on is None:
             self._session.volumes.refresh(str(volume.name), stop=stop)
         return self._session.runner.run(job, until_empty=until_empty, stop=stop, observe=observe)
+
+    def preview(self, name: str) -> Preview:
+        """What a run of the job would do now. Changes nothing; raises StreamStaleError."""
+        return self._session.runner.preview(self.get(name))
+
+    def replay(
+        self, name: str, where: str | None = None, *, stop: Stop | None = None, observe: Observer | None = None
+    ) -> RunReport:
+        """Processes files of a job again that were delivered before, and replaces their results; the cursor stays.
+
+        Args:
+            where: SQL condition on the directory's columns; None: all.
+
+        Raises:
+            InvalidValueError: not such a condition. See :meth:`run` for the rest.
+        """
+        from volstream.jobs.definitions import check_where
+
+        if where is not None:
+            check_where(where)
+        return self._session.runner.replay(self.get(name), where, stop=stop, observe=observe)
 
     def failures(
         self, name: str | None = None, *, path: str | None = None, limit: int | None = 1000

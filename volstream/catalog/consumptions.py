@@ -20,7 +20,7 @@ from volstream.catalog.failures import activate, drop_pending
 from volstream.catalog.tables import batches, intents, jobs, plans, streams
 from volstream.errors import FencedError, StreamBusyError
 from volstream.model.objects import JobState, Stream
-from volstream.model.work import Batch, BatchState, Intent, Plan, PlanKind, PlanState, Target, Waiting
+from volstream.model.work import Batch, BatchState, Intent, Load, Plan, PlanKind, PlanState, Target, Waiting
 
 
 @dataclasses.dataclass(frozen=True)
@@ -241,14 +241,14 @@ class Consumptions:
         with self._database.reading() as transaction:
             return [_batch(row) for row in transaction.execute(query)]
 
-    def waiting(self, job_id: str) -> tuple[int, int]:
-        """Files and bytes in the batches of a job's open plans that are not committed."""
-        query = select(func.coalesce(func.sum(batches.c.files), 0), func.coalesce(func.sum(batches.c.bytes), 0)).where(
+    def waiting(self, job_id: str) -> Load:
+        """What a job's open plans hold that is not committed."""
+        sums = [func.coalesce(func.sum(batches.c[one.name]), 0) for one in dataclasses.fields(Load)[1:]]
+        query = select(func.count(), *sums).where(
             batches.c.job_id == job_id, batches.c.state.in_([BatchState.PLANNED, BatchState.INTENT])
         )
         with self._database.reading() as transaction:
-            files, size = transaction.execute(query).one()
-            return int(files), int(size)
+            return Load(*(int(number) for number in transaction.execute(query).one()))
 
     def totals(self, job_id: str) -> dict[str, int]:
         """Sums over a job's committed batches: ``batches``, ``succeeded``, ``failed``, ``rows``, ``bytes``."""

@@ -136,7 +136,9 @@ def _code(job: Job) -> str:
         same = find(job.function, job.search_path).fingerprint == job.fingerprint
     except VolstreamError as error:
         return error.message
-    return "as when the job was made" if same else "changed since; new files run with it, old results stay as they are"
+    if same:
+        return "as when the job was made"
+    return f"changed since; new files run with it, old results stay until: volstream replay {job.name}"
 
 
 def _shown(one: Any) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import pyarrow.dataset as ds
 from pyarrow import fs
 
 from volstream.delta.writer import literal, table_at
-from volstream.directory.table import COLUMNS
+from volstream.directory.table import COLUMNS, CONTENT
 from volstream.jobs.sizing import Limits
 from volstream.model.objects import Job
 from volstream.model.work import Batch, BatchState, Plan, PlanKind, PlanState
@@ -80,6 +80,25 @@ def retry_files(session: SparkSession, directory: str, version: int, failed: pa.
         "JOIN volstream_failed f ON d.relative_path = f.path AND coalesce(d.version_id, d.etag) = f.file_version "
         f"WHERE d.relative_path IN ({', '.join(literal(path) for path in paths)})"
     )
+
+
+def replay_files(session: SparkSession, covered: Range, versions: pa.Table, where: str | None) -> DataFrame:
+    """The files that the directory had at the start of a range and has still, as they were, at its end.
+
+    Args:
+        versions, where: as for :func:`stream_files`.
+    """
+    directory = table_at(covered.location)
+    columns = ", ".join(f"d.{name}" for name in COLUMNS)
+    planned = (
+        f"SELECT {columns}, r.version AS commit_version, '{REPLACE}' AS action "
+        f"FROM {directory} VERSION AS OF {covered.from_version} d "
+        f"LEFT JOIN {_view_of(session, covered, versions)} r ON r.refresh_id = d.refresh_id"
+    )
+    if covered.to_version != covered.from_version:
+        same = " AND ".join(f"n.{name} <=> d.{name}" for name in ("relative_path", *CONTENT))
+        planned += f" LEFT SEMI JOIN {directory} VERSION AS OF {covered.to_version} n ON {same}"
+    return session.sql(f"SELECT * FROM ({planned})" + (f" WHERE ({where})" if where else ""))
 
 
 def write(planned: DataFrame, location: str, at_most: int) -> None:

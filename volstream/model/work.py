@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
 from datetime import datetime
 from enum import StrEnum
 
@@ -131,6 +132,24 @@ class Batch:
     def rate(self) -> float | None:
         """Files a second, removals counted as such; None where that was not measured."""
         return (self.files + self.removals) / self.seconds if self.seconds else None
+
+
+@dataclass(frozen=True)
+class Load:
+    """How much work some batches are together."""
+
+    batches: int = 0
+    files: int = 0
+    removals: int = 0
+    bytes: int = 0
+
+    @classmethod
+    def of(cls, batches: Iterable[Batch]) -> Load:
+        """The load of some batches."""
+        return sum((Load(1, one.files, one.removals, one.bytes) for one in batches), start=cls())
+
+    def __add__(self, other: Load) -> Load:
+        return Load(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
 
 
 @dataclass(frozen=True)

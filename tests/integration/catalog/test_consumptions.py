@@ -13,7 +13,7 @@ from volstream.catalog import Catalog
 from volstream.catalog.consumptions import Outcome
 from volstream.errors import FencedError, StreamBusyError
 from volstream.model.objects import Job, JobState, Stream
-from volstream.model.work import Batch, BatchState, Plan, PlanKind, PlanState, Target
+from volstream.model.work import Batch, BatchState, Load, Plan, PlanKind, PlanState, Target
 
 TARGET = Target("/warehouse/tables/public/labels", "table", 4)
 DONE = Outcome(succeeded=2, failed=0, rows=2)
@@ -277,7 +277,7 @@ def test_what_waits_and_what_was_done_is_summed(catalog: Catalog, job: Job) -> N
     _, batches = objects.store_plan(catalog, job, batches=3)
     catalog.consumptions.commit(catalog.consumptions.begin(batches[0], "me", TARGET), Outcome(1, 1, 5))
     catalog.consumptions.begin(batches[1], "me", TARGET)
-    assert catalog.consumptions.waiting(job.id) == (4, 40)
+    assert catalog.consumptions.waiting(job.id) == Load(batches=2, files=4, bytes=40)
     assert catalog.consumptions.totals(job.id) == {"batches": 1, "succeeded": 1, "failed": 1, "rows": 5, "bytes": 20}
     assert catalog.consumptions.totals("another job")["batches"] == 0
 
