@@ -52,7 +52,7 @@ def job(of: Stream, name: str = "classify", **changes: Any) -> Job:
 def plan(of: Job, **changes: Any) -> Plan:
     made = Plan(
         id=uuid.uuid4().hex, kind=PlanKind.STREAM, state=PlanState.OPEN, job_id=of.id, stream_id=of.stream_id,
-        table_id="table", from_version=3, to_version=7, initial=False, location="/plans/one", files=4, bytes=40,
+        table_id="table", from_version=3, to_version=7, initial=False, location="/plans/one", where=None, files=4, bytes=40,
         created_on=NOW,
     )  # fmt: skip
     return dataclasses.replace(made, **changes)

@@ -96,6 +96,8 @@ class Settings(BaseSettings):
     time_zone: str = "UTC"
     """The zone in which cron lines are read."""
 
+    batch_seconds: Seconds = 60.0
+    """How long a batch should take: how large it is follows from what was measured."""
     batch_max_files: int = Field(default=10_000, gt=0)
     batch_max_bytes: Bytes = 1 << 30
     function_memory: BytesOrNone = 4 << 30

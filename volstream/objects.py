@@ -18,10 +18,13 @@ from volstream.lifecycle.identity import new_owner
 from volstream.lifecycle.stop import Stop
 from volstream.model.names import Name
 from volstream.model.objects import Connection, Job, JobSpec, Stream, StreamSpec, Volume, VolumeSpec
-from volstream.model.work import Failure, FailureState
+from volstream.model.work import Batch, Failure, FailureState
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from volstream.directory.reconcile import Reconciled
+    from volstream.jobs.preview import Preview
     from volstream.jobs.progress import Observer
     from volstream.jobs.run import RunReport
     from volstream.session import Session
@@ -259,6 +262,27 @@ class Jobs(_Objects[Job]):
             self._session.volumes.refresh(str(volume.name), stop=stop)
         return self._session.runner.run(job, until_empty=until_empty, stop=stop, observe=observe)
 
+    def preview(self, name: str) -> Preview:
+        """What a run of the job would do now. Changes nothing; raises StreamStaleError."""
+        return self._session.runner.preview(self.get(name))
+
+    def replay(
+        self, name: str, where: str | None = None, *, stop: Stop | None = None, observe: Observer | None = None
+    ) -> RunReport:
+        """Processes files of a job again that were delivered before, and replaces their results; the cursor stays.
+
+        Args:
+            where: SQL condition on the directory's columns; None: all.
+
+        Raises:
+            InvalidValueError: not such a condition. See :meth:`run` for the rest.
+        """
+        from volstream.jobs.definitions import check_where
+
+        if where is not None:
+            check_where(where)
+        return self._session.runner.replay(self.get(name), where, stop=stop, observe=observe)
+
     def failures(
         self, name: str | None = None, *, path: str | None = None, limit: int | None = 1000
     ) -> Sequence[Failure]:
@@ -283,6 +307,48 @@ class Jobs(_Objects[Job]):
         if unknown:
             raise NotFoundError(f"The job {name} has no failure of {unknown[0]!r}.", "See: volstream list failures.")
         return found
+
+
+class Batches:
+    """What jobs processed together, and will: slices of their streams' ranges, known by id."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def list(self, job: str | None = None, *, limit: int = 1000) -> Sequence[Batch]:
+        """The newest batches, of one job or of all."""
+        job_id = self._session.jobs.get(job).id if job else None
+        return self._session.catalog.consumptions.batches_of(job_id, limit=limit)
+
+    def get(self, identity: str) -> Batch:
+        """The batch of that id. Raises NotFoundError."""
+        batch = self._session.catalog.consumptions.batch(identity)
+        if batch is None:
+            raise NotFoundError(f"There is no batch {identity!r}.", "See: volstream list batches.")
+        return batch
+
+    def failures(self, identity: str) -> Sequence[Failure]:
+        """The files of a batch that failed in it, and neither changed nor were processed since."""
+        batch = self.get(identity)
+        return self._session.catalog.failures.active(
+            batch.job_id, after=batch.after_path, until=batch.until_path, batch_id=batch.id
+        )
+
+    def read(self, identity: str) -> DataFrame:
+        """The files of a batch, the same at each look: the directory's columns, ``commit_version`` and ``action``.
+
+        Raises:
+            NotFoundError: no such batch.
+            InvalidStateError: a batch of retries that has ended.
+        """
+        batch = self.get(identity)
+        plan = self._session.catalog.consumptions.plan(batch.plan_id)
+        stream = self._session.catalog.streams.by_id(batch.stream_id)
+        assert plan is not None, "a batch refers to its plan"
+        assert stream is not None, "a stream's batches go before it"
+        runner = self._session.runner
+        with runner.session() as session:
+            return runner.planner.files_of(session, plan, batch, stream)
 
 
 def _prefix(subdirectory: str) -> str:

@@ -16,7 +16,7 @@ from volstream.catalog import Catalog
 from volstream.config import Settings
 from volstream.errors import InvalidValueError
 from volstream.model.names import Name
-from volstream.objects import Connections, Jobs, Streams, Volumes
+from volstream.objects import Batches, Connections, Jobs, Streams, Volumes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -80,6 +80,7 @@ class Session:
         self.volumes = Volumes(self)
         self.streams = Streams(self)
         self.jobs = Jobs(self)
+        self.batches = Batches(self)
         self._gateway = gateway
         self._attaching = threading.Lock()
         with Session._lock:

@@ -110,6 +110,14 @@ def place(tmp_path: Path, settings: Settings, gateway: SparkGateway) -> Iterator
         yield Place(session, folder, gateway)
 
 
+@pytest.fixture
+def slower(place: Place) -> Iterator[Place]:
+    """The same place, where a batch should take no time: each takes too long."""
+    settings = place.session.settings.model_copy(update={"batch_seconds": 0.01})
+    with Session(settings, _Shared(place.gateway)) as session:
+        yield Place(session, place.folder, place.gateway)
+
+
 class _Shared(SparkGateway):
     """The gateway of the whole run, which the end of one session must not close."""
 

@@ -355,9 +355,6 @@ def test_a_catalog_older_than_the_table_is_refused(place: Place) -> None:
 
 def _open_attempt(place: Place):  # type: ignore[no-untyped-def]  # (intent, location) for the tests above
     """Begins an attempt as a run does, and leaves it: what a killed process leaves."""
-    from volstream.jobs import plan
-    from volstream.model.work import PlanKind
-
     session = place.session
     if place.volume.reconciled_on is None:
         place.refresh()
@@ -366,12 +363,8 @@ def _open_attempt(place: Place):  # type: ignore[no-untyped-def]  # (intent, loc
     stream = session.streams.get("j_stream")
     covered = runner._reader.pin(stream)
     assert covered is not None
-    location = f"{session.warehouse}/_plans/dead"
-    versions = runner._reader.refresh_versions(covered.volume_id)
     with runner.session() as spark:
-        plan.write_stream_plan(spark, covered, 100, versions, None, location)
-    limits = plan.Limits(job.max_files or 1000, 1 << 30)
-    made, batches = plan.cut("dead", job, PlanKind.STREAM, covered, location, limits)
+        made, batches = runner.planner.of_range(spark, job, covered)
     session.catalog.consumptions.open(made, batches, stream)
     table = table_location(session.warehouse, job.into)
     return Consumer(session.catalog, DeltaWriter(place.gateway)).begin(batches[0], "gone", table), table

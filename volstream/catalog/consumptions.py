@@ -12,15 +12,15 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from sqlalchemy import ColumnElement, Row, and_, case, delete, func, insert, select, update
 from sqlalchemy import Connection as Transaction
-from sqlalchemy import Row, delete, func, insert, select, update
 
 from volstream.catalog.database import Database
 from volstream.catalog.failures import activate, drop_pending
 from volstream.catalog.tables import batches, intents, jobs, plans, streams
 from volstream.errors import FencedError, StreamBusyError
 from volstream.model.objects import JobState, Stream
-from volstream.model.work import Batch, BatchState, Intent, Plan, PlanKind, PlanState, Target
+from volstream.model.work import Batch, BatchState, Intent, Load, Plan, PlanKind, PlanState, Target, Waiting
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,12 +29,14 @@ class Outcome:
 
     Attributes:
         superseded: paths whose earlier failures end with this batch, whatever became of them in it.
+        seconds: how long the attempt took; None: not known.
     """
 
     succeeded: int
     failed: int
     rows: int
     superseded: Sequence[str] = ()
+    seconds: float | None = None
 
 
 class Consumptions:
@@ -79,6 +81,43 @@ class Consumptions:
         with self._database.reading() as transaction:
             row = transaction.execute(query).one_or_none()
             return None if row is None else _batch(row)
+
+    def unbegun(self, plan: Plan) -> Waiting | None:
+        """The end of an open plan of which no batch was ever begun, or None."""
+        rows = batches.c.files + batches.c.removals
+        several = case((batches.c.files > 1, batches.c.bytes), else_=0)
+        sums = [func.count(), func.sum(rows), func.sum(batches.c.bytes), func.max(rows), func.max(several)]
+        with self._database.reading() as transaction:
+            first = transaction.execute(
+                select(batches).where(_unbegun(plan)).order_by(batches.c.number).limit(1)
+            ).one_or_none()
+            if first is None:
+                return None
+            numbers = transaction.execute(select(*sums).where(_unbegun(plan))).one()
+            return Waiting(_batch(first), *(int(number) for number in numbers))
+
+    def recut(self, plan: Plan, slices: Sequence[Batch]) -> None:
+        """Puts other batches in the place of those that :meth:`unbegun` told of.
+
+        Raises:
+            FencedError: one of these was begun meanwhile, or the plan is not open any more.
+        """
+        with self._database.transaction() as transaction:
+            self._locked(transaction, plan.stream_id)
+            open_plan = self._open_plan(transaction, plan.stream_id)
+            kept = select(func.max(batches.c.number), func.max(batches.c.until_path)).where(
+                batches.c.plan_id == plan.id, ~_unbegun(plan)
+            )
+            number, until = transaction.execute(kept).one()
+            last = transaction.execute(
+                select(batches.c.until_path).where(_unbegun(plan)).order_by(batches.c.number.desc()).limit(1)
+            ).scalar_one_or_none()
+            # The bounds hold every path still: they start after the last batch that is kept, and end where they ended.
+            same = (slices[0].number - 1, slices[0].after_path, slices[-1].until_path) == (number or 0, until, last)
+            if open_plan is None or open_plan.id != plan.id or not same:
+                raise FencedError(f"The batches of plan {plan.id} are not those that were to be cut anew.")
+            transaction.execute(delete(batches).where(_unbegun(plan)))
+            transaction.execute(insert(batches), [_columns(one) for one in slices])
 
     def begin(self, batch: Batch, owner: str, target: Target) -> Intent:
         """Writes an INTENT with the stream's next number.
@@ -133,11 +172,11 @@ class Consumptions:
                 .where(batches.c.id == batch.id)
                 .values(
                     state=BatchState.COMMITTED, committed_on=now, succeeded=outcome.succeeded, failed=outcome.failed,
-                    rows=outcome.rows,
+                    rows=outcome.rows, seconds=outcome.seconds,
                 )
             )  # fmt: skip
             plan = _plan(transaction.execute(select(plans).where(plans.c.id == batch.plan_id)).one())
-            if plan.kind is PlanKind.STREAM:  # retries of a few bad files say nothing about the job
+            if plan.kind is not PlanKind.RETRY:  # a few bad files say nothing about the job
                 self._count_failed(transaction, batch, outcome)
             self._finish(transaction, plan)
 
@@ -175,6 +214,19 @@ class Consumptions:
             row = transaction.execute(select(plans).where(plans.c.id == identity)).one_or_none()
             return None if row is None else _plan(row)
 
+    def measured(self, job_id: str, *, plan_id: str | None = None, limit: int = 20) -> Sequence[Batch]:
+        """The newest batches of a job, or of a plan of it, of which it is known how long they took."""
+        query = (
+            select(batches)
+            .where(batches.c.job_id == job_id, batches.c.seconds.is_not(None))
+            .order_by(batches.c.committed_on.desc(), batches.c.number.desc())
+            .limit(limit)
+        )
+        if plan_id is not None:
+            query = query.where(batches.c.plan_id == plan_id)
+        with self._database.reading() as transaction:
+            return [_batch(row) for row in transaction.execute(query)]
+
     def batches_of(
         self, job_id: str | None = None, *, covering: str | None = None, limit: int = 1000
     ) -> Sequence[Batch]:
@@ -189,14 +241,14 @@ class Consumptions:
         with self._database.reading() as transaction:
             return [_batch(row) for row in transaction.execute(query)]
 
-    def waiting(self, job_id: str) -> tuple[int, int]:
-        """Files and bytes in the batches of a job's open plans that are not committed."""
-        query = select(func.coalesce(func.sum(batches.c.files), 0), func.coalesce(func.sum(batches.c.bytes), 0)).where(
+    def waiting(self, job_id: str) -> Load:
+        """What a job's open plans hold that is not committed."""
+        sums = [func.coalesce(func.sum(batches.c[one.name]), 0) for one in dataclasses.fields(Load)[1:]]
+        query = select(func.count(), *sums).where(
             batches.c.job_id == job_id, batches.c.state.in_([BatchState.PLANNED, BatchState.INTENT])
         )
         with self._database.reading() as transaction:
-            files, size = transaction.execute(query).one()
-            return int(files), int(size)
+            return Load(*(int(number) for number in transaction.execute(query).one()))
 
     def totals(self, job_id: str) -> dict[str, int]:
         """Sums over a job's committed batches: ``batches``, ``succeeded``, ``failed``, ``rows``, ``bytes``."""
@@ -271,6 +323,11 @@ class Consumptions:
         if plan.kind is PlanKind.STREAM:
             moved = {"offset": plan.to_version, "table_id": plan.table_id, "initial": False}
             transaction.execute(update(streams).where(streams.c.id == plan.stream_id).values(**moved))
+
+
+def _unbegun(plan: Plan) -> ColumnElement[bool]:
+    """Batches of a plan without any attempt. An aborted attempt refers to its batch, and its bounds stay for that."""
+    return and_(batches.c.plan_id == plan.id, batches.c.state == BatchState.PLANNED, batches.c.attempts == 0)
 
 
 def _columns(value: Plan | Batch) -> dict[str, Any]:

@@ -39,9 +39,10 @@ class Failures:
         after: str | None = None,
         until: str | None = None,
         path: str | None = None,
+        batch_id: str | None = None,
         limit: int | None = None,
     ) -> Sequence[Failure]:
-        """Failures that count, by path; of one job, in some states, with ``after < path <= until``, or of one path."""
+        """Failures that count, by path: of a job, in some states, with ``after < path <= until``, of a path, of a batch."""
         query = select(failures).where(failures.c.state.in_(states)).order_by(failures.c.job_id, failures.c.path)
         if job_id is not None:
             query = query.where(failures.c.job_id == job_id)
@@ -51,6 +52,8 @@ class Failures:
             query = query.where(failures.c.path <= until)
         if path is not None:
             query = query.where(failures.c.path == path)
+        if batch_id is not None:
+            query = query.where(failures.c.batch_id == batch_id)
         with self._database.reading() as transaction:
             return [_failure(row) for row in transaction.execute(query.limit(limit))]
 

@@ -205,6 +205,7 @@ plans = Table(
     Column("to_version", BigInteger, nullable=False),
     Column("initial", Boolean, nullable=False),
     Column("location", Text, nullable=False),
+    Column("where", Text),
     Column("files", BigInteger, nullable=False),
     Column("bytes", BigInteger, nullable=False),
     _created(),
@@ -215,7 +216,7 @@ batches = Table(
     metadata,
     _id(),
     Column("plan_id", ForeignKey("plans.id"), nullable=False),
-    Column("job_id", ForeignKey("jobs.id"), nullable=False, index=True),
+    Column("job_id", ForeignKey("jobs.id"), nullable=False),
     Column("stream_id", String(36), nullable=False),
     Column("number", Integer, nullable=False),
     Column("state", String(20), nullable=False),
@@ -232,7 +233,9 @@ batches = Table(
     Column("rows", BigInteger, nullable=False),
     _created(),
     Column("committed_on", UtcDateTime),
+    Column("seconds", Float),
     UniqueConstraint("plan_id", "number"),
+    Index("ix_batches_job_committed", "job_id", "committed_on"),
 )
 
 intents = Table(

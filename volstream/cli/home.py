@@ -152,7 +152,7 @@ def _job(session: Session, job: Any) -> dict[str, Any]:
     counts = session.catalog.failures.counts(job.id)
     return {
         "job": str(job.name), "state": job.state, "reason": job.state_reason, "trigger": job.trigger.kind,
-        "waiting": session.catalog.consumptions.waiting(job.id)[0], "failed": sum(counts.values()), "failures": counts,
+        "waiting": session.catalog.consumptions.waiting(job.id).files, "failed": sum(counts.values()), "failures": counts,
         "last run": job.last_started, "outcome": job.last_outcome, "next retry": session.catalog.failures.next_due(job.id),
     }  # fmt: skip
 

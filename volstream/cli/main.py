@@ -16,9 +16,9 @@ _COMMANDS = {
     "init": "home", "status": "home", "engine": "home", "daemon": "home",
     "create-connection": "create", "create-volume": "create", "create-stream": "create", "create-job": "create",
     "list": "objects", "describe": "objects", "drop": "objects",
-    "refresh": "work", "run-job": "work", "retry": "work", "skip": "work", "pause": "work", "resume": "work",
+    "refresh": "work", "run-job": "work", "replay": "work", "retry": "work", "skip": "work", "pause": "work", "resume": "work",
     "alter-job": "create", "reset-stream": "work", "advance-stream": "work", "resolve": "work", "try": "trial",
-    "explain-file": "explain", "sql": "sql",
+    "read-batch": "batches", "explain-file": "explain", "sql": "sql",
 }  # fmt: skip
 
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}

@@ -10,7 +10,7 @@ import click
 
 from volstream.cli.options import common
 from volstream.cli.output import Output
-from volstream.errors import NotFoundError, VolstreamError
+from volstream.errors import VolstreamError
 from volstream.model.objects import Connection, Job, Stream, Volume
 from volstream.session import Session
 
@@ -20,7 +20,7 @@ _COLUMNS: Mapping[str, Sequence[str]] = {
     "volumes": ("name", "location", "queue_type", "reconciled_on", "comment"),
     "streams": ("name", "source_name", "mode", "offset", "initial", "comment"),
     "jobs": ("name", "function", "into", "trigger", "state", "last_outcome"),
-    "batches": ("id", "job", "state", "files", "removals", "succeeded", "failed", "rows", "attempts", "created_on"),
+    "batches": ("id", "job", "state", "files", "removals", "succeeded", "failed", "rows", "seconds", "created_on"),
     "failures": ("job", "path", "state", "kind", "attempts", "next_try", "message"),
     "rejected": ("volume", "subject", "reason", "count", "last_seen"),
 }
@@ -65,10 +65,9 @@ def drop_command(session: Session, output: Output, kind: str, name: str, if_exis
 
 def _rows(session: Session, kind: str, job: str | None, volume: str | None, limit: int) -> list[dict[str, Any]]:
     job_names = {one.id: str(one.name) for one in session.jobs.list()} if kind in ("batches", "failures") else {}
-    job_id = session.jobs.get(job).id if job else None
     match kind:
         case "batches":
-            found = session.catalog.consumptions.batches_of(job_id, limit=limit)
+            found = session.batches.list(job, limit=limit)
             return [{**_values(batch), "job": job_names.get(batch.job_id)} for batch in found]
         case "failures":
             failures = session.jobs.failures(job, limit=limit)
@@ -84,14 +83,14 @@ def _rows(session: Session, kind: str, job: str | None, volume: str | None, limi
 
 def _described(session: Session, kind: str, name: str) -> dict[str, Any]:
     if kind == "batch":
-        batch = session.catalog.consumptions.batch(name)
-        if batch is None:
-            raise NotFoundError(f"There is no batch {name!r}.", "See: volstream list batches.")
+        batch = session.batches.get(name)
         plan = session.catalog.consumptions.plan(batch.plan_id)
         job = session.catalog.jobs.by_id(batch.job_id)
         return {
             **_values(batch),
+            "files_per_second": batch.rate,
             "job": str(job.name) if job else None,
+            "failures": {failure.path: failure.message for failure in session.batches.failures(name)},
             "plan": None if plan is None else _values(plan),
         }
     one = getattr(session, f"{kind}s").get(name)
@@ -137,7 +136,9 @@ def _code(job: Job) -> str:
         same = find(job.function, job.search_path).fingerprint == job.fingerprint
     except VolstreamError as error:
         return error.message
-    return "as when the job was made" if same else "changed since; new files run with it, old results stay as they are"
+    if same:
+        return "as when the job was made"
+    return f"changed since; new files run with it, old results stay until: volstream replay {job.name}"
 
 
 def _shown(one: Any) -> dict[str, Any]:

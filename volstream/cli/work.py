@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,8 +15,12 @@ from volstream.cli.output import Output
 from volstream.errors import FilesFailedError, InterruptedByUserError
 from volstream.jobs.progress import Observer, Progress
 from volstream.lifecycle.stop import Stop, stop_on_signals
-from volstream.model.units import format_size
+from volstream.model.units import format_duration, format_size
 from volstream.session import Session
+
+if TYPE_CHECKING:
+    from volstream.jobs.preview import Preview
+    from volstream.jobs.run import RunReport
 
 
 @click.command("refresh")
@@ -49,12 +54,30 @@ def refresh_command(session: Session, output: Output, volume: str, subdirectory:
 @click.command("run-job")
 @click.argument("name")
 @click.option("--until-empty", is_flag=True, help="Go on while new changes arrive.")
+@click.option("--plan", "plan_only", is_flag=True, help="Only tell what a run would do, and how long it would take.")
 @common
-def run_job_command(session: Session, output: Output, name: str, until_empty: bool) -> None:
+def run_job_command(session: Session, output: Output, name: str, until_empty: bool, plan_only: bool) -> None:
     """Process what the job's stream holds now, and the failures that are due."""
-    stop = Stop()
-    with stop_on_signals(stop), _progress(output) as observe:
+    if plan_only:
+        _show_plan(output, name, session.jobs.preview(name))
+        return
+    with _watched(output) as (stop, observe):
         report = session.jobs.run(name, until_empty=until_empty, stop=stop, observe=observe)
+    _show_run(output, name, report, stop)
+
+
+@click.command("replay")
+@click.argument("job")
+@click.option("--where", metavar="SQL", help='Only files for which this holds, such as "size < 1000000".')
+@common
+def replay_command(session: Session, output: Output, job: str, where: str | None) -> None:
+    """Process the files of JOB again that it has processed and that are still what they were; replace their results."""
+    with _watched(output) as (stop, observe):
+        report = session.jobs.replay(job, where, stop=stop, observe=observe)
+    _show_run(output, job, report, stop)
+
+
+def _show_run(output: Output, name: str, report: RunReport, stop: Stop) -> None:
     done = report.progress
     text = (
         f"{done.done_files - done.failed} files processed, {done.failed} failed, {done.removals} removed; "
@@ -65,13 +88,37 @@ def run_job_command(session: Session, output: Output, name: str, until_empty: bo
     output.result({**vars(done), "recovered": report.recovered, "paused": report.paused}, text)
     if done.code_changed:
         output.message(
-            f"The function's code changed since the job was made; `volstream alter-job {name} --function ...` accepts it."
+            f"The function's code changed since the job was made: `volstream replay {name}` runs it on the files that were "
+            f"processed before, `volstream alter-job {name} --function ...` accepts it without."
         )
     if stop:
         raise InterruptedByUserError("Interrupted; what is committed stays, the next run goes on from there.")
     if done.failed:
         paused = f" The job paused itself: {report.paused}." if report.paused else ""
         raise FilesFailedError(f"{done.failed} files failed.{paused}", f"See: volstream list failures --job {name}")
+
+
+def _show_plan(output: Output, name: str, preview: Preview) -> None:
+    load = preview.load
+    took = (
+        f"about {format_duration(float(max(1, round(preview.seconds))))}"
+        if preview.seconds is not None
+        else "nobody knows how long: no batch was measured yet"
+    )
+    text = (
+        f"A run would process {load.files} files ({format_size(load.bytes)}) and remove {load.removals}, "
+        f"in {load.batches} batches; {took}."
+        if load.batches
+        else "There is nothing to do."
+    )
+    if preview.unfinished:
+        text += f" {preview.unfinished} of the batches are left from a run that did not end."
+    if preview.retries:
+        text += f" {preview.retries} failed files are due again."
+    if not preview.listed:
+        text += " The volume was never listed: a run does that first, and so can `volstream refresh`."
+    values = {field.name: getattr(preview, field.name) for field in dataclasses.fields(preview)}
+    output.result({"job": name, **vars(values.pop("load")), **values}, text)
 
 
 @click.command("retry")
@@ -141,6 +188,14 @@ def resolve_command(session: Session, output: Output, stream: str, outcome: str)
     """Say what became of an attempt whose table is gone, so that volstream cannot tell."""
     session.streams.resolve(stream, committed=outcome == "committed")
     output.result({"stream": stream, "outcome": outcome}, f"The open attempt of stream {stream} counts as {outcome}.")
+
+
+@contextmanager
+def _watched(output: Output) -> Iterator[tuple[Stop, Observer]]:
+    """What a run is stopped by, and what shows how far it is."""
+    stop = Stop()
+    with stop_on_signals(stop), _progress(output) as observe:
+        yield stop, observe
 
 
 @contextmanager

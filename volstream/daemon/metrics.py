@@ -105,9 +105,9 @@ class DaemonMetrics(Collector):
         )
         for job in self._catalog.jobs.list():
             name = str(job.name)
-            count, size_waiting = self._catalog.consumptions.waiting(job.id)
-            waiting.add_metric([name], count)
-            waiting_bytes.add_metric([name], size_waiting)
+            load = self._catalog.consumptions.waiting(job.id)
+            waiting.add_metric([name], load.files)
+            waiting_bytes.add_metric([name], load.bytes)
             counts = self._catalog.failures.counts(job.id)
             for state in FailureState:
                 if state is not FailureState.PENDING:

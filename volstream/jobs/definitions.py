@@ -164,10 +164,11 @@ def _check(spec: JobSpec, zone: ZoneInfo) -> None:
     if spec.trigger.kind is TriggerKind.CRON and spec.trigger.cron is not None:
         check_cron(spec.trigger.cron, zone)
     if spec.where is not None:
-        _check_where(spec.where)
+        check_where(spec.where)
 
 
-def _check_where(text: str) -> None:
+def check_where(text: str) -> None:
+    """Raises InvalidValueError where ``text`` is not a condition on a file's columns."""
     import sqlglot
     from sqlglot import expressions as exp
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,8 @@ import pyarrow.dataset as ds
 from pyarrow import fs
 
 from volstream.delta.writer import literal, table_at
-from volstream.directory.table import COLUMNS
+from volstream.directory.table import COLUMNS, CONTENT
+from volstream.jobs.sizing import Limits
 from volstream.model.objects import Job
 from volstream.model.work import Batch, BatchState, Plan, PlanKind, PlanState
 from volstream.spark.errors import map_spark_errors
@@ -41,44 +42,31 @@ _DDL = (
 _ONE_PARTITION_ROWS = 20_000
 
 
-@dataclass(frozen=True)
-class Limits:
-    """How large a batch may be; a file larger than ``bytes`` is a batch of its own."""
-
-    files: int
-    bytes: int
-
-
-def write_stream_plan(
-    session: SparkSession, covered: Range, changed: int, versions: pa.Table, where: str | None, location: str
-) -> None:
-    """Plans the net changes of a range.
+def stream_files(session: SparkSession, covered: Range, versions: pa.Table, where: str | None) -> DataFrame:
+    """The files of a range's net changes, as a plan has them.
 
     Files that are new or changed and pass ``where`` are work; files that are gone, and changed ones that do not pass, are
     removals.
 
     Args:
-        changed: how many rows the range's refreshes changed: no fewer than the plan will have.
         versions: which Delta version each refresh wrote, for ranges that show rows as they are, not their changes.
         where: SQL condition on the directory's columns; None: all files.
-        location: folder to write.
     """
     columns = ", ".join(f"image.{name} AS {name}" for name in COLUMNS)
-    relation(session, versions).createOrReplaceTempView("volstream_refreshes")
     flat = (
         f"SELECT {columns}, coalesce(c.version, r.version) AS commit_version, had, has FROM ("
         "SELECT version, old IS NOT NULL AS had, new IS NOT NULL AS has, "
         f"{'new' if covered.initial or covered.append_only else 'coalesce(new, old)'} AS image FROM ({covered.changes()})) c "
-        "LEFT JOIN volstream_refreshes r ON r.refresh_id = c.image.refresh_id AND c.version IS NULL"
+        f"LEFT JOIN {_view_of(session, covered, versions)} r ON r.refresh_id = c.image.refresh_id AND c.version IS NULL"
     )
     wanted = f"has AND ({where})" if where else "has"
     action = f"CASE WHEN {wanted} THEN IF(had, '{REPLACE}', '{INSERT}') WHEN had THEN '{REMOVE}' END"
     planned = session.sql(f"SELECT {', '.join(COLUMNS)}, commit_version, {action} AS action FROM ({flat})")
-    _write(planned.where("action IS NOT NULL"), location, changed)
+    return planned.where("action IS NOT NULL")
 
 
-def write_retry_plan(session: SparkSession, directory: str, version: int, failed: pa.Table, location: str) -> None:
-    """Plans failed files whose version the directory still shows; newer ones come through the stream.
+def retry_files(session: SparkSession, directory: str, version: int, failed: pa.Table) -> DataFrame:
+    """Failed files whose version the directory still shows; newer ones come through the stream.
 
     Args:
         directory: location of the directory table, read at ``version``.
@@ -87,45 +75,92 @@ def write_retry_plan(session: SparkSession, directory: str, version: int, failed
     relation(session, failed).createOrReplaceTempView("volstream_failed")
     paths = failed["path"].to_pylist()
     columns = ", ".join(f"d.{name}" for name in COLUMNS)
-    planned = session.sql(
+    return session.sql(
         f"SELECT {columns}, f.commit_version, '{REPLACE}' AS action FROM {table_at(directory)} VERSION AS OF {version} d "
         "JOIN volstream_failed f ON d.relative_path = f.path AND coalesce(d.version_id, d.etag) = f.file_version "
         f"WHERE d.relative_path IN ({', '.join(literal(path) for path in paths)})"
     )
-    _write(planned, location, failed.num_rows)
+
+
+def replay_files(session: SparkSession, covered: Range, versions: pa.Table, where: str | None) -> DataFrame:
+    """The files that the directory had at the start of a range and has still, as they were, at its end.
+
+    Args:
+        versions, where: as for :func:`stream_files`.
+    """
+    directory = table_at(covered.location)
+    columns = ", ".join(f"d.{name}" for name in COLUMNS)
+    planned = (
+        f"SELECT {columns}, r.version AS commit_version, '{REPLACE}' AS action "
+        f"FROM {directory} VERSION AS OF {covered.from_version} d "
+        f"LEFT JOIN {_view_of(session, covered, versions)} r ON r.refresh_id = d.refresh_id"
+    )
+    if covered.to_version != covered.from_version:
+        same = " AND ".join(f"n.{name} <=> d.{name}" for name in ("relative_path", *CONTENT))
+        planned += f" LEFT SEMI JOIN {directory} VERSION AS OF {covered.to_version} n ON {same}"
+    return session.sql(f"SELECT * FROM ({planned})" + (f" WHERE ({where})" if where else ""))
+
+
+def write(planned: DataFrame, location: str, at_most: int) -> None:
+    """Writes the files of a plan, sorted by path.
+
+    Args:
+        at_most: no fewer than the rows there are.
+    """
+    small = at_most <= _ONE_PARTITION_ROWS
+    ordered = planned.coalesce(1).sortWithinPartitions("relative_path") if small else planned.sort("relative_path")
+    with map_spark_errors():
+        ordered.write.mode("overwrite").parquet(location)
 
 
 def cut(
-    plan_id: str, job: Job, kind: PlanKind, covered: Range, location: str, limits: Limits
-) -> tuple[Plan, Sequence[Batch]]:
-    """Reads a plan's files once, in order, and cuts them into batches. One row of memory a batch."""
-    now = datetime.now(UTC)
-    batches: list[Batch] = []
-    after: str | None = None
-    for group in _groups(_rows(location), limits):
-        batches.append(
-            Batch(
-                id=uuid.uuid4().hex[:16], plan_id=plan_id, job_id=job.id, stream_id=job.stream_id, number=len(batches) + 1,
-                state=BatchState.PLANNED, after_path=after, until_path=group.until, files=group.files,
-                replaced=group.replaced, removals=group.removals, bytes=group.bytes, sequence=None, attempts=0,
-                succeeded=0, failed=0, rows=0, created_on=now, committed_on=None,
-            )
-        )  # fmt: skip
-        after = group.until
+    plan_id: str, job: Job, kind: PlanKind, covered: Range, location: str, limits: Limits, *,
+    first: Limits | None = None, where: str | None = None,
+) -> tuple[Plan, Sequence[Batch]]:  # fmt: skip
+    """Reads a plan's files once, in order, and cuts them into batches. One row of memory a batch.
+
+    Args:
+        first: limits of the first batch; None: as of the others.
+        where: the condition that the files met, to be kept with the plan.
+    """
     plan = Plan(
         id=plan_id, kind=kind, state=PlanState.OPEN, job_id=job.id, stream_id=job.stream_id, table_id=covered.table_id,
         from_version=covered.from_version, to_version=covered.to_version, initial=covered.initial, location=location,
-        files=sum(batch.files for batch in batches), bytes=sum(batch.bytes for batch in batches), created_on=now,
+        where=where, files=0, bytes=0, created_on=datetime.now(UTC),
     )  # fmt: skip
-    return plan, batches
+    batches = list(_cut(plan, 1, None, first or limits, limits))
+    files, size = sum(batch.files for batch in batches), sum(batch.bytes for batch in batches)
+    return replace(plan, files=files, bytes=size), batches
+
+
+def recut(plan: Plan, first: Batch, limits: Limits) -> Sequence[Batch]:
+    """Cuts the end of a plan, from a batch on, as :func:`cut`; reads nothing of what is before."""
+    return list(_cut(plan, first.number, first.after_path, limits, limits))
+
+
+def _cut(plan: Plan, number: int, after: str | None, first: Limits, limits: Limits) -> Iterator[Batch]:
+    now = datetime.now(UTC)
+    for group in _groups(_rows(plan.location, after), limits, first):
+        yield Batch(
+            id=uuid.uuid4().hex[:16], plan_id=plan.id, job_id=plan.job_id, stream_id=plan.stream_id, number=number,
+            state=BatchState.PLANNED, after_path=after, until_path=group.until, files=group.files,
+            replaced=group.replaced, removals=group.removals, bytes=group.bytes, sequence=None, attempts=0,
+            succeeded=0, failed=0, rows=0, created_on=now, committed_on=None,
+        )  # fmt: skip
+        after, number = group.until, number + 1
 
 
 def slice_of(session: SparkSession, plan: Plan, batch: Batch) -> DataFrame:
+    """The rows of a plan's files that belong to a batch."""
+    return within(session.read.schema(_DDL).parquet(plan.location), batch)
+
+
+def within(planned: DataFrame, batch: Batch) -> DataFrame:
     """The rows of a plan that belong to a batch."""
     bounds = f"relative_path <= {literal(batch.until_path)}"
     if batch.after_path is not None:
         bounds += f" AND relative_path > {literal(batch.after_path)}"
-    return session.read.schema(_DDL).parquet(plan.location).where(bounds)
+    return planned.where(bounds)
 
 
 def among(location: str, wanted: Iterable[str], batch: Batch | None = None) -> set[str]:
@@ -160,11 +195,11 @@ def folders(location: str) -> Sequence[str]:
     return [info.base_name for info in filesystem.get_file_info(selector) if info.type == fs.FileType.Directory]
 
 
-def _write(planned: DataFrame, location: str, at_most: int) -> None:
-    small = at_most <= _ONE_PARTITION_ROWS
-    ordered = planned.coalesce(1).sortWithinPartitions("relative_path") if small else planned.sort("relative_path")
-    with map_spark_errors():
-        ordered.write.mode("overwrite").parquet(location)
+def _view_of(session: SparkSession, covered: Range, versions: pa.Table) -> str:
+    """A view of ``versions``; of the volume's own name, for frames look it up when they are run."""
+    name = f"volstream_refreshes_{covered.volume_id.replace('-', '_')}"
+    relation(session, versions).createOrReplaceTempView(name)
+    return name
 
 
 @dataclass
@@ -176,14 +211,14 @@ class _Group:
     bytes: int = 0
 
 
-def _groups(rows: Iterable[tuple[str, int, str]], limits: Limits) -> Iterator[_Group]:
-    group = _Group()
+def _groups(rows: Iterable[tuple[str, int, str]], limits: Limits, first: Limits | None = None) -> Iterator[_Group]:
+    group, most = _Group(), first or limits
     for path, size, action in rows:
         working = 0 if action == REMOVE else size
-        full = group.files + group.removals >= limits.files or (group.files and group.bytes + working > limits.bytes)
+        full = group.files + group.removals >= most.files or (group.files and group.bytes + working > most.bytes)
         if full and group.until:
             yield group
-            group = _Group()
+            group, most = _Group(), limits
         group.until = path
         group.files += action != REMOVE
         group.replaced += action == REPLACE
@@ -193,12 +228,16 @@ def _groups(rows: Iterable[tuple[str, int, str]], limits: Limits) -> Iterator[_G
         yield group
 
 
-def _rows(location: str) -> Iterator[tuple[str, int, str]]:
-    """(path, size, action) of a plan in its order: Spark names the parts of a sorted frame in order."""
+def _rows(location: str, after: str | None) -> Iterator[tuple[str, int, str]]:
+    """(path, size, action) of a plan in its order, after a path: Spark names the parts of a sorted frame in order.
+
+    What is not after it is left out by the statistics of the files, a row group at a time.
+    """
     filesystem, path = fs.FileSystem.from_uri(location)
     infos = filesystem.get_file_info(fs.FileSelector(path))
     parts = sorted(info.path for info in infos if info.base_name.endswith(".parquet"))
+    later = None if after is None else ds.field("relative_path") > after
     for part in parts:
         dataset = ds.dataset(part, filesystem=filesystem, format="parquet")
-        for batch in dataset.to_batches(columns=["relative_path", "size", "action"]):
+        for batch in dataset.to_batches(columns=["relative_path", "size", "action"], filter=later):
             yield from zip(*(batch.column(index).to_pylist() for index in range(3)), strict=True)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import random
-import uuid
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
-
-import pyarrow as pa
 
 from volstream.catalog import Catalog
 from volstream.catalog.consumptions import Outcome
@@ -27,11 +25,14 @@ from volstream.errors import (
     VolstreamError,
 )
 from volstream.jobs import functions, plan
+from volstream.jobs.planner import Planner
 from volstream.jobs.policy import RetryPolicy
+from volstream.jobs.preview import Preview, preview
 from volstream.jobs.progress import Observer, Progress
 from volstream.jobs.results import ResultTables, table_location, write_batch
 from volstream.jobs.runtime import Work
 from volstream.jobs.schema import from_ddl
+from volstream.jobs.sizing import Limits
 from volstream.jobs.staged import Staged
 from volstream.lifecycle import faults
 from volstream.lifecycle.identity import new_owner
@@ -43,7 +44,7 @@ from volstream.spark.errors import map_spark_errors, sql_error
 from volstream.spark.session import SparkGateway
 from volstream.storage import open_store
 from volstream.streams.consume import Consumer
-from volstream.streams.read import Range, StreamReader
+from volstream.streams.read import StreamReader
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -77,6 +78,7 @@ class JobRunner:
         self._warehouse = settings.warehouse_path
         self._delta = DeltaWriter(gateway)
         self._reader = StreamReader(catalog, self._warehouse)
+        self.planner = Planner(catalog, self._reader, settings)
         self._consumer = Consumer(catalog, self._delta)
         self._results = ResultTables(catalog, self._delta, self._warehouse)
 
@@ -95,6 +97,31 @@ class JobRunner:
             InvalidStateError: the job is paused.
             FencedError: another process took over in the middle; nothing that was not committed is kept.
         """
+        return self._lead(job, stop, observe, lambda run: run.go(until_empty=until_empty))
+
+    def replay(
+        self, job: Job, where: str | None = None, *, stop: Stop | None = None, observe: Observer | None = None
+    ) -> RunReport:
+        """Processes again the files that were delivered and are still what they were; their results are replaced.
+
+        Files that are newer come through the stream, whose offset stays. A replay of all files accepts the function's
+        code as it is now. One that was interrupted goes on with the next run; another replay begins anew.
+
+        Args:
+            where: SQL condition on the directory's columns, besides the job's own.
+
+        Raises:
+            As :meth:`run`.
+        """
+        return self._lead(job, stop, observe, lambda run: run.replay(where))
+
+    def preview(self, job: Job) -> Preview:
+        """What a run would do now. Changes nothing."""
+        with self.session() as session:
+            return preview(session, self._catalog, self._reader, self.planner, job)
+
+    def _lead(self, job: Job, stop: Stop | None, observe: Observer | None, act: Callable[[_Run], None]) -> RunReport:
+        """A run of the job by the holder of its lease, of which the catalog is told."""
         owner = new_owner()
         purpose = f"run of job {job.name}"
         with held(self._catalog.leases, f"job:{job.id}", owner, purpose, self._settings.lease_seconds) as other:
@@ -104,7 +131,7 @@ class JobRunner:
             note_run(self._catalog.database, job, "running", ended=False)
             run = _Run(self, job, owner, Stop() if stop is None else stop, observe or (lambda _: None))
             try:
-                run.go(until_empty=until_empty)
+                act(run)
             except VolstreamError as error:
                 note_run(self._catalog.database, job, f"failed: {error.message}", ended=True)
                 raise
@@ -158,7 +185,6 @@ class _Run:
         self._catalog = runner._catalog
         self._settings = runner._settings
         self._staging = f"{runner._warehouse}/_staging"
-        self._plans = f"{runner._warehouse}/_plans"
         self._job = job
         self._owner = owner
         self._stop = stop
@@ -166,21 +192,50 @@ class _Run:
 
     def go(self, *, until_empty: bool) -> None:
         """Recovers, finishes an open plan, then plans and processes what is there."""
+        self._prepare()
+        unfinished = self._catalog.consumptions.open_plan(self._job.stream_id)
+        if unfinished is not None:
+            self._process(unfinished)
+        while not self._ended:
+            worked = self._plan_stream()
+            if not self._ended:
+                worked = self._plan_retries() or worked
+            if not (worked and until_empty):
+                return
+
+    def replay(self, where: str | None) -> None:
+        """Recovers, finishes an open plan, then plans and processes what was delivered before."""
+        self._prepare()
+        unfinished = self._catalog.consumptions.open_plan(self._job.stream_id)
+        if unfinished is not None and unfinished.kind is PlanKind.REPLAY:
+            self._catalog.consumptions.drop_plan(unfinished)  # its beginning may have run with other code
+            plan.remove(unfinished.location)
+        elif unfinished is not None:
+            self._process(unfinished)
+        stream = self._runner._stream(self._job)
+        covered = None if self._ended else self._runner._reader.delivered(stream)
+        if covered is None:
+            return
+        with self._runner.session() as session:
+            made, batches = self._runner.planner.of_replay(session, self._job, covered, where)
+        if where is None:
+            self._job = self._catalog.jobs.change(self._job, fingerprint=self._source.fingerprint)
+            self.report.progress.code_changed = False
+        # From here on the table may have rows of any file.
+        self._job = self._catalog.jobs.change(self._job, clean=False)
+        self._open(made, batches, stream)
+
+    @property
+    def _ended(self) -> bool:
+        return bool(self._stop) or self.report.paused is not None
+
+    def _prepare(self) -> None:
         self.report.recovered = self._runner._consumer.settle(self._job.stream_id, self._superseded_in)
         self._source = functions.find(self._job.function, self._job.search_path)
         self.report.progress.code_changed = self._source.fingerprint != self._job.fingerprint
         self._volume = self._volume_of(self._runner._stream(self._job))
         self._store = open_store(self._volume.location)
         self._job = self._runner._results.prepare(self._job)
-        unfinished = self._catalog.consumptions.open_plan(self._job.stream_id)
-        if unfinished is not None:
-            self._process(unfinished)
-        while not self._stop and self.report.paused is None:
-            worked = self._plan_stream()
-            if not self._stop and self.report.paused is None:
-                worked = self._plan_retries() or worked
-            if not (worked and until_empty):
-                return
 
     def summary(self) -> str:
         """One line for the catalog."""
@@ -206,18 +261,12 @@ class _Run:
         covered = self._runner._reader.pin(stream)
         if covered is None or covered.empty:
             return False
-        plan_id, location = self._new_plan()
-        self._write_plan(covered, location)
+        with self._runner.session() as session:
+            made, batches = self._runner.planner.of_range(session, self._job, covered)
         faults.point("plan.written")
-        made, batches = plan.cut(plan_id, self._job, PlanKind.STREAM, covered, location, self._limits())
-        if not batches:
-            plan.remove(location)
+        if not self._open(made, batches, stream):
             self._catalog.consumptions.advance(stream, covered.to_version, covered.table_id)
-            return True  # after initial rows of which none is wanted come the changes
-        self._catalog.consumptions.open(made, batches, stream)
-        faults.point("plan.opened")
-        self._process(made)
-        return True
+        return True  # after initial rows of which none is wanted come the changes
 
     def _plan_retries(self) -> bool:
         """Plans and processes the failures that are due; false where there are none."""
@@ -228,22 +277,22 @@ class _Run:
         covered = self._runner._reader.pin(stream)
         if covered is None:
             return False
-        names = ("path", "file_version", "commit_version")
-        failed = pa.table({name: [getattr(one, name) for one in due] for name in names})
-        plan_id, location = self._new_plan()
-        version = self._runner._reader.latest_version(stream)
+        covered = replace(covered, to_version=self._runner._reader.latest_version(stream))
         with self._runner.session() as session:
-            plan.write_retry_plan(session, covered.location, version, failed, location)
-        made, batches = plan.cut(
-            plan_id, self._job, PlanKind.RETRY, replace(covered, to_version=version), location, self._limits()
-        )
+            made, batches = self._runner.planner.of_retries(session, self._job, covered, due)
         asked = [one.path for one in due]
-        planned = plan.among(location, asked)
+        planned = plan.among(made.location, asked)
         self._catalog.failures.postpone(self._job.id, [path for path in asked if path not in planned])
+        self._open(made, batches, stream)
+        return True
+
+    def _open(self, made: Plan, batches: Sequence[Batch], stream: Stream) -> bool:
+        """Opens a plan and processes its batches; false, and nothing of it is left, where it has none."""
         if not batches:
-            plan.remove(location)
-            return True
+            plan.remove(made.location)
+            return False
         self._catalog.consumptions.open(made, batches, stream)
+        faults.point("plan.opened")
         self._process(made)
         return True
 
@@ -253,11 +302,13 @@ class _Run:
             self._catalog.consumptions.drop_plan(made)
             return
         progress = self.report.progress
-        left_files, left_bytes = self._catalog.consumptions.waiting(self._job.id)
-        progress.files += left_files
-        progress.bytes += left_bytes
+        left = self._catalog.consumptions.waiting(self._job.id)
+        progress.files += left.files
+        progress.bytes += left.bytes
         self._observe(progress)
+        cut_by: Limits | None = None
         while not self._stop:
+            cut_by = self._runner.planner.resize(self._job, made, cut_by)
             batch = self._catalog.consumptions.next_batch(made)
             if batch is None:
                 plan.remove(made.location)
@@ -272,13 +323,15 @@ class _Run:
                 return
 
     def _has_files(self, made: Plan) -> bool:
-        """Whether a plan's files are there; those of a stream's range are written again, for it gives the same ones."""
-        if not plan.exists(made.location) and made.kind is PlanKind.STREAM:
-            self._write_plan(self._runner._reader.range_of(made, self._runner._stream(self._job)), made.location)
-        return plan.exists(made.location)
+        """Whether a plan's files are there; where a range of versions gives the same ones, they are written again."""
+        if plan.exists(made.location):
+            return True
+        with self._runner.session() as session:
+            return self._runner.planner.write_again(session, made, self._runner._stream(self._job))
 
     def _process_batch(self, made: Plan, batch: Batch) -> None:
         location = table_location(self._runner._warehouse, self._job.into)
+        began = time.monotonic()
         intent = self._runner._consumer.begin(batch, self._owner, location)
         staged = Staged(f"{self._staging}/{batch.id}/{intent.attempt}", from_ddl(self._job.returns))
         try:
@@ -300,7 +353,7 @@ class _Run:
             with suppress(VolstreamError):
                 self._runner._consumer.settle(self._job.stream_id, self._superseded_in)
             raise
-        self._catalog.consumptions.commit(intent, outcome)
+        self._catalog.consumptions.commit(intent, replace(outcome, seconds=time.monotonic() - began))
         faults.point("batch.committed")
         plan.remove(f"{self._staging}/{batch.id}")
         progress = self.report.progress
@@ -396,23 +449,6 @@ class _Run:
         made = self._catalog.consumptions.plan(batch.plan_id)
         assert made is not None, "a batch refers to its plan"
         return list(self._earlier(made, batch)) if self._has_files(made) else []
-
-    def _new_plan(self) -> tuple[str, str]:
-        plan_id = uuid.uuid4().hex
-        return plan_id, f"{self._plans}/{plan_id}"
-
-    def _write_plan(self, covered: Range, location: str) -> None:
-        versions = self._runner._reader.refresh_versions(covered.volume_id if covered.initial else None)
-        # All rows there are, for an initial range; what changed since, for any other.
-        since = None if covered.initial else covered.from_version
-        changed, _ = self._catalog.refreshes.changed_after(covered.volume_id, since)
-        with self._runner.session() as session:
-            plan.write_stream_plan(session, covered, changed, versions, self._job.where, location)
-
-    def _limits(self) -> plan.Limits:
-        return plan.Limits(
-            self._job.max_files or self._settings.batch_max_files, self._job.max_bytes or self._settings.batch_max_bytes
-        )
 
 
 def _worker_died(error: BaseException) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
 from datetime import datetime
 from enum import StrEnum
 
@@ -64,6 +65,7 @@ class Plan:
         table_id: Delta's id of the directory table that the versions belong to.
         initial: the rows present at ``to_version``, not changes.
         location: folder of the plan's Parquet files, sorted by path.
+        where: SQL condition that the planned files met; kept, since the job's may change. None: all files.
     """
 
     id: str
@@ -76,6 +78,7 @@ class Plan:
     to_version: int
     initial: bool
     location: str
+    where: str | None
     files: int
     bytes: int
     created_on: datetime
@@ -101,6 +104,7 @@ class Batch:
         removals: files that are gone, whose rows go.
         sequence: number in the stream's sequence of the newest attempt; None before the first.
         attempts: how many INTENTs it has had.
+        seconds: from the INTENT to the commit; None: not committed, or by another process than the one that recorded it.
     """
 
     id: str
@@ -122,6 +126,48 @@ class Batch:
     rows: int
     created_on: datetime
     committed_on: datetime | None
+    seconds: float | None = None
+
+    @property
+    def rate(self) -> float | None:
+        """Files a second, removals counted as such; None where that was not measured."""
+        return (self.files + self.removals) / self.seconds if self.seconds else None
+
+
+@dataclass(frozen=True)
+class Load:
+    """How much work some batches are together."""
+
+    batches: int = 0
+    files: int = 0
+    removals: int = 0
+    bytes: int = 0
+
+    @classmethod
+    def of(cls, batches: Iterable[Batch]) -> Load:
+        """The load of some batches."""
+        return sum((Load(1, one.files, one.removals, one.bytes) for one in batches), start=cls())
+
+    def __add__(self, other: Load) -> Load:
+        return Load(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """The batches of an open plan that nobody began: the end of the plan. Sums count removals as files.
+
+    Attributes:
+        first: the first of them.
+        most_files: of the largest one.
+        most_bytes: of the largest one that has several files.
+    """
+
+    first: Batch
+    count: int
+    files: int
+    bytes: int
+    most_files: int
+    most_bytes: int
 
 
 @dataclass(frozen=True)

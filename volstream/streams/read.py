@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -29,7 +30,7 @@ class Range:
         location: of the directory table.
         from_version: excluded; None: EMPTY, everything since the table was made.
         to_version: included.
-        initial: not changes but the rows present at ``to_version``.
+        initial: not changes but the rows present at ``to_version``; in a replay those that were at ``from_version``, too.
     """
 
     volume_id: str
@@ -82,6 +83,11 @@ class StreamReader:
         to = stream.offset if initial and stream.offset is not None else version
         append_only = stream.mode is Mode.APPEND_ONLY
         return Range(stream.source_id, log.location, table_id, stream.offset, to, initial, append_only)
+
+    def delivered(self, stream: Stream) -> Range | None:
+        """The files that were consumed and are still there; None where nothing was. Raises as :meth:`pin`."""
+        covered = None if stream.offset is None or stream.initial else self.pin(stream)
+        return None if covered is None else dataclasses.replace(covered, initial=True)
 
     def has_data(self, stream: Stream) -> bool:
         """Whether a read may return rows. Asks the log, not Spark; true also for commits without data (R-22).

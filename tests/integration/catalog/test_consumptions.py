@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import pytest
 
@@ -12,7 +13,7 @@ from volstream.catalog import Catalog
 from volstream.catalog.consumptions import Outcome
 from volstream.errors import FencedError, StreamBusyError
 from volstream.model.objects import Job, JobState, Stream
-from volstream.model.work import BatchState, PlanKind, PlanState, Target
+from volstream.model.work import Batch, BatchState, Load, Plan, PlanKind, PlanState, Target
 
 TARGET = Target("/warehouse/tables/public/labels", "table", 4)
 DONE = Outcome(succeeded=2, failed=0, rows=2)
@@ -182,6 +183,70 @@ def test_a_dropped_plan_keeps_what_was_committed_and_the_offset(catalog: Catalog
         catalog.consumptions.begin(batches[1], "me", TARGET)
 
 
+def sliced(made: Plan, number: int, *bounds: str | None) -> list[Batch]:
+    """Batches from ``number`` on, between the bounds."""
+    return [
+        objects.batch(made, number + index, after_path=after, until_path=str(until), files=3)
+        for index, (after, until) in enumerate(itertools.pairwise(bounds))
+    ]
+
+
+def test_what_nobody_began_is_cut_anew_and_the_plan_ends_where_it_ended(catalog: Catalog, job: Job) -> None:
+    made, batches = objects.store_plan(catalog, job, batches=5)
+    catalog.consumptions.commit(catalog.consumptions.begin(batches[0], "me", TARGET), DONE)
+    waiting = catalog.consumptions.unbegun(made)
+    assert waiting is not None
+    assert (waiting.first.number, waiting.count, waiting.files, waiting.bytes) == (2, 4, 8, 80)
+    assert (waiting.most_files, waiting.most_bytes) == (2, 20)
+    catalog.consumptions.recut(made, sliced(made, 2, "0001", "00025", "0005"))
+    for number in (2, 3):
+        following = catalog.consumptions.next_batch(made)
+        assert following is not None
+        assert (following.number, following.files) == (number, 3)
+        catalog.consumptions.commit(catalog.consumptions.begin(following, "me", TARGET), DONE)
+    assert stream_of(catalog, job).offset == 7
+    assert catalog.consumptions.unbegun(made) is None
+
+
+def test_a_batch_that_was_begun_is_never_cut_anew(catalog: Catalog, job: Job) -> None:
+    made, batches = objects.store_plan(catalog, job, batches=3)
+    intent = catalog.consumptions.begin(batches[0], "me", TARGET)
+    with pytest.raises(FencedError):
+        catalog.consumptions.recut(made, sliced(made, 1, None, "0003"))
+    catalog.consumptions.abort(intent)
+    waiting = catalog.consumptions.unbegun(made)
+    assert waiting is not None
+    assert waiting.first.number == 2, "the aborted attempt names its batch"
+    catalog.consumptions.recut(made, sliced(made, 2, "0001", "0003"))
+    assert [one.number for one in catalog.consumptions.batches_of(job.id)] == [2, 1]
+
+
+@pytest.mark.parametrize("bounds", [("0002", "0003"), ("0001", "00029"), ("0001", "00025", "00029")])
+def test_a_cut_that_leaves_out_paths_is_refused(catalog: Catalog, job: Job, bounds: tuple[str, ...]) -> None:
+    made, batches = objects.store_plan(catalog, job, batches=3)
+    catalog.consumptions.commit(catalog.consumptions.begin(batches[0], "me", TARGET), DONE)
+    with pytest.raises(FencedError):
+        catalog.consumptions.recut(made, sliced(made, 2, *bounds))
+    assert len(catalog.consumptions.batches_of(job.id)) == 3
+
+
+def test_a_plan_that_ended_is_not_cut_anew(catalog: Catalog, job: Job) -> None:
+    made, _ = objects.store_plan(catalog, job, batches=2)
+    catalog.consumptions.drop_plan(made)
+    with pytest.raises(FencedError):
+        catalog.consumptions.recut(made, sliced(made, 1, None, "0002"))
+
+
+def test_a_batch_keeps_how_long_it_took(catalog: Catalog, job: Job) -> None:
+    made, batches = objects.store_plan(catalog, job, batches=3)
+    for batch, seconds in zip(batches, (2.5, None, 7.5), strict=True):
+        intent = catalog.consumptions.begin(batch, "me", TARGET)
+        catalog.consumptions.commit(intent, dataclasses.replace(DONE, seconds=seconds))
+    assert [one.seconds for one in catalog.consumptions.measured(job.id)] == [7.5, 2.5]
+    assert [one.seconds for one in catalog.consumptions.measured(job.id, plan_id=made.id, limit=1)] == [7.5]
+    assert not catalog.consumptions.measured(job.id, plan_id="another")
+
+
 def test_advance_moves_over_a_range_without_data(catalog: Catalog, job: Job) -> None:
     before = stream_of(catalog, job)
     catalog.consumptions.advance(before, 5, "table")
@@ -212,7 +277,7 @@ def test_what_waits_and_what_was_done_is_summed(catalog: Catalog, job: Job) -> N
     _, batches = objects.store_plan(catalog, job, batches=3)
     catalog.consumptions.commit(catalog.consumptions.begin(batches[0], "me", TARGET), Outcome(1, 1, 5))
     catalog.consumptions.begin(batches[1], "me", TARGET)
-    assert catalog.consumptions.waiting(job.id) == (4, 40)
+    assert catalog.consumptions.waiting(job.id) == Load(batches=2, files=4, bytes=40)
     assert catalog.consumptions.totals(job.id) == {"batches": 1, "succeeded": 1, "failed": 1, "rows": 5, "bytes": 20}
     assert catalog.consumptions.totals("another job")["batches"] == 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,8 +13,9 @@ from hypothesis import strategies as st
 
 from tests import objects
 from volstream.jobs import plan
-from volstream.jobs.plan import INSERT, REMOVE, REPLACE, Limits
-from volstream.model.work import PlanKind
+from volstream.jobs.plan import INSERT, REMOVE, REPLACE
+from volstream.jobs.sizing import Limits
+from volstream.model.work import Batch, Plan, PlanKind
 from volstream.streams.read import Range
 
 ROWS = st.lists(
@@ -92,6 +94,44 @@ def test_a_plans_files_are_read_in_the_order_of_their_parts(tmp_path: Path) -> N
     assert plan.among(str(location), ["a", "c", "d"]) == {"a", "c"}
     assert plan.among(str(location), ["a", "b", "c"], batches[0]) == {"a", "b"}
     assert plan.among(str(location), ["a", "b", "c"], batches[1]) == {"c"}
+
+
+def write_plan(location: Path, parts: list[list[str]], size: int = 10) -> str:
+    """A plan's files as Spark leaves them: each part sorted, and the parts in their order."""
+    location.mkdir(parents=True)
+    schema = pa.schema([("relative_path", pa.string()), ("size", pa.int64()), ("action", pa.string())])
+    for number, names in enumerate(parts):
+        rows = {"relative_path": names, "size": [size] * len(names), "action": [INSERT] * len(names)}
+        pq.write_table(
+            pa.Table.from_pydict(rows, schema=schema), location / f"part-{number:05}-x.parquet", row_group_size=5
+        )
+    (location / "_SUCCESS").touch()
+    return str(location)
+
+
+def test_the_first_batch_of_a_plan_may_be_smaller_than_the_others(tmp_path: Path) -> None:
+    location = write_plan(tmp_path / "p", [[f"{number:02}" for number in range(20)]])
+    made, batches = cut_plan(location, Limits(8, 1000), first=Limits(3, 1000))
+    assert [one.files for one in batches] == [3, 8, 8, 1]
+    assert made.files == 20
+
+
+def test_the_end_of_a_plan_is_cut_anew_and_its_bounds_and_numbers_go_on(tmp_path: Path) -> None:
+    names = [f"{number:02}" for number in range(40)]
+    location = write_plan(tmp_path / "p", [names[:17], names[17:]])
+    made, batches = cut_plan(location, Limits(5, 1000))
+    again = plan.recut(made, batches[3], Limits(11, 1000))
+    assert [(one.number, one.after_path, one.until_path, one.files) for one in again] == [
+        (4, "14", "25", 11), (5, "25", "36", 11), (6, "36", "39", 3),
+    ]  # fmt: skip
+    assert {one.plan_id for one in again} == {made.id}
+
+
+def cut_plan(location: str, limits: Limits, first: Limits | None = None) -> tuple[Plan, Sequence[Batch]]:
+    source = objects.volume()
+    covered = Range(source.id, "/directory", "table", 3, 9, initial=False, append_only=False)
+    job = objects.job(objects.stream(source))
+    return plan.cut("p", job, PlanKind.STREAM, covered, location, limits, first=first, where="size > 1")
 
 
 def test_a_plan_is_there_when_its_last_file_is_and_until_it_is_removed(tmp_path: Path) -> None:

@@ -161,6 +161,7 @@ def upgrade() -> None:
         sa.Column("to_version", sa.BigInteger(), nullable=False),
         sa.Column("initial", sa.Boolean(), nullable=False),
         sa.Column("location", sa.Text(), nullable=False),
+        sa.Column("where", sa.Text(), nullable=True),
         sa.Column("files", sa.BigInteger(), nullable=False),
         sa.Column("bytes", sa.BigInteger(), nullable=False),
         sa.Column("created_on", UtcDateTime(timezone=True), nullable=False),
@@ -220,12 +221,13 @@ def upgrade() -> None:
         sa.Column("rows", sa.BigInteger(), nullable=False),
         sa.Column("created_on", UtcDateTime(timezone=True), nullable=False),
         sa.Column("committed_on", UtcDateTime(timezone=True), nullable=True),
+        sa.Column("seconds", sa.Float(), nullable=True),
         sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name=op.f("fk_batches_job_id")),
         sa.ForeignKeyConstraint(["plan_id"], ["plans.id"], name=op.f("fk_batches_plan_id")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_batches")),
         sa.UniqueConstraint("plan_id", "number", name=op.f("uq_batches_plan_id")),
     )
-    op.create_index(op.f("ix_batches_job_id"), "batches", ["job_id"], unique=False)
+    op.create_index("ix_batches_job_committed", "batches", ["job_id", "committed_on"], unique=False)
     op.create_table(
         "intents",
         sa.Column("stream_id", sa.String(length=36), nullable=False),

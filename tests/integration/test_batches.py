@@ -1,0 +1,118 @@
+"""Batches on a real engine: how large they are, and that they can be read again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.integration.conftest import Place
+from volstream.errors import InvalidStateError, NotFoundError
+from volstream.jobs.progress import Progress
+from volstream.lifecycle.stop import Stop
+from volstream.model.work import BatchState
+
+COUNT = "def f(file):\n    return {'n': len(file.read_text())}\n"
+PICKY = "def f(file):\n    if file.name == 'c':\n        raise ValueError('no good')\n    return {'n': 1}\n"
+
+
+def run_first_batch(place: Place) -> None:
+    """A run that is stopped after its first batch."""
+    stop = Stop()
+
+    def after_one(progress: Progress) -> None:
+        if progress.batches:
+            stop.set()
+
+    place.session.jobs.run("j", stop=stop, observe=after_one)
+
+
+def bounds(place: Place) -> list[tuple[int, str | None, str, int]]:
+    found = sorted(place.session.batches.list("j"), key=lambda one: one.number)
+    return [(one.number, one.after_path, one.until_path, one.files) for one in found]
+
+
+def files(place: Place, identity: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = place.session.batches.read(identity).orderBy("relative_path").toArrow().to_pylist()
+    return rows
+
+
+def test_what_waits_is_cut_anew_to_the_speed_that_was_measured_and_a_run_that_was_stopped_goes_on_there(
+    place: Place,
+) -> None:
+    for name in "abcdefgh":
+        place.put(name, name)
+    place.job(COUNT, max_files=2)
+    run_first_batch(place)
+    assert bounds(place) == [(1, None, "b", 2), (2, "b", "d", 2), (3, "d", "f", 2), (4, "f", "h", 2)]
+    place.session.jobs.alter("j", max_files=100)  # from here on nothing holds the batches small
+    report = place.run()
+    assert report.progress.done_files == 6
+    assert bounds(place) == [(1, None, "b", 2), (2, "b", "h", 6)]
+    assert [row[0] for row in place.table()] == [*"abcdefgh"]
+    assert not place.session.streams.has_data("j_stream")
+    assert all(one.seconds and one.rate for one in place.session.batches.list("j"))
+
+
+def test_batches_that_take_too_long_are_made_smaller(place: Place, slower: Place) -> None:
+    for name in "abcdefgh":
+        place.put(name, name)
+    place.job(COUNT, max_files=4)
+    run_first_batch(slower)
+    slower.run()
+    assert bounds(place) == [
+        (1, None, "d", 4),
+        *((n, a, b, 1) for n, a, b in ((2, "d", "e"), (3, "e", "f"), (4, "f", "g"), (5, "g", "h"))),
+    ]
+    assert [row[0] for row in place.table()] == [*"abcdefgh"]
+
+
+def test_a_batch_is_read_again_from_its_plan_and_after_that_from_the_directorys_history(place: Place) -> None:
+    for name in "abcde":
+        place.put(name, name)
+    place.job(COUNT, max_files=2, where="relative_path <> 'b'")
+    run_first_batch(place)
+    second = next(one for one in place.session.batches.list("j") if one.state is BatchState.PLANNED)
+    of_plan = files(place, second.id)
+    assert [(row["relative_path"], row["action"], row["size"]) for row in of_plan] == [
+        ("d", "insert", 1),
+        ("e", "insert", 1),
+    ]
+    place.run()
+    place.put("d", "changed")
+    place.delete("e")
+    place.refresh()
+    place.session.jobs.alter("j", where="size > 100")
+    assert files(place, second.id) == of_plan
+    with pytest.raises(NotFoundError, match="nowhere"):
+        place.session.batches.read("nowhere")
+
+
+def test_a_batch_knows_its_removals_and_its_failures(place: Place) -> None:
+    for name in "abc":
+        place.put(name, name)
+    place.job(PICKY)
+    place.run()
+    (first,) = place.session.batches.list("j")
+    assert [one.path for one in place.session.batches.failures(first.id)] == ["c"]
+    place.delete("b")
+    place.put("a", "changed")
+    place.refresh()
+    place.run()
+    second = place.session.batches.list("j")[0]
+    assert [(row["relative_path"], row["action"]) for row in files(place, second.id)] == [
+        ("a", "replace"),
+        ("b", "remove"),
+    ]
+
+
+def test_which_files_a_retry_took_is_not_kept(place: Place) -> None:
+    place.put("c", "c")
+    place.job(PICKY)
+    place.run()
+    place.session.jobs.retry("j")
+    place.run()
+    again = place.session.batches.list("j")[0]
+    with pytest.raises(InvalidStateError, match=f"describe batch {again.id}"):
+        place.session.batches.read(again.id)
+    assert [one.path for one in place.session.batches.failures(again.id)] == ["c"]

@@ -1,0 +1,149 @@
+"""Replays and dry runs on a real engine: what is processed again, and what nothing of is left."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.integration.conftest import Place
+from volstream.errors import InvalidValueError
+from volstream.jobs.plan import folders
+from volstream.jobs.preview import Preview
+from volstream.jobs.progress import Progress
+from volstream.lifecycle.stop import Stop
+from volstream.model.work import Load, PlanKind
+
+COUNT = "def f(file):\n    return {'n': len(file.read_text())}\n"
+NEGATIVE = "def f(file):\n    return {'n': -len(file.read_text())}\n"
+
+
+def given(place: Place, **files: str) -> None:
+    """Files, and a job that has processed them."""
+    for name, content in files.items():
+        place.put(name, content)
+    place.job(COUNT)
+    place.run()
+
+
+def new_code(place: Place, text: str = NEGATIVE) -> None:
+    (place.folder.parent / "code" / "job.py").write_text(text)
+
+
+def test_a_replay_replaces_results_and_leaves_what_is_newer_to_the_stream(place: Place) -> None:
+    given(place, a="1", b="22", c="333", d="4444")
+    place.put("b", "55555")
+    place.put("e", "1")
+    place.delete("c")
+    place.refresh()
+    before = place.session.streams.get("j_stream").offset
+    new_code(place)
+    report = place.session.jobs.replay("j")
+    assert (report.progress.done_files, report.progress.code_changed) == (2, False)
+    assert place.table() == [("a", -1), ("b", 2), ("c", 3), ("d", -4)]
+    assert place.session.streams.get("j_stream").offset == before
+    assert place.run().progress.code_changed is False, "a replay of everything accepts the code"
+    assert place.table() == [("a", -1), ("b", -5), ("d", -4), ("e", -1)]
+
+
+def test_a_replay_of_some_files_does_not_accept_the_code(place: Place) -> None:
+    given(place, a="1", b="22", c="333")
+    new_code(place)
+    report = place.session.jobs.replay("j", "size >= 2 AND relative_path < 'c'")
+    assert (report.progress.done_files, report.progress.code_changed) == (1, True)
+    assert place.table() == [("a", 1), ("b", -2), ("c", 3)]
+    with pytest.raises(InvalidValueError, match="nonsense"):
+        place.session.jobs.replay("j", "nonsense > 1")
+
+
+def test_a_file_that_fails_in_a_replay_keeps_its_rows_and_one_that_heals_is_no_failure_any_more(place: Place) -> None:
+    place.put("a", "1")
+    place.put("b", "22")
+    place.job("def f(file):\n    return {'n': 1 // (file.name != 'b')}\n", retries=0)
+    place.run()
+    new_code(place, "def f(file):\n    return {'n': 2 // (file.name != 'a')}\n")
+    report = place.session.jobs.replay("j")
+    assert report.progress.failed == 1
+    assert place.table() == [("a", 1), ("b", 2)]
+    assert [one.path for one in place.session.jobs.failures("j")] == ["a"]
+
+
+def test_a_stopped_replay_goes_on_with_the_next_run_and_another_one_begins_anew(place: Place) -> None:
+    given(place, a="1", b="22", c="333")
+    place.session.jobs.alter("j", max_files=1)
+
+    def stopped() -> None:
+        stop = Stop()
+
+        def after_one(progress: Progress) -> None:
+            if progress.batches:
+                stop.set()
+
+        place.session.jobs.replay("j", stop=stop, observe=after_one)
+
+    new_code(place)
+    stopped()
+    assert place.table() == [("a", -1), ("b", 2), ("c", 3)]
+    assert place.run().progress.done_files == 2
+    assert place.table() == [("a", -1), ("b", -2), ("c", -3)]
+    new_code(place, COUNT)
+    stopped()
+    assert place.session.jobs.replay("j").progress.done_files == 3
+    assert place.table() == [("a", 1), ("b", 2), ("c", 3)]
+
+
+def test_a_batch_of_a_replay_is_read_again_after_its_files_changed(place: Place) -> None:
+    given(place, a="1", b="22")
+    place.session.jobs.replay("j", "size = 2")
+    (batch, _) = place.session.batches.list("j")
+    plan = place.session.catalog.consumptions.plan(batch.plan_id)
+    assert plan is not None
+    assert plan.kind is PlanKind.REPLAY
+    place.delete("b")
+    place.refresh()
+    place.run()
+    rows = place.session.batches.read(batch.id).toArrow().to_pylist()
+    assert [(row["relative_path"], row["action"], row["commit_version"]) for row in rows] == [("b", "replace", 1)]
+
+
+def test_what_was_never_delivered_is_not_replayed(place: Place) -> None:
+    place.put("a", "1")
+    place.refresh()
+    place.job(COUNT)
+    assert place.session.jobs.replay("j").progress.batches == 0
+    assert place.run().progress.done_files == 1
+
+
+def test_a_dry_run_tells_what_a_run_would_do_and_changes_nothing(place: Place) -> None:
+    place.put("a", "1")
+    place.job(COUNT)
+    assert place.session.jobs.preview("j") == Preview(Load(), 0, 0, None, listed=False)
+    place.put("b", "22")
+    place.put("c", "333")
+    place.run()
+    place.put("a", "4444")
+    place.put("d", "55555")
+    place.delete("c")
+    place.refresh()
+    place.session.jobs.alter("j", max_files=2)
+    told = place.session.jobs.preview("j")
+    assert (told.load, told.unfinished, told.listed) == (Load(batches=2, files=2, removals=1, bytes=9), 0, True)
+    assert told.seconds is not None
+    assert 0 < told.seconds < 100
+    assert told == place.session.jobs.preview("j")
+    job = place.session.jobs.get("j")
+    assert place.session.catalog.consumptions.open_plan(job.stream_id) is None
+    assert not folders(f"{place.session.warehouse}/_plans")
+    assert place.table() == [("a", 1), ("b", 2), ("c", 3)]
+    report = place.run()
+    assert (report.progress.done_files, report.progress.removals) == (2, 1)
+
+
+def test_a_dry_run_knows_what_is_left_of_an_open_plan(place: Place) -> None:
+    for name in "abc":
+        place.put(name, "1")
+    place.job(COUNT, max_files=1)
+    stop = Stop()
+    place.session.jobs.run("j", stop=stop, observe=lambda progress: stop.set() if progress.batches else None)
+    place.put("d", "22")
+    place.refresh()
+    told = place.session.jobs.preview("j")
+    assert (told.load, told.unfinished) == (Load(batches=3, files=3, bytes=4), 2)

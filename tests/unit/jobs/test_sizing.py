@@ -1,0 +1,92 @@
+"""How large batches are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests import objects
+from volstream.jobs import sizing
+from volstream.jobs.sizing import Limits, Rate
+from volstream.model.work import Batch, Waiting
+
+MOST = Limits(10_000, 1 << 30)
+MIB = 1 << 20
+
+
+def batch(files: int, size: int, seconds: float | None, **changes: Any) -> Batch:
+    made = objects.plan(objects.job(objects.stream()))
+    return objects.batch(made, files=files, bytes=size, seconds=seconds, **changes)
+
+
+def waiting(count: int, files: int, size: int, most_files: int, most_bytes: int) -> Waiting:
+    return Waiting(batch(1, 1, None), count, files, size, most_files, most_bytes)
+
+
+def test_a_job_of_which_nothing_is_known_begins_with_a_batch_that_measures() -> None:
+    assert sizing.latest([], 30) is None
+    assert sizing.usual([]) is None
+    assert MOST.first() == Limits(1000, 1 << 30)
+    assert Limits(7, 100).first() == Limits(7, 100)
+
+
+def test_the_newest_batches_say_how_fast_a_job_is_as_far_back_as_it_takes_to_be_sure() -> None:
+    slow_now = [batch(600, 600, 60.0), batch(9000, 9000, 90.0)]
+    assert sizing.latest(slow_now, 30) == Rate(10, 10)
+    short = [batch(10, 100, 2.0), batch(20, 100, 2.0), batch(70, 200, 46.0)]
+    assert sizing.latest(short, 30) == Rate(2, 8)
+
+
+def test_removals_count_as_files_and_what_was_not_measured_does_not_count() -> None:
+    done = [batch(0, 0, 1.0, removals=30), batch(5, 50, None), batch(10, 100, 1.0)]
+    assert sizing.latest(done, 30) == Rate(20, 50)
+    assert sizing.latest([batch(5, 50, None)], 30) is None
+
+
+def test_a_new_plan_starts_from_the_largest_batch_for_small_ones_measure_commits() -> None:
+    assert sizing.usual([batch(1, 10, 2.0)] * 10 + [batch(3000, 3000, 30.0)]) == Rate(100, 100)
+
+
+def test_limits_follow_the_target_within_what_the_job_allows() -> None:
+    assert Rate(100, MIB).limits(60, MOST) == Limits(6000, 60 * MIB)
+    assert Rate(1e6, 1e12).limits(60, MOST) == MOST
+    assert Rate(0.001, 0.001).limits(60, MOST) == Limits(1, 1)
+    assert Rate(50, 0).limits(60, MOST) == Limits(3000, 1 << 30), "empty files say nothing of bytes"
+
+
+@pytest.mark.parametrize(
+    ("ahead", "anew"),
+    [
+        (waiting(1, 10_000, 0, 10_000, 0), False),  # 100 s: less than twice the target
+        (waiting(1, 13_000, 0, 13_000, 0), True),  # 130 s
+        (waiting(1, 5, 300 * MIB, 5, 300 * MIB), True),  # few files, but large
+        (waiting(1, 1, 300 * MIB, 1, 0), False),  # one file cannot be cut
+        (waiting(10, 10_000, 0, 1000, 0), True),  # two batches do instead of ten
+        (waiting(3, 12_000, 0, 4000, 0), False),  # two instead of three
+        (waiting(9, 9, 9 * 70 * MIB, 1, 0), False),  # each alone anyway
+    ],
+)
+def test_batches_are_cut_anew_where_they_miss_the_target_by_more_than_twice(ahead: Waiting, anew: bool) -> None:
+    rate = Rate(100, MIB)
+    assert sizing.misses(ahead, rate, rate.limits(60, MOST), 60) is anew
+
+
+@given(st.floats(0.01, 1e5), st.floats(0, 1e9), st.integers(1, 10_000), st.integers(1, 1 << 30))
+def test_a_batch_within_the_limits_is_expected_to_take_the_target(
+    files: float, size: float, most_files: int, most_bytes: int
+) -> None:
+    rate = Rate(files, size)
+    limits = rate.limits(60, Limits(most_files, most_bytes))
+    assert 1 <= limits.files <= most_files
+    assert 1 <= limits.bytes <= most_bytes
+    if limits.files > 1 and limits.bytes > 1:
+        assert rate.seconds(limits.files, limits.bytes if size else 0) <= 60.001
+
+
+def test_limits_differ_where_other_batches_would_come_of_them() -> None:
+    assert not sizing.differ(Limits(100, 100), Limits(200, 51))
+    assert sizing.differ(Limits(100, 100), Limits(201, 100))
+    assert sizing.differ(Limits(100, 100), Limits(100, 49))

@@ -1,0 +1,22 @@
+"""``read-batch``: the files that a job processes, or processed, together."""
+
+from __future__ import annotations
+
+import click
+
+from volstream.cli.options import common
+from volstream.cli.output import Output
+from volstream.session import Session
+from volstream.spark.errors import map_spark_errors
+
+
+@click.command("read-batch")
+@click.argument("id")
+@click.option("--limit", type=click.IntRange(1), default=1000, show_default=True, help="Files, the first by path.")
+@common
+def read_batch_command(session: Session, output: Output, id: str, limit: int) -> None:
+    """Show the files of a batch (see: list batches), the same at each look: also long after it was processed."""
+    files = session.batches.read(id).orderBy("relative_path").limit(limit)
+    with map_spark_errors():
+        rows = files.toArrow().to_pylist()
+    output.table(rows, ["relative_path", "action", "size", "last_modified_time", "etag"], "No files.")

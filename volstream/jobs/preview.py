@@ -1,0 +1,72 @@
+"""What a run of a job would do now, without doing any of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from volstream.catalog import Catalog
+from volstream.jobs import plan, sizing
+from volstream.jobs.planner import Planner
+from volstream.model.objects import Job, Stream
+from volstream.model.work import Load, PlanKind
+from volstream.streams.read import StreamReader
+
+if TYPE_CHECKING:
+    from pyspark.sql.connect.session import SparkSession
+
+#: Due failures are counted up to here.
+_MOST_RETRIES = 10_000
+
+
+@dataclass(frozen=True)
+class Preview:
+    """What a run would do.
+
+    Attributes:
+        load: of the open plan's batches and of those that the stream's changes would be cut into.
+        unfinished: how many of these batches are the open plan's.
+        retries: failed files that are due; not in ``load``.
+        seconds: expected for ``load``, by the job's past rates; None: there are none.
+        listed: whether the volume was ever listed; a run would do that first.
+    """
+
+    load: Load
+    unfinished: int
+    retries: int
+    seconds: float | None
+    listed: bool
+
+
+def preview(session: SparkSession, catalog: Catalog, reader: StreamReader, planner: Planner, job: Job) -> Preview:
+    """Plans a run and forgets the plan. Raises StreamStaleError."""
+    stream = catalog.streams.by_id(job.stream_id)
+    assert stream is not None, "a job's stream cannot be dropped before the job"
+    volume = catalog.volumes.by_id(stream.source_id)
+    unfinished = catalog.consumptions.waiting(job.id)
+    load = unfinished + _changes(session, catalog, reader, planner, job, stream)
+    rate = sizing.usual(catalog.consumptions.measured(job.id))
+    return Preview(
+        load=load,
+        unfinished=unfinished.batches,
+        retries=len(catalog.failures.due(job.id, datetime.now(UTC), _MOST_RETRIES)),
+        seconds=None if rate is None else rate.seconds(load.files + load.removals, load.bytes),
+        listed=volume is not None and volume.reconciled_on is not None,
+    )
+
+
+def _changes(
+    session: SparkSession, catalog: Catalog, reader: StreamReader, planner: Planner, job: Job, stream: Stream
+) -> Load:
+    """What the stream holds after what is planned already."""
+    open_plan = catalog.consumptions.open_plan(stream.id)
+    if open_plan is not None and open_plan.kind is PlanKind.STREAM:
+        stream = dataclasses.replace(stream, offset=open_plan.to_version, table_id=open_plan.table_id, initial=False)
+    covered = reader.pin(stream) if reader.has_data(stream) else None
+    if covered is None or covered.empty:
+        return Load()
+    made, batches = planner.of_range(session, job, covered)
+    plan.remove(made.location)
+    return Load.of(batches)
