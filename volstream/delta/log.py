@@ -100,7 +100,7 @@ class DeltaLog:
         table = self._open()
         if table is None or table.version() <= version:
             return []
-        with _mapped(self.location):
+        with mapped(self.location):
             history = table.history(int(table.version()) - version)
         return [_commit(entry) for entry in reversed(history) if int(entry["version"]) > version]
 
@@ -111,7 +111,7 @@ class DeltaLog:
         return None if found is None else int(found)
 
     def _open(self) -> DeltaTable | None:
-        with _mapped(self.location):
+        with mapped(self.location):
             try:
                 return DeltaTable(self.location)
             except TableNotFoundError:
@@ -138,7 +138,7 @@ def _filesystem(location: str) -> tuple[fs.FileSystem, str]:
 
 
 @contextmanager
-def _mapped(location: str) -> Iterator[None]:
+def mapped(location: str) -> Iterator[None]:
     try:
         yield
     except TableNotFoundError:

@@ -98,7 +98,7 @@ class DirectoryKeeper:
         keys = self._readable(fold.single_keys())
         for start in range(0, len(keys), self._settings.tick_keys):
             chunk = keys[start : start + self._settings.tick_keys]
-            counts, commit = refresh_keys(self._writer, self._gateway, self._store, chunk, "events")
+            counts, commit = refresh_keys(self._writer, self._store, chunk, "events")
             total, commits = _sum(total, counts), commits + (commit is not None)
             if commit is not None:
                 _log.info(

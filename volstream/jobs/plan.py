@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 from pyarrow import fs
 
 from volstream.delta.writer import literal, table_at
@@ -23,6 +24,7 @@ from volstream.model.objects import Job
 from volstream.model.work import Batch, BatchState, Plan, PlanKind, PlanState
 from volstream.spark.errors import map_spark_errors
 from volstream.spark.frames import relation
+from volstream.streams.few import FEW
 from volstream.streams.read import Range
 
 if TYPE_CHECKING:
@@ -37,9 +39,6 @@ _DDL = (
     "relative_path STRING, url STRING, size BIGINT, last_modified_time TIMESTAMP, etag STRING, version_id STRING, "
     "content_type STRING, commit_version BIGINT, action STRING"
 )
-
-#: Up to so many rows are sorted in one partition; a sort of more is spread, at the cost of a sampling pass.
-_ONE_PARTITION_ROWS = 20_000
 
 
 def stream_files(session: SparkSession, covered: Range, versions: pa.Table, where: str | None) -> DataFrame:
@@ -59,10 +58,13 @@ def stream_files(session: SparkSession, covered: Range, versions: pa.Table, wher
         f"{'new' if covered.initial or covered.append_only else 'coalesce(new, old)'} AS image FROM ({covered.changes()})) c "
         f"LEFT JOIN {_view_of(session, covered, versions)} r ON r.refresh_id = c.image.refresh_id AND c.version IS NULL"
     )
-    wanted = f"has AND ({where})" if where else "has"
-    action = f"CASE WHEN {wanted} THEN IF(had, '{REPLACE}', '{INSERT}') WHEN had THEN '{REMOVE}' END"
-    planned = session.sql(f"SELECT {', '.join(COLUMNS)}, commit_version, {action} AS action FROM ({flat})")
-    return planned.where("action IS NOT NULL")
+    return _with_actions(session, f"({flat})", where)
+
+
+def few_files(session: SparkSession, changed: pa.Table, where: str | None) -> DataFrame:
+    """As :func:`stream_files`, of net changes that :mod:`volstream.streams.few` found."""
+    relation(session, changed).createOrReplaceTempView("volstream_few")
+    return _with_actions(session, "volstream_few", where)
 
 
 def retry_files(session: SparkSession, directory: str, version: int, failed: pa.Table) -> DataFrame:
@@ -102,15 +104,20 @@ def replay_files(session: SparkSession, covered: Range, versions: pa.Table, wher
 
 
 def write(planned: DataFrame, location: str, at_most: int) -> None:
-    """Writes the files of a plan, sorted by path.
+    """Writes the files of a plan, sorted by path: few rows from here, more by Spark.
 
     Args:
         at_most: no fewer than the rows there are.
     """
-    small = at_most <= _ONE_PARTITION_ROWS
-    ordered = planned.coalesce(1).sortWithinPartitions("relative_path") if small else planned.sort("relative_path")
     with map_spark_errors():
-        ordered.write.mode("overwrite").parquet(location)
+        if at_most > FEW:
+            planned.sort("relative_path").write.mode("overwrite").parquet(location)
+            return
+        rows = planned.toArrow()
+    filesystem, path = fs.FileSystem.from_uri(location)
+    filesystem.create_dir(path)
+    pq.write_table(rows.sort_by("relative_path"), f"{path}/part-00000.parquet", filesystem=filesystem)
+    filesystem.open_output_stream(f"{path}/_SUCCESS").close()
 
 
 def cut(
@@ -193,6 +200,13 @@ def folders(location: str) -> Sequence[str]:
     filesystem, path = fs.FileSystem.from_uri(location)
     selector = fs.FileSelector(path, allow_not_found=True)
     return [info.base_name for info in filesystem.get_file_info(selector) if info.type == fs.FileType.Directory]
+
+
+def _with_actions(session: SparkSession, flat: str, where: str | None) -> DataFrame:
+    wanted = f"has AND ({where})" if where else "has"
+    action = f"CASE WHEN {wanted} THEN IF(had, '{REPLACE}', '{INSERT}') WHEN had THEN '{REMOVE}' END"
+    planned = session.sql(f"SELECT {', '.join(COLUMNS)}, commit_version, {action} AS action FROM {flat}")
+    return planned.where("action IS NOT NULL")
 
 
 def _view_of(session: SparkSession, covered: Range, versions: pa.Table) -> str:

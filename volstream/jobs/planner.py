@@ -15,6 +15,7 @@ from volstream.jobs.sizing import Limits
 from volstream.log import get
 from volstream.model.objects import Job, Stream
 from volstream.model.work import Batch, Failure, Plan, PlanKind
+from volstream.streams.few import FEW
 from volstream.streams.read import Range, StreamReader
 
 if TYPE_CHECKING:
@@ -138,18 +139,23 @@ class Planner:
         return f"{self._settings.warehouse_path}/_plans/{uuid.uuid4().hex}"
 
     def _write_range(self, session: SparkSession, covered: Range, where: str | None, location: str) -> None:
-        # All rows there are, for an initial range; what changed since, for any other.
-        since = None if covered.initial else covered.from_version
-        changed, _ = self._catalog.refreshes.changed_after(covered.volume_id, since)
-        plan.write(self._changes(session, covered, where), location, changed)
+        plan.write(self._changes(session, covered, where), location, self._changed_rows(covered))
 
     def _write_replay(self, session: SparkSession, covered: Range, where: str | None, location: str) -> None:
         at_most, _ = self._catalog.refreshes.changed_after(covered.volume_id, None)
         plan.write(self._delivered(session, covered, where), location, at_most)
 
     def _changes(self, session: SparkSession, covered: Range, where: str | None) -> DataFrame:
+        if self._changed_rows(covered) <= FEW:
+            return plan.few_files(session, self._reader.few(covered), where)
         versions = self._reader.refresh_versions(covered.volume_id if covered.initial else None)
         return plan.stream_files(session, covered, versions, where)
+
+    def _changed_rows(self, covered: Range) -> int:
+        """No fewer than the net changes of a range: the rows that its refreshes changed."""
+        # All that were ever written, for an initial range; what changed since, for any other.
+        since = None if covered.initial else covered.from_version
+        return self._catalog.refreshes.changed_after(covered.volume_id, since)[0]
 
     def _delivered(self, session: SparkSession, covered: Range, where: str | None) -> DataFrame:
         return plan.replay_files(session, covered, self._reader.refresh_versions(covered.volume_id), where)

@@ -15,7 +15,7 @@ from volstream.errors import StreamStaleError
 from volstream.model.objects import Mode, Stream
 from volstream.model.work import Plan
 from volstream.spark.frames import relation
-from volstream.streams import net
+from volstream.streams import few, net
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -110,6 +110,14 @@ class StreamReader:
         relation(session, self.refresh_versions(covered.volume_id)).createOrReplaceTempView("volstream_refreshes")
         both = not (covered.initial or covered.append_only)
         return session.sql(net.stream_rows(covered.changes(), "volstream_refreshes", both_images=both))
+
+    def few(self, covered: Range) -> pa.Table:
+        """The net changes of a range that holds few; see :mod:`volstream.streams.few`."""
+        if covered.initial:
+            written = {one.number: one.version for one in self._catalog.refreshes.committed(covered.volume_id)}
+            return few.present(covered.location, covered.to_version, written)
+        first = 0 if covered.from_version is None else covered.from_version + 1
+        return few.changed(covered.location, first, covered.to_version, append_only=covered.append_only)
 
     def latest_version(self, stream: Stream) -> int:
         """The newest version of the stream's directory table. Raises StreamStaleError where there is none any more."""
