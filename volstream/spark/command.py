@@ -137,6 +137,8 @@ def java_command(
         "-XX:+IgnoreUnrecognizedVMOptions",
         *shlex.split(settings.jvm_options),
         *archive,
+        # In another zone Delta reads its whole log again at each commit, to verify it.
+        "-Duser.timezone=UTC",
         f"-Djava.io.tmpdir={files.scratch}",
         f"-Dlog4j2.configurationFile={files.log4j.as_uri()}",
         "-Djdk.reflect.useDirectMethodHandle=false",

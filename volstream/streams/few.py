@@ -43,8 +43,8 @@ def present(location: str, version: int, written: Mapping[int, int | None]) -> p
 def changed(location: str, first: int, last: int, *, append_only: bool) -> pa.Table:
     """The paths with a net change in versions ``first`` to ``last``, both included.
 
-    Columns: the directory's, of the newest image (of a path that is gone, the last it had); ``commit_version`` that made
-    the last change; ``had`` and ``has``, whether there was a row before the range and is one after it.
+    Columns: the directory's, of the newest image (of a path that is gone, as it was before the range); ``commit_version``
+    that made the last change; ``had`` and ``has``, whether there was a row before the range and is one after it.
     """
     feed = reader.changes(location, first, last).to_pylist()
     ends: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
