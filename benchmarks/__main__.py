@@ -76,7 +76,7 @@ def _measure(
         processes.cold_round(number, home, tree, counts[0], figures, spark=spark)
     if "live" in parts:
         _say("live")
-        processes.live(home, tree, counts[0], 3 * rounds, figures)
+        processes.live(home.parent / "live", tree, counts[0], 3 * rounds, figures)
 
 
 def _say(text: str) -> None:

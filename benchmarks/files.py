@@ -48,8 +48,8 @@ class Tree:
         self._add(new)
 
     def add_one(self) -> str:
-        """Adds one file, modified now; its path."""
-        path = self._next()
+        """Adds one file beside others, modified now; its path."""
+        path = f"{self._random.choice(self._paths).rpartition('/')[0]}/file-{self._written:07d}.txt"
         self._write(path, old=False)
         self._paths.append(path)
         return path

@@ -56,8 +56,9 @@ def cold_round(number: int, home: Path, tree: Tree, count: int, figures: Figures
 
 
 def live(home: Path, tree: Tree, count: int, times: int, figures: Figures) -> None:
-    """A daemon keeps a volume; files come one by one. From each file's close to the commit of its row."""
+    """In a home of its own, a daemon keeps a volume; files come one by one. From each file's close to the commit of its row."""
     tree.make(count)
+    command(home, "init")
     with Session.builder.config("home", home).create() as session:
         session.volumes.create("live", str(tree.folder))
         session.jobs.create(
