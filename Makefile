@@ -1,6 +1,7 @@
 # make setup    everything that volstream needs on this machine: .venv, packages, Java, jars
 # make test     setup, then lint and all tests
 # make demo     setup, then the picture demo
+# make bench    setup, then the benchmarks (BENCH="--part live" runs one of them; see --help)
 # make lint     style, types and layers
 # make clean    removes what the others made in this folder (jars stay in the user's cache)
 
@@ -8,7 +9,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup java engine test test-services lint demo clean
+.PHONY: setup java engine test test-services lint demo bench clean
 
 setup: engine
 
@@ -61,6 +62,13 @@ lint: .venv/packages
 demo: setup
 	$(BIN)/python examples/pictures/demo.py
 
+bench: setup .venv/bench
+	$(BIN)/python -m benchmarks $(BENCH)
+
+.venv/bench: .venv/packages
+	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --group bench
+	@touch $@
+
 clean:
-	rm -rf .venv .demo .cache build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .demo .bench .cache build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -135,6 +135,9 @@ def java_command(
         "-XX:+ExitOnOutOfMemoryError",
         f"-XX:ErrorFile={files.log / 'hs_err_%p.log'}",
         "-XX:+IgnoreUnrecognizedVMOptions",
+        # With one compiler tier Java reserves 48 MB, and the code of Spark's queries is more: a JVM that sweeps and
+        # compiles again all the time takes twice the processor for a MERGE.
+        "-XX:ReservedCodeCacheSize=256m",
         *shlex.split(settings.jvm_options),
         *archive,
         # In another zone Delta reads its whole log again at each commit, to verify it.

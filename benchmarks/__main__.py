@@ -1,0 +1,87 @@
+"""Runs the benchmarks: `make bench`. Everything lies in .bench/ of the checkout, which is made anew each time."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from benchmarks import processes, report, scenarios
+from benchmarks.contenders import Contender, Raw, SparkFiles, Volstream
+from benchmarks.files import Tree
+from benchmarks.report import Figures
+from volstream.session import Session
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+RESULTS, CHART = CHECKOUT / "benchmarks" / "results.json", CHECKOUT / "benchmarks" / "chart.png"
+
+_PARTS = ("files", "slow", "cold", "live")
+
+_console = Console(width=100)
+
+
+@click.command()
+@click.option("--files", "counts", multiple=True, type=int, envvar="BENCH_N", help="Numbers of files: 2000 and 10000.")
+@click.option("--rounds", type=int, default=3, show_default=True)
+@click.option("--part", "parts", multiple=True, type=click.Choice(_PARTS), help="Only this; may be given again.")
+@click.option("--spark/--no-spark", default=True, show_default=True, help="Spark's file source, at the fewest files.")
+@click.option("--save", is_flag=True, help="Keep results and chart in benchmarks/, as the README shows them.")
+def main(counts: tuple[int, ...], rounds: int, parts: tuple[str, ...], spark: bool, save: bool) -> None:
+    """Measures volstream beside what a user would pick instead; rows that are wrong end it with an error."""
+    counts = tuple(sorted(counts or (2_000, 10_000)))
+    os.environ["PYTHONPATH"] = str(
+        CHECKOUT
+    )  # where the engine's Python workers find the functions of Spark's contender
+    scratch = CHECKOUT / ".bench"
+    home = scratch / "home"
+    if home.exists():
+        processes.command(home, "engine", "stop", "--now")
+    shutil.rmtree(scratch, ignore_errors=True)
+    home.mkdir(parents=True)
+    tree, figures = Tree(scratch / "files"), Figures()
+    processes.command(home, "init")
+    try:
+        _measure(home, tree, counts, rounds, parts or _PARTS, spark, figures)
+    finally:
+        processes.command(home, "engine", "stop", "--now")
+        _console.print(figures.table())
+        report.write(figures, scratch / "results.json")
+    if save:
+        report.write(figures, RESULTS)
+        report.draw(figures.document(), CHART)
+
+
+def _measure(
+    home: Path, tree: Tree, counts: tuple[int, ...], rounds: int, parts: tuple[str, ...], spark: bool, figures: Figures
+) -> None:
+    with Session.builder.config("home", home).create() as session:
+        own: list[Contender] = [Raw(home.parent), Volstream(session)]
+        with_spark = [*own, SparkFiles(session, home.parent)] if spark else own
+        if "files" in parts or "slow" in parts:
+            _say("warming up")
+            scenarios.files_round(tree, 200, with_spark, Figures())
+            scenarios.files_round(tree, counts[-1], own, Figures())
+        for number in range(rounds):
+            for count in counts if "files" in parts else ():
+                _say(f"round {number + 1}: {count:,} files")
+                scenarios.files_round(tree, count, with_spark if count == counts[0] else own, figures)
+            if "slow" in parts:
+                _say(f"round {number + 1}: {counts[-1]:,} files, slow function")
+                scenarios.slow_round(tree, counts[-1], own, figures)
+    for number in range(rounds if "cold" in parts else 0):
+        _say(f"round {number + 1}: from nothing")
+        processes.cold_round(number, home, tree, counts[0], figures, spark=spark)
+    if "live" in parts:
+        _say("live")
+        processes.live(home.parent / "live", tree, counts[0], 3 * rounds, figures)
+
+
+def _say(text: str) -> None:
+    _console.print(f"[dim]{text} (load {os.getloadavg()[0]:.1f})[/dim]")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""The work: what every contender does with one file. volstream runs these functions as its users' are run, from this file."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from dataclasses import dataclass
+from typing import Protocol
+
+#: CPU of :func:`slow` for one file: that of a small parser or model.
+SLOW_SECONDS = 0.005
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A file's row."""
+
+    sha256: str
+    words: int
+    first_line: str
+
+
+class Readable(Protocol):
+    """A file, as volstream gives it to functions."""
+
+    def read_bytes(self) -> bytes:
+        """All of its content."""
+        ...
+
+
+def summarise(file: Readable) -> Summary:
+    """The cheap function: about 0.1 ms."""
+    return summary_of(file.read_bytes())
+
+
+def slow(file: Readable) -> Summary:
+    """The same after :data:`SLOW_SECONDS` of CPU."""
+    burn()
+    return summary_of(file.read_bytes())
+
+
+def summary_of(content: bytes) -> Summary:
+    """The row of a file with this content."""
+    first_line = content.partition(b"\n")[0].decode()
+    return Summary(hashlib.sha256(content).hexdigest(), len(content.split()), first_line)
+
+
+def burn() -> None:
+    """Takes :data:`SLOW_SECONDS` of CPU, not of the clock: where processors are short it takes longer for everybody."""
+    end = time.thread_time() + SLOW_SECONDS
+    while time.thread_time() < end:
+        hashlib.sha256(b"x" * 4096).digest()

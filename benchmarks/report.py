@@ -1,0 +1,156 @@
+"""What was measured, as a table for the terminal, a JSON document and a chart. Seconds are the medians of all rounds."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import platform
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+#: Ratios are to this contender, where it has a figure.
+BASE = "raw loop"
+
+
+@dataclass
+class Figure:
+    """One contender in one scenario.
+
+    Attributes:
+        seconds: of each round.
+        parts: seconds of each round, of the parts that the contender tells.
+        wrong: rows that were not true at the end, at worst.
+    """
+
+    scenario: str
+    files: int
+    contender: str
+    seconds: list[float] = field(default_factory=list)
+    parts: dict[str, list[float]] = field(default_factory=dict)
+    wrong: int = 0
+
+    @property
+    def median(self) -> float:
+        """Of the seconds."""
+        return statistics.median(self.seconds)
+
+
+class Figures:
+    """All figures of a run, in the order in which they first came."""
+
+    def __init__(self) -> None:
+        self._figures: dict[tuple[str, int, str], Figure] = {}
+        self._started = datetime.now(UTC)
+        self._load: list[float] = []
+
+    def note(
+        self,
+        scenario: str,
+        files: int,
+        contender: str,
+        seconds: float,
+        parts: Mapping[str, float] | None = None,
+        wrong: int = 0,
+    ) -> None:
+        """Takes in one measurement."""
+        figure = self._figures.setdefault((scenario, files, contender), Figure(scenario, files, contender))
+        figure.seconds.append(seconds)
+        for name, part in (parts or {}).items():
+            figure.parts.setdefault(name, []).append(part)
+        figure.wrong = max(figure.wrong, wrong)
+        self._load.append(os.getloadavg()[0])
+
+    def all(self) -> Sequence[Figure]:
+        """The figures."""
+        return list(self._figures.values())
+
+    def ratio(self, figure: Figure) -> float | None:
+        """The figure's median in those of :data:`BASE`, in the same scenario and with as many files."""
+        base = self._figures.get((figure.scenario, figure.files, BASE))
+        return None if base is None else figure.median / base.median
+
+    def document(self) -> dict[str, Any]:
+        """Everything, for JSON."""
+        return {
+            "started": self._started.isoformat(timespec="seconds"),
+            "machine": {
+                "processors": os.cpu_count(),
+                "architecture": platform.machine(),
+                "python": platform.python_version(),
+                "load": round(statistics.median(self._load), 2) if self._load else None,
+            },
+            "figures": [
+                {**dataclasses.asdict(_rounded(one)), "median": round(one.median, 3), "ratio": _short(self.ratio(one))}
+                for one in self.all()
+            ],
+        }
+
+    def table(self) -> Table:
+        """Everything, for people."""
+        table = Table(title="Seconds, medians")
+        for heading in ("scenario", "files", "contender"):
+            table.add_column(heading)
+        for heading in ("seconds", f"to {BASE}", "rounds", "wrong rows"):
+            table.add_column(heading, justify="right")
+        before = None
+        for one in sorted(self.all(), key=lambda one: (one.files, one.scenario)):
+            if before is not None and before != (one.scenario, one.files):
+                table.add_section()
+            before = (one.scenario, one.files)
+            ratio = self.ratio(one)
+            parts = "".join(f"\n  {name} {statistics.median(values):.2f}" for name, values in one.parts.items())
+            table.add_row(
+                one.scenario, f"{one.files:,}", one.contender + parts, f"{one.median:.2f}",
+                "" if ratio is None else f"{ratio:.2f}", str(len(one.seconds)), str(one.wrong or ""),
+            )  # fmt: skip
+        return table
+
+
+def write(figures: Figures, target: Path) -> None:
+    """Writes the JSON document."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(json.dumps(figures.document(), indent=1) + "\n", encoding="utf-8")
+
+
+def draw(document: Mapping[str, Any], target: Path) -> None:
+    """Draws the chart of a JSON document: a panel for each number of files, a group of bars for each scenario."""
+    from matplotlib.figure import Figure as Chart
+
+    figures = document["figures"]
+    counts = sorted({one["files"] for one in figures})
+    chart = Chart(figsize=(5 * len(counts), 3.6), layout="constrained")
+    panels = chart.subplots(1, len(counts), squeeze=False)[0]
+    contenders = list(dict.fromkeys(one["contender"] for one in figures))
+    for panel, count in zip(panels, counts, strict=True):
+        present = [one for one in figures if one["files"] == count]
+        scenarios = list(dict.fromkeys(one["scenario"] for one in present))
+        width = 0.8 / len(contenders)
+        for position, contender in enumerate(contenders):
+            own = [one for one in present if one["contender"] == contender]
+            places = [scenarios.index(one["scenario"]) + width * (position + 0.5) - 0.4 for one in own]
+            bars = panel.bar(places, [one["median"] for one in own], width, label=contender, color=f"C{position}")
+            panel.bar_label(bars, fmt="{:.2g}", fontsize=6)
+        panel.set_yscale("log")
+        panel.set_title(f"{count:,} files", fontsize=9)
+        panel.set_ylabel("seconds", fontsize=8)
+        panel.set_xticks(range(len(scenarios)), [text.replace(", ", ",\n") for text in scenarios], fontsize=7)
+    handles = {handle.get_label(): handle for panel in panels for handle in panel.containers if len(handle)}
+    chart.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=len(handles), fontsize=7)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    chart.savefig(target, dpi=110)
+
+
+def _rounded(figure: Figure) -> Figure:
+    parts = {name: [round(value, 3) for value in values] for name, values in figure.parts.items()}
+    return dataclasses.replace(figure, seconds=[round(value, 3) for value in figure.seconds], parts=parts)
+
+
+def _short(ratio: float | None) -> float | None:
+    return None if ratio is None else round(ratio, 2)

@@ -1,0 +1,56 @@
+"""What is measured: the same steps for every contender, each followed by a look at whether its rows are true."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks import files, raw
+from benchmarks.contenders import Contender
+from benchmarks.files import Tree
+from benchmarks.report import Figures
+
+ALL_NEW, UNCHANGED, CHANGES, SLOW = "all new", "nothing changed", "130 changes", "all new, 5 ms a file"
+
+_NEW, _OVERWRITTEN, _DELETED = 100, 20, 10
+
+
+class WrongRowsError(Exception):
+    """A contender that follows changes has rows that are not true: its time means nothing."""
+
+
+def files_round(tree: Tree, count: int, contenders: Sequence[Contender], figures: Figures) -> None:
+    """One round over ``count`` files: all new; nothing changed; some added, overwritten and deleted."""
+    tree.make(count)
+    for contender in contenders:
+        contender.begin(tree.folder)
+    for scenario in (ALL_NEW, UNCHANGED, CHANGES):
+        if scenario == CHANGES:
+            tree.change(new=_NEW, overwritten=_OVERWRITTEN, deleted=_DELETED)
+        for contender in contenders:
+            measure(scenario, tree.folder, count, contender, figures)
+        if scenario == UNCHANGED:
+            started = time.perf_counter()
+            for _ in raw.listing(tree.folder):
+                pass
+            figures.note(scenario, count, "listing alone", time.perf_counter() - started)
+
+
+def slow_round(tree: Tree, count: int, contenders: Sequence[Contender], figures: Figures) -> None:
+    """One round of a function that takes its time."""
+    tree.make(count)
+    for contender in contenders:
+        contender.begin(tree.folder, slow=True)
+        measure(SLOW, tree.folder, count, contender, figures)
+
+
+def measure(scenario: str, folder: Path, count: int, contender: Contender, figures: Figures) -> None:
+    """One update of one contender."""
+    started = time.perf_counter()
+    parts = contender.update()
+    seconds = time.perf_counter() - started
+    wrong = files.wrong_rows(contender.rows(), files.truth(folder))
+    if wrong and contender.follows_changes:
+        raise WrongRowsError(f"{contender.name}, {scenario}, {count} files: {wrong} rows are wrong.")
+    figures.note(scenario, count, contender.name, seconds, parts, wrong)
