@@ -63,7 +63,7 @@ def test_the_good_files_land_once_and_each_bad_one_is_listed_with_its_reason(pla
     place.job(FUNCTION, timeout_seconds=0.5, retries=0)
     report = place.run()
     assert place.table() == sorted(good)
-    failures = {failure.path: failure for failure in place.session.catalog.failures.list()}
+    failures = {failure.path: failure for failure in place.session.jobs.failures("j")}
     assert failures.keys() == poison.keys()
     for path, kind in poison.items():
         _, expected, message = POISON[kind]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from volstream.delta import reader
+from volstream.delta import rows
 from volstream.delta.log import Commit
 from volstream.delta.writer import literal
 from volstream.directory import table
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: Looks at a store that are under way at once: they wait for a network, not for a processor.
 _HEADS_AT_ONCE = 16
+
+_KNOWN = pa.schema([table.SCHEMA.field(name) for name in ("relative_path", *table.CONTENT)])
 
 
 def refresh_keys(
@@ -39,10 +41,8 @@ def refresh_keys(
     """
     base = writer.open()
     seen = look(store, keys)
-    rows = reader.rows_of(
-        writer.location, base.version, ("relative_path", *table.CONTENT), "relative_path", keys
-    ).to_pylist()
-    known = {row["relative_path"]: row for row in rows}
+    where = f"relative_path IN ({', '.join(map(rows.text, keys))})"
+    known = {row["relative_path"]: row for row in rows.read(writer.location, base.version, _KNOWN, where).to_pylist()}
     actions = {key: _action(seen[key], known.get(key)) for key in keys}
     inserted, updated, deleted = (list(actions.values()).count(wanted) for wanted in ("insert", "update", "delete"))
     size = sum(now.size for key, now in seen.items() if now is not None and actions[key] is not None)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from volstream.delta import reader
+from volstream.delta import rows
 from volstream.directory.table import COLUMNS, CONTENT, SCHEMA
 
 #: Up to so many changed rows are few.
@@ -33,11 +33,11 @@ def present(location: str, version: int, written: Mapping[int, int | None]) -> p
     Args:
         written: which version each refresh wrote.
     """
-    rows = reader.rows(location, version, (*COLUMNS, "refresh_id"))
-    columns = [rows[name].cast(field.type) for name, field in zip(COLUMNS, _SCHEMA, strict=False)]
-    versions = pa.array([written.get(refresh) for refresh in rows["refresh_id"].to_pylist()], pa.int64())
-    count = rows.num_rows
-    return pa.table([*columns, versions, pa.array([False] * count), pa.array([True] * count)], schema=_SCHEMA)
+    found = rows.read(location, version, SCHEMA.append(pa.field("refresh_id", pa.int64())))
+    versions = pa.array([written.get(refresh) for refresh in found["refresh_id"].to_pylist()], pa.int64())
+    count = found.num_rows
+    made = [versions, pa.array([False] * count), pa.array([True] * count)]
+    return pa.table([*found.select(COLUMNS).columns, *made], schema=_SCHEMA)
 
 
 def changed(location: str, first: int, last: int, *, append_only: bool) -> pa.Table:
@@ -46,7 +46,7 @@ def changed(location: str, first: int, last: int, *, append_only: bool) -> pa.Ta
     Columns: the directory's, of the newest image (of a path that is gone, as it was before the range); ``commit_version``
     that made the last change; ``had`` and ``has``, whether there was a row before the range and is one after it.
     """
-    feed = reader.changes(location, first, last).to_pylist()
+    feed = rows.changes(location, first, last).to_pylist()
     ends: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
     for row in sorted(feed, key=lambda row: (row["_commit_version"], row["_change_type"] not in _OLD_KINDS)):
         oldest, _ = ends.get(row["relative_path"], (row, row))
