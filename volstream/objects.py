@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from volstream.catalog.definitions import Definitions
+from volstream.catalog.failures import ACTIVE
 from volstream.catalog.leases import held
 from volstream.directory import definitions as volume_rules
 from volstream.errors import InvalidStateError, InvalidValueError, NotFoundError
@@ -284,11 +285,16 @@ class Jobs(_Objects[Job]):
         return self._session.runner.replay(self.get(name), where, stop=stop, observe=observe)
 
     def failures(
-        self, name: str | None = None, *, path: str | None = None, limit: int | None = 1000
+        self,
+        name: str | None = None,
+        *,
+        path: str | None = None,
+        states: Sequence[FailureState] = ACTIVE,
+        limit: int | None = 1000,
     ) -> Sequence[Failure]:
-        """Failed files of a job, or of all, by path."""
+        """Failed files of a job, or of all, by path; those in some states, or all that count."""
         job_id = self.get(name).id if name else None
-        return self._session.catalog.failures.active(job_id, path=path, limit=limit)
+        return self._session.catalog.failures.active(job_id, states=states, path=path, limit=limit)
 
     def retry(self, name: str, paths: Sequence[str] | None = None) -> Sequence[str]:
         """Makes failed files due now, some or all that were not given up. Raises NotFoundError for a path without failure."""

@@ -15,7 +15,7 @@ from volstream.cli.output import Output
 from volstream.errors import FilesFailedError, InterruptedByUserError
 from volstream.jobs.progress import Observer, Progress
 from volstream.lifecycle.stop import Stop, stop_on_signals
-from volstream.model.units import format_duration, format_size
+from volstream.model.units import about, format_size
 from volstream.session import Session
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def _show_run(output: Output, name: str, report: RunReport, stop: Stop) -> None:
 def _show_plan(output: Output, name: str, preview: Preview) -> None:
     load = preview.load
     took = (
-        f"about {format_duration(float(max(1, round(preview.seconds))))}"
+        f"about {about(preview.seconds)}"
         if preview.seconds is not None
         else "nobody knows how long: no batch was measured yet"
     )
