@@ -341,7 +341,8 @@ class Batches:
         )
 
     def read(self, identity: str) -> DataFrame:
-        """The files of a batch, the same at each look: the directory's columns, ``commit_version`` and ``action``.
+        """The files of a batch, the same at each look: the directory's columns, ``commit_version``, what becomes
+        of a file (``action``), and for a moved one its ``old_path``.
 
         Raises:
             NotFoundError: no such batch.
@@ -350,11 +351,13 @@ class Batches:
         batch = self.get(identity)
         plan = self._session.catalog.consumptions.plan(batch.plan_id)
         stream = self._session.catalog.streams.by_id(batch.stream_id)
+        job = self._session.catalog.jobs.by_id(batch.job_id)
         assert plan is not None, "a batch refers to its plan"
-        assert stream is not None, "a stream's batches go before it"
+        assert stream is not None, "a stream goes after its batches"
+        assert job is not None, "a job's batches go with it"
         runner = self._session.runner
         with runner.session() as session:
-            return runner.planner.files_of(session, plan, batch, stream)
+            return runner.planner.files_of(session, job, plan, batch, stream)
 
 
 def _prefix(subdirectory: str) -> str:

@@ -24,7 +24,7 @@ _COLUMNS: Mapping[str, Sequence[str]] = {
     "streams": ("name", "source_name", "mode", "offset", "initial", "comment"),
     "jobs": ("name", "function", "into", "trigger", "state", "last_outcome"),
     "batches": (
-        "id", "job", "state", "files", "removals", "succeeded", "failed", "rows", "seconds", "created_on",
+        "id", "job", "state", "files", "removals", "moves", "succeeded", "failed", "rows", "seconds", "created_on",
     ),
     "failures": ("job", "path", "state", "kind", "attempts", "next", "why", "remedy"),
     "rejected": ("volume", "subject", "reason", "count", "last_seen"),
