@@ -10,7 +10,7 @@ from typing import Any
 
 from volstream.catalog import Catalog
 from volstream.model.names import Name
-from volstream.model.objects import Job, JobState, Mode, QueueType, Stream, Trigger, Volume, Write
+from volstream.model.objects import Job, JobState, Mode, OnMove, QueueType, Stream, Trigger, Volume, Write
 from volstream.model.work import Batch, BatchState, Failure, FailureKind, FailureState, Plan, PlanKind, PlanState
 
 NOW = datetime(2024, 5, 6, 7, 8, 9, 123456, tzinfo=UTC)
@@ -42,7 +42,7 @@ def job(of: Stream, name: str = "classify", **changes: Any) -> Job:
     made = Job(
         id=new_id(), name=Name.parse(name), stream_id=of.id, function="/code/f.py:f", search_path="/code",
         fingerprint="0" * 64, returns="label STRING", into=Name.parse("labels"), trigger=Trigger(), where=None,
-        write=Write.UPSERT, retries=3, pause_after=3, timeout_seconds=None, isolate=False, max_files=None, max_bytes=None,
+        write=Write.UPSERT, on_move=OnMove.RERUN, retries=3, pause_after=3, timeout_seconds=None, isolate=False, max_files=None, max_bytes=None,
         arguments={}, state=JobState.ACTIVE, state_reason=None, owns_stream=False, clean=False, failed_batches=0,
         comment=None, created_on=NOW,
     )  # fmt: skip
@@ -62,7 +62,7 @@ def batch(of: Plan, number: int = 1, **changes: Any) -> Batch:
     made = Batch(
         id=uuid.uuid4().hex[:16], plan_id=of.id, job_id=of.job_id, stream_id=of.stream_id, number=number,
         state=BatchState.PLANNED, after_path=None if number == 1 else f"{number - 1:04d}", until_path=f"{number:04d}",
-        files=2, replaced=0, removals=0, bytes=20, sequence=None, attempts=0, succeeded=0, failed=0, rows=0,
+        files=2, replaced=0, removals=0, moves=0, bytes=20, sequence=None, attempts=0, succeeded=0, failed=0, rows=0,
         created_on=NOW, committed_on=None,
     )  # fmt: skip
     return dataclasses.replace(made, **changes)

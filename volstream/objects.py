@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from volstream.catalog.definitions import Definitions
+from volstream.catalog.failures import ACTIVE
 from volstream.catalog.leases import held
 from volstream.directory import definitions as volume_rules
 from volstream.errors import InvalidStateError, InvalidValueError, NotFoundError
@@ -284,11 +285,16 @@ class Jobs(_Objects[Job]):
         return self._session.runner.replay(self.get(name), where, stop=stop, observe=observe)
 
     def failures(
-        self, name: str | None = None, *, path: str | None = None, limit: int | None = 1000
+        self,
+        name: str | None = None,
+        *,
+        path: str | None = None,
+        states: Sequence[FailureState] = ACTIVE,
+        limit: int | None = 1000,
     ) -> Sequence[Failure]:
-        """Failed files of a job, or of all, by path."""
+        """Failed files of a job, or of all, by path; those in some states, or all that count."""
         job_id = self.get(name).id if name else None
-        return self._session.catalog.failures.active(job_id, path=path, limit=limit)
+        return self._session.catalog.failures.active(job_id, states=states, path=path, limit=limit)
 
     def retry(self, name: str, paths: Sequence[str] | None = None) -> Sequence[str]:
         """Makes failed files due now, some or all that were not given up. Raises NotFoundError for a path without failure."""
@@ -335,7 +341,8 @@ class Batches:
         )
 
     def read(self, identity: str) -> DataFrame:
-        """The files of a batch, the same at each look: the directory's columns, ``commit_version`` and ``action``.
+        """The files of a batch, the same at each look: the directory's columns, ``commit_version``, what becomes
+        of a file (``action``), and for a moved one its ``old_path``.
 
         Raises:
             NotFoundError: no such batch.
@@ -344,11 +351,13 @@ class Batches:
         batch = self.get(identity)
         plan = self._session.catalog.consumptions.plan(batch.plan_id)
         stream = self._session.catalog.streams.by_id(batch.stream_id)
+        job = self._session.catalog.jobs.by_id(batch.job_id)
         assert plan is not None, "a batch refers to its plan"
-        assert stream is not None, "a stream's batches go before it"
+        assert stream is not None, "a stream goes after its batches"
+        assert job is not None, "a job's batches go with it"
         runner = self._session.runner
         with runner.session() as session:
-            return runner.planner.files_of(session, plan, batch, stream)
+            return runner.planner.files_of(session, job, plan, batch, stream)
 
 
 def _prefix(subdirectory: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -11,11 +12,25 @@ from volstream.delta.writer import literal, table_at
 from volstream.directory import table
 from volstream.model.files import is_utf8, printable
 from volstream.model.objects import Job
+from volstream.model.work import PlanKind
 from volstream.spark.errors import map_spark_errors
 from volstream.storage import open_store
 
 if TYPE_CHECKING:
     from volstream.session import Session
+
+
+_SAYS = {
+    "insert": "in the directory",
+    "update_postimage": "changed in the directory",
+    "delete": "gone from the directory",
+}
+
+#: Kinds of changes that show what was before.
+_OLD = ("update_preimage", "delete")
+
+#: So many other files are looked at for the same content: a move is one of two.
+_MOST_ALIKE = 100
 
 
 @dataclass(frozen=True)
@@ -30,7 +45,8 @@ class Event:
 def tell(session: Session, volume_name: str, path: str) -> list[Event]:
     """What is known of a file, the oldest first.
 
-    Reads the change feed of the whole kept history for this one path: cost grows with the history, not the directory.
+    Reads the change feed of the whole kept history for this one path, and those of the same content: cost grows with the
+    history, not the directory.
 
     Raises:
         NotFoundError: no such volume.
@@ -43,11 +59,10 @@ def tell(session: Session, volume_name: str, path: str) -> list[Event]:
         if rejected.subject == printable(path):
             events.append(Event(rejected.last_seen, "rejected", {"reason": rejected.reason, "count": rejected.count}))
     if is_utf8(path):
-        changes = _changes(session, table.location(session.warehouse, volume.id), path)
-        events += [event for event, _ in changes]
-        versions = [version for _, version in changes]
+        history = _history(session, table.location(session.warehouse, volume.id), path)
+        events += [_seen(change) for change in history[path] if change["_change_type"] in _SAYS]
         for job in _jobs(session, volume.id):
-            events += _of_job(session, job, path, versions)
+            events += _of_job(session, job, path, history)
     known = [event for event in events if event.time is not None]
     events = [event for event in events if event.time is None] + sorted(
         known, key=lambda event: event.time or datetime.max
@@ -55,37 +70,60 @@ def tell(session: Session, volume_name: str, path: str) -> list[Event]:
     return [*events, _now(volume.location, path)]
 
 
-def _changes(session: Session, location: str, path: str) -> list[tuple[Event, int]]:
+def _history(session: Session, location: str, path: str) -> dict[str, list[dict[str, Any]]]:
+    """The changes of the file in the directory, and of others that had the same content once: by path, the oldest first."""
     latest = DeltaLog(location).latest_version()
     if latest is None:
-        return []
-    with map_spark_errors():
-        rows = (
-            session.gateway.session()
-            .sql(
-                f"SELECT * FROM table_changes_by_path({literal(location)}, 0, {latest}) "
-                f"WHERE relative_path = {literal(path)} AND _change_type <> 'update_preimage' ORDER BY _commit_version"
-            )
-            .toArrow()
-            .to_pylist()
-        )
-    says = {
-        "insert": "in the directory",
-        "update_postimage": "changed in the directory",
-        "delete": "gone from the directory",
-    }
-    events = []
-    for row in rows:
-        details = {
-            "version": row["_commit_version"],
-            "size": row["size"],
-            "modified": row["last_modified_time"],
-            "etag": row["etag"],
-        }
-        events.append(
-            (Event(row["_commit_timestamp"], says[row["_change_type"]], details), int(row["_commit_version"]))
-        )
-    return events
+        return {path: []}
+    feed = f"table_changes_by_path({literal(location)}, 0, {latest})"
+    order = f"ORDER BY _commit_version, _change_type NOT IN ({', '.join(map(literal, _OLD))})"
+
+    def rows(query: str) -> list[dict[str, Any]]:
+        with map_spark_errors():
+            found: list[dict[str, Any]] = session.gateway.session().sql(query).toArrow().to_pylist()
+        return found
+
+    history = {path: rows(f"SELECT * FROM {feed} WHERE relative_path = {literal(path)} {order}")}
+    etags = ", ".join(sorted({literal(row["etag"]) for row in history[path]}))
+    if etags:
+        alike = f"WHERE etag IN ({etags}) AND relative_path <> {literal(path)} LIMIT {_MOST_ALIKE}"
+        history |= {row["relative_path"]: [] for row in rows(f"SELECT DISTINCT relative_path FROM {feed} {alike}")}
+    others = ", ".join(literal(other) for other in history if other != path)
+    for row in rows(f"SELECT * FROM {feed} WHERE relative_path IN ({others}) {order}") if others else []:
+        history[row["relative_path"]].append(row)
+    return history
+
+
+def _seen(change: dict[str, Any]) -> Event:
+    details = {
+        "version": change["_commit_version"], "size": change["size"], "modified": change["last_modified_time"],
+        "etag": change["etag"],
+    }  # fmt: skip
+    return Event(change["_commit_timestamp"], _SAYS[change["_change_type"]], details)
+
+
+def moved(history: Mapping[str, Sequence[Mapping[str, Any]]], path: str, after: int, to: int) -> dict[str, str]:
+    """``moved_to`` or ``moved_from`` with the other path, where the net changes of ``(after, to]`` say so, as in a plan.
+
+    Args:
+        history: changes of the path, and of others with the same content, in order.
+    """
+    gone: dict[tuple[str, int], list[str]] = {}
+    came: dict[tuple[str, int], list[str]] = {}
+    for one, changes in history.items():
+        inside = [change for change in changes if after < change["_commit_version"] <= to]
+        if not inside:
+            continue
+        had, has = inside[0]["_change_type"] in _OLD, inside[-1]["_change_type"] not in _OLD
+        image = inside[-1] if has else inside[0]
+        if had != has:
+            (gone if had else came).setdefault((image["etag"], image["size"]), []).append(one)
+    for content in gone.keys() & came.keys():
+        if len(gone[content]) == len(came[content]) == 1:
+            (old,), (new,) = gone[content], came[content]
+            if path in (old, new):
+                return {"moved_to": new} if path == old else {"moved_from": old}
+    return {}
 
 
 def _jobs(session: Session, volume_id: str) -> list[Job]:
@@ -93,22 +131,24 @@ def _jobs(session: Session, volume_id: str) -> list[Job]:
     return [job for job in session.catalog.jobs.list() if job.stream_id in streams]
 
 
-def _of_job(session: Session, job: Job, path: str, versions: list[int]) -> list[Event]:
+def _of_job(session: Session, job: Job, path: str, history: dict[str, list[dict[str, Any]]]) -> list[Event]:
     events: list[Event] = []
+    versions = [change["_commit_version"] for change in history[path]]
     for batch in session.catalog.consumptions.batches_of(job.id, covering=path):
         plan = session.catalog.consumptions.plan(batch.plan_id)
         if plan is None:
             continue
         start = -1 if plan.from_version is None else plan.from_version
-        if any(version <= plan.to_version and (plan.initial or version > start) for version in versions):
-            details = {
-                "job": str(job.name),
-                "batch": batch.id,
-                "state": batch.state,
-                "attempts": batch.attempts,
-                "kind": plan.kind,
-            }
-            events.append(Event(batch.committed_on or batch.created_on, "in the range of a batch", details))
+        if not any(version <= plan.to_version and (plan.initial or version > start) for version in versions):
+            continue
+        move = {} if plan.initial or plan.kind is not PlanKind.STREAM else moved(history, path, start, plan.to_version)
+        if "moved_to" in move:  # what becomes of the old path is the business of the new one's batch
+            others = session.catalog.consumptions.batches_of(job.id, covering=move["moved_to"])
+            batch = next((other for other in others if other.plan_id == plan.id), batch)
+        details = {
+            "job": str(job.name), "batch": batch.id, "state": batch.state, "attempts": batch.attempts, "kind": plan.kind,
+        }  # fmt: skip
+        events.append(Event(batch.committed_on or batch.created_on, "in the range of a batch", details | move))
     for failure in session.catalog.failures.active(job.id, path=path):
         details = {
             "job": str(job.name), "state": failure.state, "kind": failure.kind, "message": failure.message,

@@ -54,9 +54,9 @@ class World:
         write(self.folder, written)
         self.now |= written
 
-    def crash(self, *command: str, at: str) -> None:
+    def crash(self, *command: str, at: str, **settings: str) -> None:
         """The command is killed at a point."""
-        done = self.home.run(*command, FAULT=at)
+        done = self.home.run(*command, FAULT=at, **settings)
         assert done.code == -signal.SIGKILL, f"{at} was not reached: {done}"
 
     def check(self, job: str) -> None:
@@ -112,6 +112,47 @@ def test_a_recovery_that_is_killed_is_finished_by_the_next(world: World) -> None
 
     assert report["recovered"]
     world.check("latest")
+
+
+def test_a_run_that_is_killed_right_after_its_plan_was_cut_anew_goes_on_with_the_new_batches(
+    world: World, name: str, files: Path
+) -> None:
+    home = world.home
+    written = {f"{number}.txt": f"text {number}" for number in range(9)}
+    write(files, written)
+    home.ok("create-volume", name, str(files))
+    home.ok("create-job", name, "--on-volume", name, "--function", "functions.py:read", "--into", name,
+            "--write", "append", "--max-files", "2")  # fmt: skip
+    world.crash("run-job", name, at="batch.committed")
+    home.ok("alter-job", name, "--max-files", "100")
+    world.crash("run-job", name, at="plan.recut", BATCH_SECONDS="1h")
+
+    report = home.json("run-job", name, BATCH_SECONDS="1h")
+
+    assert report["batches"] == 1
+    assert home.pairs(name) == sorted(written.items())
+    batches = sorted(home.json("list", "batches", "--job", name), key=lambda one: one["number"])
+    assert [(one["after_path"], one["until_path"]) for one in batches] == [(None, "1.txt"), ("1.txt", "8.txt")]
+
+
+def test_rows_that_follow_a_moved_file_do_so_once_wherever_the_run_is_killed(
+    world: World, name: str, files: Path
+) -> None:
+    home = world.home
+    write(files, {"a.txt": "one", "b.txt": "two", "c.txt": "three"})
+    home.ok("create-volume", name, str(files))
+    home.ok("create-job", name, "--on-volume", name, "--function", "functions.py:read", "--into", name,
+            "--on-move", "rekey", "--max-files", "1")  # fmt: skip
+    home.ok("run-job", name)
+    (files / "a.txt").rename(files / "z.txt")
+    (files / "c.txt").rename(files / "0.txt")
+    home.ok("refresh", name)
+    for point in ("batch.staged", "batch.written", "batch.staged", "batch.committed"):
+        world.crash("run-job", name, at=point)
+
+    home.ok("run-job", name)
+
+    assert home.pairs(name) == [("0.txt", "three"), ("b.txt", "two"), ("z.txt", "one")]
 
 
 @pytest.mark.parametrize("point", ["batch.staged", "batch.written"])

@@ -37,7 +37,10 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkGateway]:
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    return config.load(tmp_path / "home", settle_seconds=0.05, retry_first_seconds=3600.0, lease_seconds=5.0)
+    # However slow the machine is, no batch takes so long that batches are made smaller.
+    return config.load(
+        tmp_path / "home", settle_seconds=0.05, retry_first_seconds=3600.0, lease_seconds=5.0, batch_seconds=3600.0
+    )
 
 
 @dataclass

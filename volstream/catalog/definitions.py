@@ -19,6 +19,7 @@ from volstream.model.objects import (
     Job,
     JobState,
     Mode,
+    OnMove,
     QueueType,
     Stream,
     Trigger,
@@ -165,8 +166,12 @@ def jobs(database: Database) -> Definitions[Job]:
             TriggerKind(values.pop("trigger_kind")), values.pop("trigger_every"), values.pop("trigger_cron")
         )
         into = Name(values.pop("into_schema"), values.pop("into_name"))
-        typed = {"trigger": trigger, "into": into, "write": Write(values["write"]), "state": JobState(values["state"])}
-        return Job(**{**values, **typed})
+        typed = {
+            "write": Write(values["write"]),
+            "on_move": OnMove(values["on_move"]),
+            "state": JobState(values["state"]),
+        }
+        return Job(**{**values, **typed, "trigger": trigger, "into": into})
 
     def columns(values: dict[str, Any]) -> dict[str, Any]:
         into: Name = values.pop("into")

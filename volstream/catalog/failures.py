@@ -15,7 +15,8 @@ from volstream.model.work import Failure, FailureKind, FailureState
 
 _CHUNK = 500  # bound values of one statement, under every database's limit
 
-_ACTIVE = (FailureState.RETRYING, FailureState.WAITING, FailureState.QUARANTINED, FailureState.SKIPPED)
+#: The states of failures that count: an attempt's own are pending until it is committed.
+ACTIVE = (FailureState.RETRYING, FailureState.WAITING, FailureState.QUARANTINED, FailureState.SKIPPED)
 
 
 class Failures:
@@ -35,7 +36,7 @@ class Failures:
         self,
         job_id: str | None = None,
         *,
-        states: Sequence[FailureState] = _ACTIVE,
+        states: Sequence[FailureState] = ACTIVE,
         after: str | None = None,
         until: str | None = None,
         path: str | None = None,
@@ -91,7 +92,7 @@ class Failures:
         self, job_id: str, state: FailureState, *, paths: Sequence[str] | None, next_try: datetime | None
     ) -> Sequence[str]:
         """Moves active failures, of some paths or all, to another state; the paths that were found."""
-        query = select(failures.c.id, failures.c.path).where(failures.c.job_id == job_id, failures.c.state.in_(_ACTIVE))
+        query = select(failures.c.id, failures.c.path).where(failures.c.job_id == job_id, failures.c.state.in_(ACTIVE))
         if paths is None and state is FailureState.RETRYING:
             query = query.where(failures.c.state != FailureState.SKIPPED)  # what was given up knowingly stays so
         with self._database.transaction() as transaction:
@@ -116,7 +117,7 @@ class Failures:
 def activate(transaction: Transaction, job_id: str, attempt: str, superseded: Sequence[str]) -> None:
     """Makes an attempt's pending failures count, in the place of earlier ones of the same files."""
     pending = (failures.c.attempt == attempt) & (failures.c.state == FailureState.PENDING)
-    old = (failures.c.job_id == job_id) & failures.c.state.in_(_ACTIVE)
+    old = (failures.c.job_id == job_id) & failures.c.state.in_(ACTIVE)
     for chunk in _chunks(superseded):
         transaction.execute(delete(failures).where(old, failures.c.path.in_(chunk)))
     again = failures.alias()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy import and_, delete, func, insert, select, update
 
 from volstream.catalog.database import Database
 from volstream.catalog.tables import key_checks, refreshes, rejected, volumes
@@ -178,6 +178,21 @@ class Refreshes:
         with self._database.reading() as transaction:
             rows, size = transaction.execute(query).one()
             return int(rows), int(size)
+
+    def may_have_moved(self, volume_id: str, version: int | None) -> bool:
+        """Whether files can have been moved after a version of the directory table, for some went and some came.
+
+        True also while a refresh is open: its commit may be in the log already, and what it did is not known here.
+
+        Args:
+            version: None: ever.
+        """
+        mine = refreshes.c.volume_id == volume_id
+        sums = [func.coalesce(func.sum(refreshes.c[name]), 0) for name in ("inserted", "deleted")]
+        query = select(*sums).where(mine if version is None else and_(mine, refreshes.c.version > version))
+        unsettled = select(refreshes.c.number).where(mine, refreshes.c.state == RefreshState.INTENT)
+        with self._database.reading() as transaction:
+            return all(transaction.execute(query).one()) or transaction.execute(unsettled).first() is not None
 
     def checked(self, volume_id: str, paths: Sequence[str]) -> None:
         """These keys were looked at."""

@@ -19,4 +19,4 @@ def read_batch_command(session: Session, output: Output, id: str, limit: int) ->
     files = session.batches.read(id).orderBy("relative_path").limit(limit)
     with map_spark_errors():
         rows = files.toArrow().to_pylist()
-    output.table(rows, ["relative_path", "action", "size", "last_modified_time", "etag"], "No files.")
+    output.table(rows, ["relative_path", "action", "size", "last_modified_time", "etag", "old_path"], "No files.")

@@ -9,7 +9,7 @@ import click
 from volstream.cli.options import DURATION, SIZE, TIMESTAMP, choice, common, existing
 from volstream.cli.output import Output
 from volstream.errors import InvalidValueError
-from volstream.model.objects import Mode, QueueType, Stream, Trigger, TriggerKind, Write
+from volstream.model.objects import Mode, OnMove, QueueType, Stream, Trigger, TriggerKind, Write
 from volstream.session import Session
 
 
@@ -93,6 +93,13 @@ def create_stream_command(
 @click.option("--cron", metavar="'*/5 * * * *'", help="Run at these times.")
 @click.option("--where", metavar="SQL", help='Only files for which this holds, such as "size < 1000000".')
 @click.option("--write", type=choice(Write), default=Write.UPSERT.value, show_default=True)
+@click.option(
+    "--on-move",
+    type=choice(OnMove),
+    default=OnMove.RERUN.value,
+    show_default=True,
+    help="For a file that is moved inside the volume: run the function, or let its rows follow.",
+)
 @click.option("--retries", type=int, default=3, show_default=True)
 @click.option(
     "--pause-after", type=int, default=3, show_default=True, help="Batches in a row whose files all fail; 0: never."
@@ -106,12 +113,12 @@ def create_stream_command(
 @existing
 @common
 def create_job_command(
-    session: Session, output: Output, name: str, function: str, into: str, write: str, **options: Any
+    session: Session, output: Output, name: str, function: str, into: str, write: str, on_move: str, **options: Any
 ) -> None:
     """Run a Python function on every file that a stream delivers, and keep what it returns in a table."""
     options["trigger"] = _trigger(options.pop("on_change"), options.pop("every"), options.pop("cron"))
     options["arguments"] = parse_arguments(options["arguments"])
-    job = session.jobs.create(name, function, into, write=Write(write), **options)
+    job = session.jobs.create(name, function, into, write=Write(write), on_move=OnMove(on_move), **options)
     output.result(job, f"Job {job.name} -> table {job.into} ({job.returns}); runs {_says(job.trigger)}.")
 
 
@@ -124,6 +131,7 @@ def create_job_command(
 @click.option("--cron", metavar="LINE")
 @click.option("--manual", is_flag=True, help="Run only by run-job.")
 @click.option("--where", metavar="SQL")
+@click.option("--on-move", type=choice(OnMove))
 @click.option("--retries", type=int)
 @click.option("--pause-after", type=int)
 @click.option("--timeout", "timeout_seconds", type=DURATION)
@@ -141,6 +149,8 @@ def alter_job_command(
     changes = {key: value for key, value in options.items() if value is not None}
     if on_change or every is not None or cron is not None or manual:
         changes["trigger"] = _trigger(on_change, every, cron)
+    if "on_move" in changes:
+        changes["on_move"] = OnMove(changes["on_move"])
     if arguments:
         changes["arguments"] = parse_arguments(arguments)
     job = session.jobs.alter(name, **changes)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import click
 
+from volstream.catalog.failures import ACTIVE
 from volstream.cli.options import common
 from volstream.cli.output import Output
 from volstream.errors import VolstreamError
 from volstream.model.objects import Connection, Job, Stream, Volume
+from volstream.model.work import FailureState
 from volstream.session import Session
 
 #: Kind -> the columns that a list shows; JSON has all.
@@ -20,10 +23,14 @@ _COLUMNS: Mapping[str, Sequence[str]] = {
     "volumes": ("name", "location", "queue_type", "reconciled_on", "comment"),
     "streams": ("name", "source_name", "mode", "offset", "initial", "comment"),
     "jobs": ("name", "function", "into", "trigger", "state", "last_outcome"),
-    "batches": ("id", "job", "state", "files", "removals", "succeeded", "failed", "rows", "seconds", "created_on"),
-    "failures": ("job", "path", "state", "kind", "attempts", "next_try", "message"),
+    "batches": (
+        "id", "job", "state", "files", "removals", "moves", "succeeded", "failed", "rows", "seconds", "created_on",
+    ),
+    "failures": ("job", "path", "state", "kind", "attempts", "next", "why", "remedy"),
     "rejected": ("volume", "subject", "reason", "count", "last_seen"),
-}
+}  # fmt: skip
+
+_STATES = [state.value for state in ACTIVE]
 
 _KINDS = ("connection", "volume", "stream", "job")
 
@@ -31,14 +38,22 @@ _KINDS = ("connection", "volume", "stream", "job")
 @click.command("list")
 @click.argument("kind", type=click.Choice([*_COLUMNS]))
 @click.option("--job", metavar="NAME", help="Batches or failures of this job only.")
+@click.option(
+    "--state", "states", type=click.Choice(_STATES), multiple=True, help="Failures in this state only; may be repeated."
+)
 @click.option("--volume", metavar="NAME", help="Rejected messages of this volume only.")
 @click.option(
     "--limit", type=click.IntRange(1), default=1000, show_default=True, help="Batches, failures or rejected messages."
 )
 @common
-def list_command(session: Session, output: Output, kind: str, job: str | None, volume: str | None, limit: int) -> None:
+def list_command(
+    session: Session, output: Output, kind: str, job: str | None, states: tuple[str, ...], volume: str | None, limit: int
+) -> None:  # fmt: skip
     """List what there is of a KIND."""
-    rows = _rows(session, kind, job, volume, limit)
+    if kind == "failures":
+        rows = _failures(session, job, [FailureState(state) for state in states] or ACTIVE, limit)
+    else:
+        rows = _rows(session, kind, job, volume, limit)
     output.table(rows, _COLUMNS[kind], f"No {kind}.")
 
 
@@ -64,14 +79,11 @@ def drop_command(session: Session, output: Output, kind: str, name: str, if_exis
 
 
 def _rows(session: Session, kind: str, job: str | None, volume: str | None, limit: int) -> list[dict[str, Any]]:
-    job_names = {one.id: str(one.name) for one in session.jobs.list()} if kind in ("batches", "failures") else {}
     match kind:
         case "batches":
+            job_names = {one.id: str(one.name) for one in session.jobs.list()}
             found = session.batches.list(job, limit=limit)
             return [{**_values(batch), "job": job_names.get(batch.job_id)} for batch in found]
-        case "failures":
-            failures = session.jobs.failures(job, limit=limit)
-            return [{**_values(failure), "job": job_names.get(failure.job_id)} for failure in failures]
         case "rejected":
             volume_names = {one.id: str(one.name) for one in session.volumes.list()}
             volume_id = session.volumes.get(volume).id if volume else None
@@ -79,6 +91,25 @@ def _rows(session: Session, kind: str, job: str | None, volume: str | None, limi
             return [{**_values(one), "volume": volume_names.get(one.volume_id)} for one in rejected]
         case _:
             return [_shown(one) for one in getattr(session, kind).list()]
+
+
+def _failures(session: Session, job: str | None, states: Sequence[FailureState], limit: int) -> list[dict[str, Any]]:
+    from volstream.jobs.advice import remedy, what_next
+
+    jobs = {one.id: one for one in session.jobs.list()}
+    volumes = {one.id: str(one.name) for one in session.volumes.list()}
+    of_stream = {one.id: volumes.get(one.source_id) for one in session.streams.list()}
+    now = datetime.now(UTC)
+    return [
+        {
+            **_values(one), "job": str(jobs[one.job_id].name),
+            "next": what_next(one, jobs[one.job_id], now),
+            "why": one.message.strip().partition("\n")[0],
+            "remedy": remedy(one, jobs[one.job_id], of_stream.get(jobs[one.job_id].stream_id)),
+        }
+        for one in session.jobs.failures(job, states=states, limit=limit)
+        if one.job_id in jobs
+    ]  # fmt: skip
 
 
 def _described(session: Session, kind: str, name: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from volstream.cli.output import Output
 from volstream.errors import FilesFailedError, InterruptedByUserError
 from volstream.jobs.progress import Observer, Progress
 from volstream.lifecycle.stop import Stop, stop_on_signals
-from volstream.model.units import format_duration, format_size
+from volstream.model.units import about, format_size
 from volstream.session import Session
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def replay_command(session: Session, output: Output, job: str, where: str | None
 def _show_run(output: Output, name: str, report: RunReport, stop: Stop) -> None:
     done = report.progress
     text = (
-        f"{done.done_files - done.failed} files processed, {done.failed} failed, {done.removals} removed; "
+        f"{done.done_files - done.failed} files processed, {done.failed} failed, {done.removals} removed{_moved(done.moves)}; "
         f"{done.rows} rows in {done.batches} batches."
         if done.batches
         else "Nothing to do."
@@ -98,15 +98,19 @@ def _show_run(output: Output, name: str, report: RunReport, stop: Stop) -> None:
         raise FilesFailedError(f"{done.failed} files failed.{paused}", f"See: volstream list failures --job {name}")
 
 
+def _moved(moves: int) -> str:
+    return f" ({moves} of the files were moved)" if moves else ""
+
+
 def _show_plan(output: Output, name: str, preview: Preview) -> None:
     load = preview.load
     took = (
-        f"about {format_duration(float(max(1, round(preview.seconds))))}"
+        f"about {about(preview.seconds)}"
         if preview.seconds is not None
         else "nobody knows how long: no batch was measured yet"
     )
     text = (
-        f"A run would process {load.files} files ({format_size(load.bytes)}) and remove {load.removals}, "
+        f"A run would process {load.files} files ({format_size(load.bytes)}) and remove {load.removals}{_moved(load.moves)}, "
         f"in {load.batches} batches; {took}."
         if load.batches
         else "There is nothing to do."

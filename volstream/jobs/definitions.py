@@ -17,7 +17,7 @@ from volstream.jobs import functions
 from volstream.jobs.schedule import check_cron
 from volstream.jobs.schema import from_ddl, of_function, to_ddl
 from volstream.model.names import Name
-from volstream.model.objects import Job, JobSpec, JobState, Stream, StreamSpec, TriggerKind
+from volstream.model.objects import Job, JobSpec, JobState, OnMove, Stream, StreamSpec, TriggerKind, Write
 from volstream.streams.definitions import new_stream
 
 
@@ -58,10 +58,10 @@ def create_job(
     job = Job(
         id=str(uuid.uuid4()), name=spec.name, stream_id=stream.id, function=function, search_path=source.root,
         fingerprint=source.fingerprint, returns=returns, into=spec.into, trigger=spec.trigger, where=spec.where,
-        write=spec.write, retries=spec.retries, pause_after=spec.pause_after, timeout_seconds=spec.timeout_seconds,
-        isolate=spec.isolate, max_files=spec.max_files, max_bytes=spec.max_bytes, arguments=dict(spec.arguments),
-        state=JobState.ACTIVE, state_reason=None, owns_stream=spec.volume is not None, clean=False, failed_batches=0,
-        comment=spec.comment, created_on=datetime.now(UTC),
+        write=spec.write, on_move=spec.on_move, retries=spec.retries, pause_after=spec.pause_after,
+        timeout_seconds=spec.timeout_seconds, isolate=spec.isolate, max_files=spec.max_files, max_bytes=spec.max_bytes,
+        arguments=dict(spec.arguments), state=JobState.ACTIVE, state_reason=None, owns_stream=spec.volume is not None,
+        clean=False, failed_batches=0, comment=spec.comment, created_on=datetime.now(UTC),
     )  # fmt: skip
     with catalog.database.transaction() as transaction:
         if existing is not None:
@@ -80,9 +80,12 @@ def alter_job(catalog: Catalog, name: Name, zone: ZoneInfo, **changes: Any) -> J
     """
     job = catalog.jobs.get(name)
     plan = catalog.consumptions.open_plan(job.stream_id)
-    if plan is not None and changes.keys() & {"where", "into"}:
+    if plan is not None and changes.keys() & {"where", "into", "on_move"}:
         raise InvalidStateError(f"The job {name} is in the middle of plan {plan.id}.", "Run it to the end first.")
-    names = ("where", "retries", "pause_after", "timeout_seconds", "max_files", "max_bytes", "arguments", "trigger")
+    names = (
+        "where", "write", "on_move", "retries", "pause_after", "timeout_seconds", "max_files", "max_bytes", "arguments",
+        "trigger",
+    )  # fmt: skip
     current = {field: getattr(job, field) for field in names}
     spec = JobSpec(**{**current, **{key: value for key, value in changes.items() if key in names}},
                    name=name, function=changes.get("function", job.function), into=job.into)  # fmt: skip
@@ -161,6 +164,10 @@ def _check(spec: JobSpec, zone: ZoneInfo) -> None:
     ):  # fmt: skip
         if value is not None and value < least:
             raise InvalidValueError(f"--{option} cannot be {value}.", f"Give {least} or more.")
+    if spec.on_move is OnMove.REKEY and spec.write is Write.APPEND:
+        raise InvalidValueError(
+            "Where a table logs every processed version, no rows can follow a file.", "Leave out --on-move, or --write."
+        )
     if spec.trigger.kind is TriggerKind.CRON and spec.trigger.cron is not None:
         check_cron(spec.trigger.cron, zone)
     if spec.where is not None:

@@ -10,9 +10,10 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyarrow import fs
@@ -31,21 +32,38 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.connect.session import SparkSession
 
-#: What happens to a file of a plan.
-INSERT, REPLACE, REMOVE = "insert", "replace", "remove"
+#: What happens to a file of a plan. A moved file has its old path in its row and no row for it: both are one batch's.
+#: MOVE lets the old path's rows follow; where the function is to run, a moved file is an INSERT like others.
+INSERT, REPLACE, REMOVE, MOVE = "insert", "replace", "remove", "move"
 
 #: Columns of a plan's files. Given when they are read: finding them out would cost Spark a job.
 _DDL = (
     "relative_path STRING, url STRING, size BIGINT, last_modified_time TIMESTAMP, etag STRING, version_id STRING, "
-    "content_type STRING, commit_version BIGINT, action STRING"
+    "content_type STRING, commit_version BIGINT, action STRING, old_path STRING, old_version STRING"
 )
+_NOT_MOVED = "CAST(NULL AS STRING) AS old_path, CAST(NULL AS STRING) AS old_version"
 
 
-def stream_files(session: SparkSession, covered: Range, versions: pa.Table, where: str | None) -> DataFrame:
+@dataclass(frozen=True)
+class Moves:
+    """How files that were moved are planned.
+
+    Attributes:
+        possible: whether there can be any.
+        rekey: whether their rows follow, rather than that the function runs.
+    """
+
+    possible: bool
+    rekey: bool
+
+
+def stream_files(
+    session: SparkSession, covered: Range, versions: pa.Table, where: str | None, moves: Moves
+) -> DataFrame:
     """The files of a range's net changes, as a plan has them.
 
     Files that are new or changed and pass ``where`` are work; files that are gone, and changed ones that do not pass, are
-    removals.
+    removals. One that is gone and one that is new, with the same etag and size and no third like them, are a move.
 
     Args:
         versions: which Delta version each refresh wrote, for ranges that show rows as they are, not their changes.
@@ -58,13 +76,12 @@ def stream_files(session: SparkSession, covered: Range, versions: pa.Table, wher
         f"{'new' if covered.initial or covered.append_only else 'coalesce(new, old)'} AS image FROM ({covered.changes()})) c "
         f"LEFT JOIN {_view_of(session, covered, versions)} r ON r.refresh_id = c.image.refresh_id AND c.version IS NULL"
     )
-    return _with_actions(session, f"({flat})", where)
+    return _with_actions(session.sql(flat), where, moves)
 
 
-def few_files(session: SparkSession, changed: pa.Table, where: str | None) -> DataFrame:
+def few_files(session: SparkSession, changed: pa.Table, where: str | None, moves: Moves) -> DataFrame:
     """As :func:`stream_files`, of net changes that :mod:`volstream.streams.few` found."""
-    relation(session, changed).createOrReplaceTempView("volstream_few")
-    return _with_actions(session, "volstream_few", where)
+    return _with_actions(relation(session, changed), where, moves)
 
 
 def retry_files(session: SparkSession, directory: str, version: int, failed: pa.Table) -> DataFrame:
@@ -78,7 +95,8 @@ def retry_files(session: SparkSession, directory: str, version: int, failed: pa.
     paths = failed["path"].to_pylist()
     columns = ", ".join(f"d.{name}" for name in COLUMNS)
     return session.sql(
-        f"SELECT {columns}, f.commit_version, '{REPLACE}' AS action FROM {table_at(directory)} VERSION AS OF {version} d "
+        f"SELECT {columns}, f.commit_version, '{REPLACE}' AS action, {_NOT_MOVED} "
+        f"FROM {table_at(directory)} VERSION AS OF {version} d "
         "JOIN volstream_failed f ON d.relative_path = f.path AND coalesce(d.version_id, d.etag) = f.file_version "
         f"WHERE d.relative_path IN ({', '.join(literal(path) for path in paths)})"
     )
@@ -93,7 +111,7 @@ def replay_files(session: SparkSession, covered: Range, versions: pa.Table, wher
     directory = table_at(covered.location)
     columns = ", ".join(f"d.{name}" for name in COLUMNS)
     planned = (
-        f"SELECT {columns}, r.version AS commit_version, '{REPLACE}' AS action "
+        f"SELECT {columns}, r.version AS commit_version, '{REPLACE}' AS action, {_NOT_MOVED} "
         f"FROM {directory} VERSION AS OF {covered.from_version} d "
         f"LEFT JOIN {_view_of(session, covered, versions)} r ON r.refresh_id = d.refresh_id"
     )
@@ -151,8 +169,8 @@ def _cut(plan: Plan, number: int, after: str | None, first: Limits, limits: Limi
         yield Batch(
             id=uuid.uuid4().hex[:16], plan_id=plan.id, job_id=plan.job_id, stream_id=plan.stream_id, number=number,
             state=BatchState.PLANNED, after_path=after, until_path=group.until, files=group.files,
-            replaced=group.replaced, removals=group.removals, bytes=group.bytes, sequence=None, attempts=0,
-            succeeded=0, failed=0, rows=0, created_on=now, committed_on=None,
+            replaced=group.replaced, removals=group.removals, moves=group.moves, bytes=group.bytes, sequence=None,
+            attempts=0, succeeded=0, failed=0, rows=0, created_on=now, committed_on=None,
         )  # fmt: skip
         after, number = group.until, number + 1
 
@@ -170,16 +188,29 @@ def within(planned: DataFrame, batch: Batch) -> DataFrame:
     return planned.where(bounds)
 
 
-def among(location: str, wanted: Iterable[str], batch: Batch | None = None) -> set[str]:
-    """Which of some paths a plan has, or a batch of it."""
-    condition = ds.field("relative_path").isin(list(wanted))
+def among(
+    location: str, wanted: Iterable[str], batch: Batch | None = None, *, column: str = "relative_path"
+) -> set[str]:
+    """Which of some paths a plan has, or a batch of it; with ``old_path`` as the column, of those that files moved from."""
+    condition = ds.field(column).isin(pa.array(list(wanted), pa.string()))
     if batch is not None:
-        condition &= ds.field("relative_path") <= batch.until_path
-        if batch.after_path is not None:
-            condition &= ds.field("relative_path") > batch.after_path
-    filesystem, path = fs.FileSystem.from_uri(location)
-    found = ds.dataset(path, filesystem=filesystem, format="parquet").scanner(["relative_path"], filter=condition)
-    return set(found.to_table()["relative_path"].to_pylist())
+        condition &= _bounds(batch)
+    return set(_dataset(location).scanner([column], filter=condition).to_table()[column].to_pylist())
+
+
+def origins(location: str, batch: Batch) -> tuple[str, str] | None:
+    """The first and the last path that files of a batch were moved from, in byte order; None where none was moved."""
+    if not batch.moves:
+        return None
+    first = last = None
+    for rows in _dataset(location).to_batches(columns=["old_path"], filter=_bounds(batch)):
+        found = pc.min_max(rows["old_path"])
+        if found["min"].is_valid:
+            first = min(first or found["min"].as_py(), found["min"].as_py(), key=str.encode)
+            last = max(last or found["max"].as_py(), found["max"].as_py(), key=str.encode)
+    assert first is not None, "a moved file has its old path"
+    assert last is not None, "as above"
+    return first, last
 
 
 def exists(location: str) -> bool:
@@ -202,10 +233,25 @@ def folders(location: str) -> Sequence[str]:
     return [info.base_name for info in filesystem.get_file_info(selector) if info.type == fs.FileType.Directory]
 
 
-def _with_actions(session: SparkSession, flat: str, where: str | None) -> DataFrame:
-    wanted = f"has AND ({where})" if where else "has"
-    action = f"CASE WHEN {wanted} THEN IF(had, '{REPLACE}', '{INSERT}') WHEN had THEN '{REMOVE}' END"
-    planned = session.sql(f"SELECT {', '.join(COLUMNS)}, commit_version, {action} AS action FROM {flat}")
+def _with_actions(flat: DataFrame, where: str | None, moves: Moves) -> DataFrame:
+    """What happens to each of some net changes: the directory's columns, ``commit_version``, ``had`` and ``has``."""
+    flat = flat.selectExpr("*", f"has AND ({where}) AS wanted" if where else "has AS wanted")
+    if moves.possible:
+        alike = "OVER (PARTITION BY etag, size, had = has)"
+        flat = flat.selectExpr(
+            "*", f"count_if(NOT has) {alike} = 1 AND count_if(NOT had) {alike} = 1 AND bool_or(wanted) {alike} AS moved",
+            f"max(IF(has, NULL, struct(relative_path, coalesce(version_id, etag) AS version))) {alike} AS origin",
+        )  # fmt: skip
+    else:
+        flat = flat.selectExpr("*", "false AS moved", "named_struct('relative_path', '', 'version', '') AS origin")
+    action = (
+        f"CASE WHEN moved THEN IF(has, '{MOVE if moves.rekey else INSERT}', NULL) "
+        f"WHEN wanted THEN IF(had, '{REPLACE}', '{INSERT}') WHEN had THEN '{REMOVE}' END AS action"
+    )
+    planned = flat.selectExpr(
+        *COLUMNS, "commit_version", action, "IF(moved, origin.relative_path, NULL) AS old_path",
+        "IF(moved, origin.version, NULL) AS old_version",
+    )  # fmt: skip
     return planned.where("action IS NOT NULL")
 
 
@@ -216,34 +262,55 @@ def _view_of(session: SparkSession, covered: Range, versions: pa.Table) -> str:
     return name
 
 
+def _bounds(batch: Batch) -> Any:
+    bounds = ds.field("relative_path") <= batch.until_path
+    return bounds if batch.after_path is None else bounds & (ds.field("relative_path") > batch.after_path)
+
+
+def _dataset(location: str) -> ds.Dataset:
+    filesystem, path = fs.FileSystem.from_uri(location)
+    return ds.dataset(path, filesystem=filesystem, format="parquet")
+
+
 @dataclass
 class _Group:
     until: str = ""
     files: int = 0
     replaced: int = 0
     removals: int = 0
+    moves: int = 0
     bytes: int = 0
 
 
-def _groups(rows: Iterable[tuple[str, int, str]], limits: Limits, first: Limits | None = None) -> Iterator[_Group]:
+class Row(NamedTuple):
+    """What cutting looks at of a plan's row."""
+
+    path: str
+    size: int
+    action: str
+    old_path: str | None
+
+
+def _groups(rows: Iterable[Row], limits: Limits, first: Limits | None = None) -> Iterator[_Group]:
     group, most = _Group(), first or limits
-    for path, size, action in rows:
-        working = 0 if action == REMOVE else size
+    for row in rows:
+        working = 0 if row.action in (REMOVE, MOVE) else row.size
         full = group.files + group.removals >= most.files or (group.files and group.bytes + working > most.bytes)
         if full and group.until:
             yield group
             group, most = _Group(), limits
-        group.until = path
-        group.files += action != REMOVE
-        group.replaced += action == REPLACE
-        group.removals += action == REMOVE
+        group.until = row.path
+        group.files += row.action != REMOVE
+        group.replaced += row.action == REPLACE
+        group.removals += row.action == REMOVE
+        group.moves += row.old_path is not None
         group.bytes += working
     if group.until:
         yield group
 
 
-def _rows(location: str, after: str | None) -> Iterator[tuple[str, int, str]]:
-    """(path, size, action) of a plan in its order, after a path: Spark names the parts of a sorted frame in order.
+def _rows(location: str, after: str | None) -> Iterator[Row]:
+    """The rows of a plan in their order, after a path: Spark names the parts of a sorted frame in order.
 
     What is not after it is left out by the statistics of the files, a row group at a time.
     """
@@ -251,7 +318,8 @@ def _rows(location: str, after: str | None) -> Iterator[tuple[str, int, str]]:
     infos = filesystem.get_file_info(fs.FileSelector(path))
     parts = sorted(info.path for info in infos if info.base_name.endswith(".parquet"))
     later = None if after is None else ds.field("relative_path") > after
+    columns = ["relative_path", "size", "action", "old_path"]
     for part in parts:
         dataset = ds.dataset(part, filesystem=filesystem, format="parquet")
-        for batch in dataset.to_batches(columns=["relative_path", "size", "action"], filter=later):
-            yield from zip(*(batch.column(index).to_pylist() for index in range(3)), strict=True)
+        for batch in dataset.to_batches(columns=columns, filter=later):
+            yield from map(Row._make, zip(*(batch[name].to_pylist() for name in columns), strict=True))

@@ -12,8 +12,9 @@ from volstream.config import Settings
 from volstream.errors import InvalidStateError
 from volstream.jobs import plan, sizing
 from volstream.jobs.sizing import Limits
+from volstream.lifecycle import faults
 from volstream.log import get
-from volstream.model.objects import Job, Stream
+from volstream.model.objects import Job, OnMove, Stream
 from volstream.model.work import Batch, Failure, Plan, PlanKind
 from volstream.streams.few import FEW
 from volstream.streams.read import Range, StreamReader
@@ -38,7 +39,7 @@ class Planner:
     def of_range(self, session: SparkSession, job: Job, covered: Range) -> tuple[Plan, Sequence[Batch]]:
         """A plan of the net changes of a stream's range that pass the job's condition."""
         location = self._new_location()
-        self._write_range(session, covered, job.where, location)
+        self._write_range(session, job, covered, job.where, location)
         return self._cut(job, PlanKind.STREAM, covered, location, job.where)
 
     def of_retries(
@@ -60,20 +61,20 @@ class Planner:
         self._write_replay(session, covered, both, location)
         return self._cut(job, PlanKind.REPLAY, covered, location, both)
 
-    def write_again(self, session: SparkSession, made: Plan, stream: Stream) -> bool:
+    def write_again(self, session: SparkSession, job: Job, made: Plan, stream: Stream) -> bool:
         """Writes the files of a plan as they were; false where what they were is not known any more."""
         covered = self._reader.range_of(made, stream)
         match made.kind:
             case PlanKind.STREAM:
-                self._write_range(session, covered, made.where, made.location)
+                self._write_range(session, job, covered, made.where, made.location)
             case PlanKind.REPLAY:
                 self._write_replay(session, covered, made.where, made.location)
             case _:
                 return False
         return True
 
-    def files_of(self, session: SparkSession, made: Plan, batch: Batch, stream: Stream) -> DataFrame:
-        """The files of a batch, lazily: the directory's columns, ``commit_version`` and ``action``.
+    def files_of(self, session: SparkSession, job: Job, made: Plan, batch: Batch, stream: Stream) -> DataFrame:
+        """The files of a batch, lazily: the directory's columns, ``commit_version``, ``action`` and ``old_path``.
 
         Raises:
             InvalidStateError: the batch is one of retries, and its plan has ended.
@@ -83,7 +84,7 @@ class Planner:
         covered = self._reader.range_of(made, stream)
         match made.kind:
             case PlanKind.STREAM:
-                return plan.within(self._changes(session, covered, made.where), batch)
+                return plan.within(self._changes(session, job, covered, made.where), batch)
             case PlanKind.REPLAY:
                 return plan.within(self._delivered(session, covered, made.where), batch)
             case _:
@@ -114,6 +115,7 @@ class Planner:
             return cut_by
         batches = plan.recut(made, waiting.first, limits)
         self._catalog.consumptions.recut(made, batches)
+        faults.point("plan.recut")
         _log.info(
             "batches_recut", job=str(job.name), plan=made.id, after=waiting.first.number - 1, batches=len(batches),
             before=waiting.count, files=limits.files, bytes=limits.bytes,
@@ -138,18 +140,22 @@ class Planner:
     def _new_location(self) -> str:
         return f"{self._settings.warehouse_path}/_plans/{uuid.uuid4().hex}"
 
-    def _write_range(self, session: SparkSession, covered: Range, where: str | None, location: str) -> None:
-        plan.write(self._changes(session, covered, where), location, self._changed_rows(covered))
+    def _write_range(self, session: SparkSession, job: Job, covered: Range, where: str | None, location: str) -> None:
+        plan.write(self._changes(session, job, covered, where), location, self._changed_rows(covered))
 
     def _write_replay(self, session: SparkSession, covered: Range, where: str | None, location: str) -> None:
         at_most, _ = self._catalog.refreshes.changed_after(covered.volume_id, None)
         plan.write(self._delivered(session, covered, where), location, at_most)
 
-    def _changes(self, session: SparkSession, covered: Range, where: str | None) -> DataFrame:
+    def _changes(self, session: SparkSession, job: Job, covered: Range, where: str | None) -> DataFrame:
+        possible = not (covered.initial or covered.append_only) and self._catalog.refreshes.may_have_moved(
+            covered.volume_id, covered.from_version
+        )
+        moves = plan.Moves(possible, rekey=job.on_move is OnMove.REKEY)
         if self._changed_rows(covered) <= FEW:
-            return plan.few_files(session, self._reader.few(covered), where)
+            return plan.few_files(session, self._reader.few(covered), where, moves)
         versions = self._reader.refresh_versions(covered.volume_id if covered.initial else None)
-        return plan.stream_files(session, covered, versions, where)
+        return plan.stream_files(session, covered, versions, where, moves)
 
     def _changed_rows(self, covered: Range) -> int:
         """No fewer than the net changes of a range: the rows that its refreshes changed."""

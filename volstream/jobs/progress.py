@@ -12,6 +12,7 @@ class Progress:
 
     Attributes:
         files, bytes: of all batches planned so far.
+        moves: how many of ``done_files`` are moved ones.
         code_changed: the function's source is another one than when the job was made.
     """
 
@@ -22,6 +23,7 @@ class Progress:
     failed: int = 0
     rows: int = 0
     removals: int = 0
+    moves: int = 0
     batches: int = 0
     code_changed: bool = False
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -11,13 +12,14 @@ from volstream.catalog import Catalog
 from volstream.delta.log import DeltaLog
 from volstream.delta.writer import DeltaWriter, literal, table_at
 from volstream.errors import InvalidStateError, InvalidValueError
-from volstream.jobs.plan import REMOVE
+from volstream.jobs.plan import MOVE, REMOVE
 from volstream.jobs.schema import PROVENANCE, from_ddl, quote_column, to_ddl
 from volstream.model.names import Name
 from volstream.model.objects import Job, Mode, Write
 from volstream.model.work import Batch
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
     from pyspark.sql.connect.session import SparkSession
 
 #: Table property: id of the one job that keeps an upsert table.
@@ -102,9 +104,24 @@ class ResultTables:
             self._delta.add_columns(location, to_ddl(pa.schema(missing)))
 
 
+def without_followed(session: SparkSession, files: DataFrame, location: str, origins: tuple[str, str]) -> DataFrame:
+    """The ``files`` of a batch without moved ones whose rows can follow them: those the old path has of this content.
+
+    Args:
+        location: of the result table.
+        origins: between which the old paths are.
+    """
+    files.createOrReplaceTempView("volstream_files")
+    return session.sql(
+        f"SELECT f.* FROM volstream_files f LEFT ANTI JOIN {table_at(location)} t ON f.action = '{MOVE}' "
+        f"AND t._file_path = f.old_path AND t._file_version = f.old_version AND {_between('t', origins)}"
+    )
+
+
 def write_batch(
-    session: SparkSession, delta: DeltaWriter, job: Job, batch: Batch, location: str, planned: str, staged: str
-) -> None:
+    session: SparkSession, delta: DeltaWriter, job: Job, batch: Batch, location: str, planned: str, staged: str,
+    origins: tuple[str, str] | None,
+) -> None:  # fmt: skip
     """Commits a batch's outcomes in one statement.
 
     Args:
@@ -112,13 +129,14 @@ def write_batch(
         location: of the result table.
         planned: name of a view of the batch's slice of its plan.
         staged: name of a view of the attempt's staged outcomes.
+        origins: between which the paths are that files were moved from; None: none was moved.
     """
     own = [field.name for field in from_ddl(job.returns)]
     columns = ", ".join(quote_column(name) for name in (*own, *PROVENANCE.names))
     values = [f"result.{quote_column(name)} AS {quote_column(name)}" for name in own]
     values += [f"{source} AS {name}" for name, source in _PROVENANCE_OF.items()]
     new_rows = f"SELECT {', '.join(values)}, {literal(batch.id)} AS _batch_id FROM {staged} WHERE result IS NOT NULL"
-    if job.write is Write.APPEND or (job.clean and not batch.replaced and not batch.removals):
+    if job.write is Write.APPEND or (job.clean and not (batch.replaced or batch.removals or batch.moves)):
         # Blind: no row of these files can be in the table, for the paths were not in the directory before the range.
         rows = session.sql(f"SELECT {columns} FROM ({new_rows})")
         delta.append(session, rows.coalesce(1) if batch.files <= _ONE_FILE else rows, location)
@@ -129,19 +147,56 @@ def write_batch(
         f"UNION ALL SELECT path AS gone FROM {staged} WHERE rows IS NOT NULL AND error_kind IS NULL"
     )
     empty = ", ".join(f"NULL AS {quote_column(name)}" for name in (*own, *PROVENANCE.names))
+    source = (
+        f"SELECT CAST(NULL AS STRING) AS gone, {columns} FROM ({new_rows}) UNION ALL SELECT gone, {empty} FROM ({gone})"
+    )
     bounds = f"t._file_path <= {literal(batch.until_path)}"
     if batch.after_path is not None:
         bounds += f" AND t._file_path > {literal(batch.after_path)}"
+    follow = ""
+    if origins is not None:
+        source += f" UNION ALL {_moved(planned, staged, own, batch)}"
+        # After a reset of the stream there may be rows at the new path, too.
+        source += (
+            f" UNION ALL SELECT relative_path AS gone, {empty} FROM {planned} "
+            f"LEFT ANTI JOIN {staged} ON path = relative_path WHERE action = '{MOVE}'"
+        )
+        bounds = f"(({bounds}) OR ({_between('t', origins)}))"
+        changes = ", ".join(f"{name} = s.{name}" for name in PROVENANCE.names if name != "_processed_at")
+        follow = f"WHEN MATCHED AND s._file_path IS NOT NULL THEN UPDATE SET {changes} "
     delta.merge(
         session,
-        f"MERGE INTO {table_at(location)} t USING ("
-        f"SELECT CAST(NULL AS STRING) AS gone, {columns} FROM ({new_rows}) "
-        f"UNION ALL SELECT gone, {empty} FROM ({gone})) s "
-        f"ON t._file_path = s.gone AND {bounds} "
+        f"MERGE INTO {table_at(location)} t USING ({source}) s ON t._file_path = s.gone AND {bounds} {follow}"
         "WHEN MATCHED THEN DELETE "
         f"WHEN NOT MATCHED AND s.gone IS NULL THEN INSERT ({columns}) "
         f"VALUES ({', '.join(f's.{quote_column(name)}' for name in (*own, *PROVENANCE.names))})",
     )
+
+
+def _moved(planned: str, staged: str, own: Sequence[str], batch: Batch) -> str:
+    """SQL: the old path of each moved file as ``gone``; with the new provenance where its rows follow.
+
+    They follow where the function was not called: :func:`without_followed` decided, and what is staged tells.
+    """
+    follows = f"p.action = '{MOVE}' AND s.path IS NULL"
+    new = {
+        "_file_path": "p.relative_path", "_file_version": "coalesce(p.version_id, p.etag)",
+        "_commit_version": "p.commit_version", "_batch_id": literal(batch.id),
+    }  # fmt: skip
+    columns = [f"NULL AS {quote_column(name)}" for name in own]
+    columns += [f"IF({follows}, {new[name]}, NULL) AS {name}" if name in new else f"NULL AS {name}"
+                for name in PROVENANCE.names]  # fmt: skip
+    outcomes = f"(SELECT DISTINCT path FROM {staged})"
+    return (
+        f"SELECT p.old_path AS gone, {', '.join(columns)} FROM {planned} p LEFT JOIN {outcomes} s ON s.path = p.relative_path "
+        "WHERE p.old_path IS NOT NULL"
+    )
+
+
+def _between(table: str, origins: tuple[str, str]) -> str:
+    """SQL: a condition on the target alone, by which files of the table are skipped."""
+    first, last = origins
+    return f"{table}._file_path >= {literal(first)} AND {table}._file_path <= {literal(last)}"
 
 
 def _delta_types(schema: pa.Schema) -> list[str]:

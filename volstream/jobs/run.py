@@ -29,7 +29,7 @@ from volstream.jobs.planner import Planner
 from volstream.jobs.policy import RetryPolicy
 from volstream.jobs.preview import Preview, preview
 from volstream.jobs.progress import Observer, Progress
-from volstream.jobs.results import ResultTables, table_location, write_batch
+from volstream.jobs.results import ResultTables, table_location, without_followed, write_batch
 from volstream.jobs.runtime import Work
 from volstream.jobs.schema import from_ddl
 from volstream.jobs.sizing import Limits
@@ -38,7 +38,7 @@ from volstream.lifecycle import faults
 from volstream.lifecycle.identity import new_owner
 from volstream.lifecycle.stop import Stop
 from volstream.log import get
-from volstream.model.objects import Job, JobState, Stream, Volume
+from volstream.model.objects import Job, JobState, OnMove, Stream, Volume
 from volstream.model.work import Batch, Failure, FailureKind, FailureState, Intent, Plan, PlanKind
 from volstream.spark.errors import map_spark_errors, sql_error
 from volstream.spark.session import SparkGateway
@@ -327,7 +327,7 @@ class _Run:
         if plan.exists(made.location):
             return True
         with self._runner.session() as session:
-            return self._runner.planner.write_again(session, made, self._runner._stream(self._job))
+            return self._runner.planner.write_again(session, self._job, made, self._runner._stream(self._job))
 
     def _process_batch(self, made: Plan, batch: Batch) -> None:
         location = table_location(self._runner._warehouse, self._job.into)
@@ -341,7 +341,8 @@ class _Run:
             def commit(session: SparkSession) -> None:
                 plan.slice_of(session, made, batch).createOrReplaceTempView("planned")
                 staged.read(session).createOrReplaceTempView("staged")
-                write_batch(session, self._runner._delta, self._job, batch, location, "planned", "staged")
+                origins = plan.origins(made.location, batch)
+                write_batch(session, self._runner._delta, self._job, batch, location, "planned", "staged", origins)
 
             self._runner._consumer.write(intent, batch, outcome, commit)
         except BaseException as error:
@@ -363,6 +364,7 @@ class _Run:
         progress.failed += outcome.failed
         progress.rows += outcome.rows
         progress.removals += batch.removals
+        progress.moves += batch.moves
         _log.info(
             "batch_committed", job=str(self._job.name), batch=batch.id, files=batch.files, removed=batch.removals,
             failed=outcome.failed, rows=outcome.rows, version=made.to_version,
@@ -390,13 +392,21 @@ class _Run:
             self._settings.fetch_ahead_bytes,
         )
         with self._runner.session() as session:
-            files = plan.slice_of(session, made, batch).where(f"action <> '{plan.REMOVE}'")
-            self._run_function(session, files, work, batch, staged)
+            self._run_function(session, self._files_to_run(session, made, batch), work, batch, staged)
         totals = staged.totals()
+        kept = batch.files - totals.succeeded - totals.failed if batch.moves else 0
         earlier = self._earlier(made, batch)
         if totals.failed:
             self._note_failures(staged, batch, intent, earlier)
-        return Outcome(totals.succeeded, totals.failed, totals.rows, list(earlier))
+        return Outcome(totals.succeeded + kept, totals.failed, totals.rows, list(earlier))
+
+    def _files_to_run(self, session: SparkSession, made: Plan, batch: Batch) -> DataFrame:
+        """The files of a batch that the function is called on: not those whose rows follow them."""
+        files = plan.slice_of(session, made, batch).where(f"action <> '{plan.REMOVE}'")
+        origins = plan.origins(made.location, batch)
+        if origins is None or self._job.on_move is OnMove.RERUN:
+            return files
+        return without_followed(session, files, table_location(self._runner._warehouse, self._job.into), origins)
 
     def _run_function(self, session: SparkSession, files: DataFrame, work: Work, batch: Batch, staged: Staged) -> None:
         from pyspark.errors import PySparkException
@@ -443,7 +453,13 @@ class _Run:
         """Active failures of the files in this batch, by path: whatever becomes of the files now, these end."""
         active = self._catalog.failures.active(self._job.id, after=batch.after_path, until=batch.until_path)
         by_path = {one.path: one for one in active}
-        return {path: by_path[path] for path in plan.among(made.location, by_path, batch)} if by_path else {}
+        ending = plan.among(made.location, by_path, batch) if by_path else set()
+        origins = plan.origins(made.location, batch)
+        if origins is not None:
+            moved = self._catalog.failures.active(self._job.id, until=origins[1])
+            by_path |= {one.path: one for one in moved}
+            ending |= plan.among(made.location, [one.path for one in moved], batch, column="old_path")
+        return {path: by_path[path] for path in ending}
 
     def _superseded_in(self, batch: Batch) -> list[str]:
         made = self._catalog.consumptions.plan(batch.plan_id)

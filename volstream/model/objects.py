@@ -36,6 +36,13 @@ class Write(StrEnum):
     APPEND = "append"
 
 
+class OnMove(StrEnum):
+    """What a job does with a file that is moved inside its volume: call the function again, or let the rows follow."""
+
+    RERUN = "rerun"
+    REKEY = "rekey"
+
+
 class TriggerKind(StrEnum):
     """When the daemon runs a job."""
 
@@ -176,6 +183,7 @@ class Job:
     trigger: Trigger
     where: str | None
     write: Write
+    on_move: OnMove
     retries: int
     pause_after: int
     timeout_seconds: float | None
@@ -241,6 +249,7 @@ class JobSpec:
     trigger: Trigger = Trigger()
     where: str | None = None
     write: Write = Write.UPSERT
+    on_move: OnMove = OnMove.RERUN
     retries: int = 3
     pause_after: int = 3
     timeout_seconds: float | None = None

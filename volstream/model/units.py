@@ -37,6 +37,15 @@ def format_duration(seconds: float) -> str:
     return f"{seconds:.15g}s" if seconds >= 1 else f"{seconds * 1000:.15g}ms"
 
 
+def about(seconds: float) -> str:
+    """A duration for people, for example ``12 min``."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    if seconds < 90 * 60:
+        return f"{round(seconds / 60)} min"
+    return f"{round(seconds / 3600)} h" if seconds < 36 * 3600 else f"{round(seconds / 86400)} days"
+
+
 def parse_size(text: str) -> int:
     """Bytes of ``64MiB``, ``1GB``, ``512``.
 

@@ -102,6 +102,7 @@ class Batch:
         files: new and changed ones, on which the function runs.
         replaced: how many of these had a version before, whose rows go.
         removals: files that are gone, whose rows go.
+        moves: how many of ``files`` are moved ones; the old path's rows go with the new path, or to it.
         sequence: number in the stream's sequence of the newest attempt; None before the first.
         attempts: how many INTENTs it has had.
         seconds: from the INTENT to the commit; None: not committed, or by another process than the one that recorded it.
@@ -118,6 +119,7 @@ class Batch:
     files: int
     replaced: int
     removals: int
+    moves: int
     bytes: int
     sequence: int | None
     attempts: int
@@ -141,12 +143,13 @@ class Load:
     batches: int = 0
     files: int = 0
     removals: int = 0
+    moves: int = 0
     bytes: int = 0
 
     @classmethod
     def of(cls, batches: Iterable[Batch]) -> Load:
         """The load of some batches."""
-        return sum((Load(1, one.files, one.removals, one.bytes) for one in batches), start=cls())
+        return sum((Load(1, one.files, one.removals, one.moves, one.bytes) for one in batches), start=cls())
 
     def __add__(self, other: Load) -> Load:
         return Load(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))

@@ -108,7 +108,10 @@ def test_what_changed_is_summed_from_a_version_or_a_number_on(catalog: Catalog, 
     for number, counts in enumerate([(5, 0, 0, 50), (1, 2, 3, 30), (0, 0, 1, 0)], start=1):
         catalog.refreshes.begin(volume, "events", number, number - 1)
         catalog.refreshes.settle(volume, number, number * 10, counts, objects.NOW)
+    moved = [catalog.refreshes.may_have_moved(volume.id, version) for version in (None, 10, 20)]
+    assert moved == [True, True, False], "the last refresh only deleted"
     catalog.refreshes.begin(volume, "events", 3, 3)
+    assert catalog.refreshes.may_have_moved(volume.id, 20), "what the open one does is not known"
     assert catalog.refreshes.changed_after(volume.id, None) == (12, 80)
     assert catalog.refreshes.changed_after(volume.id, 10) == (7, 30)
     assert catalog.refreshes.changed_after(volume.id, 30) == (0, 0)

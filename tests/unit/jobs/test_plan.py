@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,19 +15,26 @@ from hypothesis import strategies as st
 
 from tests import objects
 from volstream.jobs import plan
-from volstream.jobs.plan import INSERT, REMOVE, REPLACE
+from volstream.jobs.plan import INSERT, MOVE, REMOVE, REPLACE, Row
 from volstream.jobs.sizing import Limits
 from volstream.model.work import Batch, Plan, PlanKind
 from volstream.streams.read import Range
 
 ROWS = st.lists(
-    st.tuples(st.text(min_size=1, max_size=8), st.integers(0, 100), st.sampled_from([INSERT, REPLACE, REMOVE])),
+    st.builds(
+        Row,
+        path=st.text(min_size=1, max_size=8),
+        size=st.integers(0, 100),
+        action=st.sampled_from([INSERT, REPLACE, REMOVE]),
+        old_path=st.none(),
+    )
+    | st.builds(
+        Row, st.text(min_size=1, max_size=8), st.integers(0, 100), st.sampled_from([INSERT, MOVE]), st.just("old")
+    ),
     max_size=40,
-    unique_by=lambda row: row[0],
-).map(lambda rows: sorted(rows, key=lambda row: row[0].encode("utf-8", "surrogatepass")))
+    unique_by=lambda row: row.path,
+).map(lambda rows: sorted(rows, key=lambda row: row.path.encode("utf-8", "surrogatepass")))
 LIMITS = st.builds(Limits, files=st.integers(1, 10), bytes=st.integers(1, 300))
-
-Row = tuple[str, int, str]
 
 
 def cut(rows: list[Row], limits: Limits) -> list[list[Row]]:
@@ -33,7 +42,7 @@ def cut(rows: list[Row], limits: Limits) -> list[list[Row]]:
     batches: list[list[Row]] = []
     position = 0
     for group in plan._groups(rows, limits):
-        end = next(index for index, row in enumerate(rows) if row[0] == group.until) + 1
+        end = next(index for index, row in enumerate(rows) if row.path == group.until) + 1
         batches.append(rows[position:end])
         position = end
     assert position == len(rows)
@@ -51,26 +60,27 @@ def test_every_row_is_in_one_batch_and_no_batch_is_empty(rows: list[Row], limits
 def test_a_batch_keeps_the_limits_but_for_one_large_file(rows: list[Row], limits: Limits) -> None:
     for batch in cut(rows, limits):
         assert len(batch) <= limits.files
-        work = [size for _, size, action in batch if action != REMOVE]
-        assert sum(work) <= limits.bytes or len(work) == 1
+        work = [row.size for row in batch if row.action in (INSERT, REPLACE)]
+        assert sum(work) <= limits.bytes or len([row for row in batch if row.action != REMOVE]) == 1
 
 
 @given(ROWS, LIMITS)
 def test_a_batch_ends_only_where_the_next_row_does_not_fit(rows: list[Row], limits: Limits) -> None:
     batches = cut(rows, limits)
     for batch, following in itertools.pairwise(batches):
-        work = sum(size for _, size, action in batch if action != REMOVE)
-        _, size, action = following[0]
-        assert len(batch) == limits.files or work + (0 if action == REMOVE else size) > limits.bytes
+        work = sum(row.size for row in batch if row.action in (INSERT, REPLACE))
+        coming = following[0].size if following[0].action in (INSERT, REPLACE) else 0
+        assert len(batch) == limits.files or work + coming > limits.bytes
 
 
 @given(ROWS, LIMITS)
 def test_what_is_counted_is_what_is_in_it(rows: list[Row], limits: Limits) -> None:
     for group, batch in zip(plan._groups(rows, limits), cut(rows, limits), strict=True):
-        actions = [action for _, _, action in batch]
+        actions = [row.action for row in batch]
         assert group.files == len(batch) - actions.count(REMOVE)
         assert (group.replaced, group.removals) == (actions.count(REPLACE), actions.count(REMOVE))
-        assert group.bytes == sum(size for _, size, action in batch if action != REMOVE)
+        assert group.moves == sum(row.old_path is not None for row in batch)
+        assert group.bytes == sum(row.size for row in batch if row.action in (INSERT, REPLACE))
 
 
 def test_a_plans_files_are_read_in_the_order_of_their_parts(tmp_path: Path) -> None:
@@ -78,8 +88,7 @@ def test_a_plans_files_are_read_in_the_order_of_their_parts(tmp_path: Path) -> N
     location.mkdir()
     for part, names in enumerate([["a", "b"], ["c"], []]):
         rows = {"relative_path": names, "size": [10] * len(names), "action": [REPLACE] * len(names)}
-        schema = pa.schema([("action", pa.string()), ("relative_path", pa.string()), ("size", pa.int64())])
-        pq.write_table(pa.Table.from_pydict(rows, schema=schema), location / f"part-{part:05}-uuid.snappy.parquet")
+        pq.write_table(_table(rows), location / f"part-{part:05}-uuid.snappy.parquet")
     (location / "_SUCCESS").touch()
     source = objects.volume()
     job = objects.job(objects.stream(source))
@@ -99,14 +108,31 @@ def test_a_plans_files_are_read_in_the_order_of_their_parts(tmp_path: Path) -> N
 def write_plan(location: Path, parts: list[list[str]], size: int = 10) -> str:
     """A plan's files as Spark leaves them: each part sorted, and the parts in their order."""
     location.mkdir(parents=True)
-    schema = pa.schema([("relative_path", pa.string()), ("size", pa.int64()), ("action", pa.string())])
     for number, names in enumerate(parts):
         rows = {"relative_path": names, "size": [size] * len(names), "action": [INSERT] * len(names)}
-        pq.write_table(
-            pa.Table.from_pydict(rows, schema=schema), location / f"part-{number:05}-x.parquet", row_group_size=5
-        )
+        pq.write_table(_table(rows), location / f"part-{number:05}-x.parquet", row_group_size=5)
     (location / "_SUCCESS").touch()
     return str(location)
+
+
+def _table(columns: Mapping[str, Any]) -> pa.Table:
+    missing = {"old_path": [None] * len(columns["relative_path"])}
+    schema = [("action", pa.string()), ("relative_path", pa.string()), ("size", pa.int64()), ("old_path", pa.string())]
+    return pa.Table.from_pydict({**missing, **columns}, schema=pa.schema(schema))
+
+
+def test_where_files_of_a_batch_were_moved_from_is_known_by_its_first_and_last_path(tmp_path: Path) -> None:
+    location = tmp_path / "p"
+    location.mkdir()
+    moved = {"a": None, "b": "z", "c": "é", "d": "Z", "e": "x", "f": None}
+    rows = {"relative_path": [*moved], "size": [1] * 6, "action": [INSERT] * 6, "old_path": [*moved.values()]}
+    pq.write_table(_table(rows), location / "part-00000-x.parquet", row_group_size=2)
+    _, batches = cut_plan(str(location), Limits(4, 1000))
+    assert [one.moves for one in batches] == [3, 1]
+    assert plan.origins(str(location), batches[0]) == ("Z", "é")
+    assert plan.origins(str(location), batches[1]) == ("x", "x")
+    assert plan.origins(str(location), replace(batches[0], moves=0)) is None
+    assert plan.among(str(location), ["z", "x", "c"], batches[0], column="old_path") == {"z"}
 
 
 def test_the_first_batch_of_a_plan_may_be_smaller_than_the_others(tmp_path: Path) -> None:

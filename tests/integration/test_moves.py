@@ -1,0 +1,204 @@
+"""Files that are moved inside their volume: reported as such, and with ``rekey`` their rows follow."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.integration.conftest import Place
+from volstream.errors import InvalidValueError
+from volstream.model.objects import OnMove, Write
+from volstream.model.work import Load
+from volstream.story import tell
+
+#: Each call leaves a line, so that tests see which files the function was called on.
+CALLS = """
+from pathlib import Path
+def f(file):
+    with Path({log!r}).open('a') as log:
+        log.write(file.relative_path + '\\n')
+    text = file.read_text()
+    if text == 'bad':
+        raise ValueError('no good')
+    for n in range(len(text)):
+        yield {{'n': n}}
+"""
+
+
+def job(place: Place, **options: object) -> None:
+    place.job(CALLS.format(log=str(place.folder.parent / "calls")), **options)
+
+
+def calls(place: Place) -> list[str]:
+    """The files that the function was called on since the last look."""
+    log = place.folder.parent / "calls"
+    lines = sorted(log.read_text().split()) if log.exists() else []
+    log.unlink(missing_ok=True)
+    return lines
+
+
+def move(place: Place, old: str, new: str) -> None:
+    target = place.folder / new
+    target.parent.mkdir(parents=True, exist_ok=True)
+    (place.folder / old).rename(target)
+
+
+def given(place: Place, on_move: OnMove, **files: str) -> None:
+    for name, content in files.items():
+        place.put(name, content)
+    job(place, on_move=on_move)
+    place.run()
+    calls(place)
+
+
+def test_rows_follow_a_moved_file_without_the_function(place: Place) -> None:
+    given(place, OnMove.REKEY, a="xx", b="x", c="x")
+    before = dict(place.table("_file_path, _processed_at"))
+    move(place, "a", "sub/z")
+    move(place, "c", "0")
+    place.put("b", "xxx")
+    place.refresh()
+    assert place.session.jobs.preview("j").load == Load(batches=1, files=3, moves=2, bytes=3)
+    report = place.run()
+    assert calls(place) == ["b"]
+    assert (report.progress.done_files, report.progress.moves, report.progress.removals) == (3, 2, 0)
+    assert place.table() == [("0", 0), ("b", 0), ("b", 1), ("b", 2), ("sub/z", 0), ("sub/z", 1)]
+    (batch, _) = place.session.batches.list("j")
+    assert (batch.files, batch.moves, batch.succeeded, batch.failed, batch.rows) == (3, 2, 3, 0, 3)
+    versions = {row["relative_path"]: row["etag"] for row in place.rows("SELECT * FROM DIRECTORY(VOLUME v)")}
+    rows = place.rows(f"SELECT * FROM {place.at}")
+    assert all(row["_file_version"] == versions[str(row["_file_path"])] for row in rows)
+    assert {row["_commit_version"] for row in rows} == {2}
+    assert {row["_batch_id"] for row in rows} == {batch.id}
+    assert dict(place.table("_file_path, _processed_at"))["0"] == before["c"], "when the function saw it"
+    again = place.session.batches.read(batch.id).orderBy("relative_path").toArrow().to_pylist()
+    assert [(row["relative_path"], row["action"], row["old_path"]) for row in again] == [
+        ("0", "move", "c"), ("b", "replace", None), ("sub/z", "move", "a"),
+    ]  # fmt: skip
+
+
+def test_where_nothing_is_said_the_function_runs_on_a_moved_file_and_its_old_rows_go(place: Place) -> None:
+    given(place, OnMove.RERUN, a="xx", b="x")
+    move(place, "a", "z")
+    place.refresh()
+    report = place.run()
+    assert calls(place) == ["z"]
+    assert (report.progress.done_files, report.progress.moves) == (1, 1)
+    assert place.table() == [("b", 0), ("z", 0), ("z", 1)]
+
+
+def test_a_move_across_batches_is_one_batchs(place: Place) -> None:
+    given(place, OnMove.REKEY, a="x", b="xx", y="x", z="xxx")
+    place.session.jobs.alter("j", max_files=1)
+    move(place, "z", "0")
+    move(place, "a", "zz")
+    place.put("m", "x")
+    place.refresh()
+    assert place.run().progress.batches == 3
+    assert calls(place) == ["m"]
+    assert place.table() == [("0", 0), ("0", 1), ("0", 2), ("b", 0), ("b", 1), ("m", 0), ("y", 0), ("zz", 0)]
+    assert not place.session.streams.has_data("j_stream")
+
+
+def test_a_moved_file_without_rows_is_processed_and_its_old_failure_ends(place: Place) -> None:
+    given(place, OnMove.REKEY, a="x", b="bad")
+    place.put("a", "bad")
+    place.refresh()
+    place.run()
+    calls(place)
+    assert {one.path for one in place.session.jobs.failures("j")} == {"a", "b"}
+    move(place, "a", "c")
+    move(place, "b", "d")
+    place.refresh()
+    report = place.run()
+    assert calls(place) == ["c", "d"]
+    assert report.progress.failed == 2
+    # The rows of an older content of a do not follow: they are not those of what was moved.
+    assert place.table() == []
+    assert {one.path for one in place.session.jobs.failures("j")} == {"c", "d"}
+
+
+def test_of_two_files_with_one_content_it_is_not_known_which_was_moved(place: Place) -> None:
+    given(place, OnMove.REKEY, a="x")
+    (place.folder / "b").hardlink_to(place.folder / "a")
+    place.refresh()
+    place.run()
+    calls(place)
+    move(place, "a", "c")
+    move(place, "b", "d")
+    place.refresh()
+    report = place.run()
+    assert calls(place) == ["c", "d"]
+    assert (report.progress.moves, report.progress.removals) == (0, 2)
+    assert place.table() == [("c", 0), ("d", 0)]
+
+
+def test_a_file_that_is_moved_out_of_the_condition_is_removed(place: Place) -> None:
+    place.put("a", "x")
+    job(place, on_move=OnMove.REKEY, where="relative_path NOT LIKE 'old/%'")
+    place.run()
+    move(place, "a", "old/a")
+    place.refresh()
+    report = place.run()
+    assert (report.progress.moves, report.progress.removals) == (0, 1)
+    assert place.table() == []
+
+
+def test_a_range_that_comes_again_leaves_what_was_moved_where_it_is(place: Place) -> None:
+    given(place, OnMove.REKEY, a="x", b="xx")
+    move(place, "a", "c")
+    place.refresh()
+    place.run()
+    place.session.streams.reset("j_stream", to_version=1)
+    place.run()
+    assert calls(place) == ["c"], "no rows of a are there to follow"
+    assert place.table() == [("b", 0), ("b", 1), ("c", 0)]
+
+
+def test_a_plan_with_moves_whose_files_are_gone_is_made_again(place: Place) -> None:
+    given(place, OnMove.REKEY, a="x", b="xx")
+    move(place, "a", "c")
+    move(place, "b", "d")
+    place.refresh()
+    place.session.jobs.alter("j", max_files=1)
+
+    class KilledError(Exception):
+        pass
+
+    def killed(progress: object) -> None:
+        raise KilledError
+
+    with pytest.raises(KilledError):
+        place.session.jobs.run("j", observe=killed)
+    shutil.rmtree(Path(place.session.warehouse) / "_plans")
+    place.run()
+    assert calls(place) == []
+    assert place.table() == [("c", 0), ("d", 0), ("d", 1)]
+
+
+def test_a_log_takes_a_moved_file_as_a_new_one_and_cannot_rekey(place: Place) -> None:
+    with pytest.raises(InvalidValueError, match="no rows can follow"):
+        job(place, write=Write.APPEND, on_move=OnMove.REKEY)
+    place.put("a", "x")
+    job(place, write=Write.APPEND)
+    place.run()
+    move(place, "a", "b")
+    place.refresh()
+    place.run()
+    assert place.table() == [("a", 0), ("b", 0)]
+
+
+def test_the_story_of_both_paths_tells_of_the_move(place: Place) -> None:
+    given(place, OnMove.REKEY, a="x", m="x")
+    place.session.jobs.alter("j", max_files=1)
+    move(place, "a", "z")
+    place.put("b", "x")
+    place.refresh()
+    place.run()
+    batch = next(one for one in place.session.batches.list("j") if one.moves)
+    for path, key, other in (("a", "moved_to", "z"), ("z", "moved_from", "a")):
+        story = [event.details for event in tell(place.session, "v", path) if event.what == "in the range of a batch"]
+        assert [one.get(key) for one in story if one["batch"] == batch.id] == [other]
+        assert all(one["batch"] == batch.id for one in story[-1:])

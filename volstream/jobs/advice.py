@@ -1,0 +1,51 @@
+"""What a failure means to the one who reads of it: what happens next by itself, and what they can do. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from datetime import datetime
+
+from volstream.model.objects import Job
+from volstream.model.units import about
+from volstream.model.work import Failure, FailureKind, FailureState
+
+#: What usually helps, besides another version of the file.
+_HELPS = {
+    FailureKind.RAISED: "Fix the function or the file",
+    FailureKind.WRONG_RESULT: "Fix the function, or alter-job --returns",
+    FailureKind.TIMED_OUT: "Give it longer (alter-job --timeout)",
+    FailureKind.WORKER_DIED: "Fix the function or the file; what killed it is in the message",
+    FailureKind.UNREADABLE: "See that the store answers",
+    FailureKind.DENIED: "Let the user that volstream runs as read it",
+}
+
+
+def what_next(failure: Failure, job: Job, now: datetime) -> str:
+    """What becomes of a failed file without anybody's doing."""
+    match failure.state:
+        case FailureState.RETRYING:
+            left = 0.0 if failure.next_try is None else (failure.next_try - now).total_seconds()
+            when = f"in {about(left)}" if left > 0 else "at the next run"
+            return f"tried again {when} ({failure.attempts} of {job.retries + 1} tries done)"
+        case FailureState.WAITING:
+            return "waits until the directory shows that it changed or is gone"
+        case FailureState.SKIPPED:
+            return "given up by you; processed when it changes"
+        case _:
+            return "not tried again by itself; processed when it changes"
+
+
+def remedy(failure: Failure, job: Job, volume: str | None) -> str:
+    """What the reader can do about it.
+
+    Args:
+        volume: name of the volume that the file is in; None: it was dropped.
+    """
+    again = f"volstream retry {job.name} {shlex.quote(failure.path)}"
+    match failure.state:
+        case FailureState.WAITING:
+            return f"volstream refresh {volume}" if volume else "The volume was dropped: drop the job."
+        case FailureState.SKIPPED:
+            return f"Changed your mind? {again}"
+        case _:
+            return f"{_HELPS.get(failure.kind, 'Look at the file')}, then {again}; or: volstream skip ..."
