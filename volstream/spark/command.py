@@ -100,6 +100,10 @@ def properties(settings: Settings, files: Files, *, cores: int, port: int, token
         "spark.sql.parquet.pushdown.inFilterThreshold": "10000",
         "spark.hadoop.parquet.page.row.count.limit": "1000",
         "spark.hadoop.parquet.block.size": str(8 << 20),
+        # Delta asks its log a dozen queries for each commit. Compiling Java for each took more than half of all processor
+        # time of a refresh or a small batch; what is interpreted here are rows of files, never their content.
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.databricks.delta.snapshotPartitions": "2",
         "spark.databricks.delta.merge.materializeSource": "none",
         "spark.databricks.delta.changelogV2.enabled": "true",
