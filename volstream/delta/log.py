@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyarrow import fs
@@ -32,6 +33,22 @@ class Commit:
     timestamp: datetime
     operation: str
     metadata: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """One file of a table's newest version.
+
+    Attributes:
+        rows: with those that a deletion vector hides.
+        first: least value of the column that was asked for, as text; Delta may have cut it short.
+        last: greatest value, or more.
+    """
+
+    bytes: int
+    rows: int
+    first: str
+    last: str
 
 
 class DeltaLog:
@@ -100,9 +117,25 @@ class DeltaLog:
         table = self._open()
         if table is None or table.version() <= version:
             return []
-        with _mapped(self.location):
+        with mapped(self.location):
             history = table.history(int(table.version()) - version)
         return [_commit(entry) for entry in reversed(history) if int(entry["version"]) > version]
+
+    def files(self, column: str) -> Sequence[DataFile]:
+        """The files of the newest version, with the range of a text column in each; none where there is no table."""
+        table = self._open()
+        if table is None:
+            return []
+        added = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+        return [
+            DataFile(
+                one["size_bytes"],
+                one["num_records"] or 0,
+                one[f"min.{column}"] or "",
+                one[f"max.{column}"] or "\U0010ffff",
+            )
+            for one in added
+        ]
 
     def last_transaction(self, app_id: str) -> int | None:
         """The newest transaction version of ``app_id``; None where it never wrote, or there is no table."""
@@ -111,7 +144,7 @@ class DeltaLog:
         return None if found is None else int(found)
 
     def _open(self) -> DeltaTable | None:
-        with _mapped(self.location):
+        with mapped(self.location):
             try:
                 return DeltaTable(self.location)
             except TableNotFoundError:
@@ -138,7 +171,8 @@ def _filesystem(location: str) -> tuple[fs.FileSystem, str]:
 
 
 @contextmanager
-def _mapped(location: str) -> Iterator[None]:
+def mapped(location: str) -> Iterator[None]:
+    """Maps what deltalake raises to DependencyError, but for a table that is not there."""
     try:
         yield
     except TableNotFoundError:

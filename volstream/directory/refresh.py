@@ -5,30 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
+from volstream.delta import rows
 from volstream.delta.log import Commit
-from volstream.delta.writer import literal, table_at
 from volstream.directory import table
-from volstream.directory.writer import Counts, DirectoryWriter
+from volstream.directory.writer import Counts, DirectoryWriter, among, frame_of
 from volstream.model.files import FileInfo
-from volstream.spark.errors import map_spark_errors
 from volstream.storage.base import ObjectStore
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-    from pyspark.sql.connect.session import SparkSession
-
-    from volstream.spark.session import SparkGateway
 
 #: Looks at a store that are under way at once: they wait for a network, not for a processor.
 _HEADS_AT_ONCE = 16
 
+_KNOWN = pa.schema([table.SCHEMA.field(name) for name in ("relative_path", *table.CONTENT)])
+
 
 def refresh_keys(
-    writer: DirectoryWriter, gateway: SparkGateway, store: ObjectStore, keys: Sequence[str], cause: str
+    writer: DirectoryWriter, store: ObjectStore, keys: Sequence[str], cause: str
 ) -> tuple[Counts, Commit | None]:
     """Makes the directory table true for ``keys``.
 
@@ -40,26 +35,18 @@ def refresh_keys(
         FencedError: another writer took over.
     """
     base = writer.open()
-    condition = f"relative_path IN ({', '.join(literal(key) for key in keys)})"
     seen = look(store, keys)
-    with map_spark_errors():
-        frame = gateway.session().sql(
-            f"SELECT relative_path, {', '.join(table.CONTENT)} FROM {table_at(writer.location)} "
-            f"VERSION AS OF {base.version} WHERE {condition}"
-        )
-        known = {row["relative_path"]: row for row in frame.toArrow().to_pylist()}
+    where = f"relative_path IN ({', '.join(map(rows.text, keys))})"
+    found = rows.read(writer.location, base.version, _KNOWN, where)
+    known = {row["relative_path"]: row for row in found.to_pylist()}
     actions = {key: _action(seen[key], known.get(key)) for key in keys}
     inserted, updated, deleted = (list(actions.values()).count(wanted) for wanted in ("insert", "update", "delete"))
     size = sum(now.size for key, now in seen.items() if now is not None and actions[key] is not None)
     counts = Counts(inserted, updated, deleted, size)
     if not counts:
         return counts, None
-
-    def changes(session: SparkSession) -> DataFrame:
-        # Sorted, so that the one file of the commit can be pruned by path later.
-        return session.createDataFrame(_changed(actions, seen, store)).coalesce(1).sortWithinPartitions("relative_path")
-
-    return counts, writer.commit(base, cause, counts, changes, f"t.{condition}")
+    changed = _changed(actions, seen, store)
+    return counts, writer.commit(base, cause, counts, frame_of(changed), among(changed["relative_path"].to_pylist()))
 
 
 def look(store: ObjectStore, keys: Iterable[str]) -> dict[str, FileInfo | None]:

@@ -100,7 +100,7 @@ def properties(settings: Settings, files: Files, *, cores: int, port: int, token
         "spark.sql.parquet.pushdown.inFilterThreshold": "10000",
         "spark.hadoop.parquet.page.row.count.limit": "1000",
         "spark.hadoop.parquet.block.size": str(8 << 20),
-        "spark.databricks.delta.snapshotPartitions": "2",
+        "spark.databricks.delta.snapshotPartitions": "1",
         "spark.databricks.delta.merge.materializeSource": "none",
         "spark.databricks.delta.changelogV2.enabled": "true",
         # With it every session has Python workers of its own, and the process that forks them stays when the session ends.

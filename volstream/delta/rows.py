@@ -1,0 +1,35 @@
+"""Reading rows of a table without a JVM, with deltalake's query engine. For answers that fit into memory.
+
+It knows deletion vectors, and skips files and pages by their statistics: tens of milliseconds, where Spark takes seconds.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from deltalake import DeltaTable, QueryBuilder
+
+from volstream.delta.log import mapped
+
+
+def read(location: str, version: int, schema: pa.Schema, where: str = "true", *, limit: int | None = None) -> pa.Table:
+    """Rows of the table at a version.
+
+    Args:
+        schema: the columns to read, and the types to give them.
+        where: SQL in the dialect of DataFusion; text as :func:`text` writes it.
+        limit: at most so many rows, whichever.
+
+    Raises:
+        DependencyError: the table cannot be read.
+    """
+    with mapped(location):
+        query = QueryBuilder().register("rows", DeltaTable(location, version=version))
+        columns = ", ".join(f'"{name}"' for name in schema.names)
+        bound = "" if limit is None else f" LIMIT {limit}"
+        found = query.execute(f"SELECT {columns} FROM rows WHERE {where}{bound}")
+        return pa.RecordBatchReader.from_stream(found).read_all().cast(schema)
+
+
+def text(value: str) -> str:
+    """A literal in ``where``: the standard's, in which a backslash is one."""
+    return "'" + value.replace("'", "''") + "'"
