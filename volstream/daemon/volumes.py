@@ -33,6 +33,9 @@ _WAIT_SECONDS = 0.5
 #: A tick waits so long for one more message, and gathers for so long at most.
 _HEELS_SECONDS, _GATHER_SECONDS = 0.05, 1.0
 
+#: After so many commits the table's files are looked at: when nothing happened for a while, or after many more anyway.
+_IDLE_COMMITS, _IDLE_SECONDS, _BUSY_COMMITS = 10, 5.0, 100
+
 #: How often the lease of another writer is tried.
 _LEASE_SECONDS = 1.0
 
@@ -78,6 +81,8 @@ class VolumeWorker:
         self._asked: list[Hint] = []
         self._listed = float("-inf")
         self._armed = False
+        self._commits = _IDLE_COMMITS  # what was before is not known
+        self._committed = float("-inf")
 
     def run(self) -> None:
         """The thread: returns when it is stopped; raises what a restart of the daemon may mend."""
@@ -112,6 +117,10 @@ class VolumeWorker:
         if self._fold:
             self._refresh(asked)
         self._acknowledge()
+        idle = time.monotonic() - self._committed >= _IDLE_SECONDS
+        if self._commits >= (_IDLE_COMMITS if idle else _BUSY_COMMITS):
+            self._keeper.compact()
+            self._commits = 0
 
     def _hear(self) -> None:
         """Takes what is there, and what follows on its heels: files that are copied together are one refresh."""
@@ -142,6 +151,8 @@ class VolumeWorker:
         self.last_tick_seconds = time.monotonic() - started
         self.refreshed_rows += tick.counts.inserted + tick.counts.updated + tick.counts.deleted
         if tick.commits:
+            self._commits += tick.commits
+            self._committed = time.monotonic()
             self._changed(self.volume.id)
 
     def _acknowledge(self) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyarrow import fs
@@ -32,6 +33,22 @@ class Commit:
     timestamp: datetime
     operation: str
     metadata: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """One file of a table's newest version.
+
+    Attributes:
+        rows: with those that a deletion vector hides.
+        first: least value of the column that was asked for, as text; Delta may have cut it short.
+        last: greatest value, or more.
+    """
+
+    bytes: int
+    rows: int
+    first: str
+    last: str
 
 
 class DeltaLog:
@@ -104,6 +121,22 @@ class DeltaLog:
             history = table.history(int(table.version()) - version)
         return [_commit(entry) for entry in reversed(history) if int(entry["version"]) > version]
 
+    def files(self, column: str) -> Sequence[DataFile]:
+        """The files of the newest version, with the range of a text column in each; none where there is no table."""
+        table = self._open()
+        if table is None:
+            return []
+        added = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+        return [
+            DataFile(
+                one["size_bytes"],
+                one["num_records"] or 0,
+                one[f"min.{column}"] or "",
+                one[f"max.{column}"] or "\U0010ffff",
+            )
+            for one in added
+        ]
+
     def last_transaction(self, app_id: str) -> int | None:
         """The newest transaction version of ``app_id``; None where it never wrote, or there is no table."""
         table = self._open()
@@ -139,6 +172,7 @@ def _filesystem(location: str) -> tuple[fs.FileSystem, str]:
 
 @contextmanager
 def mapped(location: str) -> Iterator[None]:
+    """Maps what deltalake raises to DependencyError, but for a table that is not there."""
     try:
         yield
     except TableNotFoundError:

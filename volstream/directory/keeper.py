@@ -5,7 +5,6 @@ To be used by the holder of the volume's lease, in one thread; :func:`lease_name
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 from volstream.catalog import Catalog
 from volstream.config import Settings
 from volstream.delta.writer import DeltaWriter
+from volstream.directory.compact import compact
 from volstream.directory.fold import Fold
 from volstream.directory.reconcile import Reconciled, reconcile
 from volstream.directory.refresh import refresh_keys
@@ -65,7 +65,8 @@ class DirectoryKeeper:
         self._settings = settings
         self._wait = wait
         self._store = open_store(volume.location)
-        self._writer = DirectoryWriter(volume, catalog, DeltaWriter(gateway), settings.warehouse_path)
+        self._delta = DeltaWriter(gateway)
+        self._writer = DirectoryWriter(volume, catalog, self._delta, settings.warehouse_path)
 
     def reconcile(self, prefix: str = "", cause: str = "reconcile") -> Reconciled:
         """Lists everything below ``prefix`` (empty, or ending in ``/``) and commits what differs.
@@ -94,18 +95,26 @@ class DirectoryKeeper:
         total, commits = Counts(), 0
         for prefix, reason in fold.listings():
             done = self.reconcile(prefix, reason)
-            total, commits = _sum(total, done.counts), commits + (done.commit is not None)
+            total, commits = total + done.counts, commits + (done.commit is not None)
         keys = self._readable(fold.single_keys())
         for start in range(0, len(keys), self._settings.tick_keys):
             chunk = keys[start : start + self._settings.tick_keys]
             counts, commit = refresh_keys(self._writer, self._store, chunk, "events")
-            total, commits = _sum(total, counts), commits + (commit is not None)
+            total, commits = total + counts, commits + (commit is not None)
             if commit is not None:
                 _log.info(
                     "refreshed", volume=str(self.volume.name), keys=len(chunk), inserted=counts.inserted,
                     updated=counts.updated, deleted=counts.deleted, version=commit.version,
                 )  # fmt: skip
         return Tick(total, commits)
+
+    def compact(self) -> bool:
+        """Puts the table's files in order, where that is needed; for times when nothing else is to be done."""
+        started = time.monotonic()
+        done = compact(self._delta, self._writer.location)
+        if done:
+            _log.info("compacted", volume=str(self.volume.name), seconds=round(time.monotonic() - started, 3))
+        return done
 
     def asked(self) -> list[Hint]:
         """What others asked this volume's writer to look at again: files that have settled, and subtrees."""
@@ -134,8 +143,3 @@ class DirectoryKeeper:
             reason = "Its name is not UTF-8, so that no table can hold it."
             self._catalog.refreshes.reject(self.volume.id, [Rejection(printable(key), reason) for key in odd])
         return [key for key in keys if is_utf8(key)]
-
-
-def _sum(one: Counts, other: Counts) -> Counts:
-    pairs = zip(dataclasses.astuple(one), dataclasses.astuple(other), strict=True)
-    return Counts(*(first + second for first, second in pairs))

@@ -1,4 +1,4 @@
-"""A reconcile: a full listing of a volume or subtree, compared with the directory table in Spark; one commit at most.
+"""A reconcile: a full listing of a volume or subtree, compared with the directory table; one commit at most.
 
 A listing only proposes (events.md, rule 5): a row is removed only after a look at its key found nothing, and what is missing
 is computed against the very version that the refresh commits upon. Events that arrive while the listing runs are folded
@@ -18,19 +18,13 @@ from pyarrow import fs
 
 from volstream.catalog import Catalog
 from volstream.delta.log import Commit
-from volstream.delta.writer import literal, parquet_at, table_at
-from volstream.directory import table
-from volstream.directory.confirm import Confirm
+from volstream.directory.difference import Comparison
 from volstream.directory.listing import Listing, list_to
 from volstream.directory.writer import Base, Counts, DirectoryWriter
 from volstream.model.hints import Rejection
-from volstream.spark.errors import map_spark_errors
 from volstream.storage.base import ObjectStore
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-    from pyspark.sql.connect.session import SparkSession
-
     from volstream.spark.session import SparkGateway
 
 
@@ -86,7 +80,12 @@ def reconcile(
         )
         counts, commit = Counts(), None
         if not _unchanged(writer, base, listing, prefix):
-            counts, commit = _apply(writer, gateway, store, base, folder, prefix, cause)
+            found = Comparison(store, writer.location, base.version, folder, prefix, listing).difference(gateway)
+            counts = found.counts
+            if counts:
+                commit = writer.commit(
+                    base, "bootstrap" if base.version == 0 else cause, counts, found.changes, found.pruning
+                )
     finally:
         _remove(folder)
     if not prefix and not listing.unsettled:
@@ -114,65 +113,6 @@ def _unchanged(writer: DirectoryWriter, base: Base, listing: Listing, prefix: st
     volume = writer.volume
     same = volume.listing_digest == listing.digest and volume.listing_refresh == base.refresh_count
     return not prefix and not listing.unsettled and same
-
-
-def _apply(
-    writer: DirectoryWriter,
-    gateway: SparkGateway,
-    store: ObjectStore,
-    base: Base,
-    folder: str,
-    prefix: str,
-    cause: str,
-) -> tuple[Counts, Commit | None]:
-    """Finds what differs, keeps it in files (a MERGE reads its source twice), and commits it."""
-    changes_path = f"{folder}/changes"
-    with map_spark_errors():
-        session = gateway.session()
-        differing = session.sql(_difference(writer.location, base.version, f"{folder}/listed.parquet", prefix))
-        confirmed = differing.mapInArrow(Confirm(store), differing.schema)
-        confirmed.sortWithinPartitions("relative_path").write.parquet(changes_path)
-        totals = session.sql(
-            f"SELECT action, count(*) AS files, sum(size) AS bytes FROM {parquet_at(changes_path)} GROUP BY action"
-        )
-        found = {row["action"]: row for row in totals.toArrow().to_pylist()}
-        inserted, updated, deleted = (
-            found[action]["files"] if action in found else 0 for action in ("insert", "update", "delete")
-        )
-        size = sum(found[action]["bytes"] for action in found.keys() - {"delete"})
-        counts = Counts(inserted, updated, deleted, size)
-        if not counts:
-            return counts, None
-
-        def changes(marked: SparkSession) -> DataFrame:
-            # By range, so that the files of a large directory cover disjoint paths and can be pruned.
-            return marked.read.parquet(changes_path).sort("relative_path")
-
-        return counts, writer.commit(
-            base, "bootstrap" if base.version == 0 else cause, counts, changes, _below("t", prefix)
-        )
-
-
-def _difference(location: str, version: int, listed: str, prefix: str) -> str:
-    """SQL: rows of the listing that the directory lacks or shows otherwise, and rows that the listing lacks."""
-    differs = " OR ".join(f"NOT (l.{name} <=> d.{name})" for name in table.CONTENT)
-    columns = ", ".join(f"coalesce(l.{name}, d.{name}) AS {name}" for name in table.COLUMNS)
-    action = (
-        "CASE WHEN d.relative_path IS NULL THEN 'insert' WHEN l.relative_path IS NULL THEN 'delete' ELSE 'update' END"
-    )
-    return (
-        f"SELECT {columns}, {action} AS action FROM {parquet_at(listed)} l FULL OUTER JOIN "
-        f"(SELECT * FROM {table_at(location)} VERSION AS OF {version} d WHERE {_below('d', prefix)}) d "
-        f"ON l.relative_path = d.relative_path WHERE l.relative_path IS NULL OR d.relative_path IS NULL OR {differs}"
-    )
-
-
-def _below(alias: str, prefix: str) -> str:
-    """SQL: paths that begin with ``prefix``, as a range that file statistics can prune by."""
-    if not prefix:
-        return "true"
-    after = prefix[:-1] + chr(ord(prefix[-1]) + 1)
-    return f"{alias}.relative_path >= {literal(prefix)} AND {alias}.relative_path < {literal(after)}"
 
 
 def _remove(folder: str) -> None:

@@ -5,21 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from volstream.delta import rows
 from volstream.delta.log import Commit
-from volstream.delta.writer import literal
 from volstream.directory import table
-from volstream.directory.writer import Counts, DirectoryWriter
+from volstream.directory.writer import Counts, DirectoryWriter, among, frame_of
 from volstream.model.files import FileInfo
 from volstream.storage.base import ObjectStore
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-    from pyspark.sql.connect.session import SparkSession
 
 #: Looks at a store that are under way at once: they wait for a network, not for a processor.
 _HEADS_AT_ONCE = 16
@@ -42,20 +37,16 @@ def refresh_keys(
     base = writer.open()
     seen = look(store, keys)
     where = f"relative_path IN ({', '.join(map(rows.text, keys))})"
-    known = {row["relative_path"]: row for row in rows.read(writer.location, base.version, _KNOWN, where).to_pylist()}
+    found = rows.read(writer.location, base.version, _KNOWN, where)
+    known = {row["relative_path"]: row for row in found.to_pylist()}
     actions = {key: _action(seen[key], known.get(key)) for key in keys}
     inserted, updated, deleted = (list(actions.values()).count(wanted) for wanted in ("insert", "update", "delete"))
     size = sum(now.size for key, now in seen.items() if now is not None and actions[key] is not None)
     counts = Counts(inserted, updated, deleted, size)
     if not counts:
         return counts, None
-
-    def changes(session: SparkSession) -> DataFrame:
-        # Sorted, so that the one file of the commit can be pruned by path later.
-        return session.createDataFrame(_changed(actions, seen, store)).coalesce(1).sortWithinPartitions("relative_path")
-
-    touched = ", ".join(literal(key) for key, action in actions.items() if action is not None)
-    return counts, writer.commit(base, cause, counts, changes, f"t.relative_path IN ({touched})")
+    changed = _changed(actions, seen, store)
+    return counts, writer.commit(base, cause, counts, frame_of(changed), among(changed["relative_path"].to_pylist()))
 
 
 def look(store: ObjectStore, keys: Iterable[str]) -> dict[str, FileInfo | None]:

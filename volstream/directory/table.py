@@ -18,11 +18,14 @@ COLUMNS = ("relative_path", "url", "size", "last_modified_time", "etag", "versio
 #: Columns whose difference makes a file another version; the rest follows from these or is a guess.
 CONTENT = ("size", "last_modified_time", "etag", "version_id")
 
-#: ``refresh_id`` says which refresh wrote the row, and so which Delta version (R-13).
-DDL = (
+#: :data:`SCHEMA` for Spark.
+LISTED_DDL = (
     "relative_path STRING NOT NULL, url STRING NOT NULL, size BIGINT NOT NULL, last_modified_time TIMESTAMP NOT NULL, "
-    "etag STRING NOT NULL, version_id STRING, content_type STRING, refresh_id BIGINT NOT NULL"
+    "etag STRING NOT NULL, version_id STRING, content_type STRING"
 )
+
+#: ``refresh_id`` says which refresh wrote the row, and so which Delta version (R-13).
+DDL = f"{LISTED_DDL}, refresh_id BIGINT NOT NULL"
 
 #: All three of the change features from the start: enabling row tracking later would stamp every old row. The log is
 #: never cleaned by Delta itself: what an unconsumed offset needs must stay (R-25). In-commit timestamps: a version's time

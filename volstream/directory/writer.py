@@ -7,13 +7,15 @@ catalog's record of which version that was. What is compared with what, and why,
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from volstream.catalog import Catalog
 from volstream.delta.log import Commit, DeltaLog
-from volstream.delta.writer import DeltaWriter, Marker, table_at
+from volstream.delta.writer import DeltaWriter, Marker, literal, table_at
 from volstream.directory import table
 from volstream.errors import FencedError, NotFoundError
 from volstream.lifecycle import faults
@@ -28,6 +30,10 @@ _SET = ", ".join(f"t.{name} = s.{name}" for name in (*table.COLUMNS, "refresh_id
 _VALUES = ", ".join(f"s.{name}" for name in (*table.COLUMNS, "refresh_id"))
 
 
+#: A MERGE is told the paths it changes, which prunes files, if they are no more: the statement has to stay readable for Spark.
+MOST_NAMED = 2000
+
+
 @dataclass(frozen=True)
 class Counts:
     """Rows that a refresh inserts, updates and deletes, and the bytes of the new and changed files."""
@@ -39,6 +45,10 @@ class Counts:
 
     def __bool__(self) -> bool:
         return bool(self.inserted or self.updated or self.deleted)
+
+    def __add__(self, other: Counts) -> Counts:
+        pairs = zip(astuple(self), astuple(other), strict=True)
+        return Counts(*(first + second for first, second in pairs))
 
     @property
     def inserts_only(self) -> bool:
@@ -57,6 +67,20 @@ class Base:
 
     version: int
     refresh_count: int
+
+
+def frame_of(changes: pa.Table) -> Callable[[SparkSession], DataFrame]:
+    """What :meth:`DirectoryWriter.commit` takes, for changes that are in memory.
+
+    Sorted and in one partition, so that the one file of the commit can be pruned by path later.
+    """
+    ordered = changes.sort_by("relative_path")
+    return lambda session: session.createDataFrame(ordered).coalesce(1)
+
+
+def among(paths: Iterable[str]) -> str:
+    """SQL on the target ``t`` of a commit: the rows of these paths."""
+    return f"t.relative_path IN ({', '.join(map(literal, paths))})"
 
 
 class DirectoryWriter:

@@ -104,7 +104,7 @@ def properties(settings: Settings, files: Files, *, cores: int, port: int, token
         # time of a refresh or a small batch; what is interpreted here are rows of files, never their content.
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-        "spark.databricks.delta.snapshotPartitions": "2",
+        "spark.databricks.delta.snapshotPartitions": "1",
         "spark.databricks.delta.merge.materializeSource": "none",
         "spark.databricks.delta.changelogV2.enabled": "true",
         # With it every session has Python workers of its own, and the process that forks them stays when the session ends.

@@ -103,6 +103,15 @@ class StreamReader:
             return version is not None and version > 0
         return log.has_newer(stream.offset)
 
+    def only_upkeep(self, covered: Range) -> bool:
+        """Whether a range holds nothing but commits without data, by the log alone: its offset may move past it."""
+        if covered.initial or covered.from_version is None:
+            return False
+        commits = DeltaLog(covered.location).commits_after(covered.from_version)
+        within = [commit for commit in commits if commit.version <= covered.to_version]
+        whole = len(within) == covered.to_version - covered.from_version
+        return whole and all(commit.operation == "OPTIMIZE" for commit in within)
+
     def frame(self, session: SparkSession, covered: Range | None) -> DataFrame:
         """The stream's rows over a range, lazily: the change columns, then the directory's."""
         if covered is None or covered.empty:

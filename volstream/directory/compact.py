@@ -1,0 +1,67 @@
+"""Compaction: few files, and few rows to read for one path, so that a refresh costs the same after many refreshes.
+
+Every refresh adds a small file, and Delta rewrites nothing. An OPTIMIZE keeps rows, row ids and history, adds nothing to the
+change feed, and loses against any other writer; to be run by the holder of the volume's lease, as refreshes are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from volstream.delta.log import DataFile, DeltaLog
+from volstream.delta.writer import DeltaWriter
+
+#: Files below this are put together; larger ones stay as they are, so that the work follows the changes, not the table.
+_SMALL_BYTES = 4 << 20
+
+#: So many small files are worth a commit. Delta keeps the list of up to 50 files at hand, and computes longer ones anew.
+_SMALL_FILES = 30
+
+#: Reading so many rows for one path costs about as much as a refresh. Files that were put together from refreshes at
+#: random paths each hold rows of the whole range; then the whole table is sorted anew, once in as many changes.
+_CROSSED_ROWS = 400_000
+
+_SMALL = {"spark.databricks.delta.optimize.minFileSize": str(_SMALL_BYTES)}
+
+#: Pages can only be skipped if the rows in a file are in order.
+_SORTED = {"spark.databricks.io.skipping.mdc.sortWithinPartitions": "true"}
+
+
+@dataclass(frozen=True)
+class Need:
+    """What a table needs: ``small`` files put together, or all its rows ``sorted``."""
+
+    small: bool
+    sorted: bool
+
+    def __bool__(self) -> bool:
+        return self.small or self.sorted
+
+
+def need(files: Iterable[DataFile]) -> Need:
+    """What a table of these files needs. Pure."""
+    listed = list(files)
+    small = sum(one.bytes < _SMALL_BYTES for one in listed)
+    large = [one for one in listed if one.bytes >= _SMALL_BYTES]
+    return Need(small >= _SMALL_FILES, len(large) > 1 and crossed(large) > _CROSSED_ROWS)
+
+
+def crossed(files: Iterable[DataFile]) -> int:
+    """How many rows are in the files that may hold one path, for the path where they are most. Pure."""
+    steps = [(one.first, 0, one.rows) for one in files] + [(one.last, 1, -one.rows) for one in files]
+    most = now = 0
+    for _, _, rows in sorted(steps):
+        now += rows
+        most = max(most, now)
+    return most
+
+
+def compact(delta: DeltaWriter, location: str) -> bool:
+    """Does what the table at ``location`` needs; whether that was anything."""
+    needed = need(DeltaLog(location).files("relative_path"))
+    if needed.sorted:
+        delta.optimize(location, _SORTED, by="relative_path")
+    elif needed.small:
+        delta.optimize(location, _SMALL)
+    return bool(needed)

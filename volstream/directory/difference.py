@@ -1,0 +1,186 @@
+"""What a listing and a directory table differ in: found here where both are small, in Spark where they are not.
+
+How a listing is made is ``directory.listing``'s, what becomes of the difference ``directory.reconcile``'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from pyarrow import fs
+
+from volstream.delta import rows
+from volstream.delta.writer import literal, parquet_at, table_at
+from volstream.directory import table
+from volstream.directory.confirm import Confirm
+from volstream.directory.listing import Listing
+from volstream.directory.refresh import look
+from volstream.directory.writer import MOST_NAMED, Counts, among, frame_of
+from volstream.spark.errors import map_spark_errors
+from volstream.storage.base import ObjectStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.connect.session import SparkSession
+
+    from volstream.spark.session import SparkGateway
+
+#: Listing and table are compared in this process if neither has more rows: tens of megabytes, and no Spark.
+_LOCAL_ROWS = 100_000
+
+#: So many rows are sorted into one file without the sampling pass of a sort over partitions.
+_ONE_FILE_ROWS = 20_000
+
+_CHANGES = table.SCHEMA.append(pa.field("action", pa.string()))
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What a refresh has to commit.
+
+    Attributes:
+        changes: makes the frame of changed rows, as :meth:`DirectoryWriter.commit` takes it.
+        pruning: SQL on ``t``, as it does.
+    """
+
+    counts: Counts
+    changes: Callable[[SparkSession], DataFrame]
+    pruning: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A listing, and the table to compare it with.
+
+    Attributes:
+        folder: for files that live as long as the refresh; the listing is ``listed`` in it.
+        prefix: what was listed, empty or ending in ``/``.
+    """
+
+    store: ObjectStore
+    location: str
+    version: int
+    folder: str
+    prefix: str
+    listing: Listing
+
+    @property
+    def listed(self) -> str:
+        """The listing's file, Parquet with the columns of a directory table."""
+        return f"{self.folder}/listed.parquet"
+
+    def difference(self, gateway: SparkGateway) -> Difference:
+        """Rows that the table lacks or shows otherwise, and rows that the listing lacks and the store too.
+
+        Raises:
+            StorageError: a key that the listing lacks could not be looked at.
+        """
+        if self.version == 0:  # made empty, and never written to
+            return self._everything()
+        if self.listing.files <= _LOCAL_ROWS:
+            where = _below("relative_path", self.prefix, rows.text)
+            known = rows.read(self.location, self.version, table.SCHEMA, where, limit=_LOCAL_ROWS + 1)
+            if known.num_rows <= _LOCAL_ROWS:
+                return self._of_rows(compare(self._listed_rows(), known, self.store))
+        return self._in_spark(gateway)
+
+    def _everything(self) -> Difference:
+        def changes(session: SparkSession) -> DataFrame:
+            listed = session.read.schema(table.LISTED_DDL).parquet(self.listed).selectExpr("*", "'insert' AS action")
+            if self.listing.files <= _ONE_FILE_ROWS:
+                return listed.coalesce(1).sortWithinPartitions("relative_path")
+            # By range, so that the files of a large directory cover disjoint paths and can be pruned.
+            return listed.sort("relative_path")
+
+        return Difference(Counts(inserted=self.listing.files, bytes=self.listing.bytes), changes, "true")
+
+    def _listed_rows(self) -> pa.Table:
+        return _dataset(self.listed, table.SCHEMA).to_table()
+
+    def _of_rows(self, changed: pa.Table) -> Difference:
+        if changed.num_rows <= MOST_NAMED:
+            pruning = among(changed["relative_path"].to_pylist())
+        else:
+            pruning = _below("t.relative_path", self.prefix, literal)
+        return Difference(_counts(changed), frame_of(changed), pruning)
+
+    def _in_spark(self, gateway: SparkGateway) -> Difference:
+        """Spilled to files, for a MERGE reads its source twice; memory stays flat."""
+        spilled = f"{self.folder}/changes"
+        with map_spark_errors():
+            differing = gateway.session().sql(_difference(self.location, self.version, self.listed, self.prefix))
+            confirmed = differing.mapInArrow(Confirm(self.store), f"{table.LISTED_DDL}, action STRING")
+            confirmed.write.parquet(spilled)
+        dataset = _dataset(spilled, _CHANGES)
+        if dataset.count_rows() <= MOST_NAMED:
+            return self._of_rows(dataset.to_table())
+        counts = Counts()
+        for batch in dataset.to_batches(columns=["size", "action"]):
+            counts += _counts(batch)
+
+        def changes(session: SparkSession) -> DataFrame:
+            return session.read.schema(f"{table.LISTED_DDL}, action STRING").parquet(spilled).sort("relative_path")
+
+        return Difference(counts, changes, _below("t.relative_path", self.prefix, literal))
+
+
+def compare(listed: pa.Table, known: pa.Table, store: ObjectStore) -> pa.Table:
+    """The difference of two tables of :data:`table.SCHEMA`, with ``action``: what to do to ``known``.
+
+    Args:
+        store: where each key that ``listed`` lacks is looked at again; one that is there stays.
+    """
+    keys = ["relative_path", *(name for name in table.CONTENT if name != "version_id"), "version"]
+    differing = _versioned(listed).join(_versioned(known).select(keys), keys, join_type="left anti")
+    there = pc.is_in(differing["relative_path"], value_set=known["relative_path"])
+    changed = differing.select(table.COLUMNS).append_column("action", pc.if_else(there, "update", "insert"))
+    missing = known.filter(pc.invert(pc.is_in(known["relative_path"], value_set=listed["relative_path"])))
+    seen = look(store, missing["relative_path"].to_pylist())
+    gone = missing.filter(pa.array([now is None for now in seen.values()], pa.bool_()))
+    deleted = gone.append_column("action", pa.array(["delete"] * gone.num_rows, pa.string()))
+    return pa.concat_tables([changed.cast(_CHANGES), deleted.cast(_CHANGES)])
+
+
+def _versioned(files: pa.Table) -> pa.Table:
+    """With a column ``version`` for ``version_id``: a join takes one NULL for another than the next."""
+    return files.append_column("version", pc.fill_null(files["version_id"], ""))
+
+
+def _counts(changed: pa.Table | pa.RecordBatch) -> Counts:
+    numbers = {one["values"]: one["counts"] for one in pc.value_counts(changed["action"]).to_pylist()}
+    size = pc.sum(pc.if_else(pc.equal(changed["action"], "delete"), 0, changed["size"])).as_py() or 0
+    inserted, updated, deleted = (numbers.get(action, 0) for action in ("insert", "update", "delete"))
+    return Counts(inserted, updated, deleted, size)
+
+
+def _dataset(location: str, schema: pa.Schema) -> ds.Dataset:
+    filesystem, path = fs.FileSystem.from_uri(location)
+    return ds.dataset(path, filesystem=filesystem, format="parquet", schema=schema)
+
+
+def _difference(location: str, version: int, listed: str, prefix: str) -> str:
+    """SQL: rows of the listing that the directory lacks or shows otherwise, and rows that the listing lacks."""
+    differs = " OR ".join(f"NOT (l.{name} <=> d.{name})" for name in table.CONTENT)
+    columns = ", ".join(f"coalesce(l.{name}, d.{name}) AS {name}" for name in table.COLUMNS)
+    action = (
+        "CASE WHEN d.relative_path IS NULL THEN 'insert' WHEN l.relative_path IS NULL THEN 'delete' ELSE 'update' END"
+    )
+    below = _below("d.relative_path", prefix, literal)
+    return (
+        f"SELECT {columns}, {action} AS action FROM {parquet_at(listed)} l FULL OUTER JOIN "
+        f"(SELECT * FROM {table_at(location)} VERSION AS OF {version} d WHERE {below}) d "
+        f"ON l.relative_path = d.relative_path WHERE l.relative_path IS NULL OR d.relative_path IS NULL OR {differs}"
+    )
+
+
+def _below(column: str, prefix: str, quoted: Callable[[str], str]) -> str:
+    """SQL: paths that begin with ``prefix``, as a range that file statistics can prune by."""
+    if not prefix:
+        return "true"
+    after = prefix[:-1] + chr(ord(prefix[-1]) + 1)
+    return f"{column} >= {quoted(prefix)} AND {column} < {quoted(after)}"
