@@ -104,6 +104,9 @@ def properties(settings: Settings, files: Files, *, cores: int, port: int, token
         # time of a refresh or a small batch; what is interpreted here are rows of files, never their content.
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        # For the same reason: planning each stage again, and describing plans to a UI that is off, is a fifth of the rest.
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.maxPlanStringLength": "100",
         "spark.databricks.delta.snapshotPartitions": "1",
         "spark.databricks.delta.merge.materializeSource": "none",
         "spark.databricks.delta.changelogV2.enabled": "true",
