@@ -41,6 +41,7 @@ class LocalStore:
 
     def __init__(self, location: str) -> None:
         self._root = local_path(location)
+        self._plain_root: str | None = None
 
     def list(self, prefix: str, selection: Selection) -> Iterator[FileInfo | Finding]:
         """See :meth:`ObjectStore.list`. A directory that vanishes meanwhile has no files; an unreadable one raises."""
@@ -73,15 +74,11 @@ class LocalStore:
     def open(self, path: str) -> BinaryIO:
         """See :meth:`ObjectStore.open`."""
         with _errors_of(path):
-            return self.local_path(path).open("rb")
+            return open(self._target(path), "rb")  # a Path costs more than the rest; the caller closes it
 
     def local_path(self, path: str) -> Path:
         """See :meth:`HasLocalPaths.local_path`. Links are resolved."""
-        found = self._resolve(path)
-        if found is None:
-            self._identity()
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-        return Path(found[0])
+        return Path(self._target(path))
 
     def url(self, path: str) -> str:
         """See :meth:`ObjectStore.url`."""
@@ -124,8 +121,30 @@ class LocalStore:
                     if found is not None:
                         yield found
 
+    def _target(self, path: str) -> str:
+        found = self._resolve(path)
+        if found is None:
+            self._identity()
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return found[0]
+
     def _resolve(self, path: str) -> tuple[str, os.stat_result] | None:
         """The real path and status of the regular file at ``path``; None where there is none that a listing shows."""
+        return self._resolve_plain(path) or self._resolve_links(path)
+
+    def _resolve_plain(self, path: str) -> tuple[str, os.stat_result] | None:
+        """As :meth:`_resolve`, of a file to which no link leads, which the kernel of Linux tells at once; else None."""
+        try:
+            if self._plain_root is None:
+                self._plain_root = _opened(self._root)[0].rstrip("/")
+            target, status = _opened(f"{self._root}/{path}")
+        except (OSError, ValueError):
+            return None
+        # A root that has moved since leads to another target, too.
+        plain = target == f"{self._plain_root}/{path}"
+        return (target, status) if plain and stat.S_ISREG(status.st_mode) else None
+
+    def _resolve_links(self, path: str) -> tuple[str, os.stat_result] | None:
         parent, _, name = path.rpartition("/")
         if name in {"", ".", ".."} or "\0" in name or (not parent and path.startswith("/")):
             return None
@@ -177,6 +196,17 @@ def _look_at_link(
     if not is_utf8(path):
         return Finding(printable(path), _NOT_UTF8)
     return _file_info(path, status) if _is_inside(target, real_root) else Finding(printable(path), _LINK_OUT)
+
+
+def _opened(path: str) -> tuple[str, os.stat_result]:
+    """The real path and the status of what is at ``path``, of one moment. Raises OSError where the system cannot tell."""
+    if not hasattr(os, "O_PATH"):
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        return os.readlink(f"/proc/self/fd/{descriptor}"), os.fstat(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _is_inside(target: str, real_root: str) -> bool:
