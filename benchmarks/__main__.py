@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from benchmarks import processes, report, scenarios
+from benchmarks import processes, report, scale, scenarios
 from benchmarks.contenders import Contender, Raw, SparkFiles, Volstream
 from benchmarks.files import Tree
 from benchmarks.report import Figures
@@ -20,16 +20,26 @@ RESULTS, CHART = CHECKOUT / "benchmarks" / "results.json", CHECKOUT / "benchmark
 
 _PARTS = ("files", "slow", "cold", "live")
 
+#: Takes as long as all others together, and has figures of its own.
+_SCALE = "scale"
+
 _console = Console(width=100)
 
 
 @click.command()
 @click.option("--files", "counts", multiple=True, type=int, envvar="BENCH_N", help="Numbers of files: 2000 and 10000.")
 @click.option("--rounds", type=int, default=3, show_default=True)
-@click.option("--part", "parts", multiple=True, type=click.Choice(_PARTS), help="Only this; may be given again.")
+@click.option(
+    "--part", "parts", multiple=True, type=click.Choice([*_PARTS, _SCALE]), help="Only this; may be given again."
+)
 @click.option("--spark/--no-spark", default=True, show_default=True, help="Spark's file source, at the fewest files.")
+@click.option("--rows", "sizes", multiple=True, type=int, help="For scale: 10000, 100000 and 1000000.")
+@click.option("--refreshes", type=int, default=0, show_default=True, help="For scale: measure again after so many.")
 @click.option("--save", is_flag=True, help="Keep results and chart in benchmarks/, as the README shows them.")
-def main(counts: tuple[int, ...], rounds: int, parts: tuple[str, ...], spark: bool, save: bool) -> None:
+def main(
+    counts: tuple[int, ...], rounds: int, parts: tuple[str, ...], spark: bool, sizes: tuple[int, ...], refreshes: int,
+    save: bool,
+) -> None:  # fmt: skip
     """Measures volstream beside what a user would pick instead; rows that are wrong end it with an error."""
     counts = tuple(sorted(counts or (2_000, 10_000)))
     os.environ["PYTHONPATH"] = str(
@@ -44,7 +54,10 @@ def main(counts: tuple[int, ...], rounds: int, parts: tuple[str, ...], spark: bo
     tree, figures = Tree(scratch / "files"), Figures()
     processes.command(home, "init")
     try:
-        _measure(home, tree, counts, rounds, parts or _PARTS, spark, figures)
+        if _SCALE in parts:
+            _measure_scale(home, sizes or (10_000, 100_000, 1_000_000), rounds, refreshes)
+        if parts != (_SCALE,):
+            _measure(home, tree, counts, rounds, parts or _PARTS, spark, figures)
     finally:
         processes.command(home, "engine", "stop", "--now")
         _console.print(figures.table())
@@ -77,6 +90,16 @@ def _measure(
     if "live" in parts:
         _say("live")
         processes.live(home.parent / "live", tree, counts[0], 3 * rounds, figures)
+
+
+def _measure_scale(home: Path, sizes: tuple[int, ...], rounds: int, refreshes: int) -> None:
+    figures = Figures()
+    with Session.builder.config("home", home).create() as session:
+        try:
+            scale.measure(session, home.parent, sorted(sizes), rounds, refreshes, figures)
+        finally:
+            _console.print(scale.scale_table(figures))
+            report.write(figures, home.parent / "scale.json")
 
 
 def _say(text: str) -> None:

@@ -6,7 +6,7 @@ change feed, and loses against any other writer; to be run by the holder of the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from volstream.delta.log import DataFile, DeltaLog
@@ -44,17 +44,23 @@ def need(files: Iterable[DataFile]) -> Need:
     listed = list(files)
     small = sum(one.bytes < _SMALL_BYTES for one in listed)
     large = [one for one in listed if one.bytes >= _SMALL_BYTES]
-    return Need(small >= _SMALL_FILES, len(large) > 1 and crossed(large) > _CROSSED_ROWS)
+    return Need(small >= _SMALL_FILES, crossed(large) > _CROSSED_ROWS)
 
 
-def crossed(files: Iterable[DataFile]) -> int:
-    """How many rows are in the files that may hold one path, for the path where they are most. Pure."""
-    steps = [(one.first, 0, one.rows) for one in files] + [(one.last, 1, -one.rows) for one in files]
-    most = now = 0
-    for _, _, rows in sorted(steps):
-        now += rows
-        most = max(most, now)
-    return most
+def crossed(files: Sequence[DataFile]) -> int:
+    """How many rows are in the files that may hold one path, for the path where they are most. Pure.
+
+    The largest such file is left out: it is the one that was sorted, of which Spark reads a page.
+    """
+    return max(
+        (_beyond_largest([one for one in files if one.first <= at <= one.last]) for at in {one.first for one in files}),
+        default=0,
+    )
+
+
+def _beyond_largest(files: Iterable[DataFile]) -> int:
+    rows = [one.rows for one in files]
+    return sum(rows) - max(rows)
 
 
 def compact(delta: DeltaWriter, location: str) -> bool:

@@ -10,14 +10,14 @@ def file(rows: int, first: str, last: str, size: int = 8 * MIB) -> DataFile:
     return DataFile(size, rows, first, last)
 
 
-def test_the_rows_for_one_path_are_those_of_files_that_may_hold_it() -> None:
+def test_the_rows_for_one_path_are_those_of_files_that_may_hold_it_but_the_largest() -> None:
     assert crossed([]) == 0
-    assert crossed([file(5, "a", "f"), file(7, "g", "m")]) == 7
-    assert crossed([file(5, "a", "f"), file(7, "c", "m"), file(9, "n", "z")]) == 12
+    assert crossed([file(5, "a", "f"), file(7, "g", "m")]) == 0
+    assert crossed([file(50, "a", "f"), file(7, "c", "m"), file(9, "e", "z")]) == 16
 
 
 def test_files_that_meet_in_one_path_cross() -> None:
-    assert crossed([file(5, "a", "f"), file(7, "f", "m")]) == 12
+    assert crossed([file(5, "a", "f"), file(7, "f", "m")]) == 5
 
 
 def test_a_few_small_files_need_nothing_and_many_are_put_together() -> None:

@@ -1,0 +1,215 @@
+"""Scale of the directory: whether 100 changes cost the same however large the table is, and however often it was refreshed.
+
+Tables of 10^4, 10^5 and 10^6 rows; refreshes of 100 keys at random paths and of 100 new files under one prefix; a stream's
+read and a job's planning of such a refresh; the memory of this process and of the JVM. The files are not there: the store
+answers what it is asked. ``python -m benchmarks --part scale``; with ``--refreshes 500`` also after so many.
+
+What keeps it flat:
+
+- Deletion vectors. Without them a MERGE rewrites the files it touches: the whole table, for keys at random paths.
+- Rows in the order of paths in each file, pages of 1,000 rows, and ``relative_path IN (...)`` as a condition on the target
+  alone: Spark reads only the pages that may hold the keys. A range over all keys prunes nothing where they are random,
+  and so does the join's own condition.
+- New files alone are appended blindly, at a third of a MERGE.
+- Rows are read with deltalake, not with Spark: after each commit Spark replays the log before its first scan, which takes
+  two seconds of processor for whatever it then reads.
+- Compaction. OPTIMIZE of files below 4 MiB, after some 30 of them: the work follows the changes. It keeps rows, row ids
+  and the change feed. It does not sort, so that files made from changes at random paths hold all paths; when more than
+  400,000 rows would have to be read for one path the whole table is ordered (ZORDER, sorted within files), which takes
+  as long as it is large, but only once in as many changes.
+
+What was measured not to help a MERGE of 130 rows: no adaptive execution, no whole-stage code generation, one shuffle
+partition, one partition of Delta's state; and ``replaceWhere`` in its place, which is as slow and loses row ids. What
+remains is Delta's own: some eight jobs, each planned anew.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import BinaryIO
+
+import psutil
+import pyarrow.parquet as pq
+from rich.table import Table
+
+from benchmarks.contenders import function_named
+from benchmarks.report import Figures
+from volstream.delta.writer import DeltaWriter
+from volstream.directory import compact, table
+from volstream.directory.refresh import refresh_keys
+from volstream.directory.writer import Counts, DirectoryWriter
+from volstream.engine import record
+from volstream.model.files import FileInfo, Finding
+from volstream.model.objects import QueueType, Volume
+from volstream.model.selection import Selection
+from volstream.session import Session
+
+#: Changes of one refresh.
+_KEYS = 100
+
+#: Refreshes between two looks at whether the table needs compaction, as the daemon's when it is idle.
+_LOOK = 10
+
+#: Rows that are made at once.
+_CHUNK = 100_000
+
+_PER_DAY = 1000
+
+
+class Made:
+    """A store of files that only exist when they are asked for, each time in a new version."""
+
+    def __init__(self) -> None:
+        self._version = 0
+
+    def list(self, prefix: str, selection: Selection) -> Iterator[FileInfo | Finding]:
+        """Nothing: it is not listed here."""
+        del prefix, selection
+        return iter(())
+
+    def head(self, path: str) -> FileInfo | None:
+        """The newest version."""
+        self._version += 1
+        return _info(path, self._version)
+
+    def open(self, path: str) -> BinaryIO:
+        """None has a content."""
+        raise FileNotFoundError(path)
+
+    def url(self, path: str) -> str:
+        """A URL."""
+        return f"file:///made/{path}"
+
+
+class Directory:
+    """A directory table of ``rows`` rows, and the refreshes of it."""
+
+    def __init__(self, session: Session, rows: int, scratch: Path) -> None:
+        name = f"scale_{rows}"
+        self._session = session
+        self._random = random.Random(rows)
+        self._rows = rows
+        self._new = 0
+        self._store = Made()
+        self._delta = DeltaWriter(session.gateway)
+        (scratch / name).mkdir()
+        volume = session.volumes.create(name, str(scratch / name), queue_type=QueueType.NONE)
+        self._writer = DirectoryWriter(volume, session.catalog, self._delta, session.warehouse)
+        self._bootstrap(scratch / f"{name}.parquet")
+        self._volume: Volume = session.catalog.volumes.change(self._writer.volume, reconciled_on=datetime.now(UTC))
+        self._stream, self._job = f"{name}_stream", f"{name}_job"
+        session.streams.create(self._stream, name)
+        # Nothing is to be processed: that leaves the planning.
+        session.jobs.create(self._job, function_named("summarise"), self._job, volume=name, where="size < 0")
+        session.jobs.run(self._job)
+
+    def random_paths(self) -> float:
+        """Seconds of a refresh of keys all over the table."""
+        return self._refresh([_path(self._random.randrange(self._rows)) for _ in range(_KEYS)])
+
+    def one_prefix(self) -> float:
+        """Seconds of a refresh of new keys beside each other."""
+        self._new += _KEYS
+        return self._refresh([f"day-99999/new-{self._new + number:08d}" for number in range(_KEYS)])
+
+    def read(self) -> float:
+        """Seconds of a read of the stream, after a refresh."""
+        self._session.streams.advance(self._stream)
+        self.random_paths()
+        return _timed(lambda: self._session.table(self._stream).toArrow())
+
+    def plan(self) -> float:
+        """Seconds of a run that plans a refresh of which nothing is to be processed."""
+        self._session.jobs.run(self._job)
+        self.random_paths()
+        return _timed(lambda: self._session.jobs.run(self._job))
+
+    def compact(self) -> float | None:
+        """Seconds of a compaction, where one was needed."""
+        started = time.perf_counter()
+        return time.perf_counter() - started if compact.compact(self._delta, self._writer.location) else None
+
+    def _refresh(self, keys: Sequence[str]) -> float:
+        return _timed(lambda: refresh_keys(self._writer, self._store, keys, "benchmark"))
+
+    def _bootstrap(self, target: Path) -> None:
+        with pq.ParquetWriter(target, table.SCHEMA) as writer:
+            for start in range(0, self._rows, _CHUNK):
+                made = range(start, min(self._rows, start + _CHUNK))
+                writer.write_table(table.rows([_info(_path(number), 0) for number in made], self._store.url))
+        self._writer.commit(
+            self._writer.open(), "bootstrap", Counts(inserted=self._rows),
+            lambda spark: spark.read.parquet(str(target)).selectExpr("*", "'insert' AS action").sort("relative_path"),
+            "true",
+        )  # fmt: skip
+
+
+def measure(
+    session: Session, scratch: Path, sizes: Sequence[int], rounds: int, refreshes: int, figures: Figures
+) -> None:
+    """All measurements; the sizes in turns, so that a busy minute meets them all."""
+    directories = {size: Directory(session, size, scratch) for size in sizes}
+    _rounds(directories, rounds + 1, "", figures, first=1)
+    for size, directory in directories.items() if refreshes else ():
+        for number in range(refreshes):
+            _ = directory.random_paths() if number % 2 else directory.one_prefix()
+            if number % _LOOK == _LOOK - 1 and (seconds := directory.compact()) is not None:
+                figures.note("compaction", size, "volstream", seconds)
+    if refreshes:
+        _rounds(directories, rounds, f", after {refreshes} refreshes", figures)
+    engine = record.read(session.settings)
+    for name, pid in (("driver, MiB", None), ("JVM, MiB", engine.jvm_pid if engine else None)):
+        figures.note(
+            f"memory of the {name}", max(sizes), "volstream", psutil.Process(pid).memory_info().rss / (1 << 20)
+        )
+
+
+def scale_table(figures: Figures) -> Table:
+    """The medians by size, and the largest in terms of the smallest."""
+    found = figures.all()
+    sizes = sorted({one.files for one in found})
+    table_ = Table(title="Seconds of 100 changes, medians")
+    table_.add_column("")
+    for size in sizes:
+        table_.add_column(f"{size:,} rows", justify="right")
+    table_.add_column("ratio", justify="right")
+    for scenario in dict.fromkeys(one.scenario for one in found):
+        medians = {one.files: one.median for one in found if one.scenario == scenario}
+        ratio = medians[sizes[-1]] / medians[sizes[0]] if {sizes[0], sizes[-1]} <= medians.keys() else None
+        cells = [f"{medians[size]:.2f}" if size in medians else "" for size in sizes]
+        table_.add_row(scenario, *cells, "" if ratio is None else f"{ratio:.2f}")
+    return table_
+
+
+def _rounds(directories: dict[int, Directory], rounds: int, suffix: str, figures: Figures, first: int = 0) -> None:
+    steps = {
+        "refresh, random paths": Directory.random_paths,
+        "refresh, one prefix": Directory.one_prefix,
+        "stream read": Directory.read,
+        "planning": Directory.plan,
+    }
+    for number in range(rounds):
+        for scenario, step in steps.items():
+            for size, directory in directories.items():
+                seconds = step(directory)
+                if number >= first:
+                    figures.note(f"{scenario}{suffix}", size, "volstream", seconds)
+
+
+def _path(number: int) -> str:
+    return f"day-{number // _PER_DAY:05d}/file-{number % _PER_DAY:04d}"
+
+
+def _info(path: str, version: int) -> FileInfo:
+    modified = datetime.fromtimestamp(1_700_000_000 + version, UTC)
+    return FileInfo(path, 1000 + version, modified, f"{version:x}", None, "text/plain")
+
+
+def _timed(step: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    step()
+    return time.perf_counter() - started
