@@ -10,17 +10,18 @@ What keeps it flat:
 - Rows in the order of paths in each file, pages of 1,000 rows, and ``relative_path IN (...)`` as a condition on the target
   alone: Spark reads only the pages that may hold the keys. A range over all keys prunes nothing where they are random,
   and so does the join's own condition.
-- New files alone are appended blindly, at a third of a MERGE.
+- New files alone are appended blindly, without row tracking: 0.3 s of processor, where a MERGE takes four and an append
+  to a table with row tracking 1.6, for it looks up the next free row id in Delta's state.
 - Rows are read with deltalake, not with Spark: after each commit Spark replays the log before its first scan, which takes
   two seconds of processor for whatever it then reads.
-- Compaction. OPTIMIZE of files below 4 MiB, after some 30 of them: the work follows the changes. It keeps rows, row ids
-  and the change feed. It does not sort, so that files made from changes at random paths hold all paths; when more than
+- Compaction. OPTIMIZE of files below 4 MiB, after some 30 of them: the work follows the changes. It keeps rows and the
+  change feed. It does not sort, so that files made from changes at random paths hold all paths; when more than
   400,000 rows would have to be read for one path the whole table is ordered (ZORDER, sorted within files), which takes
   as long as it is large, but only once in as many changes.
 
 What was measured not to help a MERGE of 130 rows: no adaptive execution, no whole-stage code generation, one shuffle
-partition, one partition of Delta's state; and ``replaceWhere`` in its place, which is as slow and loses row ids. What
-remains is Delta's own: some eight jobs, each planned anew.
+partition, one partition of Delta's state; and ``replaceWhere`` in its place, which is as slow. What remains
+is Delta's own: some eight jobs, each planned anew.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ from volstream.directory import compact, table
 from volstream.directory.fold import Fold
 from volstream.model.hints import KeyHint
 
-#: Everything that compaction has to keep: the rows, and by which refresh and as which row each is known.
-_KEPT = "SELECT *, _metadata.row_id, _metadata.row_commit_version FROM delta.`{}` ORDER BY relative_path"
+#: Everything that compaction has to keep: the rows, and by which refresh each was written.
+_KEPT = "SELECT * FROM delta.`{}` ORDER BY relative_path"
 
 
 @pytest.mark.timeout(240)

@@ -1,7 +1,7 @@
 """Compaction: few files, and few rows to read for one path, so that a refresh costs the same after many refreshes.
 
-Every refresh adds a small file, and Delta rewrites nothing. An OPTIMIZE keeps rows, row ids and history, adds nothing to the
-change feed, and loses against any other writer; to be run by the holder of the volume's lease, as refreshes are.
+Every refresh adds a small file, and Delta rewrites nothing. An OPTIMIZE keeps rows and history, adds nothing to the change
+feed, and loses against any other writer; to be run by the holder of the volume's lease, as refreshes are.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ def _statements(session: SparkSession, table: str, staged: str) -> None:
     columns = "key STRING, size BIGINT, time TIMESTAMP"
     session.sql(
         f"CREATE TABLE delta.`{table}` ({columns}) USING DELTA TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true', "
-        "'delta.enableRowTracking' = 'true', 'delta.enableDeletionVectors' = 'true')"
+        "'delta.enableInCommitTimestamps' = 'true', 'delta.enableDeletionVectors' = 'true')"
     ).collect()
     rows = pa.table({"key": ["a", "b", "c"], "size": [1, 2, 3], "time": pa.array([0, 1, 2], pa.timestamp("us", "UTC"))})
     for version in (1, 2):
