@@ -36,22 +36,22 @@ def try_command(
     for path, outcome in zip(paths, outcomes, strict=True):
         value.append({"path": path, "rows": outcome.rows, "error": outcome.kind, "message": outcome.message or None,
                       "traceback": outcome.traceback})  # fmt: skip
-        if not output.as_json:
-            _show(output, path, value[-1])
-    if output.as_json:
-        output.result(value, "")
+    rows = [{"file": one["path"], **row} for one in value for row in one["rows"]]
+    if rows or output.as_json:
+        output.table(rows, list(dict.fromkeys(name for row in rows for name in row)), "", everything=value)
+    if not output.as_json:
+        for one in value:
+            _tell(output, one)
     failed = sum(one["error"] is not None for one in value)
     if failed:
         raise FilesFailedError(f"{failed} of {len(paths)} files failed.")
 
 
-def _show(output: Output, path: str, value: dict[str, Any]) -> None:
+def _tell(output: Output, value: dict[str, Any]) -> None:
+    """What the table does not show of a file: that it failed, or gave no rows."""
     if value["error"] is not None:
-        output.message(f"{path}: {value['error']}: {value['message']}")
+        output.message(f"{value['path']}: {value['error']}: {value['message']}")
         if value["traceback"]:
             output.message(value["traceback"].rstrip())
     elif not value["rows"]:
-        output.message(f"{path}: no rows")
-    else:
-        rows = [{"file": path, **row} for row in value["rows"]]
-        output.table(rows, list(rows[0]), "")
+        output.message(f"{value['path']}: no rows")

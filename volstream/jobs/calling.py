@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from types import FrameType
-from typing import Any
+from typing import Any, TextIO
 
 from volstream.errors import FunctionLoadError, StorageDeniedError, StorageError
 from volstream.jobs.file import File
@@ -37,19 +37,28 @@ class Caller:
     Args:
         arguments: of the function; of a class, arguments of its set-up.
         timeout_seconds: for each file; None: none.
+        prints: where what the function prints goes; None: nowhere. A worker's output is Spark's, and megabytes of it
+            would fill a log.
 
     Attributes:
         batch_size: files of one call; None: the function takes one file, not a list.
     """
 
-    def __init__(self, source: FunctionSource, arguments: Mapping[str, str], timeout_seconds: float | None) -> None:
+    def __init__(
+        self,
+        source: FunctionSource,
+        arguments: Mapping[str, str],
+        timeout_seconds: float | None,
+        prints: TextIO | None = None,
+    ) -> None:
         self.batch_size: int | None = None
+        self._prints = _Discard() if prints is None else prints
         self._source = source
         self._arguments = arguments
         self._timeout = timeout_seconds
         self._broken: tuple[str, str | None] | None = None
         try:
-            with redirect_stdout(_Discard()), redirect_stderr(_Discard()):
+            with redirect_stdout(self._prints), redirect_stderr(self._prints):
                 self._function = self._prepare()
         except FunctionLoadError as error:
             self._broken = (str(error), None)
@@ -86,7 +95,9 @@ class Caller:
         tasks, files = [task for task, _ in group], [file for _, file in group]
         limit = None if self._timeout is None else self._timeout * len(group)
         try:
-            with self._source.importable(), _quiet(), time_limit(limit):
+            with (
+                self._source.importable(), redirect_stdout(self._prints), redirect_stderr(self._prints), time_limit(limit),
+            ):  # fmt: skip
                 if self.batch_size is None:
                     return [FileOutcome(tasks[0], rows=_rows(self._function(files[0], **self._arguments)))]
                 rows = _rows_of_each(self._function(files, **self._arguments), len(files))
@@ -121,17 +132,8 @@ class _NotRowsError(Exception):
 
 
 class _Discard(io.TextIOBase):
-    """Where a function's prints go: a worker's output is Spark's, and megabytes of it would fill a log."""
-
     def write(self, text: str) -> int:
         return len(text)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    discard = _Discard()
-    with redirect_stdout(discard), redirect_stderr(discard):
-        yield
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -22,7 +23,7 @@ def try_function(
     arguments: Mapping[str, str],
     timeout_seconds: float | None,
 ) -> Sequence[FileOutcome]:
-    """Calls a function on local files.
+    """Calls a function on local files. What it prints goes to standard error.
 
     Returns:
         What became of each path, in order; values that do not fit the declared columns are failures, as in a job.
@@ -38,15 +39,17 @@ def try_function(
             f"The columns that {function} returns are not declared.",
             'Give --returns "label STRING, score DOUBLE", or annotate the function with a dataclass.',
         )
-    caller, codec = Caller(source, arguments, timeout_seconds), OutcomeCodec(schema)
-    outcomes: list[FileOutcome] = []
+    files: list[tuple[FileTask, File]] = []
     for path in paths:
         folder, _, name = os.path.abspath(path).rpartition("/")
         store = open_store(normalise_location(folder or "/"))
         info = store.head(name)
         if info is None:
             raise InvalidValueError(f"{path} is not a readable file.")
-        (outcome,) = caller([(FileTask(info, 0), File(store, info))])
+        files.append((FileTask(info, 0), File(store, info)))
+    caller, codec = Caller(source, arguments, timeout_seconds, sys.stderr), OutcomeCodec(schema)
+    size = caller.batch_size or 1
+    outcomes = [one for start in range(0, len(files), size) for one in caller(files[start : start + size])]
+    for outcome in outcomes:
         codec.check(outcome)
-        outcomes.append(outcome)
     return outcomes
