@@ -258,7 +258,7 @@ def f(file):
         threading.Event().wait(60)
     return {"n": os.getpid()}
 """
-    table = isolated(code, "abc", timeout_seconds=0.2)
+    table = isolated(code, "abc", timeout_seconds=1.5)
     assert failed(table)["b"][0] is FailureKind.TIMED_OUT
     (_, first), _, (_, last) = results(table)
     assert first == last
