@@ -266,11 +266,6 @@ class Consumptions:
         mine = select(batches.c.id).where(batches.c.job_id == job_id)
         transaction.execute(delete(intents).where(intents.c.batch_id.in_(mine)))
 
-    def live_attempts(self) -> Sequence[str]:
-        """Attempts whose staged files may still be needed."""
-        with self._database.reading() as transaction:
-            return transaction.execute(select(intents.c.attempt).where(intents.c.state == "intent")).scalars().all()
-
     def open_plans(self) -> Sequence[str]:
         """Ids of the plans whose files may still be needed."""
         with self._database.reading() as transaction:

@@ -66,11 +66,6 @@ class Database:
             event.listen(self._engine, "begin", _begin_immediately)
         self._migrated = False
 
-    @property
-    def embedded(self) -> bool:
-        """Whether the catalog is a file of this host."""
-        return self._embedded
-
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
         """One transaction: committed at the end of the block, rolled back by an exception.

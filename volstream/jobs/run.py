@@ -261,6 +261,9 @@ class _Run:
         covered = self._runner._reader.pin(stream)
         if covered is None or covered.empty:
             return False
+        if self._runner._reader.only_upkeep(covered):
+            self._catalog.consumptions.advance(stream, covered.to_version, covered.table_id)
+            return False
         with self._runner.session() as session:
             made, batches = self._runner.planner.of_range(session, self._job, covered)
         faults.point("plan.written")

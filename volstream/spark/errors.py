@@ -23,7 +23,6 @@ _CONFLICTS = (
 _SESSION_LOST = ("INVALID_HANDLE.SESSION_", "NO_ACTIVE_SESSION")
 
 _DISK_FULL = ("No space left on device", "Disk quota exceeded", "ENOSPC")
-_MISSING_FILE = ("FAILED_READ_FILE.FILE_NOT_EXIST", "java.io.FileNotFoundException", "PATH_NOT_FOUND")
 
 #: gRPC raises a bare ValueError when a call is made on a channel that was closed.
 _CLOSED_CHANNEL = re.compile(r"Cannot invoke RPC.*closed", re.IGNORECASE)
@@ -79,11 +78,6 @@ def condition_of(error: BaseException | None) -> str | None:
 def is_conflict(condition: str | None) -> bool:
     """Whether the condition says that another writer was faster, and the statement can be tried again."""
     return condition is not None and condition.startswith(_CONFLICTS)
-
-
-def is_missing_file(error: BaseException) -> bool:
-    """Whether Spark could not find a file that it had to read."""
-    return any(mark in _text(error) for mark in _MISSING_FILE)
 
 
 def sql_error(error: BaseException) -> SqlError:

@@ -7,7 +7,7 @@ import pytest
 from pyspark.errors.exceptions import connect as raised
 
 from volstream.errors import DiskFullError, EngineError, EngineLostError, SqlError
-from volstream.spark.errors import condition_of, is_conflict, is_missing_file, map_spark_errors, sql_error
+from volstream.spark.errors import condition_of, is_conflict, map_spark_errors, sql_error
 
 
 def transport(status: grpc.StatusCode) -> raised.SparkConnectGrpcException:
@@ -88,11 +88,6 @@ def test_the_condition_of_an_error_of_ours_is_its_causes() -> None:
 )
 def test_only_conflicts_that_a_repetition_can_solve_count_as_conflicts(condition: str | None, expected: bool) -> None:
     assert is_conflict(condition) is expected
-
-
-def test_a_missing_file_is_recognised_in_the_causes() -> None:
-    assert is_missing_file(raised.SparkException("x", server_stacktrace="Caused by: java.io.FileNotFoundException: y"))
-    assert not is_missing_file(raised.SparkException("x"))
 
 
 def test_a_statements_error_is_said_without_plan_and_stack() -> None:
