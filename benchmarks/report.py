@@ -136,7 +136,9 @@ def draw(document: Mapping[str, Any], target: Path) -> None:
             own = [one for one in present if one["contender"] == contender]
             places = [scenarios.index(one["scenario"]) + width * (position + 0.5) - 0.4 for one in own]
             bars = panel.bar(places, [one["median"] for one in own], width, label=contender, color=f"C{position}")
-            panel.bar_label(bars, fmt="{:.2g}", fontsize=6)
+            panel.bar_label(
+                bars, fmt=lambda seconds: f"{seconds:.2g}" if seconds < 100 else f"{seconds:.0f}", fontsize=6
+            )
         panel.set_yscale("log")
         panel.set_title(f"{count:,} files", fontsize=9)
         panel.set_ylabel("seconds", fontsize=8)

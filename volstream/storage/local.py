@@ -42,6 +42,7 @@ class LocalStore:
     def __init__(self, location: str) -> None:
         self._root = local_path(location)
         self._plain_root: str | None = None
+        self._url = file_uri(self._root).rstrip("/")
 
     def list(self, prefix: str, selection: Selection) -> Iterator[FileInfo | Finding]:
         """See :meth:`ObjectStore.list`. A directory that vanishes meanwhile has no files; an unreadable one raises."""
@@ -82,7 +83,7 @@ class LocalStore:
 
     def url(self, path: str) -> str:
         """See :meth:`ObjectStore.url`."""
-        return f"{file_uri(self._root).rstrip('/')}/{quote_path(path)}"
+        return f"{self._url}/{quote_path(path)}"
 
     def _identity(self) -> tuple[int, int]:
         """Device and inode of the root; raises where it is not there: that must not read as "all files are gone"."""
