@@ -39,8 +39,8 @@ engine: java
 	@$(BIN)/python -m volstream.engine.setup
 
 test: setup test-services lint
-	$(BIN)/python -m pytest tests/unit
-	$(BIN)/python -m pytest tests/integration
+	$(BIN)/python -m pytest -n 2 tests/unit
+	$(BIN)/python -m pytest -n 2 --dist worksteal tests/integration
 	$(BIN)/python -m pytest tests/e2e
 
 test-services:

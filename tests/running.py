@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import pyarrow as pa
+import pytest
 
 from volstream.jobs.functions import find
 from volstream.jobs.outcomes import outcome_schema
@@ -18,6 +19,10 @@ from volstream.model.files import FileInfo, Finding
 from volstream.model.selection import Selection
 from volstream.model.work import FailureKind
 from volstream.storage.base import ObjectStore
+from volstream.storage.memory import MemoryStore
+
+#: How a function of several files begins.
+BATCH = "from volstream import File\ndef f(files: list[File]):\n"
 
 #: Columns of a plan that reach the executor.
 _COLUMNS = ("relative_path", "size", "last_modified_time", "etag", "version_id", "content_type")
@@ -87,3 +92,26 @@ class Frozen:
 
     def url(self, path: str) -> str:
         return f"frozen:///{path}"
+
+
+@pytest.fixture
+def store(request: pytest.FixtureRequest) -> Iterator[MemoryStore]:
+    made = MemoryStore(f"memory://{request.node.name}")
+    made.create()
+    yield made
+    made.drop()
+
+
+@pytest.fixture
+def run(store: MemoryStore, tmp_path: Path) -> Runner:
+    return Runner(store, tmp_path)
+
+
+@pytest.fixture
+def isolated(run: Runner, store: MemoryStore) -> Callable[..., pa.Table]:
+    # Objects in memory are this process's alone; the child sees a store that travels.
+    def call(code: str, names: Sequence[str], returns: str = "n BIGINT", **options: Any) -> pa.Table:
+        files = [store.put(name, b"") for name in names]
+        return run(code, files, returns, isolate=True, store=Frozen(files), **options)
+
+    return call

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tests.running import isolated, run, store
 from volstream import config
 from volstream.config import Settings
 from volstream.directory.keeper import DirectoryKeeper
@@ -20,6 +21,8 @@ from volstream.lifecycle.stop import Stop
 from volstream.model.objects import QueueType, Volume
 from volstream.session import Session
 from volstream.spark.session import SparkGateway
+
+__all__ = ["isolated", "run", "store"]
 
 #: Files that tests write are old at once: none of them waits to settle.
 LONG_AGO = 1_700_000_000

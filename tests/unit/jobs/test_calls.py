@@ -7,10 +7,9 @@ from collections.abc import Callable, Sequence
 from io import BytesIO
 from typing import BinaryIO
 
-import pyarrow as pa
 import pytest
 
-from tests.running import Frozen, Runner, failed, results
+from tests.running import BATCH, Frozen, Runner, failed, results
 from volstream.errors import InvalidValueError
 from volstream.jobs.functions import function
 from volstream.model.files import FileInfo
@@ -51,9 +50,6 @@ def test_a_set_up_that_fails_fails_each_file_and_says_where(run: Runner, store: 
     expected = (FailureKind.RAISED, "Its set-up failed: OSError: no model here")
     assert failed(table) == {"a": expected, "b": expected}
     assert "in __init__" in table["error_traceback"][0].as_py()
-
-
-BATCH = "from volstream import File\ndef f(files: list[File]):\n"
 
 
 @pytest.mark.parametrize(
@@ -106,55 +102,9 @@ def test_a_group_whose_entries_do_not_fit_says_so(run: Runner, store: MemoryStor
     assert message in text
 
 
-def test_a_file_that_kills_its_child_is_found_in_its_group(isolated: Callable[..., pa.Table]) -> None:
-    code = (
-        f"import os\n{BATCH}    if any(file.name == 'c' for file in files): os._exit(3)\n"
-        "    return [{'n': len(files)} for file in files]"
-    )
-    table = isolated(code, "abcd")
-    assert list(failed(table)) == ["c"]
-    assert [row and row["n"] for _, row in results(table)] == [1, 1, None, 1]
-
-
-def test_the_last_words_of_a_child_are_kept(isolated: Callable[..., pa.Table]) -> None:
-    code = "import os, sys\ndef f(file):\n    os.write(2, b'x' * 100_000 + b'the plate is bent')\n    os.abort()"
-    table = isolated(code, "a")
-    trace = table["error_traceback"][0].as_py()
-    assert "the plate is bent" in trace
-    assert "Aborted" in trace
-    assert len(trace) < 10_000
-
-
 def test_a_batch_size_below_one_is_refused() -> None:
     with pytest.raises(InvalidValueError, match="0 files at once"):
         function(returns="n BIGINT", batch_size=0)
-
-
-# Memory.
-
-MIB = 1 << 20
-
-
-@pytest.mark.parametrize("isolate", [False, True])
-def test_a_function_that_wants_too_much_memory_fails_its_file_only(
-    run: Runner, store: MemoryStore, isolate: bool
-) -> None:
-    files = [store.put(name, b"") for name in "abc"]
-    code = f"def f(file):\n    if file.name == 'b': bytearray({1024 * MIB})\n    return {{'n': 1}}"
-    table = run(code, files, isolate=isolate, memory_bytes=300 * MIB, store=Frozen(files))
-    assert failed(table) == {
-        "b": (FailureKind.OUT_OF_MEMORY, "The function needs more than 300.0 MiB of memory (setting function_memory).")
-    }
-    assert [row for _, row in results(table) if row] == [{"n": 1}] * 2
-
-
-def test_a_function_that_keeps_memory_does_not_fail_the_files_after_it(run: Runner, store: MemoryStore) -> None:
-    files = [store.put(name, b"") for name in "abcd"]
-    code = f"kept = []\ndef f(file):\n    kept.append(bytearray({100 * MIB}))\n    return {{'n': len(kept)}}"
-    table = run(code, files, memory_bytes=250 * MIB, store=Frozen(files))
-    assert failed(table) == {}
-    # A third does not fit beside two others: it runs in a child that starts empty.
-    assert [row and row["n"] for _, row in results(table)][:3] == [1, 2, 1]
 
 
 # Contents fetched ahead.
