@@ -139,7 +139,6 @@ def draw(document: Mapping[str, Any], target: Path) -> None:
             panel.bar_label(
                 bars, fmt=lambda seconds: f"{seconds:.2g}" if seconds < 100 else f"{seconds:.0f}", fontsize=6
             )
-        panel.set_yscale("log")
         panel.set_title(f"{count:,} files", fontsize=9)
         panel.set_ylabel("seconds", fontsize=8)
         panel.set_xticks(range(len(scenarios)), [text.replace(", ", ",\n") for text in scenarios], fontsize=7)
