@@ -141,7 +141,7 @@ def _volume(session: Session, volume: Any) -> dict[str, Any]:
 
 def _stream(session: Session, stream: Any) -> dict[str, Any]:
     unread, note = _or_note(lambda: session.reader.has_data(stream))
-    rows, size = session.catalog.refreshes.changed_after(stream.source_id, stream.offset) if unread else (0, 0)
+    rows, size = session.reader.lag(stream) if unread else (0, 0)
     return {
         "stream": str(stream.name), "volume": str(stream.source_name), "offset": stream.offset, "unread": rows,
         "unread_bytes": size, "has_data": unread, "note": note,

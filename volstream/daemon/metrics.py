@@ -88,8 +88,7 @@ class DaemonMetrics(Collector):
             except VolstreamError:
                 stale.add_metric(name, 1)
                 continue
-            since = None if stream.initial else stream.offset  # before the changes come the rows that were there
-            behind = self._catalog.refreshes.changed_after(stream.source_id, since) if unread else (0, 0)
+            behind = self._reader.lag(stream) if unread else (0, 0)
             files.add_metric(name, behind[0])
             size.add_metric(name, behind[1])
         yield from (files, size, stale)

@@ -103,6 +103,11 @@ class StreamReader:
             return version is not None and version > 0
         return log.has_newer(stream.offset)
 
+    def lag(self, stream: Stream) -> tuple[int, int]:
+        """Changed rows that are not consumed, and bytes of new files among them, by the catalog."""
+        since = None if stream.initial else stream.offset  # before the changes come the rows that were there
+        return self._catalog.refreshes.changed_after(stream.source_id, since)
+
     def only_upkeep(self, covered: Range) -> bool:
         """Whether a range holds nothing but commits without data, by the log alone: its offset may move past it."""
         if covered.initial or covered.from_version is None:
