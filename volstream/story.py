@@ -15,6 +15,7 @@ from volstream.model.objects import Job
 from volstream.model.work import PlanKind
 from volstream.spark.errors import map_spark_errors
 from volstream.storage import open_store
+from volstream.streams.net import OLD_KINDS
 
 if TYPE_CHECKING:
     from volstream.session import Session
@@ -25,9 +26,6 @@ _SAYS = {
     "update_postimage": "changed in the directory",
     "delete": "gone from the directory",
 }
-
-#: Kinds of changes that show what was before.
-_OLD = ("update_preimage", "delete")
 
 #: So many other files are looked at for the same content: a move is one of two.
 _MOST_ALIKE = 100
@@ -76,7 +74,7 @@ def _history(session: Session, location: str, path: str) -> dict[str, list[dict[
     if latest is None:
         return {path: []}
     feed = f"table_changes_by_path({literal(location)}, 0, {latest})"
-    order = f"ORDER BY _commit_version, _change_type NOT IN ({', '.join(map(literal, _OLD))})"
+    order = f"ORDER BY _commit_version, _change_type NOT IN ({', '.join(map(literal, OLD_KINDS))})"
 
     def rows(query: str) -> list[dict[str, Any]]:
         with map_spark_errors():
@@ -114,7 +112,7 @@ def moved(history: Mapping[str, Sequence[Mapping[str, Any]]], path: str, after: 
         inside = [change for change in changes if after < change["_commit_version"] <= to]
         if not inside:
             continue
-        had, has = inside[0]["_change_type"] in _OLD, inside[-1]["_change_type"] not in _OLD
+        had, has = inside[0]["_change_type"] in OLD_KINDS, inside[-1]["_change_type"] not in OLD_KINDS
         image = inside[-1] if has else inside[0]
         if had != has:
             (gone if had else came).setdefault((image["etag"], image["size"]), []).append(one)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.integration.conftest import Place
+from volstream.delta import folders
 from volstream.errors import InvalidValueError
-from volstream.jobs.plan import folders
 from volstream.jobs.preview import Preview
 from volstream.jobs.progress import Progress
 from volstream.lifecycle.stop import Stop
@@ -131,7 +131,7 @@ def test_a_dry_run_tells_what_a_run_would_do_and_changes_nothing(place: Place) -
     assert told == place.session.jobs.preview("j")
     job = place.session.jobs.get("j")
     assert place.session.catalog.consumptions.open_plan(job.stream_id) is None
-    assert not folders(f"{place.session.warehouse}/_plans")
+    assert not folders.inside(f"{place.session.warehouse}/_plans")
     assert place.table() == [("a", 1), ("b", 2), ("c", 3)]
     report = place.run()
     assert (report.progress.done_files, report.progress.removals) == (2, 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from volstream.catalog import Catalog
-from volstream.jobs import plan
+from volstream.delta import folders
 from volstream.log import get
 
 _log = get("housekeeping")
@@ -15,9 +15,9 @@ def clean(catalog: Catalog, warehouse: str) -> None:
     Plans of open consumptions stay; staged outcomes of attempts never outlive their attempt.
     """
     kept = set(catalog.consumptions.open_plans())
-    gone = [f"{warehouse}/_plans/{name}" for name in plan.folders(f"{warehouse}/_plans") if name not in kept]
-    gone += [f"{warehouse}/_staging/{name}" for name in plan.folders(f"{warehouse}/_staging")]
+    gone = [f"{warehouse}/_plans/{name}" for name in folders.inside(f"{warehouse}/_plans") if name not in kept]
+    gone += [f"{warehouse}/_staging/{name}" for name in folders.inside(f"{warehouse}/_staging")]
     for location in gone:
-        plan.remove(location)
+        folders.remove(location)
     if gone:
         _log.info("leftovers_removed", folders=len(gone))

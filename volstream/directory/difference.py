@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
-from pyarrow import fs
 
-from volstream.delta import rows
+from volstream.delta import folders, rows
 from volstream.delta.writer import literal, parquet_at, table_at
 from volstream.directory import table
 from volstream.directory.confirm import Confirm
@@ -100,14 +98,14 @@ class Comparison:
         return Difference(Counts(inserted=self.listing.files, bytes=self.listing.bytes), changes, "true")
 
     def _listed_rows(self) -> pa.Table:
-        return _dataset(self.listed, table.SCHEMA).to_table()
+        return folders.dataset(self.listed, table.SCHEMA).to_table()
 
     def _of_rows(self, changed: pa.Table) -> Difference:
         if changed.num_rows <= MOST_NAMED:
             pruning = among(changed["relative_path"].to_pylist())
         else:
             pruning = _below("t.relative_path", self.prefix, literal)
-        return Difference(_counts(changed), frame_of(changed), pruning)
+        return Difference(Counts.of(changed), frame_of(changed), pruning)
 
     def _in_spark(self, gateway: SparkGateway) -> Difference:
         """Spilled to files, for a MERGE reads its source twice; memory stays flat."""
@@ -116,12 +114,12 @@ class Comparison:
             differing = gateway.session().sql(_difference(self.location, self.version, self.listed, self.prefix))
             confirmed = differing.mapInArrow(Confirm(self.store), f"{table.LISTED_DDL}, action STRING")
             confirmed.write.parquet(spilled)
-        dataset = _dataset(spilled, _CHANGES)
+        dataset = folders.dataset(spilled, _CHANGES)
         if dataset.count_rows() <= MOST_NAMED:
             return self._of_rows(dataset.to_table())
         counts = Counts()
         for batch in dataset.to_batches(columns=["size", "action"]):
-            counts += _counts(batch)
+            counts += Counts.of(batch)
 
         def changes(session: SparkSession) -> DataFrame:
             return session.read.schema(f"{table.LISTED_DDL}, action STRING").parquet(spilled).sort("relative_path")
@@ -149,18 +147,6 @@ def compare(listed: pa.Table, known: pa.Table, store: ObjectStore) -> pa.Table:
 def _versioned(files: pa.Table) -> pa.Table:
     """With a column ``version`` for ``version_id``: a join takes one NULL for another than the next."""
     return files.append_column("version", pc.fill_null(files["version_id"], ""))
-
-
-def _counts(changed: pa.Table | pa.RecordBatch) -> Counts:
-    numbers = {one["values"]: one["counts"] for one in pc.value_counts(changed["action"]).to_pylist()}
-    size = pc.sum(pc.if_else(pc.equal(changed["action"], "delete"), 0, changed["size"])).as_py() or 0
-    inserted, updated, deleted = (numbers.get(action, 0) for action in ("insert", "update", "delete"))
-    return Counts(inserted, updated, deleted, size)
-
-
-def _dataset(location: str, schema: pa.Schema) -> ds.Dataset:
-    filesystem, path = fs.FileSystem.from_uri(location)
-    return ds.dataset(path, filesystem=filesystem, format="parquet", schema=schema)
 
 
 def _difference(location: str, version: int, listed: str, prefix: str) -> str:

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from pyarrow import fs
-
 from volstream.catalog import Catalog
+from volstream.delta import folders
 from volstream.delta.log import Commit
 from volstream.directory.difference import Comparison
 from volstream.directory.listing import Listing, list_to
@@ -87,7 +86,7 @@ def reconcile(
                     base, "bootstrap" if base.version == 0 else cause, counts, found.changes, found.pruning
                 )
     finally:
-        _remove(folder)
+        folders.remove(folder)
     if not prefix and not listing.unsettled:
         writer.volume = catalog.volumes.change(
             writer.volume,
@@ -113,9 +112,3 @@ def _unchanged(writer: DirectoryWriter, base: Base, listing: Listing, prefix: st
     volume = writer.volume
     same = volume.listing_digest == listing.digest and volume.listing_refresh == base.refresh_count
     return not prefix and not listing.unsettled and same
-
-
-def _remove(folder: str) -> None:
-    filesystem, path = fs.FileSystem.from_uri(folder)
-    if filesystem.get_file_info(path).type != fs.FileType.NotFound:
-        filesystem.delete_dir(path)

@@ -40,12 +40,10 @@ def refresh_keys(
     found = rows.read(writer.location, base.version, _KNOWN, where)
     known = {row["relative_path"]: row for row in found.to_pylist()}
     actions = {key: _action(seen[key], known.get(key)) for key in keys}
-    inserted, updated, deleted = (list(actions.values()).count(wanted) for wanted in ("insert", "update", "delete"))
-    size = sum(now.size for key, now in seen.items() if now is not None and actions[key] is not None)
-    counts = Counts(inserted, updated, deleted, size)
+    changed = _changed(actions, seen, store)
+    counts = Counts.of(changed)
     if not counts:
         return counts, None
-    changed = _changed(actions, seen, store)
     return counts, writer.commit(base, cause, counts, frame_of(changed), among(changed["relative_path"].to_pylist()))
 
 

@@ -12,6 +12,7 @@ from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from volstream.catalog import Catalog
 from volstream.delta.log import Commit, DeltaLog
@@ -42,6 +43,14 @@ class Counts:
     updated: int = 0
     deleted: int = 0
     bytes: int = 0
+
+    @classmethod
+    def of(cls, changed: pa.Table | pa.RecordBatch) -> Counts:
+        """Those of changed rows, by their columns ``action`` and ``size``."""
+        numbers = {one["values"]: one["counts"] for one in pc.value_counts(changed["action"]).to_pylist()}
+        size = pc.sum(pc.if_else(pc.equal(changed["action"], "delete"), 0, changed["size"])).as_py() or 0
+        inserted, updated, deleted = (numbers.get(action, 0) for action in ("insert", "update", "delete"))
+        return cls(inserted, updated, deleted, size)
 
     def __bool__(self) -> bool:
         return bool(self.inserted or self.updated or self.deleted)

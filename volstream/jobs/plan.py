@@ -1,6 +1,6 @@
 """Planning: which files a run processes, written once to Parquet files sorted by path, and cut into batches.
 
-The plan has one row a file, in Spark only; the catalog gets a row a batch. Batches are known by their bounds, which still
+The plan has one row a file, in its files only; the catalog gets a row a batch. Batches are known by their bounds, which still
 name the same files when the plan's files are gone.
 """
 
@@ -18,6 +18,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from volstream.delta import folders
 from volstream.delta.writer import literal, table_at
 from volstream.directory.table import COLUMNS, CONTENT
 from volstream.jobs.sizing import Limits
@@ -182,10 +183,13 @@ def slice_of(session: SparkSession, plan: Plan, batch: Batch) -> DataFrame:
 
 def within(planned: DataFrame, batch: Batch) -> DataFrame:
     """The rows of a plan that belong to a batch."""
-    bounds = f"relative_path <= {literal(batch.until_path)}"
-    if batch.after_path is not None:
-        bounds += f" AND relative_path > {literal(batch.after_path)}"
-    return planned.where(bounds)
+    return planned.where(bounds("relative_path", batch))
+
+
+def bounds(column: str, batch: Batch) -> str:
+    """SQL: that a column's path is one of a batch's."""
+    until = f"{column} <= {literal(batch.until_path)}"
+    return until if batch.after_path is None else f"{until} AND {column} > {literal(batch.after_path)}"
 
 
 def among(
@@ -195,7 +199,7 @@ def among(
     condition = ds.field(column).isin(pa.array(list(wanted), pa.string()))
     if batch is not None:
         condition &= _bounds(batch)
-    return set(_dataset(location).scanner([column], filter=condition).to_table()[column].to_pylist())
+    return set(folders.dataset(location).scanner([column], filter=condition).to_table()[column].to_pylist())
 
 
 def origins(location: str, batch: Batch) -> tuple[str, str] | None:
@@ -203,7 +207,7 @@ def origins(location: str, batch: Batch) -> tuple[str, str] | None:
     if not batch.moves:
         return None
     first = last = None
-    for rows in _dataset(location).to_batches(columns=["old_path"], filter=_bounds(batch)):
+    for rows in folders.dataset(location).to_batches(columns=["old_path"], filter=_bounds(batch)):
         found = pc.min_max(rows["old_path"])
         if found["min"].is_valid:
             first = min(first or found["min"].as_py(), found["min"].as_py(), key=str.encode)
@@ -217,20 +221,6 @@ def exists(location: str) -> bool:
     """Whether the files of a plan are there."""
     filesystem, path = fs.FileSystem.from_uri(location)
     return bool(filesystem.get_file_info(f"{path}/_SUCCESS").type == fs.FileType.File)
-
-
-def remove(location: str) -> None:
-    """Deletes a folder of plan or staged files, where it is."""
-    filesystem, path = fs.FileSystem.from_uri(location)
-    if filesystem.get_file_info(path).type != fs.FileType.NotFound:
-        filesystem.delete_dir(path)
-
-
-def folders(location: str) -> Sequence[str]:
-    """Names of the folders directly below ``location``; none where it is not there."""
-    filesystem, path = fs.FileSystem.from_uri(location)
-    selector = fs.FileSelector(path, allow_not_found=True)
-    return [info.base_name for info in filesystem.get_file_info(selector) if info.type == fs.FileType.Directory]
 
 
 def _with_actions(flat: DataFrame, where: str | None, moves: Moves) -> DataFrame:
@@ -263,13 +253,8 @@ def _view_of(session: SparkSession, covered: Range, versions: pa.Table) -> str:
 
 
 def _bounds(batch: Batch) -> Any:
-    bounds = ds.field("relative_path") <= batch.until_path
-    return bounds if batch.after_path is None else bounds & (ds.field("relative_path") > batch.after_path)
-
-
-def _dataset(location: str) -> ds.Dataset:
-    filesystem, path = fs.FileSystem.from_uri(location)
-    return ds.dataset(path, filesystem=filesystem, format="parquet")
+    until = ds.field("relative_path") <= batch.until_path
+    return until if batch.after_path is None else until & (ds.field("relative_path") > batch.after_path)
 
 
 @dataclass

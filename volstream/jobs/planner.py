@@ -84,7 +84,7 @@ class Planner:
         covered = self._reader.range_of(made, stream)
         match made.kind:
             case PlanKind.STREAM:
-                return plan.within(self._changes(session, job, covered, made.where), batch)
+                return plan.within(self._changes(session, job, covered, made.where, self._changed_rows(covered)), batch)
             case PlanKind.REPLAY:
                 return plan.within(self._delivered(session, covered, made.where), batch)
             case _:
@@ -141,18 +141,19 @@ class Planner:
         return f"{self._settings.warehouse_path}/_plans/{uuid.uuid4().hex}"
 
     def _write_range(self, session: SparkSession, job: Job, covered: Range, where: str | None, location: str) -> None:
-        plan.write(self._changes(session, job, covered, where), location, self._changed_rows(covered))
+        at_most = self._changed_rows(covered)
+        plan.write(self._changes(session, job, covered, where, at_most), location, at_most)
 
     def _write_replay(self, session: SparkSession, covered: Range, where: str | None, location: str) -> None:
         at_most, _ = self._catalog.refreshes.changed_after(covered.volume_id, None)
         plan.write(self._delivered(session, covered, where), location, at_most)
 
-    def _changes(self, session: SparkSession, job: Job, covered: Range, where: str | None) -> DataFrame:
+    def _changes(self, session: SparkSession, job: Job, covered: Range, where: str | None, at_most: int) -> DataFrame:
         possible = not (covered.initial or covered.append_only) and self._catalog.refreshes.may_have_moved(
             covered.volume_id, covered.from_version
         )
         moves = plan.Moves(possible, rekey=job.on_move is OnMove.REKEY)
-        if self._changed_rows(covered) <= FEW:
+        if at_most <= FEW:
             return plan.few_files(session, self._reader.few(covered), where, moves)
         versions = self._reader.refresh_versions(covered.volume_id if covered.initial else None)
         return plan.stream_files(session, covered, versions, where, moves)

@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from volstream.catalog import Catalog
-from volstream.jobs import plan, sizing
+from volstream.delta import folders
+from volstream.jobs import sizing
 from volstream.jobs.planner import Planner
 from volstream.model.objects import Job, Stream
 from volstream.model.work import Load, PlanKind
@@ -68,5 +69,5 @@ def _changes(
     if covered is None or covered.empty:
         return Load()
     made, batches = planner.of_range(session, job, covered)
-    plan.remove(made.location)
+    folders.remove(made.location)
     return Load.of(batches)

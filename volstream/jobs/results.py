@@ -12,7 +12,7 @@ from volstream.catalog import Catalog
 from volstream.delta.log import DeltaLog
 from volstream.delta.writer import DeltaWriter, literal, table_at
 from volstream.errors import InvalidStateError, InvalidValueError
-from volstream.jobs.plan import MOVE, REMOVE
+from volstream.jobs.plan import MOVE, REMOVE, bounds
 from volstream.jobs.schema import PROVENANCE, from_ddl, quote_column, to_ddl
 from volstream.model.names import Name
 from volstream.model.objects import Job, Mode, Write
@@ -150,9 +150,7 @@ def write_batch(
     source = (
         f"SELECT CAST(NULL AS STRING) AS gone, {columns} FROM ({new_rows}) UNION ALL SELECT gone, {empty} FROM ({gone})"
     )
-    bounds = f"t._file_path <= {literal(batch.until_path)}"
-    if batch.after_path is not None:
-        bounds += f" AND t._file_path > {literal(batch.after_path)}"
+    within = bounds("t._file_path", batch)
     follow = ""
     if origins is not None:
         source += f" UNION ALL {_moved(planned, staged, own, batch)}"
@@ -161,12 +159,12 @@ def write_batch(
             f" UNION ALL SELECT relative_path AS gone, {empty} FROM {planned} "
             f"LEFT ANTI JOIN {staged} ON path = relative_path WHERE action = '{MOVE}'"
         )
-        bounds = f"(({bounds}) OR ({_between('t', origins)}))"
+        within = f"(({within}) OR ({_between('t', origins)}))"
         changes = ", ".join(f"{name} = s.{name}" for name in PROVENANCE.names if name != "_processed_at")
         follow = f"WHEN MATCHED AND s._file_path IS NOT NULL THEN UPDATE SET {changes} "
     delta.merge(
         session,
-        f"MERGE INTO {table_at(location)} t USING ({source}) s ON t._file_path = s.gone AND {bounds} {follow}"
+        f"MERGE INTO {table_at(location)} t USING ({source}) s ON t._file_path = s.gone AND {within} {follow}"
         "WHEN MATCHED THEN DELETE "
         f"WHEN NOT MATCHED AND s.gone IS NULL THEN INSERT ({columns}) "
         f"VALUES ({', '.join(f's.{quote_column(name)}' for name in (*own, *PROVENANCE.names))})",

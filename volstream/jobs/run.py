@@ -15,6 +15,7 @@ from volstream.catalog.consumptions import Outcome
 from volstream.catalog.definitions import note_run
 from volstream.catalog.leases import held
 from volstream.config import Settings
+from volstream.delta import folders
 from volstream.delta.writer import DeltaWriter
 from volstream.errors import (
     CatalogError,
@@ -209,7 +210,7 @@ class _Run:
         unfinished = self._catalog.consumptions.open_plan(self._job.stream_id)
         if unfinished is not None and unfinished.kind is PlanKind.REPLAY:
             self._catalog.consumptions.drop_plan(unfinished)  # its beginning may have run with other code
-            plan.remove(unfinished.location)
+            folders.remove(unfinished.location)
         elif unfinished is not None:
             self._process(unfinished)
         stream = self._runner._stream(self._job)
@@ -292,7 +293,7 @@ class _Run:
     def _open(self, made: Plan, batches: Sequence[Batch], stream: Stream) -> bool:
         """Opens a plan and processes its batches; false, and nothing of it is left, where it has none."""
         if not batches:
-            plan.remove(made.location)
+            folders.remove(made.location)
             return False
         self._catalog.consumptions.open(made, batches, stream)
         faults.point("plan.opened")
@@ -314,7 +315,7 @@ class _Run:
             cut_by = self._runner.planner.resize(self._job, made, cut_by)
             batch = self._catalog.consumptions.next_batch(made)
             if batch is None:
-                plan.remove(made.location)
+                folders.remove(made.location)
                 return
             self._process_batch(made, batch)
             self._observe(progress)
@@ -359,7 +360,7 @@ class _Run:
             raise
         self._catalog.consumptions.commit(intent, replace(outcome, seconds=time.monotonic() - began))
         faults.point("batch.committed")
-        plan.remove(f"{self._staging}/{batch.id}")
+        folders.remove(f"{self._staging}/{batch.id}")
         progress = self.report.progress
         progress.batches += 1
         progress.done_files += batch.files

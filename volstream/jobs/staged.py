@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-from pyarrow import fs
 
+from volstream.delta import folders
 from volstream.jobs.outcomes import outcome_schema
 from volstream.jobs.schema import to_ddl
 
@@ -73,8 +73,7 @@ class Staged:
             yield from batch.to_pylist()
 
     def _dataset(self) -> ds.Dataset:
-        filesystem, path = fs.FileSystem.from_uri(self.location)
-        return ds.dataset(path, filesystem=filesystem, format="parquet", schema=outcome_schema(self.result))
+        return folders.dataset(self.location, outcome_schema(self.result))
 
     def _ddl(self) -> str:
         return to_ddl(outcome_schema(self.result))

@@ -11,11 +11,10 @@ import pyarrow as pa
 
 from volstream.delta import rows
 from volstream.directory.table import COLUMNS, CONTENT, SCHEMA
+from volstream.streams.net import OLD_KINDS
 
 #: Up to so many changed rows are few.
 FEW = 20_000
-
-_OLD_KINDS = ("update_preimage", "delete")
 
 _SCHEMA = pa.schema(
     [
@@ -48,7 +47,7 @@ def changed(location: str, first: int, last: int, *, append_only: bool) -> pa.Ta
     """
     feed = rows.changes(location, first, last).to_pylist()
     ends: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
-    for row in sorted(feed, key=lambda row: (row["_commit_version"], row["_change_type"] not in _OLD_KINDS)):
+    for row in sorted(feed, key=lambda row: (row["_commit_version"], row["_change_type"] not in OLD_KINDS)):
         oldest, _ = ends.get(row["relative_path"], (row, row))
         ends[row["relative_path"]] = (oldest, row)
     return pa.Table.from_pylist(list((_appended if append_only else _net)(ends)), schema=_SCHEMA)
@@ -56,7 +55,7 @@ def changed(location: str, first: int, last: int, *, append_only: bool) -> pa.Ta
 
 def _net(ends: Mapping[str, tuple[dict[str, Any], dict[str, Any]]]) -> Iterator[dict[str, Any]]:
     for oldest, newest in ends.values():
-        had, has = oldest["_change_type"] in _OLD_KINDS, newest["_change_type"] not in _OLD_KINDS
+        had, has = oldest["_change_type"] in OLD_KINDS, newest["_change_type"] not in OLD_KINDS
         same = had and has and all(oldest[name] == newest[name] for name in CONTENT)
         if same or not (had or has):  # rewritten without change of content, or come and gone inside the range
             continue

@@ -10,7 +10,10 @@ from volstream.delta.writer import literal, table_at
 from volstream.directory.table import COLUMNS, CONTENT
 
 _IMAGE = f"struct({', '.join((*COLUMNS, 'refresh_id'))})"
-_OLD_KINDS = "('update_preimage', 'delete')"
+
+#: Kinds of changes in a feed whose image is what was there before.
+OLD_KINDS = ("update_preimage", "delete")
+_OLD_KINDS = f"({', '.join(map(literal, OLD_KINDS))})"
 
 #: What every relation below has: the image after the change, the one before it, and what wrote the first of these.
 _NO_VERSION = "CAST(NULL AS BIGINT)"

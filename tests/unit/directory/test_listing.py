@@ -28,14 +28,6 @@ SETTLE = 5.0
 
 
 @pytest.fixture
-def store(request: pytest.FixtureRequest) -> Iterator[MemoryStore]:
-    made = MemoryStore(f"memory://{request.node.name}")
-    made.create()
-    yield made
-    made.drop()
-
-
-@pytest.fixture
 def target(tmp_path: Path) -> str:
     return f"{tmp_path}/folder that is new/listed.parquet"
 

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import objects
+from volstream.delta import folders
 from volstream.jobs import plan
 from volstream.jobs.plan import INSERT, MOVE, REMOVE, REPLACE, Row
 from volstream.jobs.sizing import Limits
@@ -167,8 +168,8 @@ def test_a_plan_is_there_when_its_last_file_is_and_until_it_is_removed(tmp_path:
     assert not plan.exists(str(location))
     (location / "_SUCCESS").touch()
     assert plan.exists(str(location))
-    assert plan.folders(str(tmp_path / "plans")) == ["p"]
-    plan.remove(str(location))
-    plan.remove(str(location))
+    assert folders.inside(str(tmp_path / "plans")) == ["p"]
+    folders.remove(str(location))
+    folders.remove(str(location))
     assert not plan.exists(str(location))
-    assert plan.folders(str(tmp_path / "nowhere")) == []
+    assert folders.inside(str(tmp_path / "nowhere")) == []
