@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -170,9 +171,23 @@ class Database:
 def _configure_sqlite(connection: Any, _record: object) -> None:
     # The driver's own BEGIN is deferred: two writers would fail instead of wait. See _begin_immediately.
     connection.isolation_level = None
-    connection.execute("pragma journal_mode = wal")
+    _write_ahead(connection)
     connection.execute("pragma synchronous = full")  # an acknowledged INTENT survives a power cut
     connection.execute("pragma foreign_keys = on")
+
+
+def _write_ahead(connection: Any) -> None:
+    # The mode is kept in the file. Two processes that set it on a new one would each wait for the other's lock;
+    # SQLite refuses that at once, without the busy time-out, so the refused one lets go and asks again.
+    if connection.execute("pragma journal_mode").fetchone() == ("wal",):
+        return
+    import stamina  # late: only a new catalog needs it, and it costs every command 30 ms
+
+    for attempt in stamina.retry_context(
+        on=sqlite3.OperationalError, attempts=None, timeout=_BUSY_SECONDS, wait_initial=0.01, wait_jitter=0.05, wait_max=0.5
+    ):
+        with attempt:
+            connection.execute("pragma journal_mode = wal")
 
 
 def _begin_immediately(connection: Connection) -> None:

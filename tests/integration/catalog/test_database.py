@@ -35,16 +35,18 @@ def test_the_newest_migration_is_the_one_that_the_code_is_written_for(catalog: C
 
 
 def test_processes_that_start_on_one_new_database_migrate_it_once(new_database: NewDatabase) -> None:
-    url = new_database(False)
+    urls = [new_database(False) for _ in range(8)]
     code = """
-import atexit, sys
+import sys, time
 from volstream.catalog import Catalog
-catalog = Catalog(sys.argv[1])
-atexit.register(catalog.close)
 input()
-print(catalog.leases.acquire("name", "owner", "test", 60.0))
+for url in sys.argv[1:]:
+    time.sleep(0.5 - time.time() % 0.5)  # each database is met by all of them at one moment
+    catalog = Catalog(url)
+    print(catalog.leases.acquire("name", "owner", "test", 60.0))
+    catalog.close()
 """
-    assert race(code, [url], processes=3) == ["None"] * 3
+    assert race(code, urls, processes=3) == ["\n".join(["None"] * len(urls))] * 3
 
 
 def test_a_catalog_of_a_newer_volstream_is_refused(catalog: Catalog, url: str) -> None:
