@@ -184,7 +184,12 @@ def _write_ahead(connection: Any) -> None:
     import stamina  # late: only a new catalog needs it, and it costs every command 30 ms
 
     for attempt in stamina.retry_context(
-        on=sqlite3.OperationalError, attempts=None, timeout=_BUSY_SECONDS, wait_initial=0.01, wait_jitter=0.05, wait_max=0.5
+        on=sqlite3.OperationalError,
+        attempts=None,
+        timeout=_BUSY_SECONDS,
+        wait_initial=0.01,
+        wait_jitter=0.05,
+        wait_max=0.5,
     ):
         with attempt:
             connection.execute("pragma journal_mode = wal")
