@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sqlite3
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +121,10 @@ class Database:
         if self._migrated:
             return
         if self._embedded and self._url.database:
-            Path(self._url.database).parent.mkdir(parents=True, exist_ok=True)
+            path = Path(self._url.database)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if not path.exists():
+                _make_file(path)
         with self._engine.connect() as connection:
             known = inspect(connection).has_table("alembic_version")
             found = connection.execute(text("select version_num from alembic_version")).scalar() if known else None
@@ -171,28 +176,25 @@ class Database:
 def _configure_sqlite(connection: Any, _record: object) -> None:
     # The driver's own BEGIN is deferred: two writers would fail instead of wait. See _begin_immediately.
     connection.isolation_level = None
-    _write_ahead(connection)
+    connection.execute("pragma journal_mode = wal")
     connection.execute("pragma synchronous = full")  # an acknowledged INTENT survives a power cut
     connection.execute("pragma foreign_keys = on")
 
 
-def _write_ahead(connection: Any) -> None:
-    # The mode is kept in the file. Two processes that set it on a new one would each wait for the other's lock;
-    # SQLite refuses that at once, without the busy time-out, so the refused one lets go and asks again.
-    if connection.execute("pragma journal_mode").fetchone() == ("wal",):
-        return
-    import stamina  # late: only a new catalog needs it, and it costs every command 30 ms
+def _make_file(path: Path) -> None:
+    """Puts an empty database in WAL mode at ``path``, unless somebody was faster.
 
-    for attempt in stamina.retry_context(
-        on=sqlite3.OperationalError,
-        attempts=None,
-        timeout=_BUSY_SECONDS,
-        wait_initial=0.01,
-        wait_jitter=0.05,
-        wait_max=0.5,
-    ):
-        with attempt:
+    The mode is kept in the file. Two processes that set it on one new file would each wait for the other's lock, which
+    SQLite refuses at once, without the busy time-out: so the file appears when it is ready.
+    """
+    made = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        with closing(sqlite3.connect(made)) as connection:
             connection.execute("pragma journal_mode = wal")
+        with suppress(OSError):  # there is one by now; or no links here, and the mode is set when it is opened
+            os.link(made, path)
+    finally:
+        made.unlink(missing_ok=True)
 
 
 def _begin_immediately(connection: Connection) -> None:
