@@ -10,7 +10,7 @@ from typing import Any
 
 from volstream.catalog import Catalog
 from volstream.model.names import Name
-from volstream.model.objects import Job, JobState, Mode, OnMove, QueueType, Stream, Trigger, Volume, Write
+from volstream.model.objects import Job, JobState, Mode, OnMove, QueueType, SourceKind, Stream, Trigger, Volume, Write
 from volstream.model.work import Batch, BatchState, Failure, FailureKind, FailureState, Plan, PlanKind, PlanState
 
 NOW = datetime(2024, 5, 6, 7, 8, 9, 123456, tzinfo=UTC)
@@ -31,7 +31,7 @@ def volume(name: str = "images", **changes: Any) -> Volume:
 
 def stream(source: Volume | None = None, name: str = "changes", **changes: Any) -> Stream:
     made = Stream(
-        id=new_id(), name=Name.parse(name), source_kind="volume", source_id=source.id if source else new_id(),
+        id=new_id(), name=Name.parse(name), source_kind=SourceKind.VOLUME, source_id=source.id if source else new_id(),
         source_name=source.name if source else Name.parse("images"), table_id="table", mode=Mode.STANDARD, offset=3,
         initial=False, sequence=0, comment=None, created_on=NOW,
     )  # fmt: skip
@@ -95,5 +95,5 @@ def store_plan(catalog: Catalog, consumer: Job, batches: int = 1, **changes: Any
     slices = [batch(made, number + 1) for number in range(batches)]
     on_it = catalog.streams.by_id(consumer.stream_id)
     assert on_it is not None
-    catalog.consumptions.open(made, slices, on_it)
+    catalog.consumptions.open((made, slices, on_it))
     return made, slices

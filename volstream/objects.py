@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from volstream.batch import OpenStream
 from volstream.catalog.definitions import Definitions
 from volstream.catalog.failures import ACTIVE
 from volstream.catalog.leases import held
@@ -144,13 +145,26 @@ class Streams(_Objects[Stream]):
     def __init__(self, session: Session) -> None:
         super().__init__(session, session.catalog.streams)
 
+    def get(self, name: str) -> OpenStream:
+        """The stream called ``name``, which can be consumed. Raises NotFoundError."""
+        return OpenStream.of(self._session, super().get(name))
+
     def create(
-        self, name: str, volume: str, *, or_replace: bool = False, if_not_exists: bool = False, **options: Any
+        self,
+        name: str,
+        volume: str | None = None,
+        *,
+        table: str | None = None,
+        or_replace: bool = False,
+        if_not_exists: bool = False,
+        **options: Any,
     ) -> Stream:
-        """Makes a stream on a volume; options are the attributes of :class:`~volstream.model.objects.StreamSpec`."""
+        """Makes a stream on a volume or a table; options are the attributes of
+        :class:`~volstream.model.objects.StreamSpec`."""
         from volstream.streams.definitions import create_stream
 
-        spec = StreamSpec(Name.parse(name), Name.parse(volume), **options)
+        on_volume, on_table = (Name.parse(source) if source else None for source in (volume, table))
+        spec = StreamSpec(Name.parse(name), on_volume, on_table, **options)
         return create_stream(
             self._session.catalog, self._session.warehouse, spec, or_replace=or_replace, if_not_exists=if_not_exists
         )
@@ -342,18 +356,22 @@ class Batches:
 
     def read(self, identity: str) -> DataFrame:
         """The files of a batch, the same at each look: the directory's columns, ``commit_version``, what becomes
-        of a file (``action``), and for a moved one its ``old_path``.
+        of a file (``action``), and for a moved one its ``old_path``. For a batch of a statement: the stream's rows.
 
         Raises:
             NotFoundError: no such batch.
-            InvalidStateError: a batch of retries that has ended.
+            InvalidStateError: a batch of retries that has ended; its stream is dropped.
         """
         batch = self.get(identity)
         plan = self._session.catalog.consumptions.plan(batch.plan_id)
         stream = self._session.catalog.streams.by_id(batch.stream_id)
-        job = self._session.catalog.jobs.by_id(batch.job_id)
         assert plan is not None, "a batch refers to its plan"
-        assert stream is not None, "a stream goes after its batches"
+        if stream is None:
+            raise InvalidStateError(f"The stream that batch {identity} was of is dropped.")
+        if batch.job_id is None:
+            reader = self._session.reader
+            return reader.frame(self._session.gateway.session(), reader.range_of(plan, stream))
+        job = self._session.catalog.jobs.by_id(batch.job_id)
         assert job is not None, "a job's batches go with it"
         runner = self._session.runner
         with runner.session() as session:

@@ -6,7 +6,8 @@ It builds the parts and hands them out. What a part does is the domain's; how it
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -14,15 +15,19 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from volstream import config
 from volstream.catalog import Catalog
 from volstream.config import Settings
-from volstream.errors import InvalidValueError
+from volstream.errors import InvalidStateError, InvalidValueError
 from volstream.model.names import Name
 from volstream.objects import Batches, Connections, Jobs, Streams, Volumes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.connect.readwriter import DataFrameReader
+    from pyspark.sql.connect.session import SparkSession
+    from pyspark.sql.connect.udf import UDFRegistration
 
     from volstream.jobs.run import JobRunner
     from volstream.spark.session import SparkGateway
+    from volstream.streams.block import Block
     from volstream.streams.read import StreamReader
 
 
@@ -83,6 +88,7 @@ class Session:
         self.batches = Batches(self)
         self._gateway = gateway
         self._attaching = threading.Lock()
+        self._local = threading.local()
         with Session._lock:
             Session._opened.append(self)
 
@@ -134,15 +140,111 @@ class Session:
 
         return StreamReader(self.catalog, self.warehouse)
 
+    @property
+    def open_block(self) -> Block | None:
+        """The transaction that this thread is in, or None."""
+        return getattr(self._local, "block", None)
+
+    @contextmanager
+    def block(self, *, again: bool = False, timeout: float = 0.0) -> Iterator[Block]:
+        """A consumption of streams: the transaction that this thread is in, or one for the block alone.
+
+        Args:
+            again, timeout: see :class:`~volstream.streams.block.Block`.
+        """
+        from volstream.delta.writer import DeltaWriter
+        from volstream.streams.block import Block
+        from volstream.streams.consume import Consumer
+
+        if self.open_block is not None:
+            yield self.open_block
+            return
+        consumer = Consumer(self.catalog, DeltaWriter(self.gateway))
+        seconds = self.settings.lease_seconds
+        with Block(self.catalog, self.reader, consumer, lease_seconds=seconds, again=again, timeout=timeout) as block:
+            yield block
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Statements of this thread that read streams, as one consumption: every read of a stream sees the same range, and
+        the offsets of those that DML read move once, at the end.
+
+        Where one of its statements was committed and a later one fails, the offsets move all the same.
+
+        Raises:
+            InvalidStateError: the thread is in one.
+        """
+        if self.open_block is not None:
+            raise InvalidStateError("This thread is in a transaction already.", "Transactions do not nest.")
+        with self.block() as block:
+            self._local.block = block
+            try:
+                yield
+            finally:
+                self._local.block = None
+
     def sql(self, statement: str) -> DataFrame:
         """Runs one SQL statement; streams, ``DIRECTORY(VOLUME v)`` and the home's tables are relations.
 
+        DML that reads streams consumes them: their offsets move with its commit, exactly once.
+
         Raises:
-            SqlError: the statement is wrong, or would consume a stream.
+            SqlError: the statement is wrong.
+            StreamBusyError, StreamStaleError, StreamSchemaChangedError: a stream cannot be consumed or read.
         """
         from volstream.sql.run import run_statement
 
         return run_statement(self, statement)
+
+    @property
+    def spark(self) -> SparkSession:
+        """This thread's Spark session. It knows the tables that were mentioned in SQL, and no streams."""
+        return self.gateway.session()
+
+    @property
+    def read(self) -> DataFrameReader:
+        """Reads files and other sources, as in PySpark."""
+        return self.spark.read
+
+    @property
+    def udf(self) -> UDFRegistration:
+        """Registers Python functions for this thread's SQL, as in PySpark."""
+        return self.spark.udf
+
+    def createDataFrame(self, data: Any, schema: Any = None, **options: Any) -> DataFrame:  # noqa: N802  # PySpark's name
+        """A DataFrame of local data, as in PySpark."""
+        return self.spark.createDataFrame(data, schema, **options)
+
+    def changes(
+        self,
+        name: str,
+        *,
+        startingVersion: int,  # noqa: N803  # Spark's names, here and below
+        endingVersion: int | None = None,  # noqa: N803
+        deduplicationMode: str = "dropCarryovers",  # noqa: N803
+        computeUpdates: bool = False,  # noqa: N803
+    ) -> DataFrame:
+        """The changes of a table in a range of versions, both ends included, as Spark's ``read.changes`` shows them.
+
+        Args:
+            name: of a table; its changes must have been tracked in the range.
+            endingVersion: default: the newest.
+            deduplicationMode: ``none``, ``dropCarryovers`` or ``netChanges``.
+            computeUpdates: deletes and inserts of one row are shown as ``update_preimage`` and ``update_postimage``.
+
+        Returns:
+            The table's columns, ``_change_type``, ``_commit_version``, ``_commit_timestamp``.
+
+        Raises:
+            NotFoundError, InvalidValueError, InvalidStateError: no such table, versions or mode; not tracked.
+            StreamSchemaChangedError: columns were dropped, renamed or retyped in the range.
+        """
+        from volstream.streams.changes import changes
+
+        return changes(
+            self.spark, self.warehouse, Name.parse(name), startingVersion, endingVersion, deduplicationMode,
+            compute_updates=computeUpdates,
+        )  # fmt: skip
 
     def table(self, name: str) -> DataFrame:
         """A table or stream of the home as a DataFrame. Reading moves no offset."""

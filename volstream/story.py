@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from volstream.changelog.base import OLD_KINDS
+from volstream.delta import folders
 from volstream.delta.log import DeltaLog
 from volstream.delta.writer import literal, table_at
 from volstream.directory import table
@@ -15,7 +17,6 @@ from volstream.model.objects import Job
 from volstream.model.work import PlanKind
 from volstream.spark.errors import map_spark_errors
 from volstream.storage import open_store
-from volstream.streams.net import OLD_KINDS
 
 if TYPE_CHECKING:
     from volstream.session import Session
@@ -158,7 +159,7 @@ def _of_job(session: Session, job: Job, path: str, history: dict[str, list[dict[
 
 
 def _rows(session: Session, job: Job, path: str) -> list[Event]:
-    location = f"{session.warehouse}/tables/{job.into.schema}/{job.into.name}"
+    location = folders.table_location(session.warehouse, job.into)
     if not DeltaLog(location).exists():
         return []
     with map_spark_errors():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +23,7 @@ from volstream.lifecycle.stop import Stop
 from volstream.model.objects import QueueType, Volume
 from volstream.session import Session
 from volstream.spark.session import SparkGateway
+from volstream.sql.names import split
 
 __all__ = ["isolated", "run", "store"]
 
@@ -122,6 +125,52 @@ def slower(place: Place) -> Iterator[Place]:
     settings = place.session.settings.model_copy(update={"batch_seconds": 0.01})
     with Session(settings, _Shared(place.gateway)) as session:
         yield Place(session, place.folder, place.gateway)
+
+
+@dataclass
+class Home:
+    """A home without volumes. In statements, ``t$`` is the table or stream ``t`` of the test's own schema: the engine of
+    all tests knows one table by each name."""
+
+    session: Session
+    schema: str = field(default_factory=lambda: f"s{uuid.uuid4().hex[:8]}")
+
+    def sql(self, script: str) -> list[dict[str, Any]]:
+        """Runs a script; the rows of its last statement."""
+        found: list[dict[str, Any]] = []
+        for statement in split(self.own(script)):
+            found = [row.asDict(recursive=True) for row in self.session.sql(statement).collect()]
+        return found
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        """The rows of a query, sorted as text."""
+        return sorted((tuple(row.values()) for row in self.sql(query)), key=repr)
+
+    def own(self, text: str) -> str:
+        return re.sub(r"(\w+)\$", rf"{self.schema}.\1", text)
+
+    def name(self, name: str) -> str:
+        return f"{self.schema}.{name}"
+
+    def offset(self, name: str = "s$") -> int | None:
+        return self.session.streams.get(self.own(name)).offset
+
+    def location(self, name: str) -> str:
+        return f"{self.session.warehouse}/tables/{self.schema}/{name}"
+
+    def tracked(self, name: str = "t", columns: str = "id INT, name STRING, age INT", stream: str | None = "s") -> None:
+        """A tracked table, and a stream on it."""
+        self.sql(f"CREATE TABLE {name}$ ({columns}); ALTER TABLE {name}$ SET PROPERTIES ('change_tracking' = 'true')")
+        if stream:
+            self.sql(f"CREATE TABLE STREAM {stream}$ ON TABLE {name}$")
+
+
+@pytest.fixture
+def home(settings: Settings, gateway: SparkGateway) -> Iterator[Home]:
+    with Session(settings, _Shared(gateway)) as session:
+        made = Home(session)
+        made.sql(f"CREATE SCHEMA {made.schema}")
+        yield made
 
 
 class _Shared(SparkGateway):

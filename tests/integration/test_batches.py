@@ -27,7 +27,7 @@ def run_first_batch(place: Place) -> None:
     place.session.jobs.run("j", stop=stop, observe=after_one)
 
 
-def bounds(place: Place) -> list[tuple[int, str | None, str, int]]:
+def bounds(place: Place) -> list[tuple[int, str | None, str | None, int]]:
     found = sorted(place.session.batches.list("j"), key=lambda one: one.number)
     return [(one.number, one.after_path, one.until_path, one.files) for one in found]
 

@@ -10,10 +10,10 @@ import pytest
 from tests import objects
 from tests.integration.conftest import Place
 from volstream.catalog.consumptions import Outcome
+from volstream.delta.folders import table_location
 from volstream.delta.log import DeltaLog
 from volstream.delta.writer import DeltaWriter
 from volstream.errors import StreamBusyError
-from volstream.jobs.results import table_location
 from volstream.model.objects import Mode, Write
 from volstream.model.work import FailureState, Intent
 from volstream.streams.consume import Consumer
@@ -43,7 +43,7 @@ def begin(place: Place, owner: str = "gone") -> Intent:
     assert plan is not None
     batch = catalog.consumptions.next_batch(plan)
     assert batch is not None
-    return consumer(place).begin(batch, owner, table_location(place.session.warehouse, job.into))
+    return consumer(place).begin(batch, owner=owner, location=table_location(place.session.warehouse, job.into))
 
 
 def test_a_path_that_comes_back_has_no_old_rows_though_its_stream_shows_no_deletes(place: Place) -> None:
@@ -134,8 +134,7 @@ def test_an_attempt_that_died_after_its_commit_is_rolled_forward_though_the_plan
     )
     consumer(place).write(
         intent,
-        batch,
-        Outcome(1, 0, 1),
+        Outcome(1, 0, 1).told(),
         lambda session: session.sql(row).write.format("delta").mode("append").save(_table(place)),
     )
     shutil.rmtree(Path(place.session.warehouse) / "_plans")

@@ -10,6 +10,7 @@ import pytest
 
 from tests.integration.conftest import Place
 from volstream.catalog.consumptions import Outcome
+from volstream.delta.folders import table_location
 from volstream.delta.writer import DeltaWriter
 from volstream.errors import (
     FencedError,
@@ -18,7 +19,6 @@ from volstream.errors import (
     ObjectInUseError,
     SqlError,
 )
-from volstream.jobs.results import table_location
 from volstream.model.objects import Write
 from volstream.model.work import FailureKind, FailureState
 from volstream.streams.consume import Consumer
@@ -263,7 +263,7 @@ def test_an_attempt_that_died_before_its_commit_is_fenced_and_delivered_again(pl
     batch = place.session.catalog.consumptions.batch(zombie.batch_id)
     assert batch is not None
     with pytest.raises(FencedError):
-        consumer.write(zombie, batch, Outcome(1, 0, 1), lambda session: _append_row(session, location, batch.id))
+        consumer.write(zombie, Outcome(1, 0, 1).told(), lambda session: _append_row(session, location, batch.id))
     assert place.table() == [("a", 1), ("b", 2)]
     assert [one.state for one in place.session.catalog.consumptions.batches_of()] == ["committed", "committed"]
 
@@ -278,7 +278,7 @@ def test_an_attempt_that_died_after_its_commit_is_rolled_forward(place: Place) -
     consumer = Consumer(place.session.catalog, DeltaWriter(place.gateway))
     batch = place.session.catalog.consumptions.batch(intent.batch_id)
     assert batch is not None
-    consumer.write(intent, batch, Outcome(1, 0, 1), lambda session: _append_row(session, location, batch.id))
+    consumer.write(intent, Outcome(1, 0, 1).told(), lambda session: _append_row(session, location, batch.id))
     report = place.run()
     assert (report.recovered, report.progress.batches) == (True, 0)
     assert place.table() == [("a", 1), ("b", 99)]
@@ -365,9 +365,9 @@ def _open_attempt(place: Place):  # type: ignore[no-untyped-def]  # (intent, loc
     assert covered is not None
     with runner.session() as spark:
         made, batches = runner.planner.of_range(spark, job, covered)
-    session.catalog.consumptions.open(made, batches, stream)
+    session.catalog.consumptions.open((made, batches, stream))
     table = table_location(session.warehouse, job.into)
-    return Consumer(session.catalog, DeltaWriter(place.gateway)).begin(batches[0], "gone", table), table
+    return Consumer(session.catalog, DeltaWriter(place.gateway)).begin(batches[0], owner="gone", location=table), table
 
 
 def _append_row(session, location: str, batch_id: str) -> None:  # type: ignore[no-untyped-def]  # Spark's session

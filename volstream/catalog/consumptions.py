@@ -38,6 +38,10 @@ class Outcome:
     superseded: Sequence[str] = ()
     seconds: float | None = None
 
+    def told(self) -> dict[str, int]:
+        """What the commit says of it, for whoever has to recover."""
+        return {"succeeded": self.succeeded, "failed": self.failed, "rows": self.rows}
+
 
 class Consumptions:
     """Rows of ``plans``, ``batches`` and ``intents``, and the offsets that move with them."""
@@ -45,25 +49,26 @@ class Consumptions:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def open(self, plan: Plan, slices: Sequence[Batch], stream: Stream) -> None:
-        """Stores a plan and its batches: the stream's one open consumption.
+    def open(self, *made: tuple[Plan, Sequence[Batch], Stream]) -> None:
+        """Stores plans and their batches: the one open consumption of each of the streams.
 
         Raises:
             StreamBusyError: another one is open.
-            FencedError: the stream moved since the plan was made, or was dropped.
+            FencedError: a stream moved since the plan was made, or was dropped.
         """
         with self._database.transaction() as transaction:
-            row = self._locked(transaction, stream.id)
-            if row is None or row.offset != stream.offset or row.initial != stream.initial:
-                raise FencedError(f"The stream {stream.name} was moved while its changes were being planned.")
-            other = self._open_plan(transaction, stream.id)
-            if other is not None:
-                raise StreamBusyError(
-                    f"Another consumption of stream {stream.name} is open: plan {other.id} of {other.created_on:%F %T}.",
-                    "Wait for it, or run its job to the end.",
-                )
-            transaction.execute(insert(plans).values(**_columns(plan)))
-            transaction.execute(insert(batches), [_columns(batch) for batch in slices])
+            for plan, slices, stream in made:
+                row = self._locked(transaction, stream.id)
+                if row is None or row.offset != stream.offset or row.initial != stream.initial:
+                    raise FencedError(f"The stream {stream.name} was moved while its changes were being planned.")
+                other = self._open_plan(transaction, stream.id)
+                if other is not None:
+                    raise StreamBusyError(
+                        f"Another consumption of stream {stream.name} is open: plan {other.id} of {other.created_on:%F %T}.",
+                        "Wait for it, or run its job to the end.",
+                    )
+                transaction.execute(insert(plans).values(**_columns(plan)))
+                transaction.execute(insert(batches), [_columns(batch) for batch in slices])
 
     def open_plan(self, stream_id: str) -> Plan | None:
         """The stream's open plan, or None."""
@@ -119,37 +124,68 @@ class Consumptions:
             transaction.execute(delete(batches).where(_unbegun(plan)))
             transaction.execute(insert(batches), [_columns(one) for one in slices])
 
-    def begin(self, batch: Batch, owner: str, target: Target) -> Intent:
-        """Writes an INTENT with the stream's next number.
+    def begin(self, *these: Batch, owner: str, target: Target) -> Intent:
+        """Writes an INTENT, with the next number of its stream, for each of some batches: one attempt at all of them.
+
+        Returns:
+            The first batch's intent, under whose number the attempt's commits are marked.
 
         Raises:
-            StreamBusyError: the stream has an INTENT that is neither committed nor aborted.
-            FencedError: the batch was committed or dropped by someone else.
+            StreamBusyError: a stream has an INTENT that is neither committed nor aborted.
+            FencedError: a batch was committed or dropped by someone else.
         """
         with self._database.transaction() as transaction:
-            row = self._locked(transaction, batch.stream_id)
-            state = transaction.execute(select(batches.c.state).where(batches.c.id == batch.id)).scalar_one_or_none()
-            if row is None or state != BatchState.PLANNED:
-                raise FencedError(f"The batch {batch.id} is not waiting any more (it is {state or 'gone'}).")
-            if self._open_intent(transaction, batch.stream_id) is not None:
-                raise StreamBusyError(f"Another attempt at a batch of stream {row.name} is open.")
-            sequence = row.sequence + 1
-            now = datetime.now(UTC)
-            intent = Intent(batch.stream_id, sequence, batch.id, uuid.uuid4().hex, owner, target, now)
-            transaction.execute(update(streams).where(streams.c.id == batch.stream_id).values(sequence=sequence))
-            transaction.execute(
-                insert(intents).values(
-                    stream_id=intent.stream_id, sequence=sequence, batch_id=batch.id, attempt=intent.attempt, owner=owner,
-                    target_location=target.location, target_table_id=target.table_id, target_version=target.version,
-                    state="intent", started_on=now,
-                )
-            )  # fmt: skip
-            transaction.execute(
-                update(batches)
-                .where(batches.c.id == batch.id)
-                .values(state=BatchState.INTENT, sequence=sequence, attempts=batches.c.attempts + 1)
+            first: Intent | None = None
+            for batch in these:
+                made = self._begin(transaction, batch, first, owner, [target])
+                first = made if first is None else first
+            assert first is not None, "there is a batch"
+            return first
+
+    def join(self, intent: Intent, *these: Batch) -> None:
+        """Adds batches of other streams to an attempt that is open. Raises as :meth:`begin`."""
+        with self._database.transaction() as transaction:
+            for batch in these:
+                self._begin(transaction, batch, intent, intent.owner, intent.targets)
+
+    def add_target(self, intent: Intent, target: Target) -> Intent:
+        """Adds the target of one more statement to an attempt that is open. Raises FencedError where it is not."""
+        widened = dataclasses.replace(intent, targets=[*intent.targets, target])
+        with self._database.transaction() as transaction:
+            changed = transaction.execute(
+                update(intents)
+                .where(intents.c.attempt == intent.attempt, intents.c.state == "intent")
+                .values(targets=_listed(widened.targets))
             )
-            return intent
+            if changed.rowcount < 1:
+                raise FencedError(f"The attempt {intent.attempt} was settled by another process.")
+        return widened
+
+    def _begin(
+        self, transaction: Transaction, batch: Batch, first: Intent | None, owner: str, targets: Sequence[Target]
+    ) -> Intent:
+        row = self._locked(transaction, batch.stream_id)
+        state = transaction.execute(select(batches.c.state).where(batches.c.id == batch.id)).scalar_one_or_none()
+        if row is None or state != BatchState.PLANNED:
+            raise FencedError(f"The batch {batch.id} is not waiting any more (it is {state or 'gone'}).")
+        if self._open_intent(transaction, batch.stream_id) is not None:
+            raise StreamBusyError(f"Another attempt at a batch of stream {row.name} is open.")
+        number = row.sequence + 1
+        intent = Intent(
+            stream_id=batch.stream_id, sequence=number, batch_id=batch.id, owner=owner, targets=list(targets),
+            attempt=uuid.uuid4().hex if first is None else first.attempt,
+            marker_stream_id=batch.stream_id if first is None else first.marker_stream_id,
+            marker_sequence=number if first is None else first.marker_sequence, started_on=datetime.now(UTC),
+        )  # fmt: skip
+        transaction.execute(update(streams).where(streams.c.id == batch.stream_id).values(sequence=number))
+        values = {**_columns(intent), "targets": _listed(targets)}
+        transaction.execute(insert(intents).values(**values, state="intent"))
+        transaction.execute(
+            update(batches)
+            .where(batches.c.id == batch.id)
+            .values(state=BatchState.INTENT, sequence=number, attempts=batches.c.attempts + 1)
+        )
+        return intent
 
     def open_intent(self, stream_id: str) -> Intent | None:
         """The stream's INTENT that is neither committed nor aborted, or None."""
@@ -159,33 +195,33 @@ class Consumptions:
     def commit(self, intent: Intent, outcome: Outcome) -> None:
         """INTENT -> COMMITTED: failures become active, the plan moves on, and at its last batch the offset.
 
+        The same for all batches of the attempt, at once.
+
         Raises:
             FencedError: the intent is not open any more.
         """
         with self._database.transaction() as transaction:
-            self._end_intent(transaction, intent, "committed")
-            now = datetime.now(UTC)
-            batch = _batch(transaction.execute(select(batches).where(batches.c.id == intent.batch_id)).one())
-            activate(transaction, batch.job_id, intent.attempt, outcome.superseded)
-            transaction.execute(
-                update(batches)
-                .where(batches.c.id == batch.id)
-                .values(
-                    state=BatchState.COMMITTED, committed_on=now, succeeded=outcome.succeeded, failed=outcome.failed,
-                    rows=outcome.rows, seconds=outcome.seconds,
-                )
-            )  # fmt: skip
-            plan = _plan(transaction.execute(select(plans).where(plans.c.id == batch.plan_id)).one())
-            if plan.kind is not PlanKind.RETRY:  # a few bad files say nothing about the job
-                self._count_failed(transaction, batch, outcome)
-            self._finish(transaction, plan)
+            for batch_id in self._end_attempt(transaction, intent, "committed"):
+                batch = _batch(transaction.execute(select(batches).where(batches.c.id == batch_id)).one())
+                if batch.job_id is not None:
+                    activate(transaction, batch.job_id, intent.attempt, outcome.superseded)
+                self._commit_batch(transaction, batch, outcome)
+
+    def finish(self, batch: Batch) -> None:
+        """Commits a batch of which no table was written: what it did is elsewhere. Raises FencedError."""
+        with self._database.transaction() as transaction:
+            self._locked(transaction, batch.stream_id)
+            state = transaction.execute(select(batches.c.state).where(batches.c.id == batch.id)).scalar_one_or_none()
+            if state != BatchState.PLANNED:
+                raise FencedError(f"The batch {batch.id} is not waiting any more (it is {state or 'gone'}).")
+            self._commit_batch(transaction, batch, Outcome(0, 0, 0))
 
     def abort(self, intent: Intent) -> None:
-        """INTENT -> ABORTED: its failures are dropped, its batch waits again. Raises FencedError as ``commit``."""
+        """INTENT -> ABORTED: its failures are dropped, its batches wait again. Raises FencedError as ``commit``."""
         with self._database.transaction() as transaction:
-            self._end_intent(transaction, intent, "aborted")
+            ended = self._end_attempt(transaction, intent, "aborted")
             drop_pending(transaction, intent.attempt)
-            transaction.execute(update(batches).where(batches.c.id == intent.batch_id).values(state=BatchState.PLANNED))
+            transaction.execute(update(batches).where(batches.c.id.in_(ended)).values(state=BatchState.PLANNED))
 
     def drop_plan(self, plan: Plan) -> None:
         """Ends a plan before its last batch: what was committed stays, the offset too."""
@@ -284,17 +320,32 @@ class Consumptions:
         row = transaction.execute(query).one_or_none()
         if row is None:
             return None
-        target = Target(row.target_location, row.target_table_id, row.target_version)
-        return Intent(row.stream_id, row.sequence, row.batch_id, row.attempt, row.owner, target, row.started_on)
+        columns = {field.name: getattr(row, field.name) for field in dataclasses.fields(Intent)}
+        return Intent(**{**columns, "targets": [Target(**target) for target in row.targets]})
 
-    def _end_intent(self, transaction: Transaction, intent: Intent, state: str) -> None:
-        ended = transaction.execute(
-            update(intents)
-            .where(intents.c.attempt == intent.attempt, intents.c.state == "intent")
-            .values(state=state, ended_on=datetime.now(UTC))
-        )
-        if ended.rowcount != 1:
+    def _end_attempt(self, transaction: Transaction, intent: Intent, state: str) -> Sequence[str]:
+        """Ends all intents of an attempt; their batches."""
+        open_ones = (intents.c.attempt == intent.attempt) & (intents.c.state == "intent")
+        found = transaction.execute(select(intents.c.batch_id).where(open_ones).order_by(intents.c.stream_id))
+        ended = found.scalars().all()
+        changed = transaction.execute(update(intents).where(open_ones).values(state=state, ended_on=datetime.now(UTC)))
+        if not ended or changed.rowcount != len(ended):
             raise FencedError(f"The attempt {intent.attempt} was settled by another process.")
+        return ended
+
+    def _commit_batch(self, transaction: Transaction, batch: Batch, outcome: Outcome) -> None:
+        transaction.execute(
+            update(batches)
+            .where(batches.c.id == batch.id)
+            .values(
+                state=BatchState.COMMITTED, committed_on=datetime.now(UTC), succeeded=outcome.succeeded,
+                failed=outcome.failed, rows=outcome.rows, seconds=outcome.seconds,
+            )
+        )  # fmt: skip
+        plan = _plan(transaction.execute(select(plans).where(plans.c.id == batch.plan_id)).one())
+        if plan.kind in (PlanKind.STREAM, PlanKind.REPLAY):  # a few bad files say nothing about the job
+            self._count_failed(transaction, batch, outcome)
+        self._finish(transaction, plan)
 
     def _count_failed(self, transaction: Transaction, batch: Batch, outcome: Outcome) -> None:
         """Counts batches in a row in which every file failed, and pauses the job at its limit."""
@@ -315,7 +366,7 @@ class Consumptions:
         if transaction.execute(left.limit(1)).first() is not None:
             return
         transaction.execute(update(plans).where(plans.c.id == plan.id).values(state=PlanState.DONE))
-        if plan.kind is PlanKind.STREAM:
+        if plan.kind in (PlanKind.STREAM, PlanKind.STATEMENT):
             moved = {"offset": plan.to_version, "table_id": plan.table_id, "initial": False}
             transaction.execute(update(streams).where(streams.c.id == plan.stream_id).values(**moved))
 
@@ -325,7 +376,11 @@ def _unbegun(plan: Plan) -> ColumnElement[bool]:
     return and_(batches.c.plan_id == plan.id, batches.c.state == BatchState.PLANNED, batches.c.attempts == 0)
 
 
-def _columns(value: Plan | Batch) -> dict[str, Any]:
+def _listed(targets: Sequence[Target]) -> list[dict[str, Any]]:
+    return [dataclasses.asdict(target) for target in targets]
+
+
+def _columns(value: Plan | Batch | Intent) -> dict[str, Any]:
     return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
 
 

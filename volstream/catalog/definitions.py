@@ -21,6 +21,7 @@ from volstream.model.objects import (
     Mode,
     OnMove,
     QueueType,
+    SourceKind,
     Stream,
     Trigger,
     TriggerKind,
@@ -143,18 +144,21 @@ def volumes(database: Database) -> Definitions[Volume]:
 
 
 def streams(database: Database) -> Definitions[Stream]:
-    """Rows of ``streams``; with one go its intents."""
+    """Rows of ``streams``; with one go its intents, and the batches and plans of statements: a job's went before."""
 
     def value(row: Row[Any]) -> Stream:
         values = _named(row)
         source = Name(values.pop("source_schema"), values["source_name"])
-        return Stream(**{**values, "source_name": source, "mode": Mode(values["mode"])})
+        kinds = {"source_kind": SourceKind(values["source_kind"]), "mode": Mode(values["mode"])}
+        return Stream(**{**values, **kinds, "source_name": source, "identity": tuple(values["identity"])})
 
     def columns(values: dict[str, Any]) -> dict[str, Any]:
         source: Name = values.pop("source_name")
-        return {**values, "source_schema": source.schema, "source_name": source.name}
+        names = {"source_schema": source.schema, "source_name": source.name}
+        return {**values, **names, "identity": [*values["identity"]]}
 
-    return Definitions(database, "stream", tables.streams, value, columns, [(tables.intents, "stream_id")])
+    dependents = [(table, "stream_id") for table in (tables.intents, tables.batches, tables.plans)]
+    return Definitions(database, "stream", tables.streams, value, columns, dependents)
 
 
 def jobs(database: Database) -> Definitions[Job]:

@@ -8,8 +8,7 @@ import click
 
 from volstream.cli.options import DURATION, SIZE, TIMESTAMP, choice, common, existing
 from volstream.cli.output import Output
-from volstream.errors import InvalidValueError
-from volstream.model.objects import Mode, OnMove, QueueType, Stream, Trigger, TriggerKind, Write
+from volstream.model.objects import Mode, OnMove, QueueType, SourceKind, Stream, Trigger, TriggerKind, Write
 from volstream.session import Session
 
 
@@ -61,24 +60,27 @@ def create_volume_command(session: Session, output: Output, name: str, location:
 @click.option("--on-volume", "volume", metavar="VOLUME")
 @click.option("--on-table", "table", metavar="TABLE")
 @click.option("--mode", type=choice(Mode), default=Mode.STANDARD.value, show_default=True)
-@click.option("--show-initial-rows", is_flag=True, help="Begin with the files that are there.")
-@click.option("--at-version", type=int, metavar="N", help="Begin after this version of the directory table.")
+@click.option("--show-initial-rows", is_flag=True, help="Begin with the files or rows that are there.")
+@click.option("--at-version", type=int, metavar="N", help="Begin after this version of the directory table or table.")
 @click.option("--at-timestamp", type=TIMESTAMP, metavar="TIME", help="Begin after this time.")
+@click.option(
+    "--identity",
+    multiple=True,
+    metavar="COLUMN",
+    help="Columns that identify a table's rows; default: its primary key.",
+)
 @click.option("--comment")
 @existing
 @common
 def create_stream_command(
     session: Session, output: Output, name: str, volume: str | None, table: str | None, mode: str, **options: Any
 ) -> None:
-    """Make a cursor over the changes of a volume's files."""
-    if table is not None:
-        raise InvalidValueError(
-            "Streams on tables are not part of this version.", "Make a stream on a volume: --on-volume."
-        )
-    if volume is None:
-        raise click.UsageError("Missing option '--on-volume'.")
-    stream = session.streams.create(name, volume, mode=Mode(mode), **options)
-    output.result(stream, f"Stream {stream.name} on volume {stream.source_name}: {_start(session, stream)}.")
+    """Make a cursor over the changes of a volume's files, or of a table's rows."""
+    if (volume is None) == (table is None):
+        raise click.UsageError("Give --on-volume or --on-table.")
+    stream = session.streams.create(name, volume, table=table, mode=Mode(mode), **options)
+    where = f"{stream.source_kind} {stream.source_name}"
+    output.result(stream, f"Stream {stream.name} on {where}: {_start(session, stream)}.")
 
 
 @click.command("create-job")
@@ -192,6 +194,10 @@ def parse_arguments(pairs: tuple[str, ...]) -> dict[str, str]:
 
 def _start(session: Session, stream: Stream) -> str:
     """Where a new stream begins, in words."""
+    if stream.source_kind is SourceKind.TABLE:
+        return (
+            f"starts with the rows that are {'there' if stream.initial else f'written after version {stream.offset}'}"
+        )
     files = session.catalog.refreshes.file_count(stream.source_id)
     if stream.offset is None:
         return "the volume was not listed yet, so every file will arrive"

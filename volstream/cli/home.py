@@ -73,7 +73,7 @@ def status_command(session: Session, output: Output) -> None:
     )
     output.details({"home": home, "engine": running})
     output.table(volumes, ["volume", "files", "queue", "reconciled", "rejected"], "No volumes.")
-    output.table(streams, ["stream", "volume", "offset", "unread", "note"], "No streams.")
+    output.table(streams, ["stream", "source", "offset", "has_data", "unread", "note"], "No streams.")
     output.table(jobs, ["job", "state", "trigger", "waiting", "failed", "last run", "outcome"], "No jobs.")
 
 
@@ -141,10 +141,10 @@ def _volume(session: Session, volume: Any) -> dict[str, Any]:
 
 def _stream(session: Session, stream: Any) -> dict[str, Any]:
     unread, note = _or_note(lambda: session.reader.has_data(stream))
-    rows, size = session.reader.lag(stream) if unread else (0, 0)
+    rows, size = (session.reader.lag(stream) or (None, None)) if unread else (0, 0)
     return {
-        "stream": str(stream.name), "volume": str(stream.source_name), "offset": stream.offset, "unread": rows,
-        "unread_bytes": size, "has_data": unread, "note": note,
+        "stream": str(stream.name), "source": f"{stream.source_kind} {stream.source_name}", "offset": stream.offset,
+        "unread": rows, "unread_bytes": size, "has_data": unread, "note": note,
     }  # fmt: skip
 
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import click
 
+from volstream import details
 from volstream.catalog.failures import ACTIVE
 from volstream.cli.options import common
 from volstream.cli.output import Output
-from volstream.errors import VolstreamError
-from volstream.model.objects import Connection, Job, Stream, Volume
 from volstream.model.work import FailureState
 from volstream.session import Session
 
@@ -21,7 +19,7 @@ from volstream.session import Session
 _COLUMNS: Mapping[str, Sequence[str]] = {
     "connections": ("name", "type", "region", "endpoint", "comment"),
     "volumes": ("name", "location", "queue_type", "reconciled_on", "comment"),
-    "streams": ("name", "source_name", "mode", "offset", "initial", "comment"),
+    "streams": ("name", "source_kind", "source_name", "mode", "offset", "has_data", "stale", "stale_after", "comment"),
     "jobs": ("name", "function", "into", "trigger", "state", "last_outcome"),
     "batches": (
         "id", "job", "state", "files", "removals", "moves", "succeeded", "failed", "rows", "seconds", "created_on",
@@ -83,14 +81,14 @@ def _rows(session: Session, kind: str, job: str | None, volume: str | None, limi
         case "batches":
             job_names = {one.id: str(one.name) for one in session.jobs.list()}
             found = session.batches.list(job, limit=limit)
-            return [{**_values(batch), "job": job_names.get(batch.job_id)} for batch in found]
+            return [{**details.values(batch), "job": job_names.get(batch.job_id or "")} for batch in found]
         case "rejected":
             volume_names = {one.id: str(one.name) for one in session.volumes.list()}
             volume_id = session.volumes.get(volume).id if volume else None
             rejected = session.catalog.refreshes.rejected(volume_id, limit)
-            return [{**_values(one), "volume": volume_names.get(one.volume_id)} for one in rejected]
+            return [{**details.values(one), "volume": volume_names.get(one.volume_id)} for one in rejected]
         case _:
-            return [_shown(one) for one in getattr(session, kind).list()]
+            return [details.shown(session, one) for one in getattr(session, kind).list()]
 
 
 def _failures(session: Session, job: str | None, states: Sequence[FailureState], limit: int) -> list[dict[str, Any]]:
@@ -102,7 +100,7 @@ def _failures(session: Session, job: str | None, states: Sequence[FailureState],
     now = datetime.now(UTC)
     return [
         {
-            **_values(one), "job": str(jobs[one.job_id].name),
+            **details.values(one), "job": str(jobs[one.job_id].name),
             "next": what_next(one, jobs[one.job_id], now),
             "why": one.message.strip().partition("\n")[0],
             "remedy": remedy(one, jobs[one.job_id], of_stream.get(jobs[one.job_id].stream_id)),
@@ -116,76 +114,12 @@ def _described(session: Session, kind: str, name: str) -> dict[str, Any]:
     if kind == "batch":
         batch = session.batches.get(name)
         plan = session.catalog.consumptions.plan(batch.plan_id)
-        job = session.catalog.jobs.by_id(batch.job_id)
+        job = session.catalog.jobs.by_id(batch.job_id) if batch.job_id else None
         return {
-            **_values(batch),
+            **details.values(batch),
             "files_per_second": batch.rate,
             "job": str(job.name) if job else None,
             "failures": {failure.path: failure.message for failure in session.batches.failures(name)},
-            "plan": None if plan is None else _values(plan),
+            "plan": None if plan is None else details.values(plan),
         }
-    one = getattr(session, f"{kind}s").get(name)
-    return {**_shown(one), **_more(session, one)}
-
-
-def _more(session: Session, one: Connection | Volume | Stream | Job) -> dict[str, Any]:
-    """What an object's definition does not say."""
-    match one:
-        case Volume():
-            last = session.catalog.refreshes.last(one.id)
-            return {
-                "files": session.catalog.refreshes.file_count(one.id),
-                "rejected": session.catalog.refreshes.rejected_count(one.id),
-                "last_refresh": None if last is None else _values(last),
-                "streams": [str(stream.name) for stream in session.catalog.streams.list(source_id=one.id)],
-            }
-        case Stream():
-            job = session.catalog.jobs.first(stream_id=one.id)
-            try:
-                unread: bool | None = session.reader.has_data(one)
-                stale = None
-            except VolstreamError as error:
-                unread, stale = None, error.message
-            return {"has_data": unread, "stale": stale, "job": str(job.name) if job else None}
-        case Job():
-            stream = session.catalog.streams.by_id(one.stream_id)
-            return {
-                "stream": str(stream.name) if stream else None,
-                "failures": session.catalog.failures.counts(one.id),
-                "next_retry": session.catalog.failures.next_due(one.id),
-                "totals": session.catalog.consumptions.totals(one.id),
-                "code": _code(one),
-            }
-        case _:
-            return {}
-
-
-def _code(job: Job) -> str:
-    from volstream.jobs.functions import find
-
-    try:
-        same = find(job.function, job.search_path).fingerprint == job.fingerprint
-    except VolstreamError as error:
-        return error.message
-    if same:
-        return "as when the job was made"
-    return f"changed since; new files run with it, old results stay until: volstream replay {job.name}"
-
-
-def _shown(one: Any) -> dict[str, Any]:
-    values = _values(one)
-    if isinstance(one, Job):
-        trigger = one.trigger
-        detail = trigger.cron or (f"{trigger.every:g}s" if trigger.every else "")
-        values["trigger"] = f"{trigger.kind} {detail}".strip()
-    return values
-
-
-def _values(one: Any) -> dict[str, Any]:
-    return {field.name: _plain(getattr(one, field.name)) for field in dataclasses.fields(one)}
-
-
-def _plain(value: Any) -> Any:
-    from volstream.model.names import Name
-
-    return str(value) if isinstance(value, Name) else value
+    return details.described(session, getattr(session, f"{kind}s").get(name))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,7 @@ def _run(session: Session, output: Output, statement: str) -> None:
         sys.stdout.write("[]\n" if separator == "[" else "]\n")
         sys.stdout.flush()
         return
-    shown: list[dict[str, Any]] = []
+    shown: list[Mapping[str, Any]] = []
     for row in found:
         if len(shown) == _SHOWN_ROWS:
             output.message(f"The first {_SHOWN_ROWS} rows; --format json prints all.")

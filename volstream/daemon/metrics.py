@@ -89,8 +89,9 @@ class DaemonMetrics(Collector):
                 stale.add_metric(name, 1)
                 continue
             behind = self._reader.lag(stream) if unread else (0, 0)
-            files.add_metric(name, behind[0])
-            size.add_metric(name, behind[1])
+            if behind is not None:
+                files.add_metric(name, behind[0])
+                size.add_metric(name, behind[1])
         yield from (files, size, stale)
 
     def _jobs(self) -> Iterator[Metric]:

@@ -1,4 +1,4 @@
-"""Folders of the warehouse that are no tables: plans, staged outcomes, listings. Parquet files that live for a while."""
+"""Folders of the warehouse: where tables lie, and those that are no tables: plans, staged outcomes, listings."""
 
 from __future__ import annotations
 
@@ -7,6 +7,13 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.dataset as ds
 from pyarrow import fs
+
+from volstream.model.names import Name
+
+
+def table_location(warehouse: str, name: Name) -> str:
+    """Where a user's or a job's table lies."""
+    return f"{warehouse}/tables/{name.schema}/{name.name}"
 
 
 def dataset(location: str, schema: pa.Schema | None = None) -> ds.Dataset:

@@ -7,11 +7,13 @@ which is one look for one file.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -27,12 +29,88 @@ class Commit:
 
     Attributes:
         metadata: the user metadata, where it is a JSON object; else empty.
+        adds_only: it is known to add rows and to do nothing else.
+        rows: how many it wrote; None: not told.
     """
 
     version: int
     timestamp: datetime
     operation: str
     metadata: dict[str, Any]
+    adds_only: bool = False
+    rows: int | None = None
+
+    @property
+    def without_data(self) -> bool:
+        """Whether the commit is known to change no row."""
+        return self.operation in _WITHOUT_DATA
+
+
+#: Operations that change no row, as Delta names them. What is not here may.
+_WITHOUT_DATA = frozenset(
+    {
+        "OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "UNSET TBLPROPERTIES", "UPGRADE PROTOCOL",
+        "ROW TRACKING BACKFILL", "ADD COLUMNS", "CREATE TABLE", "ADD CONSTRAINT", "DROP CONSTRAINT", "CLUSTER BY",
+        "CHANGE COLUMN", "RENAME COLUMN", "DROP COLUMNS", "SET TABLE COMMENT", "COMMENT ON TABLE",
+    }
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Schema:
+    """A table's columns at a version.
+
+    Attributes:
+        types: Delta's type of each column as JSON, in order.
+        identities: what each column is to Delta, whatever its name: with column mapping, its id.
+        partitions: columns by which it is partitioned.
+    """
+
+    types: Mapping[str, str]
+    identities: Mapping[str, str]
+    partitions: Sequence[str]
+    properties: Mapping[str, str]
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """The columns' names, in order."""
+        return list(self.types)
+
+    @property
+    def comparable(self) -> Sequence[str]:
+        """Columns whose values SQL can compare."""
+        return [name for name, type_ in self.types.items() if not ('"map"' in type_ or '"variant"' in type_)]
+
+    def sql_type(self, column: str) -> str:
+        """The type of a column as SQL has it."""
+        from pyspark.sql.types import StructType
+
+        field = {"name": column, "type": json.loads(self.types[column]), "nullable": True, "metadata": {}}
+        return str(StructType.fromJson({"type": "struct", "fields": [field]})[column].dataType.simpleString())
+
+    def bears(self, older: Schema) -> bool:
+        """Whether rows of an ``older`` schema can be shown in this one: its columns are all there, of the same type."""
+        return all(
+            self.identities.get(name) == identity and self.types.get(name) == older.types[name]
+            for name, identity in older.identities.items()
+        )
+
+
+#: Delta's words for spans of time, in seconds.
+_SPANS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
+
+
+def retention(properties: Mapping[str, str]) -> timedelta:
+    """How long a table with these properties keeps what its older versions need: log and removed files, the shorter."""
+    files = _span(properties.get("delta.deletedFileRetentionDuration", "interval 7 days"))
+    if properties.get("delta.enableExpiredLogCleanup") == "false":
+        return files
+    return min(files, _span(properties.get("delta.logRetentionDuration", "interval 30 days")))
+
+
+def _span(interval: str) -> timedelta:
+    parts = re.findall(r"(\d+)\s+(second|minute|hour|day|week)s?", interval.lower())
+    return timedelta(seconds=sum(int(number) * _SPANS[unit] for number, unit in parts))
 
 
 @dataclass(frozen=True)
@@ -83,9 +161,26 @@ class DeltaLog:
 
     def columns(self) -> dict[str, str]:
         """Column names and their Delta types as JSON; empty where there is no table."""
-        table = self._open()
-        fields = [] if table is None else json.loads(table.schema().to_json())["fields"]
-        return {field["name"]: json.dumps(field["type"], sort_keys=True) for field in fields}
+        schema = self.schema()
+        return {} if schema is None else dict(schema.types)
+
+    def schema(self, version: int | None = None) -> Schema | None:
+        """The columns and properties at a version, or at the newest; None where there is no such version."""
+        table = self._open(version)
+        if table is None:
+            return None
+        with mapped(self.location):
+            fields = json.loads(table.schema().to_json())["fields"]
+            metadata = table.metadata()
+        return Schema(
+            {field["name"]: json.dumps(field["type"], sort_keys=True) for field in fields},
+            {
+                field["name"]: str(field.get("metadata", {}).get("delta.columnMapping.id", field["name"]))
+                for field in fields
+            },
+            list(metadata.partition_columns),
+            {key: str(value) for key, value in metadata.configuration.items()},
+        )
 
     def has_newer(self, version: int) -> bool:
         """Whether a commit follows ``version``. One look for one file; may be true for one that holds no data.
@@ -111,6 +206,26 @@ class DeltaLog:
         filesystem, path = _filesystem(self.location)
         first = filesystem.get_file_info(f"{path}/_delta_log/{version + 1:020d}.json")
         return bool(first.type == fs.FileType.File)
+
+    def lost_file(self, after: int, until: int) -> str | None:
+        """A file that the changes of versions ``after`` (excluded) to ``until`` are read from and that is gone, or None.
+
+        Those are the files that the commits took away and the change data they wrote; where the log's entries are gone,
+        nothing is known.
+        """
+        filesystem, path = _filesystem(self.location)
+        for version in range(after + 1, until + 1):
+            try:
+                with filesystem.open_input_stream(f"{path}/_delta_log/{version:020d}.json") as stream:
+                    actions = [json.loads(line) for line in stream.read().decode().splitlines() if line.strip()]
+            except FileNotFoundError:
+                return None
+            named = [one[kind]["path"] for one in actions for kind in ("remove", "cdc") if one.get(kind, {})]
+            relative = [unquote(name) for name in named if "://" not in name and not name.startswith("/")]
+            for info in filesystem.get_file_info([f"{path}/{name}" for name in relative]):
+                if info.type == fs.FileType.NotFound:
+                    return str(info.base_name)
+        return None
 
     def commits_after(self, version: int) -> Sequence[Commit]:
         """The commits with a greater version, oldest first."""
@@ -143,10 +258,10 @@ class DeltaLog:
         found = None if table is None else table.transaction_version(app_id)
         return None if found is None else int(found)
 
-    def _open(self) -> DeltaTable | None:
+    def _open(self, version: int | None = None) -> DeltaTable | None:
         with mapped(self.location):
             try:
-                return DeltaTable(self.location)
+                return DeltaTable(self.location, version=version)
             except TableNotFoundError:
                 return None
 
@@ -162,7 +277,24 @@ def _commit(entry: dict[str, Any]) -> Commit:
         timestamp=datetime.fromtimestamp(int(milliseconds) / 1000, UTC),
         operation=str(entry["operation"]),
         metadata=metadata if isinstance(metadata, dict) else {},
+        adds_only=_adds_only(entry),
+        rows=_count(entry, "numOutputRows"),
     )
+
+
+def _adds_only(entry: dict[str, Any]) -> bool:
+    match entry["operation"]:
+        case "WRITE":
+            return bool((entry.get("operationParameters") or {}).get("mode") == "Append")
+        case "MERGE":
+            return all(_count(entry, f"numTargetRows{what}") == 0 for what in ("Updated", "Deleted"))
+        case _:
+            return False
+
+
+def _count(entry: dict[str, Any], metric: str) -> int | None:
+    value = (entry.get("operationMetrics") or {}).get(metric)
+    return None if value is None else int(value)
 
 
 def _filesystem(location: str) -> tuple[fs.FileSystem, str]:

@@ -130,6 +130,25 @@ class DeltaWriter:
             with_retries(lambda: session.sql(statement).collect())
 
 
+@contextmanager
+def lend(marked: SparkSession, other: Any) -> Iterator[None]:
+    """Lets one statement of another session carry the marker of a session made by :meth:`DeltaWriter.marked`.
+
+    For frames of users, which are bound to their session. No other statement may write in that session meanwhile.
+    """
+    if other.session_id == marked.session_id:
+        yield
+        return
+    settings = {key: marked.conf.get(key) for key in Marker("", 0, {}).settings()}
+    try:
+        for key, value in settings.items():
+            other.conf.set(key, str(value))
+        yield
+    finally:
+        for key in settings:
+            other.conf.unset(key)
+
+
 def with_retries(command: Any) -> None:
     """Runs a command again while it loses against other writers of its table."""
     for attempt in stamina.retry_context(

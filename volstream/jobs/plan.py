@@ -58,25 +58,24 @@ class Moves:
     rekey: bool
 
 
-def stream_files(
-    session: SparkSession, covered: Range, versions: pa.Table, where: str | None, moves: Moves
-) -> DataFrame:
+def stream_files(session: SparkSession, covered: Range, where: str | None, moves: Moves) -> DataFrame:
     """The files of a range's net changes, as a plan has them.
 
     Files that are new or changed and pass ``where`` are work; files that are gone, and changed ones that do not pass, are
     removals. One that is gone and one that is new, with the same etag and size and no third like them, are a move.
 
     Args:
-        versions: which Delta version each refresh wrote, for ranges that show rows as they are, not their changes.
         where: SQL condition on the directory's columns; None: all files.
     """
-    columns = ", ".join(f"image.{name} AS {name}" for name in COLUMNS)
-    flat = (
-        f"SELECT {columns}, coalesce(c.version, r.version) AS commit_version, had, has FROM ("
+    columns = ", ".join(f"c.image.data.{name} AS {name}" for name in COLUMNS)
+    changes = (
         "SELECT version, old IS NOT NULL AS had, new IS NOT NULL AS has, "
-        f"{'new' if covered.initial or covered.append_only else 'coalesce(new, old)'} AS image FROM ({covered.changes()})) c "
-        f"LEFT JOIN {_view_of(session, covered, versions)} r ON r.refresh_id = c.image.refresh_id AND c.version IS NULL"
+        f"{'new' if covered.initial or covered.append_only else 'coalesce(new, old)'} AS image FROM ({covered.changes()})"
     )
+    version, joined = "c.version", ""
+    if covered.initial:  # a row as it is says who wrote it, not in which version that was
+        version, joined = "r.version", f" LEFT JOIN {_versions_of(session, covered)} r ON r.wrote = c.image.wrote"
+    flat = f"SELECT {columns}, {version} AS commit_version, had, has FROM ({changes}) c{joined}"
     return _with_actions(session.sql(flat), where, moves)
 
 
@@ -103,18 +102,18 @@ def retry_files(session: SparkSession, directory: str, version: int, failed: pa.
     )
 
 
-def replay_files(session: SparkSession, covered: Range, versions: pa.Table, where: str | None) -> DataFrame:
+def replay_files(session: SparkSession, covered: Range, where: str | None) -> DataFrame:
     """The files that the directory had at the start of a range and has still, as they were, at its end.
 
     Args:
-        versions, where: as for :func:`stream_files`.
+        where: as for :func:`stream_files`.
     """
     directory = table_at(covered.location)
     columns = ", ".join(f"d.{name}" for name in COLUMNS)
     planned = (
         f"SELECT {columns}, r.version AS commit_version, '{REPLACE}' AS action, {_NOT_MOVED} "
         f"FROM {directory} VERSION AS OF {covered.from_version} d "
-        f"LEFT JOIN {_view_of(session, covered, versions)} r ON r.refresh_id = d.refresh_id"
+        f"LEFT JOIN {_versions_of(session, covered)} r ON r.wrote = d.{covered.source.row_version}"
     )
     if covered.to_version != covered.from_version:
         same = " AND ".join(f"n.{name} <=> d.{name}" for name in ("relative_path", *CONTENT))
@@ -188,6 +187,7 @@ def within(planned: DataFrame, batch: Batch) -> DataFrame:
 
 def bounds(column: str, batch: Batch) -> str:
     """SQL: that a column's path is one of a batch's."""
+    assert batch.until_path is not None, "a job's batch has bounds"
     until = f"{column} <= {literal(batch.until_path)}"
     return until if batch.after_path is None else f"{until} AND {column} > {literal(batch.after_path)}"
 
@@ -245,10 +245,10 @@ def _with_actions(flat: DataFrame, where: str | None, moves: Moves) -> DataFrame
     return planned.where("action IS NOT NULL")
 
 
-def _view_of(session: SparkSession, covered: Range, versions: pa.Table) -> str:
-    """A view of ``versions``; of the volume's own name, for frames look it up when they are run."""
-    name = f"volstream_refreshes_{covered.volume_id.replace('-', '_')}"
-    relation(session, versions).createOrReplaceTempView(name)
+def _versions_of(session: SparkSession, covered: Range) -> str:
+    """A view of which version each refresh wrote; of the volume's own name, for frames look it up when they are run."""
+    name = f"volstream_refreshes_{covered.source.id.replace('-', '_')}"
+    relation(session, covered.source.versions()).createOrReplaceTempView(name)
     return name
 
 

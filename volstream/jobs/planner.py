@@ -145,24 +145,23 @@ class Planner:
         plan.write(self._changes(session, job, covered, where, at_most), location, at_most)
 
     def _write_replay(self, session: SparkSession, covered: Range, where: str | None, location: str) -> None:
-        at_most, _ = self._catalog.refreshes.changed_after(covered.volume_id, None)
+        at_most, _ = self._catalog.refreshes.changed_after(covered.source.id, None)
         plan.write(self._delivered(session, covered, where), location, at_most)
 
     def _changes(self, session: SparkSession, job: Job, covered: Range, where: str | None, at_most: int) -> DataFrame:
         possible = not (covered.initial or covered.append_only) and self._catalog.refreshes.may_have_moved(
-            covered.volume_id, covered.from_version
+            covered.source.id, covered.from_version
         )
         moves = plan.Moves(possible, rekey=job.on_move is OnMove.REKEY)
         if at_most <= FEW:
             return plan.few_files(session, self._reader.few(covered), where, moves)
-        versions = self._reader.refresh_versions(covered.volume_id if covered.initial else None)
-        return plan.stream_files(session, covered, versions, where, moves)
+        return plan.stream_files(session, covered, where, moves)
 
     def _changed_rows(self, covered: Range) -> int:
         """No fewer than the net changes of a range: the rows that its refreshes changed."""
         # All that were ever written, for an initial range; what changed since, for any other.
         since = None if covered.initial else covered.from_version
-        return self._catalog.refreshes.changed_after(covered.volume_id, since)[0]
+        return self._catalog.refreshes.changed_after(covered.source.id, since)[0]
 
     def _delivered(self, session: SparkSession, covered: Range, where: str | None) -> DataFrame:
-        return plan.replay_files(session, covered, self._reader.refresh_versions(covered.volume_id), where)
+        return plan.replay_files(session, covered, where)

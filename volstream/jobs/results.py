@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from volstream.catalog import Catalog
+from volstream.delta import folders
 from volstream.delta.log import DeltaLog
 from volstream.delta.writer import DeltaWriter, literal, table_at
 from volstream.errors import InvalidStateError, InvalidValueError
 from volstream.jobs.plan import MOVE, REMOVE, bounds
 from volstream.jobs.schema import PROVENANCE, from_ddl, quote_column, to_ddl
-from volstream.model.names import Name
 from volstream.model.objects import Job, Mode, Write
 from volstream.model.work import Batch
 
@@ -34,11 +34,6 @@ _PROVENANCE_OF = {
 }  # fmt: skip
 
 
-def table_location(warehouse: str, name: Name) -> str:
-    """Where a table of the warehouse lies."""
-    return f"{warehouse}/tables/{name.schema}/{name.name}"
-
-
 class ResultTables:
     """Makes result tables and brings them to the shape that a job needs."""
 
@@ -54,7 +49,7 @@ class ResultTables:
             InvalidStateError: the table belongs to another job.
             InvalidValueError: a column has another type than the function gives.
         """
-        location = table_location(self._warehouse, job.into)
+        location = folders.table_location(self._warehouse, job.into)
         log = DeltaLog(location)
         wanted = pa.schema([*from_ddl(job.returns), *PROVENANCE])
         existing = log.columns()

@@ -30,7 +30,7 @@ from volstream.jobs.planner import Planner
 from volstream.jobs.policy import RetryPolicy
 from volstream.jobs.preview import Preview, preview
 from volstream.jobs.progress import Observer, Progress
-from volstream.jobs.results import ResultTables, table_location, without_followed, write_batch
+from volstream.jobs.results import ResultTables, without_followed, write_batch
 from volstream.jobs.runtime import Work
 from volstream.jobs.schema import from_ddl
 from volstream.jobs.sizing import Limits
@@ -231,7 +231,7 @@ class _Run:
         return bool(self._stop) or self.report.paused is not None
 
     def _prepare(self) -> None:
-        self.report.recovered = self._runner._consumer.settle(self._job.stream_id, self._superseded_in)
+        self.report.recovered = self._runner._consumer.settle(self._job.stream_id, self._superseded_in) is not None
         self._source = functions.find(self._job.function, self._job.search_path)
         self.report.progress.code_changed = self._source.fingerprint != self._job.fingerprint
         self._volume = self._volume_of(self._runner._stream(self._job))
@@ -295,7 +295,7 @@ class _Run:
         if not batches:
             folders.remove(made.location)
             return False
-        self._catalog.consumptions.open(made, batches, stream)
+        self._catalog.consumptions.open((made, batches, stream))
         faults.point("plan.opened")
         self._process(made)
         return True
@@ -334,9 +334,9 @@ class _Run:
             return self._runner.planner.write_again(session, self._job, made, self._runner._stream(self._job))
 
     def _process_batch(self, made: Plan, batch: Batch) -> None:
-        location = table_location(self._runner._warehouse, self._job.into)
+        location = folders.table_location(self._runner._warehouse, self._job.into)
         began = time.monotonic()
-        intent = self._runner._consumer.begin(batch, self._owner, location)
+        intent = self._runner._consumer.begin(batch, owner=self._owner, location=location)
         staged = Staged(f"{self._staging}/{batch.id}/{intent.attempt}", from_ddl(self._job.returns))
         try:
             outcome = self._stage(made, batch, intent, staged)
@@ -348,7 +348,7 @@ class _Run:
                 origins = plan.origins(made.location, batch)
                 write_batch(session, self._runner._delta, self._job, batch, location, "planned", "staged", origins)
 
-            self._runner._consumer.write(intent, batch, outcome, commit)
+            self._runner._consumer.write(intent, outcome.told(), commit)
         except BaseException as error:
             if self._is_overtaken(intent):
                 raise FencedError(
@@ -410,7 +410,9 @@ class _Run:
         origins = plan.origins(made.location, batch)
         if origins is None or self._job.on_move is OnMove.RERUN:
             return files
-        return without_followed(session, files, table_location(self._runner._warehouse, self._job.into), origins)
+        return without_followed(
+            session, files, folders.table_location(self._runner._warehouse, self._job.into), origins
+        )
 
     def _run_function(self, session: SparkSession, files: DataFrame, work: Work, batch: Batch, staged: Staged) -> None:
         from pyspark.errors import PySparkException

@@ -22,6 +22,13 @@ class QueueType(StrEnum):
     NONE = "none"
 
 
+class SourceKind(StrEnum):
+    """What a stream is on."""
+
+    VOLUME = "volume"
+    TABLE = "table"
+
+
 class Mode(StrEnum):
     """What a stream returns: net changes, or inserted rows only."""
 
@@ -111,19 +118,20 @@ class Volume:
 
 @dataclass(frozen=True)
 class Stream:
-    """A cursor over the versions of a volume's directory table.
+    """A cursor over the versions of a volume's directory table, or of a table.
 
     Attributes:
-        source_id: the volume's id.
+        source_id: the volume's id; the table's name.
         table_id: Delta's id of the table that the offset belongs to; None while the offset is EMPTY.
         offset: version up to and including which all changes are consumed; None: EMPTY, before the first version.
         initial: until the first committed consumption, the rows present at ``offset`` are returned.
         sequence: number of the last INTENT.
+        identity: columns of a table that identify its rows; empty: Delta's row ids do.
     """
 
     id: str
     name: Name
-    source_kind: str
+    source_kind: SourceKind
     source_id: str
     source_name: Name
     table_id: str | None
@@ -133,6 +141,7 @@ class Stream:
     sequence: int
     comment: str | None
     created_on: datetime
+    identity: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -225,14 +234,20 @@ class VolumeSpec:
 
 @dataclass(frozen=True)
 class StreamSpec:
-    """What a user says of a stream that is to be made; at most one of the two points in time."""
+    """What a user says of a stream that is to be made: exactly one source, at most one of the two points in time.
+
+    Attributes:
+        identity: columns of the table that identify its rows; empty: its primary key, or Delta's row ids.
+    """
 
     name: Name
-    volume: Name
+    volume: Name | None = None
+    table: Name | None = None
     mode: Mode = Mode.STANDARD
     show_initial_rows: bool = False
     at_version: int | None = None
     at_timestamp: datetime | None = None
+    identity: Sequence[str] = ()
     comment: str | None = None
 
 

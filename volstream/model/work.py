@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from enum import StrEnum
@@ -40,11 +40,13 @@ class Refresh:
 
 
 class PlanKind(StrEnum):
-    """What a plan's files are: a stream's range, failed files due again, or current files run again."""
+    """What a plan holds: a stream's range, failed files due again, or current files run again, for a job; or a stream's
+    range for a statement or a block of Python."""
 
     STREAM = "stream"
     RETRY = "retry"
     REPLAY = "replay"
+    STATEMENT = "statement"
 
 
 class PlanState(StrEnum):
@@ -57,21 +59,22 @@ class PlanState(StrEnum):
 
 @dataclass(frozen=True)
 class Plan:
-    """One consumption of a stream by a job, cut into batches.
+    """One consumption of a stream: by a job, cut into batches, or by a statement, in one.
 
     Attributes:
+        job_id: None: a statement's.
         from_version: excluded; None: EMPTY.
         to_version: included.
         table_id: Delta's id of the directory table that the versions belong to.
         initial: the rows present at ``to_version``, not changes.
-        location: folder of the plan's Parquet files, sorted by path.
+        location: folder of the plan's Parquet files, sorted by path; empty for a statement, which reads the range itself.
         where: SQL condition that the planned files met; kept, since the job's may change. None: all files.
     """
 
     id: str
     kind: PlanKind
     state: PlanState
-    job_id: str
+    job_id: str | None
     stream_id: str
     table_id: str
     from_version: int | None
@@ -95,7 +98,7 @@ class BatchState(StrEnum):
 
 @dataclass(frozen=True)
 class Batch:
-    """A slice of a plan: the files with ``after_path < path <= until_path`` in UTF-8 byte order.
+    """A slice of a plan: the files with ``after_path < path <= until_path`` in UTF-8 byte order; all of a statement's.
 
     Attributes:
         number: position in the plan, from 1.
@@ -110,12 +113,12 @@ class Batch:
 
     id: str
     plan_id: str
-    job_id: str
+    job_id: str | None
     stream_id: str
     number: int
     state: BatchState
     after_path: str | None
-    until_path: str
+    until_path: str | None
     files: int
     replaced: int
     removals: int
@@ -184,25 +187,30 @@ class Target:
 
 @dataclass(frozen=True)
 class Intent:
-    """One attempt at a batch: what the target's log is searched for.
+    """One attempt at a batch: what the targets' logs are searched for.
 
     Attributes:
-        attempt: uuid that the commit's user metadata carries.
-        sequence: the commit's ``txnVersion``.
+        attempt: uuid that the commits' user metadata carries. An attempt that consumes several streams has an intent for
+            each of them.
+        sequence: the intent's number in its stream's sequence.
+        marker_stream_id, marker_sequence: the stream and number under which the attempt's commits are marked: the
+            intent's own, or those of another one of the attempt.
+        targets: the tables that the attempt's statements write, in their order.
     """
 
     stream_id: str
     sequence: int
     batch_id: str
     attempt: str
+    marker_stream_id: str
+    marker_sequence: int
     owner: str
-    target: Target
+    targets: Sequence[Target]
     started_on: datetime
 
-    @property
-    def app_id(self) -> str:
-        """The commit's ``txnAppId``: one per stream and statement."""
-        return app_id(self.stream_id)
+    def app_id(self, statement: int = 0) -> str:
+        """The ``txnAppId`` of the commit of a statement, numbered from 0; its ``txnVersion`` is the marker's number."""
+        return app_id(self.marker_stream_id, statement)
 
 
 def app_id(stream_id: str, statement: int = 0) -> str:

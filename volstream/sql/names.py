@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from sqlglot.errors import TokenError
-from sqlglot.tokenizer_core import Token, TokenType
+from sqlglot.tokenizer_core import TokenType
 
 from volstream.errors import InvalidValueError, SqlError
 from volstream.model.names import Name
@@ -29,13 +30,52 @@ class Reference:
 
 
 #: After these a relation's name may stand.
-_BEFORE_RELATION = {"FROM", "JOIN", "INTO", "TABLE", "UPDATE", "USING", "EXISTS", "DESCRIBE", "DESC", ","}
+_BEFORE_RELATION = {
+    "FROM",
+    "JOIN",
+    "INTO",
+    "OVERWRITE",
+    "TABLE",
+    "UPDATE",
+    "USING",
+    "EXISTS",
+    "DESCRIBE",
+    "DESC",
+    "HISTORY",
+    "DETAIL",
+    "EXTENDED",
+    "FORMATTED",
+    "OPTIMIZE",
+    "VACUUM",
+    "TBLPROPERTIES",
+    "PARTITIONS",
+}
 
 #: After these an alias may follow the name.
-_BEFORE_ALIAS = {"FROM", "JOIN", "USING", ","}
+_BEFORE_ALIAS = {"FROM", "JOIN", "USING"}
+
+#: A comma has names of relations behind it in the first of these.
+_CLAUSES = {
+    "FROM",
+    "SELECT",
+    "WHERE",
+    "GROUP",
+    "ORDER",
+    "HAVING",
+    "ON",
+    "SET",
+    "VALUES",
+    "WHEN",
+    "WINDOW",
+    "LATERAL",
+    "LIMIT",
+}
 
 #: After these a parenthesis behind the name holds columns.
-_BEFORE_COLUMNS = {"INTO", "TABLE", "EXISTS"}
+_BEFORE_COLUMNS = {"INTO", "OVERWRITE", "TABLE", "EXISTS"}
+
+#: What may stand between DESCRIBE and a name.
+_DESCRIBED = {"HISTORY", "DETAIL", "EXTENDED", "FORMATTED"}
 
 #: Statements that write; a stream in one of them would be consumed.
 _WRITING = ("INSERT", "MERGE", "UPDATE", "DELETE", "CREATE", "REPLACE", "TRUNCATE")
@@ -45,44 +85,102 @@ def split(script: str) -> Sequence[str]:
     """The statements of a script, between semicolons that are no part of a string or comment. Raises SqlError."""
     statements: list[str] = []
     start = 0
-    for token in _tokens(script):
+    for token in tokenize(script):
         if token.token_type is TokenType.SEMICOLON:
             statements.append(script[start : token.start])
             start = token.end + 1
     statements.append(script[start:])
-    return [statement.strip() for statement in statements if any(True for _ in _tokens(statement))]
+    return [statement.strip() for statement in statements if any(True for _ in tokenize(statement))]
 
 
 def references(statement: str) -> Sequence[Reference]:
-    """Names that may be relations, and each ``DIRECTORY(VOLUME v)``, in order. Raises SqlError."""
-    tokens = _tokens(statement)
+    """Names that may be relations, and each ``DIRECTORY(VOLUME v)``, in order; no names of common table expressions.
+
+    Raises:
+        SqlError: the statement cannot be split into tokens.
+    """
+    tokens = tokenize(statement)
+    expressions = _common_expressions(tokens)
     found: list[Reference] = []
+    clauses = [""]  # what each open parenthesis, and the statement, is in the middle of
     position = 0
     while position < len(tokens):
+        word = tokens[position].text.upper()
         directory = _directory(statement, tokens, position)
         if directory is not None:
             reference, position = directory
-            found.append(reference)
+            found.append(replace(reference, takes_alias=not _is_alias(tokens, position)))
             continue
         before = tokens[position - 1].text.upper() if position else ""
-        if before in _BEFORE_RELATION and _is_name(tokens[position]):
-            named, position = _name(statement, tokens, position)
-            if named is not None:
-                alias = before in _BEFORE_ALIAS and not _is_alias(tokens, position)
-                found.append(replace(named, takes_alias=alias))
+        if before in ("DESCRIBE", "DESC") and word in _DESCRIBED and position + 1 < len(tokens):
+            position += 1
             continue
+        listed = before == "," and clauses[-1] == "FROM"
+        if (before in _BEFORE_RELATION or listed) and word != "(" and _is_name(tokens[position]):
+            named, after = _name(statement, tokens, position)
+            known = named is not None and tokens[after - 1] is tokens[position] and named.name.name in expressions
+            if named is not None and not known:
+                alias = (before in _BEFORE_ALIAS or listed) and not _is_alias(tokens, after)
+                found.append(replace(named, takes_alias=alias))
+            position = after
+            continue
+        if word == "(":
+            clauses.append("")
+        elif word == ")" and len(clauses) > 1:
+            clauses.pop()
+        elif word in _CLAUSES:
+            clauses[-1] = word
         position += 1
     return found
 
 
+def target(statement: str) -> Reference | None:
+    """The table that a DML statement writes; None where it is none, or names none. Raises SqlError."""
+    tokens = tokenize(statement)
+    depth = 0
+    for position, token in enumerate(tokens):
+        word = token.text.upper()
+        depth += (word == "(") - (word == ")")
+        if depth == 0 and word in ("INSERT", "MERGE", "UPDATE", "DELETE"):
+            after = position + 1
+            while after < len(tokens) and tokens[after].text.upper() in ("INTO", "OVERWRITE", "TABLE", "FROM"):
+                after += 1
+            if after < len(tokens) and _is_name(tokens[after]):
+                return _name(statement, tokens, after, columns=True)[0]
+            return None
+    return None
+
+
+def reference_at(statement: str, tokens: Sequence[Token], position: int) -> Name | None:
+    """The name of a table that begins at a token; None where it is none of ours."""
+    named, _ = _name(statement, list(tokens), position, columns=True)
+    return None if named is None else named.name
+
+
+def alias_of(statement: str, reference: Reference) -> str | None:
+    """The alias that follows a reference, or None."""
+    after = [token for token in tokenize(statement) if token.start >= reference.end]
+    if after and after[0].text.upper() == "AS":
+        after = after[1:]
+    return after[0].text if after and _is_alias(after, 0) else None
+
+
+def name_at(statement: str, tokens: Sequence[Token], position: int) -> str:
+    """The name that begins at a token, as it was written. Raises SqlError."""
+    named, _ = _name(statement, list(tokens), position, columns=True)
+    if named is None:
+        raise SqlError("A name was expected.")
+    return statement[named.start : named.end]
+
+
 def words(statement: str) -> list[str]:
     """The words of a statement in upper case, up to its end."""
-    return [token.text.upper() for token in _tokens(statement)]
+    return [token.text.upper() for token in tokenize(statement)]
 
 
 def last(statement: str) -> str:
     """The name at a statement's end, as it was written; raises SqlError where none is there."""
-    tokens = _tokens(statement)
+    tokens = tokenize(statement)
     position = len(tokens) - 1
     while position >= 2 and tokens[position - 1].token_type is TokenType.DOT:
         position -= 2
@@ -94,12 +192,36 @@ def last(statement: str) -> str:
 def writes(statement: str) -> bool:
     """Whether a statement changes data."""
     written = words(statement)
-    if written[:1] == ["WITH"]:
+    if written[:1] in (["WITH"], ["FROM"]):
         return any(word in ("INSERT", "MERGE") for word in written)
     return bool(written) and written[0] in _WRITING
 
 
-def _tokens(text: str) -> list[Token]:
+@dataclass(frozen=True)
+class Token:
+    """A token of a statement: ``statement[start : end + 1]``; ``text`` is without quotes."""
+
+    text: str
+    token_type: TokenType
+    start: int
+    end: int
+
+
+#: sqlglot takes what follows one of these words for one text.
+_COMMAND = (TokenType.COMMAND, TokenType.SHOW, TokenType.EXECUTE, TokenType.FETCH, TokenType.RENAME)
+
+
+def tokenize(text: str) -> list[Token]:
+    """The tokens of a statement, without its comments. Raises SqlError."""
+    found = [Token(one.text, one.token_type, one.start, one.end) for one in _scan(text)]
+    if found and found[0].token_type in _COMMAND and len(found) == 2 and found[1].token_type is TokenType.STRING:
+        at = found[0].end + 1
+        rest = _scan(text[at:])
+        found[1:] = [Token(one.text, one.token_type, one.start + at, one.end + at) for one in rest]
+    return found
+
+
+def _scan(text: str) -> list[Any]:
     from sqlglot.dialects import Databricks
 
     try:
@@ -119,8 +241,22 @@ def _is_alias(tokens: list[Token], position: int) -> bool:
     return position < len(tokens) and tokens[position].token_type in kinds
 
 
-def _name(statement: str, tokens: list[Token], position: int) -> tuple[Reference | None, int]:
-    """The name that begins at a token, or None where it is none of ours, and the position after it."""
+def _common_expressions(tokens: list[Token]) -> set[str]:
+    """Names that ``WITH name AS (`` or ``, name AS (`` gives to queries."""
+    found: set[str] = set()
+    for position, token in enumerate(tokens[:-2]):
+        begins = position > 0 and tokens[position - 1].text.upper() in ("WITH", ",", "RECURSIVE")
+        if begins and tokens[position + 1].text.upper() == "AS" and tokens[position + 2].text == "(":
+            found.add(token.text.lower())
+    return found
+
+
+def _name(statement: str, tokens: list[Token], position: int, *, columns: bool = False) -> tuple[Reference | None, int]:
+    """The name that begins at a token, or None where it is none of ours, and the position after it.
+
+    Args:
+        columns: a parenthesis behind it holds columns; else it may make the name one of a function.
+    """
     first, last = tokens[position], tokens[position]
     position += 1
     while (
@@ -133,7 +269,7 @@ def _name(statement: str, tokens: list[Token], position: int) -> tuple[Reference
         position += 2
     before = tokens[tokens.index(first) - 1].text.upper()
     called = position < len(tokens) and tokens[position].token_type is TokenType.L_PAREN
-    if called and before not in _BEFORE_COLUMNS:
+    if called and not columns and before not in _BEFORE_COLUMNS:
         return None, position  # a function
     try:
         name = Name.parse(statement[first.start : last.end + 1])

@@ -1,26 +1,27 @@
-"""Running a statement: tables of the warehouse are attached, streams and directories bound to views, the rest is Spark's.
-
-Spark's embedded catalog is in memory and dies with the engine, so tables are attached by their path at their first mention.
-A statement that would consume a stream is refused here.
-"""
+"""Running a statement: volstream's own by its operations, DML that reads streams as their consumption, the rest by Spark."""
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from pyarrow import fs
 
+from volstream.delta import folders
 from volstream.delta.log import DeltaLog
-from volstream.delta.writer import literal, table_at
-from volstream.directory import table as directory
-from volstream.errors import InvalidStateError, SqlError
-from volstream.model.names import DEFAULT_SCHEMA, Name, quote
+from volstream.delta.writer import literal, with_retries
+from volstream.errors import AlreadyExistsError, InvalidStateError, InvalidValueError, SqlError
+from volstream.model.names import DEFAULT_SCHEMA, Name
 from volstream.spark.errors import map_spark_errors, sql_error
 from volstream.spark.frames import relation
-from volstream.sql import names
+from volstream.sql import adapt, names, statements
+from volstream.sql.bind import Binding
+from volstream.sql.owned import Result, run_owned
+from volstream.sql.upkeep import check_vacuum
+from volstream.streams.source import PRIMARY_KEY, TRACKING
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -37,132 +38,206 @@ def run_statement(session: Session, statement: str) -> DataFrame:
         SqlError: volstream or Spark refuses it.
     """
     with _as_sql_errors():
-        return _Statement(session, session.gateway.session()).run(statement)
+        done = _run(session, statement)
+        if not isinstance(done, Result):
+            return done
+        text = pa.schema([(name, pa.string()) for name in done.columns])
+        rows = [{name: _text(row.get(name)) for name in done.columns} for row in done.rows]
+        return relation(session.gateway.session(), pa.Table.from_pylist(rows, schema=text))
 
 
-class _Statement:
-    """One statement in one Spark session."""
-
-    def __init__(self, session: Session, spark: SparkSession) -> None:
-        self._session = session
-        self._spark = spark
-        self._tables = f"{session.warehouse}/tables"
-
-    def run(self, statement: str) -> DataFrame:
-        words = names.words(statement)
-        self._use_schema(DEFAULT_SCHEMA)
-        self._spark.sql(f"USE `{DEFAULT_SCHEMA}`")
-        text = self._bind(statement)
-        match words[:2]:
-            case ["SHOW", "TABLES"]:
-                self._attach_all(Name.parse(names.last(statement)).name if len(words) > 2 else DEFAULT_SCHEMA)
-            case ["CREATE", "SCHEMA" | "DATABASE"] if "LOCATION" not in words:
-                schema = names.last(statement)
-                text += f" LOCATION {literal(f'{self._tables}/{Name.parse(schema).name}')}"
-            case ["DROP", "TABLE"]:
-                return self._drop(statement, text)
-        return self._spark.sql(text)
-
-    def _bind(self, statement: str) -> str:
-        """The statement with streams and directories as views, and every table it names attached."""
-        text = statement
-        writing = names.writes(statement)
-        for reference in reversed(names.references(statement)):
-            replacement: str | None = None
-            stream = self._session.catalog.streams.find(reference.name)
-            if reference.directory:
-                replacement = self._directory_view(reference.name)
-            elif stream is not None:
-                if writing:
-                    raise SqlError(
-                        f"The statement would consume the stream {stream.name}: this version consumes streams by jobs only.",
-                        "Make a job of it (volstream create-job), or read the stream with SELECT.",
-                    )
-                replacement = self._stream_view(stream)
-                if reference.takes_alias:  # so that columns can be qualified by the stream's name
-                    replacement += f" AS {quote(stream.name.name)}"
-            else:
-                self._attach(reference.name)
-            if replacement is not None:
-                text = text[: reference.start] + replacement + text[reference.end :]
-        return text
-
-    def _directory_view(self, name: Name) -> str:
-        volume = self._session.catalog.volumes.get(name)
-        location = directory.location(self._session.warehouse, volume.id)
-        view = _new_view()
-        if DeltaLog(location).exists():
-            columns = ", ".join(directory.COLUMNS)
-            frame = self._spark.sql(f"SELECT {columns} FROM {table_at(location)}")
-        else:
-            frame = relation(self._spark, directory.SCHEMA.empty_table())
-        frame.createOrReplaceTempView(view)
-        return view
-
-    def _stream_view(self, stream: Stream) -> str:
-        reader = self._session.reader
-        view = _new_view()
-        reader.frame(self._spark, reader.pin(stream)).createOrReplaceTempView(view)
-        return view
-
-    def _attach(self, name: Name) -> None:
-        location = f"{self._tables}/{name.schema}/{name.name}"
-        if self._exists(f"{self._tables}/{name.schema}"):
-            self._use_schema(name.schema)
-        if self._exists(f"{location}/_delta_log"):
-            self._spark.sql(f"CREATE TABLE IF NOT EXISTS {name.qualified} USING DELTA LOCATION {literal(location)}")
-
-    def _attach_all(self, schema: str) -> None:
-        filesystem, path = fs.FileSystem.from_uri(f"{self._tables}/{schema}")
-        for info in filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True)):
-            if info.type == fs.FileType.Directory:
-                self._attach(Name(schema, info.base_name))
-
-    def _use_schema(self, schema: str) -> None:
-        place = literal(f"{self._tables}/{schema}")
-        self._spark.sql(f"CREATE SCHEMA IF NOT EXISTS `{schema.replace('`', '``')}` LOCATION {place}")
-
-    def _drop(self, statement: str, text: str) -> DataFrame:
-        """Drops a table with its data: Spark takes an attached table for one whose files are somebody else's."""
-        name = Name.parse(names.last(statement))
-        owner = DeltaLog(f"{self._tables}/{name.schema}/{name.name}").properties().get("volstream.job")
-        job = self._session.catalog.jobs.by_id(owner) if owner else None
-        if job is not None:
-            raise InvalidStateError(
-                f"The table {name} belongs to job {job.name}.", f"First: volstream drop job {job.name}."
-            )
-        result = self._spark.sql(text)
-        filesystem, path = fs.FileSystem.from_uri(f"{self._tables}/{name.schema}/{name.name}")
-        if filesystem.get_file_info(path).type == fs.FileType.Directory:
-            filesystem.delete_dir(path)
-        return result
-
-    def _exists(self, location: str) -> bool:
-        filesystem, path = fs.FileSystem.from_uri(location)
-        return bool(filesystem.get_file_info(path).type == fs.FileType.Directory)
-
-
-def _new_view() -> str:
-    """A name of its own for each reference: a frame finds its view only when it is asked for rows, and keeps its range."""
-    return f"volstream_{uuid.uuid4().hex}"
-
-
-def rows(session: Session, statement: str) -> tuple[list[str], Iterator[dict[str, Any]]]:
+def rows(session: Session, statement: str) -> tuple[list[str], Iterator[Mapping[str, Any]]]:
     """Runs one statement; its columns, and its rows one after the other, from Spark as they are asked for.
 
     Raises:
         SqlError: as :func:`run_statement`; also while rows are asked for.
     """
-    frame = run_statement(session, statement)
     with _as_sql_errors():
-        columns = frame.columns
+        done = _run(session, statement)
+        if isinstance(done, Result):
+            return list(done.columns), iter(done.rows)
+        columns = done.columns
 
     def found() -> Iterator[dict[str, Any]]:
         with _as_sql_errors():
-            for row in frame.toLocalIterator():
+            for row in done.toLocalIterator():
                 yield row.asDict(recursive=True)
 
     return columns, found()
+
+
+def _run(session: Session, statement: str) -> DataFrame | Result:
+    words = names.words(statement)
+    if statements.owned(words):
+        parsed = statements.parse(statement)
+        if (parsed.action, parsed.kind) == ("alter", "table"):
+            return _Spark(session).set_properties(parsed)
+        done = run_owned(session, parsed, lambda text: _moment(session, text))
+        return done if isinstance(done, Result) else _run(session, done)
+    return _Spark(session).run(statement, words)
+
+
+class _Spark:
+    """A statement that is Spark's to run."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._tables = f"{session.warehouse}/tables"
+
+    def run(self, statement: str, words: list[str]) -> DataFrame | Result:
+        if words[:2] == ["CREATE", "TABLE"] or words[:4] == ["CREATE", "OR", "REPLACE", "TABLE"]:
+            self._check_name(statement)
+            statement = adapt.create_table(statement, PRIMARY_KEY)
+        elif words[:2] == ["ALTER", "TABLE"]:
+            statement = adapt.create_table(statement, PRIMARY_KEY)
+        streams = self._streams(statement)
+        if streams and names.writes(statement) and not _is_temporary(words):
+            return self._consume(statement, words, streams)
+        binding = self._binding(self._session.gateway.session())
+        if words[:1] == ["VACUUM"]:
+            check_vacuum(self._session, statement, words)
+        text = binding.bind(statement)
+        match words[:2]:
+            case ["SHOW", "TABLES"]:
+                binding.attach_all(Name.parse(names.last(statement)).name if len(words) > 2 else DEFAULT_SCHEMA)
+            case ["CREATE", "SCHEMA" | "DATABASE"] if "LOCATION" not in words:
+                schema = names.last(statement)
+                text += f" LOCATION {literal(f'{self._tables}/{Name.parse(schema).name}')}"
+            case ["DROP", "TABLE"]:
+                return self._drop(binding.spark, statement, text)
+            case ["MERGE", _]:
+                text = adapt.insert_all_columns(text, self._columns_of_target(statement))
+        return binding.spark.sql(text)
+
+    def set_properties(self, statement: statements.Statement) -> Result:
+        """``ALTER TABLE t SET PROPERTIES``: change tracking is several of Delta's properties; others are passed on."""
+        assert statement.name is not None, "the grammar asks for a name"
+        properties = dict(statement.options["properties"])
+        tracked = properties.pop("change_tracking", None)
+        if tracked is not None and tracked.lower() not in ("true", "false"):
+            raise InvalidValueError(f"change_tracking cannot be {tracked!r}.", "Write 'true' or 'false'.")
+        if tracked is not None:
+            properties |= {key: tracked.lower() for key in TRACKING if tracked.lower() == "true" or "Commit" not in key}
+        schema = DeltaLog(folders.table_location(self._session.warehouse, statement.name)).schema()
+        present = {} if schema is None else schema.properties
+        changed = {key: value for key, value in properties.items() if present.get(key) != value}
+        binding = self._binding(self._session.gateway.session())
+        binding.attach(statement.name)
+        if changed or schema is None:
+            pairs = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in changed.items())
+            binding.spark.sql(f"ALTER TABLE {statement.name.qualified} SET TBLPROPERTIES ({pairs})").collect()
+        return Result([], [])
+
+    def _binding(self, spark: SparkSession) -> Binding:
+        return Binding(self._session, spark, self._session.open_block)
+
+    def _streams(self, statement: str) -> list[Stream]:
+        """The streams that a statement reads, each once."""
+        found = {
+            stream.id: stream
+            for reference in names.references(statement)
+            if not reference.directory
+            and (stream := self._session.catalog.streams.find(reference.name)) is not None
+        }  # fmt: skip
+        return list(found.values())
+
+    def _consume(self, statement: str, words: list[str], streams: list[Stream]) -> DataFrame | Result:
+        """Runs DML that reads streams, once, and moves their offsets with it (R-17, R-18)."""
+        made = adapt.as_insert(statement)
+        if made is None and words[0] == "CREATE":
+            raise SqlError(
+                "A view cannot be made of a stream: its rows are gone once they are consumed.",
+                "Make a table of it (CREATE TABLE ... AS), or read the stream itself.",
+            )
+        dml = statement if made is None else made[1]
+        reference = names.target(dml)
+        if reference is None:
+            raise SqlError("DML that reads a stream has to name the table that it writes.")
+        target = reference.name
+        if self._session.catalog.streams.find(target) is not None:
+            raise SqlError(f"{target} is a stream: it cannot be written.", "Write its source.")
+        location = folders.table_location(self._session.warehouse, target)
+        if made is not None:
+            self._create_empty(made[0])
+        try:
+            if not DeltaLog(location).exists():
+                raise SqlError(f"There is no Delta table {target} to write.", f"First: CREATE TABLE {target} (...).")
+            count = self._write(dml, words, streams, location)
+        except BaseException:
+            if made is not None and words[1] == "TABLE" and "EXISTS" not in words[:6]:
+                folders.remove(location)
+            raise
+        return Result(["num_affected_rows"], [{"num_affected_rows": count}])
+
+    def _create_empty(self, statement: str) -> None:
+        with self._session.gateway.fresh() as spark:
+            binding = Binding(self._session, spark, None)
+            spark.sql(binding.bind(statement)).collect()
+
+    def _write(self, statement: str, words: list[str], streams: list[Stream], location: str) -> int | None:
+        with self._session.block() as block:
+            taken = block.take(*streams)
+
+            def dml(spark: SparkSession) -> None:
+                binding = Binding(self._session, spark, block)
+                merged = "MERGE" in words[:1]
+                columns = DeltaLog(location).columns()
+                text = binding.bind(statement, list(columns) if merged else None)
+                if merged:
+                    text = adapt.insert_all_columns(text, list(columns))
+                with_retries(lambda: spark.sql(text).collect())
+
+            if not taken:  # on volumes that were never listed: there is nothing to consume
+                with map_spark_errors(), self._session.gateway.fresh() as spark:
+                    dml(spark)
+                return None
+            return block.write(location, dml)
+
+    def _columns_of_target(self, statement: str) -> list[str]:
+        reference = names.target(statement)
+        if reference is None:
+            return []
+        return list(DeltaLog(folders.table_location(self._session.warehouse, reference.name)).columns())
+
+    def _check_name(self, statement: str) -> None:
+        """Tables and streams share their names."""
+        for reference in names.references(statement)[:1]:
+            if self._session.catalog.streams.find(reference.name) is not None:
+                raise AlreadyExistsError(f"There is already a stream {reference.name}.", "Choose another name.")
+
+    def _drop(self, spark: SparkSession, statement: str, text: str) -> DataFrame:
+        """Drops a table with its data: Spark takes an attached table for one whose files are somebody else's."""
+        name = Name.parse(names.last(statement))
+        location = folders.table_location(self._session.warehouse, name)
+        owner = DeltaLog(location).properties().get("volstream.job")
+        job = self._session.catalog.jobs.by_id(owner) if owner else None
+        if job is not None:
+            raise InvalidStateError(
+                f"The table {name} belongs to job {job.name}.", f"First: volstream drop job {job.name}."
+            )
+        result = spark.sql(text)
+        filesystem, path = fs.FileSystem.from_uri(location)
+        if filesystem.get_file_info(path).type == fs.FileType.Directory:
+            filesystem.delete_dir(path)
+        return result
+
+
+def _is_temporary(words: list[str]) -> bool:
+    """Whether a statement makes a view of this session."""
+    return words[:1] == ["CREATE"] and any(word in ("TEMPORARY", "TEMP") for word in words[1:4])
+
+
+def _moment(session: Session, expression: str) -> datetime:
+    """The value of a SQL expression as a time."""
+    spark = session.gateway.session()
+    found = spark.sql(f"SELECT unix_micros(CAST(({expression}) AS TIMESTAMP)) AS moment").collect()[0]["moment"]
+    if found is None:
+        raise InvalidValueError(f"{expression} is not a time.", "Write for example '2026-03-01 12:00:00'.")
+    return datetime.fromtimestamp(found / 1e6, UTC)
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)
 
 
 @contextmanager

@@ -5,11 +5,11 @@ The outcome is decided by the marker in the target's log, never by an exception 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from volstream.catalog import Catalog
 from volstream.catalog.consumptions import Outcome
@@ -40,114 +40,150 @@ class Finding:
 
 
 class Consumer:
-    """Runs and recovers the commits of batches."""
+    """Runs and recovers the commits of consumptions."""
 
     def __init__(self, catalog: Catalog, delta: DeltaWriter) -> None:
         self._catalog = catalog
         self._delta = delta
 
-    def begin(self, batch: Batch, owner: str, location: str) -> Intent:
-        """Writes the INTENT of a batch whose target is the table at ``location``.
+    def begin(self, *batches: Batch, owner: str, location: str) -> Intent:
+        """Writes the INTENT of an attempt at batches, whose first statement writes the table at ``location``.
 
         Raises:
-            StreamBusyError, FencedError: another process has this stream or took the batch.
+            StreamBusyError, FencedError: another process has a stream or took a batch.
             TargetLostError: the target is gone, or its log is ahead of the catalog's sequence.
         """
+        target = self._target(location)
         log = DeltaLog(location)
-        head = log.head()
-        if head is None:
-            raise TargetLostError(f"The result table at {location} is gone.", "Replace the job, or restore the table.")
-        stream = self._catalog.streams.by_id(batch.stream_id)
-        used = log.last_transaction(app_id(batch.stream_id))
-        if stream is not None and used is not None and used > stream.sequence:
-            raise InvalidStateError(
-                f"The table at {location} has already seen consumption {used} of stream {stream.name}, and the catalog "
-                f"only {stream.sequence}: the catalog is older than the table.",
-                "Was it restored from a backup? Restore the newer catalog, or replace the stream and its job.",
-            )
-        intent = self._catalog.consumptions.begin(batch, owner, Target(location, head[1], head[0]))
+        for batch in batches:
+            stream = self._catalog.streams.by_id(batch.stream_id)
+            used = log.last_transaction(app_id(batch.stream_id))
+            if stream is not None and used is not None and used > stream.sequence:
+                raise InvalidStateError(
+                    f"The table at {location} has already seen consumption {used} of stream {stream.name}, and the "
+                    f"catalog only {stream.sequence}: the catalog is older than the table.",
+                    "Was it restored from a backup? Restore the newer catalog, or replace the stream and its job.",
+                )
+        intent = self._catalog.consumptions.begin(*batches, owner=owner, target=target)
         faults.point("batch.intent")
         return intent
 
-    def write(self, intent: Intent, batch: Batch, outcome: Outcome, statement: Callable[[SparkSession], None]) -> None:
-        """Runs the one DML statement of an intent, and verifies that this attempt's commit is in the target's log.
+    def add_statement(self, intent: Intent, location: str) -> Intent:
+        """Tells the catalog of one more statement of an attempt, before it runs. Raises as :meth:`begin`."""
+        return self._catalog.consumptions.add_target(intent, self._target(location))
+
+    def write(
+        self, intent: Intent, told: Mapping[str, Any], statement: Callable[[SparkSession], None], number: int = 0
+    ) -> Commit:
+        """Runs one DML statement of an attempt, and verifies that its commit is in the target's log.
+
+        Args:
+            told: goes into the commit's user metadata.
+            number: which of the attempt's statements, from 0.
 
         Raises:
             FencedError: another attempt took over; nothing of this one is in the table.
         """
         marker = Marker(
-            intent.app_id,
-            intent.sequence,
+            intent.app_id(number),
+            intent.marker_sequence,
             {
-                "stream": intent.stream_id, "sequence": intent.sequence, "attempt": intent.attempt, "batch": batch.id,
-                "succeeded": outcome.succeeded, "failed": outcome.failed, "rows": outcome.rows,
+                "stream": intent.marker_stream_id, "sequence": intent.marker_sequence, "statement": number,
+                "attempt": intent.attempt, "batch": intent.batch_id, **told,
             },
         )  # fmt: skip
         with self._delta.marked(marker) as session:
             statement(session)
         faults.point("batch.written")
-        found = self.look(intent)
+        found = self.look(intent, number)
         if found.what is Found.NOTHING:  # a statement that had nothing to do made no commit
-            self._delta.fence(intent.target.location, marker)
-            found = self.look(intent)
-        if found.what is not Found.COMMIT:
-            raise FencedError(f"Batch {batch.id}, attempt {intent.attempt}: another process took it over.")
+            self._delta.fence(intent.targets[number].location, marker)
+            found = self.look(intent, number)
+        if found.what is not Found.COMMIT or found.commit is None:
+            raise FencedError(f"Batch {intent.batch_id}, attempt {intent.attempt}: another process took it over.")
+        return found.commit
 
-    def settle(self, stream_id: str, superseded: Callable[[Batch], list[str]]) -> bool:
-        """Recovers the INTENT of a stream whose owner is gone: rolled forward where its commit is there, else fenced off.
+    def settle(self, stream_id: str, superseded: Callable[[Batch], list[str]] = lambda _: []) -> bool | None:
+        """Recovers the INTENT of a stream whose owner is gone: rolled forward where a commit is there, else fenced off.
+
+        Of several statements, those that are in their targets' logs count: where there is one, the offsets move.
 
         Args:
             superseded: for a batch that turns out to be committed, the paths whose earlier failures it ends.
 
         Returns:
-            Whether there was one.
+            Whether it was committed; None where there was none.
 
         Raises:
-            TargetLostError: the target is gone or another table, so that nothing can be known.
+            TargetLostError: a target is gone or another table, so that nothing can be known.
         """
         intent = self._catalog.consumptions.open_intent(stream_id)
         if intent is None:
-            return False
-        found = self.look(intent)
-        if found.what is Found.NOTHING:
-            marker = Marker(intent.app_id, intent.sequence, {"fence": intent.sequence, "stream": intent.stream_id})
-            faults.point("recover.fence")
-            self._delta.fence(intent.target.location, marker)
-            found = self.look(intent)
+            return None
+        commits = self.commits(intent, fence=True)
         faults.point("recover.fenced")
         batch = self._catalog.consumptions.batch(intent.batch_id)
         assert batch is not None, "an intent refers to its batch"
         with suppress(FencedError):  # another recoverer reached the same end first
-            if found.what is Found.COMMIT and found.commit is not None:
-                told = found.commit.metadata
-                outcome = Outcome(told["succeeded"], told["failed"], told["rows"], superseded(batch))
+            if commits:
+                told = commits[0].metadata
+                rows = told["rows"] if "rows" in told else sum(commit.rows or 0 for commit in commits)
+                outcome = Outcome(told.get("succeeded", 0), told.get("failed", 0), rows, superseded(batch))
                 self._catalog.consumptions.commit(intent, outcome)
             else:
                 self._catalog.consumptions.abort(intent)
-        return True
+        return bool(commits)
 
-    def look(self, intent: Intent) -> Finding:
-        """Searches the target's log for the intent's number.
+    def commits(self, intent: Intent, *, fence: bool = False) -> list[Commit]:
+        """The commits of an attempt's statements that are in their targets' logs. Raises as :meth:`look`.
+
+        Args:
+            fence: the others can have none any more.
+        """
+        found: list[Commit] = []
+        for number, target in enumerate(intent.targets):
+            finding = self.look(intent, number)
+            if finding.what is Found.NOTHING and fence:
+                told = {"fence": intent.marker_sequence, "stream": intent.marker_stream_id, "statement": number}
+                faults.point("recover.fence")
+                self._delta.fence(target.location, Marker(intent.app_id(number), intent.marker_sequence, told))
+                finding = self.look(intent, number)
+            if finding.what is Found.COMMIT and finding.commit is not None:
+                found.append(finding.commit)
+        return found
+
+    def look(self, intent: Intent, number: int = 0) -> Finding:
+        """Searches a target's log for the marker of an attempt's statement.
 
         Raises:
             TargetLostError: the target is gone or another table; or the number is used up and no entry says by whom.
         """
-        log = DeltaLog(intent.target.location)
-        for commit in log.commits_after(intent.target.version):
-            if commit.metadata.get("attempt") == intent.attempt:
+        target = intent.targets[number]
+        log = DeltaLog(target.location)
+        for commit in log.commits_after(target.version):
+            told = commit.metadata
+            if told.get("attempt") == intent.attempt and told.get("statement", 0) == number:
                 return Finding(Found.COMMIT, commit)
-            if commit.metadata.get("stream") == intent.stream_id and commit.metadata.get("fence") == intent.sequence:
+            ours = told.get("stream") == intent.marker_stream_id and told.get("statement", 0) == number
+            if ours and told.get("fence") == intent.marker_sequence:
                 return Finding(Found.FENCE, commit)
-        if log.table_id() != intent.target.table_id:
+        if log.table_id() != target.table_id:
             raise TargetLostError(
-                f"The result table at {intent.target.location} is gone or was made anew while a batch was being written.",
+                f"The table at {target.location} is gone or was made anew while a consumption was writing it.",
                 "Decide by hand: volstream resolve STREAM committed|aborted.",
             )
-        used = log.last_transaction(intent.app_id)
-        if used is not None and used >= intent.sequence:
+        used = log.last_transaction(intent.app_id(number))
+        if used is not None and used >= intent.marker_sequence:
             raise TargetLostError(
-                f"Consumption {intent.sequence} of stream {intent.stream_id} is used up in {intent.target.location}, "
-                "and its log does not say by whom.",
+                f"Consumption {intent.marker_sequence} of stream {intent.marker_stream_id} is used up in "
+                f"{target.location}, and its log does not say by whom.",
                 "Decide by hand: volstream resolve STREAM committed|aborted.",
             )
         return Finding(Found.NOTHING)
+
+    @staticmethod
+    def _target(location: str) -> Target:
+        head = DeltaLog(location).head()
+        if head is None:
+            raise TargetLostError(f"The table at {location} is gone.", "Replace the job, or restore the table.")
+        return Target(location, head[1], head[0])

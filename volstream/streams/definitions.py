@@ -3,24 +3,41 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from volstream.catalog import Catalog
-from volstream.delta.log import DeltaLog
+from volstream.delta import folders
+from volstream.delta.log import DeltaLog, Schema
 from volstream.directory import table
 from volstream.directory.definitions import exclusive
-from volstream.errors import AlreadyExistsError, InvalidStateError, InvalidValueError, ObjectInUseError, StreamBusyError
+from volstream.errors import (
+    AlreadyExistsError,
+    InvalidStateError,
+    InvalidValueError,
+    NotFoundError,
+    ObjectInUseError,
+    StreamBusyError,
+)
 from volstream.model.names import Name
-from volstream.model.objects import Stream, StreamSpec, Volume
+from volstream.model.objects import SourceKind, Stream, StreamSpec
+from volstream.streams.source import NEEDED, TRACKING, primary_key, source_of
+
+#: Columns that a stream adds to its source's, and those that Delta and Spark add.
+RESERVED = (
+    "__change_type", "__commit_version", "__commit_timestamp", "_change_type", "_commit_version", "_commit_timestamp",
+    "_metadata",
+)  # fmt: skip
 
 
 def create_stream(
     catalog: Catalog, warehouse: str, spec: StreamSpec, *, or_replace: bool = False, if_not_exists: bool = False
 ) -> Stream:
-    """Makes a stream on a volume.
+    """Makes a stream on a volume or a table.
 
     Raises:
-        NotFoundError: no such volume.
+        NotFoundError: no such volume or table.
+        InvalidStateError: the table's changes are not tracked.
         AlreadyExistsError: the name is taken, by a stream or a table.
         ObjectInUseError: the stream to replace serves a job.
         InvalidValueError: a point in time that the directory's history does not hold.
@@ -33,7 +50,7 @@ def create_stream(
         raise AlreadyExistsError(
             f"There is already a stream {spec.name}.", "Use --or-replace or --if-not-exists, or another name."
         )
-    if DeltaLog(f"{warehouse}/tables/{spec.name.schema}/{spec.name.name}").exists():
+    if DeltaLog(folders.table_location(warehouse, spec.name)).exists():
         raise AlreadyExistsError(f"There is already a table {spec.name}.", "Choose another name.")
     stream = new_stream(catalog, warehouse, spec)
     if existing is not None:
@@ -47,42 +64,109 @@ def create_stream(
 
 def new_stream(catalog: Catalog, warehouse: str, spec: StreamSpec) -> Stream:
     """The stream of a spec, not yet stored. Raises as :func:`create_stream`."""
-    volume = catalog.volumes.get(spec.volume)
+    if (spec.volume is None) == (spec.table is None):
+        raise InvalidValueError("A stream is on a volume or on a table.")
     if spec.at_version is not None and spec.at_timestamp is not None:
         raise InvalidValueError("A stream starts at a version or at a time, not both.")
+    if spec.table is not None:
+        return _on_table(warehouse, spec, spec.table)
+    assert spec.volume is not None, "one of the two is given"
+    volume = catalog.volumes.get(spec.volume)
+    if spec.identity:
+        raise InvalidValueError("The rows of a volume are its files, by path: no other identity is possible.")
     log = DeltaLog(table.location(warehouse, volume.id))
     head = log.head()
     listed = volume.reconciled_on is not None or (head is not None and head[0] > 0)
     offset: int | None
     if spec.at_version is not None or spec.at_timestamp is not None:
-        offset = resolve_version(log, volume, spec.at_version, spec.at_timestamp)
+        if head is None:
+            raise InvalidValueError(
+                f"The volume {volume.name} has no history yet.", f"Run: volstream refresh {volume.name}."
+            )
+        offset = resolve_version(log, f"directory of volume {volume.name}", spec.at_version, spec.at_timestamp)
     else:
         offset = head[0] if head is not None and listed else None
+    table_id = head[1] if head is not None and offset is not None else None
+    return _stream(spec, SourceKind.VOLUME, volume.id, volume.name, table_id, offset)
+
+
+def _on_table(warehouse: str, spec: StreamSpec, name: Name) -> Stream:
+    log = DeltaLog(folders.table_location(warehouse, name))
+    head, schema = log.head(), log.schema()
+    if head is None or schema is None:
+        raise NotFoundError(
+            f"There is no table {name}.", "Streams are on tables of the home's warehouse and on volumes."
+        )
+    check_tracked(name, schema)
+    reserved = {*RESERVED} & {column.lower() for column in schema.columns}
+    if reserved:
+        raise InvalidValueError(
+            f"The table {name} has a column {min(reserved)}, which a stream's own columns need.", "Rename the column."
+        )
+    columns = {column.lower(): column for column in schema.columns}
+    unknown = [column for column in spec.identity if column.lower() not in columns]
+    if unknown:
+        raise InvalidValueError(f"The table {name} has no column {unknown[0]!r} to identify rows by.")
+    identity = [columns[column.lower()] for column in spec.identity] or primary_key(schema)
+    offset = head[0]
+    if spec.at_version is not None or spec.at_timestamp is not None:
+        offset = resolve_version(log, f"table {name}", spec.at_version, spec.at_timestamp)
+        then = log.schema(offset)
+        if then is None or not tracked(then):
+            raise InvalidValueError(
+                f"The changes of table {name} were not tracked yet at version {offset}.",
+                "Give a later version or time, or none: then the stream starts now.",
+            )
+    return _stream(spec, SourceKind.TABLE, str(name), name, head[1], offset, identity)
+
+
+def _stream(
+    spec: StreamSpec,
+    kind: SourceKind,
+    source_id: str,
+    source_name: Name,
+    table_id: str | None,
+    offset: int | None,
+    identity: Sequence[str] = (),
+) -> Stream:
     return Stream(
-        id=str(uuid.uuid4()), name=spec.name, source_kind="volume", source_id=volume.id, source_name=volume.name,
-        table_id=head[1] if head is not None and offset is not None else None, mode=spec.mode, offset=offset,
-        initial=spec.show_initial_rows and offset is not None, sequence=0, comment=spec.comment,
-        created_on=datetime.now(UTC),
+        id=str(uuid.uuid4()), name=spec.name, source_kind=kind, source_id=source_id, source_name=source_name,
+        table_id=table_id, mode=spec.mode, offset=offset, initial=spec.show_initial_rows and offset is not None,
+        sequence=0, comment=spec.comment, created_on=datetime.now(UTC), identity=tuple(identity),
     )  # fmt: skip
 
 
-def resolve_version(log: DeltaLog, volume: Volume, version: int | None, timestamp: datetime | None) -> int:
-    """The newest version at or before a point in time, of those the directory's log holds.
+def tracked(schema: Schema) -> bool:
+    """Whether a table's changes can be read."""
+    return all(schema.properties.get(key) == TRACKING[key] for key in NEEDED)
+
+
+def check_tracked(name: Name, schema: Schema) -> None:
+    """Raises InvalidStateError, with the statement that helps, where a table's changes cannot be read."""
+    if not tracked(schema):
+        raise InvalidStateError(
+            f"The changes of table {name} are not tracked.",
+            f"Run: ALTER TABLE {name} SET PROPERTIES ('change_tracking' = 'true').",
+        )
+
+
+def resolve_version(log: DeltaLog, what: str, version: int | None, timestamp: datetime | None) -> int:
+    """The newest version at or before a point in time, of those that a table's log holds.
+
+    Args:
+        what: the table, for messages: "table t".
 
     Raises:
         InvalidValueError: there is no such version: it is in the future, or older than the kept history.
     """
     commits = log.commits_after(-1)
     if not commits:
-        raise InvalidValueError(
-            f"The volume {volume.name} has no history yet.", f"Run: volstream refresh {volume.name}."
-        )
+        raise InvalidValueError(f"The {what} has no history.")
     first, last = commits[0], commits[-1]
     if version is not None:
         if not first.version <= version <= last.version:
             raise InvalidValueError(
-                f"The directory of volume {volume.name} has no version {version}.",
-                f"Its history goes from {first.version} to {last.version}.",
+                f"The {what} has no version {version}.", f"Its history goes from {first.version} to {last.version}."
             )
         return version
     assert timestamp is not None, "one of the two is given"
@@ -90,8 +174,7 @@ def resolve_version(log: DeltaLog, volume: Volume, version: int | None, timestam
         raise InvalidValueError(f"{timestamp.isoformat()} is in the future.")
     if timestamp < first.timestamp:
         raise InvalidValueError(
-            f"The directory of volume {volume.name} has no history before {first.timestamp.isoformat()}.",
-            "Give a later time, or a version.",
+            f"The {what} has no history before {first.timestamp.isoformat()}.", "Give a later time, or a version."
         )
     return max(commit.version for commit in commits if commit.timestamp <= timestamp)
 
@@ -101,9 +184,8 @@ def move_stream(
 ) -> Stream:
     """Sets a stream's offset to a point in time. Raises as :func:`create_stream`, and StreamBusyError."""
     stream = catalog.streams.get(name)
-    volume = _source(catalog, stream)
-    log = DeltaLog(table.location(warehouse, volume.id))
-    offset = resolve_version(log, volume, version, timestamp)
+    log = _log(catalog, warehouse, stream)
+    offset = resolve_version(log, f"{stream.source_kind} {stream.source_name}", version, timestamp)
     _check_idle(catalog, stream)
     _move_job(catalog, stream)
     return catalog.streams.change(stream, offset=offset, initial=False, table_id=log.table_id())
@@ -112,8 +194,7 @@ def move_stream(
 def advance_stream(catalog: Catalog, warehouse: str, name: Name, version: int | None) -> Stream:
     """Discards what a stream holds, up to a version or all of it. Raises as :func:`move_stream`."""
     stream = catalog.streams.get(name)
-    log = DeltaLog(table.location(warehouse, _source(catalog, stream).id))
-    head = log.head()
+    head = _log(catalog, warehouse, stream).head()
     if head is None:
         return stream
     if version is not None and (version > head[0] or (stream.offset is not None and version < stream.offset)):
@@ -143,11 +224,10 @@ def drop_stream(catalog: Catalog, name: Name, *, if_exists: bool = False) -> boo
     return True
 
 
-def _source(catalog: Catalog, stream: Stream) -> Volume:
-    volume = catalog.volumes.by_id(stream.source_id)
-    if volume is None:
+def _log(catalog: Catalog, warehouse: str, stream: Stream) -> DeltaLog:
+    if stream.source_kind is SourceKind.VOLUME and catalog.volumes.by_id(stream.source_id) is None:
         raise InvalidStateError(f"The stream {stream.name} is stale: its volume was dropped.", "Drop or replace it.")
-    return volume
+    return DeltaLog(source_of(catalog, warehouse, stream).location)
 
 
 def _move_job(catalog: Catalog, stream: Stream) -> None:

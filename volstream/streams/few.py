@@ -1,4 +1,4 @@
-"""The net changes of a range that holds few, computed in this process: the rules of :mod:`volstream.streams.net`, without
+"""The net changes of a range that holds few, computed in this process: the rules of :mod:`volstream.changelog.process`, without
 Spark's second for each question.
 """
 
@@ -9,9 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from volstream.changelog.base import OLD_KINDS
 from volstream.delta import rows
 from volstream.directory.table import COLUMNS, CONTENT, SCHEMA
-from volstream.streams.net import OLD_KINDS
 
 #: Up to so many changed rows are few.
 FEW = 20_000

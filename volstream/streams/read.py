@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import uuid
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from volstream.catalog import Catalog
-from volstream.delta.log import DeltaLog
+from volstream.changelog import process
+from volstream.delta.log import DeltaLog, retention
 from volstream.directory import table
 from volstream.errors import StreamStaleError
-from volstream.model.objects import Mode, Stream
+from volstream.model.objects import Mode, SourceKind, Stream
 from volstream.model.work import Plan
 from volstream.spark.frames import relation
 from volstream.streams import few, net
+from volstream.streams.source import Source, source_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -27,14 +31,13 @@ class Range:
     """What a read of a stream covers: the versions ``(from_version, to_version]``, pinned.
 
     Attributes:
-        location: of the directory table.
+        table_id: Delta's id of the source's table.
         from_version: excluded; None: EMPTY, everything since the table was made.
         to_version: included.
         initial: not changes but the rows present at ``to_version``; in a replay those that were at ``from_version``, too.
     """
 
-    volume_id: str
-    location: str
+    source: Source
     table_id: str
     from_version: int | None
     to_version: int
@@ -42,21 +45,37 @@ class Range:
     append_only: bool
 
     @property
+    def location(self) -> str:
+        """Where the source's table lies."""
+        return self.source.location
+
+    @property
+    def first(self) -> int:
+        """The first version of the range."""
+        return 0 if self.from_version is None else self.from_version + 1
+
+    @property
     def empty(self) -> bool:
         """Whether no version is in the range."""
-        return not self.initial and self.to_version <= (-1 if self.from_version is None else self.from_version)
+        return not self.initial and self.to_version < self.first
 
     def changes(self) -> str:
-        """SQL with the columns ``old``, ``new``, ``version``, ``time`` (see :mod:`volstream.streams.net`)."""
+        """SQL with the columns ``old``, ``new``, ``version``, ``time`` (see :func:`volstream.changelog.process.net`).
+
+        Raises:
+            StreamSchemaChangedError: the source's columns changed in it.
+        """
         if self.initial:
-            return net.present(self.location, self.to_version)
-        first = 0 if self.from_version is None else self.from_version + 1
-        shape = net.appended if self.append_only else net.net
-        return shape(self.location, first, self.to_version)
+            columns = self.source.columns(self.to_version)
+            return net.present(self.location, self.to_version, columns, self.source.row_version)
+        changelog = self.source.changelog(self.first, self.to_version, append_only=self.append_only)
+        # Without anything that identifies a row, a changelog tells of inserted rows only.
+        shape = process.net if changelog.row_id and not self.append_only else process.appended
+        return shape(changelog, self.first, self.to_version)
 
 
 class StreamReader:
-    """Reads streams of directory tables."""
+    """Reads streams."""
 
     def __init__(self, catalog: Catalog, warehouse: str) -> None:
         self._catalog = catalog
@@ -66,23 +85,28 @@ class StreamReader:
         """The range that a read begun now covers; None while the volume has never been listed.
 
         Raises:
-            StreamStaleError: the volume was dropped or replaced, or a part of the range's history is gone.
+            StreamStaleError: the source was dropped or replaced, or a part of the range's history is gone.
         """
-        log = self._log(stream)
+        source = self._source(stream)
+        log = DeltaLog(source.location)
         head = log.head()
         if head is None:
             if stream.table_id is not None:
-                raise _stale(stream, "its directory table is gone")
+                raise _stale(stream, f"{source.noun} is gone")
             return None
         version, table_id = head
         if stream.table_id not in (None, table_id):
-            raise _stale(stream, "its directory table was made anew")
-        if stream.offset is not None and not stream.initial and not log.readable_from(stream.offset):
-            raise _stale(stream, f"the changes after version {stream.offset} are not kept any more")
+            raise _stale(stream, f"{source.noun} was made anew")
+        if stream.offset is not None and not stream.initial:
+            if not log.readable_from(stream.offset):
+                raise _stale(stream, f"the changes after version {stream.offset} are not kept any more")
+            lost = log.lost_file(stream.offset, version)
+            if lost is not None:
+                raise _stale(stream, f"files that its changes are read from were removed (VACUUM), such as {lost}")
         initial = stream.initial and stream.offset is not None
         to = stream.offset if initial and stream.offset is not None else version
         append_only = stream.mode is Mode.APPEND_ONLY
-        return Range(stream.source_id, log.location, table_id, stream.offset, to, initial, append_only)
+        return Range(source, table_id, stream.offset, to, initial, append_only)
 
     def delivered(self, stream: Stream) -> Range | None:
         """The files that were consumed and are still there; None where nothing was. Raises as :meth:`pin`."""
@@ -93,9 +117,9 @@ class StreamReader:
         """Whether a read may return rows. Asks the log, not Spark; true also for commits without data (R-22).
 
         Raises:
-            StreamStaleError: the volume was dropped or replaced.
+            StreamStaleError: the source was dropped or replaced.
         """
-        log = self._log(stream)
+        log = DeltaLog(self._source(stream).location)
         if stream.initial and stream.offset is not None:
             return True
         if stream.offset is None:
@@ -103,8 +127,21 @@ class StreamReader:
             return version is not None and version > 0
         return log.has_newer(stream.offset)
 
-    def lag(self, stream: Stream) -> tuple[int, int]:
-        """Changed rows that are not consumed, and bytes of new files among them, by the catalog."""
+    def stale_after(self, stream: Stream) -> datetime | None:
+        """When what the stream has not consumed may begin to go: the time of its first data-changing commit, plus the
+        shorter of the source's retentions. None where there is nothing unconsumed (R-24)."""
+        log = DeltaLog(self._source(stream).location)
+        schema = log.schema()
+        if stream.offset is None or schema is None:
+            return None
+        unread = (commit for commit in log.commits_after(stream.offset) if not commit.without_data)
+        first = next(unread, None)
+        return None if first is None else first.timestamp + retention(schema.properties)
+
+    def lag(self, stream: Stream) -> tuple[int, int] | None:
+        """Changed rows that are not consumed, and bytes of new files among them, by the catalog; None for a table's."""
+        if stream.source_kind is SourceKind.TABLE:
+            return None
         since = None if stream.initial else stream.offset  # before the changes come the rows that were there
         return self._catalog.refreshes.changed_after(stream.source_id, since)
 
@@ -115,62 +152,62 @@ class StreamReader:
         commits = DeltaLog(covered.location).commits_after(covered.from_version)
         within = [commit for commit in commits if commit.version <= covered.to_version]
         whole = len(within) == covered.to_version - covered.from_version
-        return whole and all(commit.operation == "OPTIMIZE" for commit in within)
+        return whole and all(commit.without_data for commit in within)
 
-    def frame(self, session: SparkSession, covered: Range | None) -> DataFrame:
-        """The stream's rows over a range, lazily: the change columns, then the directory's."""
-        if covered is None or covered.empty:
-            return relation(session, _EMPTY)
-        relation(session, self.refresh_versions(covered.volume_id)).createOrReplaceTempView("volstream_refreshes")
+    def frame(self, session: SparkSession, covered: Range) -> DataFrame:
+        """The stream's rows over a range, lazily: the change columns, then the source's.
+
+        Such a frame must not become a temporary view, since Spark 4.2 loses the range of changes in it: see :meth:`query`.
+
+        Raises:
+            StreamSchemaChangedError: the source's columns changed in it.
+        """
+        return session.sql(self.query(session, covered))
+
+    def query(self, session: SparkSession, covered: Range) -> str:
+        """SQL of :meth:`frame`, for that session."""
+        source = covered.source
+        columns = source.columns(covered.to_version)
+        if covered.empty:
+            return net.nothing(covered.location, covered.to_version, columns)
+        changes = covered.changes()
+        versions = f"volstream_versions_{uuid.uuid4().hex}"
+        relation(session, source.versions()).createOrReplaceTempView(versions)
         both = not (covered.initial or covered.append_only)
-        return session.sql(net.stream_rows(covered.changes(), "volstream_refreshes", both_images=both))
+        return net.stream_rows(changes, versions, columns, source.version, both_images=both)
+
+    def unlisted(self, session: SparkSession) -> DataFrame:
+        """What a stream on a volume shows that was never listed: no rows, and the right columns."""
+        return relation(session, _UNLISTED)
 
     def few(self, covered: Range) -> pa.Table:
         """The net changes of a range that holds few; see :mod:`volstream.streams.few`."""
         if covered.initial:
-            written = {one.number: one.version for one in self._catalog.refreshes.committed(covered.volume_id)}
+            written = {one["wrote"]: one["version"] for one in covered.source.versions().to_pylist()}
             return few.present(covered.location, covered.to_version, written)
-        first = 0 if covered.from_version is None else covered.from_version + 1
-        return few.changed(covered.location, first, covered.to_version, append_only=covered.append_only)
+        return few.changed(covered.location, covered.first, covered.to_version, append_only=covered.append_only)
 
     def latest_version(self, stream: Stream) -> int:
-        """The newest version of the stream's directory table. Raises StreamStaleError where there is none any more."""
-        version = self._log(stream).latest_version()
+        """The newest version of the stream's source. Raises StreamStaleError where there is none any more."""
+        source = self._source(stream)
+        version = DeltaLog(source.location).latest_version()
         if version is None:
-            raise _stale(stream, "its directory table is gone")
+            raise _stale(stream, f"{source.noun} is gone")
         return version
 
     def range_of(self, plan: Plan, stream: Stream) -> Range:
         """The range that a plan of the stream was made from."""
-        location = table.location(self._warehouse, stream.source_id)
         append_only = stream.mode is Mode.APPEND_ONLY
-        return Range(
-            stream.source_id, location, plan.table_id, plan.from_version, plan.to_version, plan.initial, append_only
-        )
+        source = self._source(stream)
+        return Range(source, plan.table_id, plan.from_version, plan.to_version, plan.initial, append_only)
 
-    def refresh_versions(self, volume_id: str | None) -> pa.Table:
-        """Which Delta version each committed refresh of a volume wrote, and when: one row a refresh, not a file.
-
-        Args:
-            volume_id: None: no rows, where the question does not arise.
-        """
-        committed = self._catalog.refreshes.committed(volume_id) if volume_id else []
-        columns = {
-            "refresh_id": [refresh.number for refresh in committed],
-            "version": [refresh.version for refresh in committed],
-            "time": [refresh.committed_on for refresh in committed],
-        }
-        return pa.table(columns, schema=_REFRESHES)
-
-    def _log(self, stream: Stream) -> DeltaLog:
-        if self._catalog.volumes.by_id(stream.source_id) is None:
+    def _source(self, stream: Stream) -> Source:
+        if stream.source_kind is SourceKind.VOLUME and self._catalog.volumes.by_id(stream.source_id) is None:
             raise _stale(stream, f"its volume {stream.source_name} was dropped or replaced")
-        return DeltaLog(table.location(self._warehouse, stream.source_id))
+        return source_of(self._catalog, self._warehouse, stream)
 
 
-_REFRESHES = pa.schema([("refresh_id", pa.int64()), ("version", pa.int64()), ("time", pa.timestamp("us", tz="UTC"))])
-
-_EMPTY = pa.schema(
+_UNLISTED = pa.schema(
     [
         ("__change_type", pa.string()),
         ("__commit_version", pa.int64()),
@@ -183,5 +220,5 @@ _EMPTY = pa.schema(
 def _stale(stream: Stream, reason: str) -> StreamStaleError:
     return StreamStaleError(
         f"The stream {stream.name} is stale: {reason}.",
-        "Replace it (create-stream --or-replace) on a volume that exists.",
+        f"Replace it (create-stream --or-replace) or reset it (reset-stream), on a {stream.source_kind} that exists.",
     )

@@ -36,8 +36,8 @@ def test_the_offset_moves_at_the_last_batch_and_not_before(catalog: Catalog, job
     for number, batch in enumerate(batches, start=1):
         assert stream_of(catalog, job).offset == 3
         assert catalog.consumptions.next_batch(made) == dataclasses.replace(batch, attempts=0)
-        intent = catalog.consumptions.begin(batch, "me", TARGET)
-        assert (intent.sequence, intent.app_id) == (number, f"volstream:{job.stream_id}#0")
+        intent = catalog.consumptions.begin(batch, owner="me", target=TARGET)
+        assert (intent.sequence, intent.app_id()) == (number, f"volstream:{job.stream_id}#0")
         catalog.consumptions.commit(intent, DONE)
     moved = stream_of(catalog, job)
     assert (moved.offset, moved.initial, moved.sequence) == (7, False, 3)
@@ -57,7 +57,7 @@ def test_the_offset_moves_at_the_last_batch_and_not_before(catalog: Catalog, job
 def test_a_consumed_stream_adopts_the_table_and_has_shown_its_initial_rows(catalog: Catalog, job: Job) -> None:
     stream = catalog.streams.change(stream_of(catalog, job), offset=None, table_id=None, initial=True)
     _, (batch,) = objects.store_plan(catalog, job, table_id="adopted", from_version=None, to_version=2)
-    catalog.consumptions.commit(catalog.consumptions.begin(batch, "me", TARGET), DONE)
+    catalog.consumptions.commit(catalog.consumptions.begin(batch, owner="me", target=TARGET), DONE)
     moved = stream_of(catalog, job)
     assert (moved.offset, moved.table_id, moved.initial) == (2, "adopted", False)
     assert stream.initial
@@ -77,7 +77,7 @@ def test_a_plan_made_before_the_stream_moved_is_fenced(catalog: Catalog, job: Jo
     catalog.streams.change(before, **change)
     made = objects.plan(job)
     with pytest.raises(FencedError):
-        catalog.consumptions.open(made, [objects.batch(made)], before)
+        catalog.consumptions.open((made, [objects.batch(made)], before))
     assert catalog.consumptions.plan(made.id) is None
 
 
@@ -85,22 +85,22 @@ def test_a_plan_for_a_stream_that_is_gone_is_fenced(catalog: Catalog, job: Job) 
     gone = objects.stream()
     made = objects.plan(job, stream_id=gone.id)
     with pytest.raises(FencedError):
-        catalog.consumptions.open(made, [objects.batch(made)], gone)
+        catalog.consumptions.open((made, [objects.batch(made)], gone))
 
 
 def test_a_second_attempt_waits_for_the_end_of_the_first(catalog: Catalog, job: Job) -> None:
     _, batches = objects.store_plan(catalog, job, batches=2)
-    first = catalog.consumptions.begin(batches[0], "me", TARGET)
+    first = catalog.consumptions.begin(batches[0], owner="me", target=TARGET)
     assert catalog.consumptions.open_intent(job.stream_id) == first
     with pytest.raises(FencedError, match="is intent"):
-        catalog.consumptions.begin(batches[0], "you", TARGET)
+        catalog.consumptions.begin(batches[0], owner="you", target=TARGET)
     with pytest.raises(StreamBusyError):
-        catalog.consumptions.begin(batches[1], "you", TARGET)
+        catalog.consumptions.begin(batches[1], owner="you", target=TARGET)
 
 
 def test_an_attempt_commits_once(catalog: Catalog, job: Job) -> None:
     _, batches = objects.store_plan(catalog, job, batches=2)
-    intent = catalog.consumptions.begin(batches[0], "me", TARGET)
+    intent = catalog.consumptions.begin(batches[0], owner="me", target=TARGET)
     catalog.consumptions.commit(intent, DONE)
     with pytest.raises(FencedError, match=intent.attempt):
         catalog.consumptions.commit(intent, Outcome(1, 1, 1))
@@ -110,12 +110,12 @@ def test_an_attempt_commits_once(catalog: Catalog, job: Job) -> None:
     assert stored is not None
     assert (stored.succeeded, stored.failed) == (2, 0)
     with pytest.raises(FencedError, match="is committed"):
-        catalog.consumptions.begin(batches[0], "me", TARGET)
+        catalog.consumptions.begin(batches[0], owner="me", target=TARGET)
 
 
 def test_an_aborted_attempt_gives_its_batch_back_and_uses_up_its_number(catalog: Catalog, job: Job) -> None:
     made, (batch,) = objects.store_plan(catalog, job)
-    first = catalog.consumptions.begin(batch, "me", TARGET)
+    first = catalog.consumptions.begin(batch, owner="me", target=TARGET)
     catalog.failures.add_pending([objects.failure(job, "a", first.attempt)])
     catalog.consumptions.abort(first)
     assert catalog.consumptions.open_intent(job.stream_id) is None
@@ -124,7 +124,7 @@ def test_an_aborted_attempt_gives_its_batch_back_and_uses_up_its_number(catalog:
     assert (again.state, again.attempts) == (BatchState.PLANNED, 1)
     with pytest.raises(FencedError):
         catalog.consumptions.commit(first, DONE)
-    second = catalog.consumptions.begin(again, "me", TARGET)
+    second = catalog.consumptions.begin(again, owner="me", target=TARGET)
     assert (second.sequence, stream_of(catalog, job).offset) == (2, 3)
     assert second.attempt != first.attempt
     catalog.consumptions.commit(second, DONE)
@@ -137,7 +137,7 @@ def test_a_job_pauses_after_batches_in_a_row_in_which_every_file_failed(catalog:
     outcomes = [ALL_FAILED, ALL_FAILED, Outcome(1, 1, 1), ALL_FAILED, Outcome(0, 0, 0), ALL_FAILED]
     for batch, outcome in zip(batches, outcomes, strict=True):
         assert catalog.jobs.get(job.name).state is JobState.ACTIVE
-        catalog.consumptions.commit(catalog.consumptions.begin(batch, "me", TARGET), outcome)
+        catalog.consumptions.commit(catalog.consumptions.begin(batch, owner="me", target=TARGET), outcome)
     # A success starts the count anew, a batch of removals says nothing.
     assert catalog.jobs.get(job.name).failed_batches == 2
     objects.store_plan(catalog, job, from_version=7)
@@ -145,7 +145,7 @@ def test_a_job_pauses_after_batches_in_a_row_in_which_every_file_failed(catalog:
     assert waiting is not None
     last = catalog.consumptions.next_batch(waiting)
     assert last is not None
-    catalog.consumptions.commit(catalog.consumptions.begin(last, "me", TARGET), ALL_FAILED)
+    catalog.consumptions.commit(catalog.consumptions.begin(last, owner="me", target=TARGET), ALL_FAILED)
     paused = catalog.jobs.get(job.name)
     assert (paused.state, paused.failed_batches) == (JobState.PAUSED, 0)
     assert paused.state_reason == "every file failed in 3 batches in a row"
@@ -155,14 +155,14 @@ def test_a_job_that_must_not_pause_does_not(catalog: Catalog) -> None:
     _, _, job = objects.store_job(catalog, pause_after=0)
     _, batches = objects.store_plan(catalog, job, batches=4)
     for batch in batches:
-        catalog.consumptions.commit(catalog.consumptions.begin(batch, "me", TARGET), ALL_FAILED)
+        catalog.consumptions.commit(catalog.consumptions.begin(batch, owner="me", target=TARGET), ALL_FAILED)
     assert catalog.jobs.get(job.name).state is JobState.ACTIVE
 
 
 def test_retries_neither_move_the_offset_nor_pause_the_job(catalog: Catalog) -> None:
     _, _, job = objects.store_job(catalog, pause_after=1)
     made, (batch,) = objects.store_plan(catalog, job, kind=PlanKind.RETRY)
-    catalog.consumptions.commit(catalog.consumptions.begin(batch, "me", TARGET), ALL_FAILED)
+    catalog.consumptions.commit(catalog.consumptions.begin(batch, owner="me", target=TARGET), ALL_FAILED)
     assert stream_of(catalog, job).offset == 3
     assert catalog.jobs.get(job.name).state is JobState.ACTIVE
     ended = catalog.consumptions.plan(made.id)
@@ -172,14 +172,14 @@ def test_retries_neither_move_the_offset_nor_pause_the_job(catalog: Catalog) -> 
 
 def test_a_dropped_plan_keeps_what_was_committed_and_the_offset(catalog: Catalog, job: Job) -> None:
     made, batches = objects.store_plan(catalog, job, batches=2)
-    catalog.consumptions.commit(catalog.consumptions.begin(batches[0], "me", TARGET), DONE)
+    catalog.consumptions.commit(catalog.consumptions.begin(batches[0], owner="me", target=TARGET), DONE)
     catalog.consumptions.drop_plan(made)
     states = [found.state for batch in batches if (found := catalog.consumptions.batch(batch.id)) is not None]
     assert states == [BatchState.COMMITTED, BatchState.DROPPED]
     assert catalog.consumptions.open_plan(job.stream_id) is None
     assert stream_of(catalog, job).offset == 3
     with pytest.raises(FencedError, match="is dropped"):
-        catalog.consumptions.begin(batches[1], "me", TARGET)
+        catalog.consumptions.begin(batches[1], owner="me", target=TARGET)
 
 
 def sliced(made: Plan, number: int, *bounds: str | None) -> list[Batch]:
@@ -192,7 +192,7 @@ def sliced(made: Plan, number: int, *bounds: str | None) -> list[Batch]:
 
 def test_what_nobody_began_is_cut_anew_and_the_plan_ends_where_it_ended(catalog: Catalog, job: Job) -> None:
     made, batches = objects.store_plan(catalog, job, batches=5)
-    catalog.consumptions.commit(catalog.consumptions.begin(batches[0], "me", TARGET), DONE)
+    catalog.consumptions.commit(catalog.consumptions.begin(batches[0], owner="me", target=TARGET), DONE)
     waiting = catalog.consumptions.unbegun(made)
     assert waiting is not None
     assert (waiting.first.number, waiting.count, waiting.files, waiting.bytes) == (2, 4, 8, 80)
@@ -202,14 +202,14 @@ def test_what_nobody_began_is_cut_anew_and_the_plan_ends_where_it_ended(catalog:
         following = catalog.consumptions.next_batch(made)
         assert following is not None
         assert (following.number, following.files) == (number, 3)
-        catalog.consumptions.commit(catalog.consumptions.begin(following, "me", TARGET), DONE)
+        catalog.consumptions.commit(catalog.consumptions.begin(following, owner="me", target=TARGET), DONE)
     assert stream_of(catalog, job).offset == 7
     assert catalog.consumptions.unbegun(made) is None
 
 
 def test_a_batch_that_was_begun_is_never_cut_anew(catalog: Catalog, job: Job) -> None:
     made, batches = objects.store_plan(catalog, job, batches=3)
-    intent = catalog.consumptions.begin(batches[0], "me", TARGET)
+    intent = catalog.consumptions.begin(batches[0], owner="me", target=TARGET)
     with pytest.raises(FencedError):
         catalog.consumptions.recut(made, sliced(made, 1, None, "0003"))
     catalog.consumptions.abort(intent)
@@ -223,7 +223,7 @@ def test_a_batch_that_was_begun_is_never_cut_anew(catalog: Catalog, job: Job) ->
 @pytest.mark.parametrize("bounds", [("0002", "0003"), ("0001", "00029"), ("0001", "00025", "00029")])
 def test_a_cut_that_leaves_out_paths_is_refused(catalog: Catalog, job: Job, bounds: tuple[str, ...]) -> None:
     made, batches = objects.store_plan(catalog, job, batches=3)
-    catalog.consumptions.commit(catalog.consumptions.begin(batches[0], "me", TARGET), DONE)
+    catalog.consumptions.commit(catalog.consumptions.begin(batches[0], owner="me", target=TARGET), DONE)
     with pytest.raises(FencedError):
         catalog.consumptions.recut(made, sliced(made, 2, *bounds))
     assert len(catalog.consumptions.batches_of(job.id)) == 3
@@ -239,7 +239,7 @@ def test_a_plan_that_ended_is_not_cut_anew(catalog: Catalog, job: Job) -> None:
 def test_a_batch_keeps_how_long_it_took(catalog: Catalog, job: Job) -> None:
     made, batches = objects.store_plan(catalog, job, batches=3)
     for batch, seconds in zip(batches, (2.5, None, 7.5), strict=True):
-        intent = catalog.consumptions.begin(batch, "me", TARGET)
+        intent = catalog.consumptions.begin(batch, owner="me", target=TARGET)
         catalog.consumptions.commit(intent, dataclasses.replace(DONE, seconds=seconds))
     assert [one.seconds for one in catalog.consumptions.measured(job.id)] == [7.5, 2.5]
     assert [one.seconds for one in catalog.consumptions.measured(job.id, plan_id=made.id, limit=1)] == [7.5]
@@ -264,7 +264,7 @@ def test_batches_are_found_by_the_path_they_cover_in_byte_order(catalog: Catalog
         objects.batch(made, number, after_path=after, until_path=until)
         for number, (after, until) in enumerate(bounds, start=1)
     ]
-    catalog.consumptions.open(made, batches, stream_of(catalog, job))
+    catalog.consumptions.open((made, batches, stream_of(catalog, job)))
     expected = {"A": 1, "B": 1, "C": 2, "a": 2, "b": 3, "zz": 3, "é": 3, "中": 4, "中x": 5, "\uffff": 5}
     for path, number in expected.items():
         assert [batch.number for batch in catalog.consumptions.batches_of(covering=path)] == [number], path
@@ -274,8 +274,8 @@ def test_batches_are_found_by_the_path_they_cover_in_byte_order(catalog: Catalog
 
 def test_what_waits_and_what_was_done_is_summed(catalog: Catalog, job: Job) -> None:
     _, batches = objects.store_plan(catalog, job, batches=3)
-    catalog.consumptions.commit(catalog.consumptions.begin(batches[0], "me", TARGET), Outcome(1, 1, 5))
-    catalog.consumptions.begin(batches[1], "me", TARGET)
+    catalog.consumptions.commit(catalog.consumptions.begin(batches[0], owner="me", target=TARGET), Outcome(1, 1, 5))
+    catalog.consumptions.begin(batches[1], owner="me", target=TARGET)
     assert catalog.consumptions.waiting(job.id) == Load(batches=2, files=4, bytes=40)
     assert catalog.consumptions.totals(job.id) == {"batches": 1, "succeeded": 1, "failed": 1, "rows": 5, "bytes": 20}
     assert catalog.consumptions.totals("another job")["batches"] == 0
@@ -293,7 +293,7 @@ atexit.register(catalog.close)
 batch = catalog.consumptions.batch(sys.argv[2])
 input()
 try:
-    print(catalog.consumptions.begin(batch, "owner", Target("/t", "table", 0)).sequence)
+    print(catalog.consumptions.begin(batch, owner="owner", target=Target("/t", "table", 0)).sequence)
 except (FencedError, StreamBusyError):
     print("refused")
 """
@@ -303,7 +303,7 @@ except (FencedError, StreamBusyError):
 
 def test_of_recoverers_that_race_exactly_one_settles_an_intent(url: str, catalog: Catalog, job: Job) -> None:
     _, (batch,) = objects.store_plan(catalog, job)
-    intent = catalog.consumptions.begin(batch, "gone", TARGET)
+    intent = catalog.consumptions.begin(batch, owner="gone", target=TARGET)
     code = """
 import atexit, sys
 from volstream.catalog import Catalog

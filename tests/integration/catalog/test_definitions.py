@@ -112,7 +112,7 @@ def test_a_job_takes_its_plans_batches_failures_and_intents_with_it(catalog: Cat
     made, (first,) = objects.store_plan(catalog, consumer)
     from volstream.model.work import Target
 
-    intent = catalog.consumptions.begin(first, "me", Target("/t", "table", 0))
+    intent = catalog.consumptions.begin(first, owner="me", target=Target("/t", "table", 0))
     catalog.failures.add_pending([objects.failure(consumer, "a", intent.attempt)])
     with catalog.database.transaction() as transaction:
         catalog.consumptions.forget(transaction, consumer.id)

@@ -27,7 +27,7 @@ def fail(catalog: Catalog, job: Job, *failures: dict[str, object], superseded: t
     current = catalog.streams.by_id(job.stream_id)
     assert current is not None
     _, (batch,) = objects.store_plan(catalog, job, from_version=current.offset)
-    intent = catalog.consumptions.begin(batch, "me", TARGET)
+    intent = catalog.consumptions.begin(batch, owner="me", target=TARGET)
     found = [objects.failure(job, str(one.pop("path")), intent.attempt, **one) for one in map(dict, failures)]
     catalog.failures.add_pending(found)
     catalog.consumptions.commit(intent, Outcome(0, len(found), 0, superseded))
@@ -39,7 +39,7 @@ def states(catalog: Catalog, job: Job) -> dict[str, FailureState]:
 
 def test_failures_of_an_open_attempt_are_not_seen(catalog: Catalog, job: Job) -> None:
     _, (batch,) = objects.store_plan(catalog, job)
-    intent = catalog.consumptions.begin(batch, "me", TARGET)
+    intent = catalog.consumptions.begin(batch, owner="me", target=TARGET)
     catalog.failures.add_pending([objects.failure(job, "a", intent.attempt)])
     assert catalog.failures.active(job.id) == []
     assert catalog.failures.due(job.id, objects.NOW, 10) == []

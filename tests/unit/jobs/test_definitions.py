@@ -198,7 +198,7 @@ def test_a_job_whose_batch_is_being_written_is_neither_dropped_nor_replaced(plac
     job = place.create()
     place.catalog.streams.change(place.catalog.streams.get(Name.parse("j_stream")), offset=3)
     _, (batch,) = objects.store_plan(place.catalog, job)
-    intent = place.catalog.consumptions.begin(batch, "me", Target("/t", "table", 0))
+    intent = place.catalog.consumptions.begin(batch, owner="me", target=Target("/t", "table", 0))
     for act in (lambda: drop_job(place.catalog, J), lambda: place.create(or_replace=True)):
         with pytest.raises(InvalidStateError, match=batch.id):
             act()

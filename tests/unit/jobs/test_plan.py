@@ -14,12 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import objects
+from volstream.catalog import Catalog
 from volstream.delta import folders
 from volstream.jobs import plan
 from volstream.jobs.plan import INSERT, MOVE, REMOVE, REPLACE, Row
 from volstream.jobs.sizing import Limits
+from volstream.model.objects import Volume
 from volstream.model.work import Batch, Plan, PlanKind
 from volstream.streams.read import Range
+from volstream.streams.source import VolumeSource
 
 ROWS = st.lists(
     st.builds(
@@ -93,7 +96,7 @@ def test_a_plans_files_are_read_in_the_order_of_their_parts(tmp_path: Path) -> N
     (location / "_SUCCESS").touch()
     source = objects.volume()
     job = objects.job(objects.stream(source))
-    covered = Range(source.id, "/directory", "table", 3, 9, initial=False, append_only=False)
+    covered = Range(directory_of(source), "table", 3, 9, initial=False, append_only=False)
     made, batches = plan.cut("p", job, PlanKind.STREAM, covered, str(location), Limits(2, 1000))
     assert [(one.number, one.after_path, one.until_path, one.files, one.replaced) for one in batches] == [
         (1, None, "b", 2, 2),
@@ -154,9 +157,13 @@ def test_the_end_of_a_plan_is_cut_anew_and_its_bounds_and_numbers_go_on(tmp_path
     assert {one.plan_id for one in again} == {made.id}
 
 
+def directory_of(source: Volume) -> VolumeSource:
+    return VolumeSource(Catalog("sqlite:///unused.db"), "/warehouse", source.id)
+
+
 def cut_plan(location: str, limits: Limits, first: Limits | None = None) -> tuple[Plan, Sequence[Batch]]:
     source = objects.volume()
-    covered = Range(source.id, "/directory", "table", 3, 9, initial=False, append_only=False)
+    covered = Range(directory_of(source), "table", 3, 9, initial=False, append_only=False)
     job = objects.job(objects.stream(source))
     return plan.cut("p", job, PlanKind.STREAM, covered, location, limits, first=first, where="size > 1")
 

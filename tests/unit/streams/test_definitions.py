@@ -226,7 +226,7 @@ def test_r19_a_stream_that_is_being_consumed_is_neither_moved_nor_advanced(place
     place.add_job()
     job = place.catalog.jobs.list()[0]
     plan = objects.plan(job, from_version=1, to_version=3)
-    place.catalog.consumptions.open(plan, [objects.batch(plan)], made)
+    place.catalog.consumptions.open((plan, [objects.batch(plan)], made))
     acts: tuple[Callable[[], object], ...] = (place.advance, lambda: place.move(0))
     for act in acts:
         with pytest.raises(StreamBusyError, match=plan.id):

@@ -1,0 +1,375 @@
+"""Streams on tables: what they return (streams.md, R-4 to R-16) and when they cannot be read any more (R-23 to R-25)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+
+from tests.integration.conftest import Home
+from volstream.errors import (
+    AlreadyExistsError,
+    InvalidStateError,
+    InvalidValueError,
+    NotFoundError,
+    StreamSchemaChangedError,
+    StreamStaleError,
+)
+
+FIVE = "INSERT INTO t$ VALUES (1, 'Alice', 20), (2, 'Bob', 25), (3, 'Charlie', 30), (4, 'David', 35), (5, 'Eve', 40)"
+
+KINDS = "SELECT __change_type, id, name, age FROM s$"
+
+
+def versions(home: Home, stream: str = "s$") -> dict[tuple[str, int], int]:
+    """Version of each row that the stream shows, by change type and id, counted from the stream's offset."""
+    start = home.offset(stream) or 0
+    rows = home.sql(f"SELECT __change_type, id, __commit_version FROM {stream}")
+    return {(row["__change_type"], row["id"]): row["__commit_version"] - start for row in rows}
+
+
+def test_the_append_only_example_of_the_source_document(home: Home) -> None:
+    home.sql(
+        "CREATE TABLE t$ (id INT, name VARCHAR, age INT); ALTER table t$ set PROPERTIES ('change_tracking' = 'true')"
+    )
+    home.sql("CREATE table stream s$ ON TABLE t$ WITH PROPERTIES ('TABLE_STREAM_MODE' = 'APPEND_ONLY')")
+    home.sql(FIVE)
+    first = [
+        ("INSERT", 1, "Alice", 20), ("INSERT", 2, "Bob", 25), ("INSERT", 3, "Charlie", 30), ("INSERT", 4, "David", 35),
+        ("INSERT", 5, "Eve", 40),
+    ]  # fmt: skip
+    assert home.rows(KINDS) == first
+    for change in (
+        "UPDATE t$ SET age = age + 5 WHERE id = 1 OR id = 3",
+        "DELETE FROM t$ WHERE id = 2 OR id = 4",
+        "DELETE FROM t$",
+    ):
+        home.sql(change)
+        assert home.rows(KINDS) == first
+    assert set(versions(home).values()) == {1}
+
+
+def test_the_standard_example_of_the_source_document(home: Home) -> None:
+    home.sql(
+        "CREATE TABLE t$ (id INT, name VARCHAR, age INT); ALTER TABLE t$ set PROPERTIES ('change_tracking' = 'true')"
+    )
+    home.sql("CREATE table stream s$ ON TABLE t$ WITH PROPERTIES ('TABLE_STREAM_MODE' = 'STANDARD')")
+    home.sql(FIVE)
+    home.sql("CREATE TABLE u$ (id INT, name VARCHAR, age INT)")
+    home.sql("INSERT INTO u$ SELECT id,name,age FROM s$")
+    assert home.rows("SELECT * FROM s$") == []
+    home.sql("UPDATE t$ SET age = age + 5 WHERE id = 1 OR id = 3")
+    assert home.rows(KINDS) == [
+        ("UPDATE_AFTER", 1, "Alice", 25), ("UPDATE_AFTER", 3, "Charlie", 35),
+        ("UPDATE_BEFORE", 1, "Alice", 20), ("UPDATE_BEFORE", 3, "Charlie", 30),
+    ]  # fmt: skip
+    assert versions(home) == {
+        ("UPDATE_AFTER", 1): 1, ("UPDATE_AFTER", 3): 1, ("UPDATE_BEFORE", 1): 0, ("UPDATE_BEFORE", 3): 0,
+    }  # fmt: skip
+    merge = (
+        "MERGE INTO u$ target USING s$ source_stream ON target.id = source_stream.id "
+        "WHEN MATCHED AND source_stream.__change_type = 'UPDATE_AFTER' THEN update set target.age = source_stream.age "
+        "WHEN MATCHED AND source_stream.__change_type = 'DELETE' THEN DELETE "
+        "WHEN NOT MATCHED AND source_stream.__change_type = 'INSERT' THEN INSERT VALUES "
+        "(source_stream.id, source_stream.name, source_stream.age)"
+    )
+    home.sql(merge)
+    assert home.rows("SELECT * FROM u$") == [
+        (1, "Alice", 25), (2, "Bob", 25), (3, "Charlie", 35), (4, "David", 35), (5, "Eve", 40),
+    ]  # fmt: skip
+    assert home.rows("SELECT * FROM s$") == []
+    home.sql("DELETE FROM t$ WHERE id = 2 OR id = 4")
+    assert home.rows(KINDS) == [("DELETE", 2, "Bob", 25), ("DELETE", 4, "David", 35)]
+    written = {row["id"]: row["__commit_version"] for row in home.sql("SELECT id, __commit_version FROM s$")}
+    # The version that wrote the old rows: the INSERT, two commits before the stream's offset plus one.
+    assert {(home.offset() or 0) - version for version in written.values()} == {1}
+    home.sql(merge)
+    assert home.rows("SELECT * FROM u$") == [(1, "Alice", 25), (3, "Charlie", 35), (5, "Eve", 40)]
+    assert home.rows("SELECT * FROM s$") == []
+
+
+def test_r4_a_stream_starts_now_or_at_a_version_or_time_of_the_kept_history(home: Home) -> None:
+    home.tracked()
+    home.sql(FIVE)
+    moment = home.session.sql(home.own("DESCRIBE HISTORY t$")).first()
+    assert moment is not None
+    home.sql("UPDATE t$ SET age = 0 WHERE id = 1")
+    home.session.streams.create(home.name("now"), table=home.name("t"))
+    assert home.rows("SELECT * FROM now$") == []
+    home.session.streams.create(home.name("at"), table=home.name("t"), at_version=moment["version"])
+    assert home.rows("SELECT __change_type, age FROM at$") == [("UPDATE_AFTER", 0), ("UPDATE_BEFORE", 20)]
+    with pytest.raises(InvalidValueError, match="no version 99"):
+        home.session.streams.create(home.name("late"), table=home.name("t"), at_version=99)
+    with pytest.raises(InvalidValueError, match="not tracked yet"):
+        home.session.streams.create(home.name("early"), table=home.name("t"), at_version=0)
+    with pytest.raises(InvalidValueError, match="in the future"):
+        home.sql("CREATE STREAM x$ ON TABLE t$ TIMESTAMP AS OF current_timestamp() + INTERVAL 1 DAY")
+    home.sql("CREATE STREAM timed$ ON TABLE t$ TIMESTAMP AS OF current_timestamp()")
+    assert home.rows("SELECT * FROM timed$") == []
+
+
+def test_r5_initial_rows_come_first_and_keep_the_version_that_wrote_them(home: Home) -> None:
+    home.tracked(stream=None)
+    home.sql("INSERT INTO t$ VALUES (1, 'a', 1); INSERT INTO t$ VALUES (2, 'b', 2)")
+    home.sql("CREATE STREAM s$ ON TABLE t$ WITH PROPERTIES ('SHOW_INITIAL_ROWS' = 'TRUE')")
+    home.sql("DELETE FROM t$ WHERE id = 1")
+    assert home.rows(KINDS) == [("INSERT", 1, "a", 1), ("INSERT", 2, "b", 2)]
+    assert versions(home) == {("INSERT", 1): -1, ("INSERT", 2): 0}
+    home.sql("CREATE TABLE u$ (id INT); INSERT INTO u$ SELECT id FROM s$")
+    assert home.rows(KINDS) == [("DELETE", 1, "a", 1)]
+
+
+def test_r6_replacing_a_stream_starts_it_anew_and_if_not_exists_keeps_it(home: Home) -> None:
+    home.tracked()
+    home.sql(FIVE)
+    home.sql("CREATE STREAM IF NOT EXISTS s$ ON TABLE t$")
+    assert len(home.sql("SELECT * FROM s$")) == 5
+    home.sql("CREATE OR REPLACE STREAM s$ ON TABLE t$")
+    assert home.sql("SELECT * FROM s$") == []
+    with pytest.raises(AlreadyExistsError):
+        home.sql("CREATE STREAM s$ ON TABLE t$")
+    with pytest.raises(InvalidValueError, match="exclude each other"):
+        home.sql("CREATE OR REPLACE STREAM IF NOT EXISTS s$ ON TABLE t$")
+
+
+def test_r7_a_table_needs_change_tracking_and_the_error_says_how(home: Home) -> None:
+    home.sql("CREATE TABLE t$ (id INT)")
+    with pytest.raises(InvalidStateError, match=r"ALTER TABLE \w+\.t SET PROPERTIES \('change_tracking' = 'true'\)"):
+        home.sql("CREATE STREAM s$ ON TABLE t$")
+    with pytest.raises(NotFoundError):
+        home.sql("CREATE STREAM s$ ON TABLE absent$")
+    home.tracked("u", "__Change_Type STRING", stream=None)
+    with pytest.raises(InvalidValueError, match="__change_type"):
+        home.sql("CREATE STREAM s$ ON TABLE u$")
+
+
+def test_r8_a_dropped_table_leaves_its_streams_stale(home: Home) -> None:
+    home.tracked()
+    home.sql("DROP TABLE t$")
+    with pytest.raises(StreamStaleError, match="is gone"):
+        home.sql("SELECT * FROM s$")
+
+
+def test_r9_reading_a_stream_moves_nothing(home: Home) -> None:
+    home.tracked()
+    home.sql(FIVE)
+    before = home.offset()
+    frame = home.session.table(home.name("s"))
+    assert frame.count() == 5
+    frame.collect()
+    home.sql("EXPLAIN INSERT INTO t$ SELECT id, name, age FROM s$")
+    assert home.offset() == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "shown"),
+    [
+        ("INSERT INTO t$ VALUES (9, 'z', 1); DELETE FROM t$ WHERE id = 9", []),
+        ("INSERT INTO t$ VALUES (9, 'z', 1); UPDATE t$ SET age = 2 WHERE id = 9", [("INSERT", 9, "z", 2)]),
+        (
+            "UPDATE t$ SET age = 8 WHERE id = 1; UPDATE t$ SET age = 9 WHERE id = 1",
+            [("UPDATE_AFTER", 1, "Alice", 9), ("UPDATE_BEFORE", 1, "Alice", 20)],
+        ),
+        ("UPDATE t$ SET age = 8 WHERE id = 1; UPDATE t$ SET age = 20 WHERE id = 1", []),
+        ("UPDATE t$ SET age = 8 WHERE id = 1; DELETE FROM t$ WHERE id = 1", [("DELETE", 1, "Alice", 20)]),
+        # A row of the same values is another row.
+        (
+            "DELETE FROM t$ WHERE id = 1; INSERT INTO t$ VALUES (1, 'Alice', 20)",
+            [("DELETE", 1, "Alice", 20), ("INSERT", 1, "Alice", 20)],
+        ),
+        ("OPTIMIZE t$", []),
+        ("INSERT INTO t$ SELECT 9, 'z', 1 WHERE false", []),
+    ],
+    ids=["come and gone", "new and changed", "changed twice", "changed and back", "changed and gone", "another row",
+         "rewritten", "nothing"],
+)  # fmt: skip
+def test_r10_a_stream_shows_the_net_change_of_each_row(home: Home, changes: str, shown: Sequence[Any]) -> None:
+    home.tracked(stream=None)
+    home.sql(FIVE)
+    home.sql("CREATE STREAM s$ ON TABLE t$")
+    home.sql(changes)
+    assert home.rows(KINDS) == shown
+
+
+def test_r10_a_restored_table_shows_only_what_differs(home: Home) -> None:
+    home.tracked(stream=None)
+    home.sql(FIVE)
+    home.sql("CREATE STREAM s$ ON TABLE t$")
+    start = home.offset()
+    home.sql("UPDATE t$ SET age = 0 WHERE id = 1; DELETE FROM t$ WHERE id = 2; INSERT INTO t$ VALUES (6, 'Fay', 45)")
+    home.sql(f"RESTORE TABLE t$ TO VERSION AS OF {start}")
+    assert home.rows(KINDS) == []
+    home.sql("DELETE FROM t$ WHERE id = 3")
+    assert home.rows(KINDS) == [("DELETE", 3, "Charlie", 30)]
+
+
+def test_r11_a_primary_key_makes_a_delete_and_an_insert_an_update(home: Home) -> None:
+    home.tracked(columns="id INT NOT NULL PRIMARY KEY, name STRING, age INT", stream=None)
+    home.sql(FIVE)
+    home.sql("CREATE STREAM s$ ON TABLE t$")
+    home.sql("DELETE FROM t$ WHERE id = 1; INSERT INTO t$ VALUES (1, 'Alice', 21)")
+    assert home.rows(KINDS) == [("UPDATE_AFTER", 1, "Alice", 21), ("UPDATE_BEFORE", 1, "Alice", 20)]
+    assert versions(home) == {("UPDATE_AFTER", 1): 2, ("UPDATE_BEFORE", 1): 0}
+    home.sql("UPDATE t$ SET id = 7 WHERE id = 2")
+    assert home.rows(KINDS)[:2] == [("DELETE", 2, "Bob", 25), ("INSERT", 7, "Bob", 25)]
+    home.sql("INSERT INTO t$ VALUES (1, 'Alice', 22)")
+    with pytest.raises(PySparkException, match="have the same key"):
+        home.rows(KINDS)
+
+
+def test_r11_columns_can_be_named_that_identify_rows(home: Home) -> None:
+    home.tracked(stream=None)
+    home.sql(FIVE)
+    home.sql("CREATE STREAM s$ ON TABLE t$ WITH PROPERTIES ('IDENTITY' = 'id')")
+    home.sql("INSERT OVERWRITE t$ SELECT id, name, CASE WHEN id = 5 THEN 41 ELSE age END FROM t$ WHERE id > 1")
+    assert home.rows(KINDS) == [
+        ("DELETE", 1, "Alice", 20), ("UPDATE_AFTER", 5, "Eve", 41), ("UPDATE_BEFORE", 5, "Eve", 40),
+    ]  # fmt: skip
+    with pytest.raises(InvalidValueError, match="no column 'x'"):
+        home.sql("CREATE STREAM s2$ ON TABLE t$ WITH PROPERTIES ('IDENTITY' = 'x')")
+
+
+def test_r13_old_images_carry_the_version_and_time_that_wrote_them(home: Home) -> None:
+    home.tracked()
+    home.sql("INSERT INTO t$ VALUES (1, 'a', 1); INSERT INTO t$ VALUES (2, 'b', 2)")
+    start = home.offset() or 0
+    home.session.streams.reset(home.name("s"), to_version=start + 2)
+    home.sql("UPDATE t$ SET age = age + 10; DELETE FROM t$ WHERE id = 2")
+    shown = home.sql("SELECT __change_type, id, __commit_version v, __commit_timestamp time FROM s$")
+    assert {(row["__change_type"], row["id"]): row["v"] - start for row in shown} == {
+        ("UPDATE_AFTER", 1): 3, ("UPDATE_BEFORE", 1): 1, ("DELETE", 2): 2,
+    }  # fmt: skip
+    history = {row["version"]: row["timestamp"] for row in home.sql("DESCRIBE HISTORY t$")}
+    assert all(row["time"] == history[row["v"]] for row in shown)
+
+
+def test_r14_an_empty_range_is_an_empty_frame_with_the_right_columns(home: Home) -> None:
+    home.tracked()
+    frame = home.session.table(home.name("s"))
+    assert frame.columns == ["__change_type", "__commit_version", "__commit_timestamp", "id", "name", "age"]
+    assert frame.count() == 0
+    assert not home.session.streams.has_data(home.name("s"))
+    home.sql("ALTER TABLE t$ SET TBLPROPERTIES ('note' = 'x')")
+    assert home.session.table(home.name("s")).count() == 0
+
+
+def test_r15_an_added_column_is_null_in_older_images(home: Home) -> None:
+    home.tracked(stream=None)
+    home.sql(FIVE)
+    home.sql("CREATE STREAM s$ ON TABLE t$")
+    home.sql("ALTER TABLE t$ ADD COLUMNS (city STRING); UPDATE t$ SET city = 'Rome' WHERE id = 1")
+    assert home.rows("SELECT __change_type, id, city FROM s$") == [
+        ("UPDATE_AFTER", 1, "Rome"),
+        ("UPDATE_BEFORE", 1, None),
+    ]
+
+
+def test_r15_a_renamed_column_is_an_error_that_names_the_version(home: Home) -> None:
+    home.tracked(stream=None)
+    home.sql("ALTER TABLE t$ SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
+    home.sql(FIVE)
+    home.sql("CREATE STREAM s$ ON TABLE t$")
+    home.sql("UPDATE t$ SET age = 21 WHERE id = 1")
+    assert home.rows(KINDS) == [("UPDATE_AFTER", 1, "Alice", 21), ("UPDATE_BEFORE", 1, "Alice", 20)]
+    start = home.offset() or 0
+    home.sql("ALTER TABLE t$ RENAME COLUMN age TO years; DELETE FROM t$ WHERE id = 2")
+    with pytest.raises(StreamSchemaChangedError, match=f"in version {start + 2}.* up to version {start + 1}"):
+        home.sql("SELECT * FROM s$")
+    assert home.offset() == start
+    home.session.streams.advance(home.name("s"), to_version=start + 2)
+    assert home.rows("SELECT __change_type, id, years FROM s$") == [("DELETE", 2, 25)]
+
+
+def test_r16_truncating_a_table_is_one_delete_a_row(home: Home) -> None:
+    home.tracked(stream=None)
+    home.sql(FIVE)
+    home.sql("CREATE STREAM s$ ON TABLE t$; TRUNCATE TABLE t$")
+    assert [row[0] for row in home.rows(KINDS)] == ["DELETE"] * 5
+
+
+def test_changes_of_a_table_made_and_overwritten_by_others(home: Home) -> None:
+    home.tracked()
+    spark = home.session.spark
+    at = home.location("t")
+    spark.sql("SELECT 1 AS id, 'x' AS name, 1 AS age").write.format("delta").mode("append").save(at)
+    assert home.rows(KINDS) == [("INSERT", 1, "x", 1)]
+    spark.sql("SELECT 2 AS id, 'y' AS name, 2 AS age").write.format("delta").mode("overwrite").save(at)
+    assert home.rows(KINDS) == [("INSERT", 2, "y", 2)]
+
+
+def test_r23_a_table_made_anew_is_another_one(home: Home) -> None:
+    home.tracked()
+    home.sql(FIVE)
+    home.sql("DROP TABLE t$")
+    home.tracked(stream=None)
+    home.sql(FIVE)
+    with pytest.raises(StreamStaleError, match="made anew"):
+        home.sql("SELECT * FROM s$")
+    home.sql("CREATE TABLE u$ (id INT)")
+    with pytest.raises(StreamStaleError):
+        home.sql("INSERT INTO u$ SELECT id FROM s$")
+    home.session.streams.reset(home.name("s"), to_version=home.sql("DESCRIBE HISTORY t$")[0]["version"])
+    assert home.rows(KINDS) == []
+
+
+def test_r23_a_removed_file_or_log_entry_is_found_before_anything_is_read(home: Home) -> None:
+    home.tracked(stream=None)
+    home.sql(FIVE)
+    home.sql("CREATE STREAM s$ ON TABLE t$; UPDATE t$ SET age = 0")
+    table = Path(home.location("t"))
+    files = [*table.glob("*.parquet"), *table.glob("_change_data/*.parquet")]
+    removed = min(files, key=lambda file: file.stat().st_mtime_ns)
+    kept = removed.read_bytes()
+    removed.unlink()
+    with pytest.raises(StreamStaleError, match=r"VACUUM.*\.parquet"):
+        home.sql("SELECT * FROM s$")
+    removed.write_bytes(kept)
+    assert len(home.rows(KINDS)) == 10
+
+
+def test_r23_a_log_that_was_cleaned_behind_a_checkpoint_leaves_a_stream_stale(home: Home) -> None:
+    home.tracked()
+    home.sql("ALTER TABLE t$ SET TBLPROPERTIES ('delta.checkpointInterval' = '2')")
+    for _ in range(4):
+        home.sql(FIVE)
+    log = Path(home.location("t")) / "_delta_log"
+    newest = max(int(file.name.split(".")[0]) for file in log.glob("*.checkpoint*.parquet"))
+    for file in log.glob("*.json"):
+        if file.name[:20].isdigit() and int(file.name[:20]) < newest:
+            file.unlink()
+    with pytest.raises(StreamStaleError, match="not kept any more"):
+        home.sql("SELECT * FROM s$")
+
+
+def test_r24_a_stream_tells_until_when_it_can_be_read(home: Home) -> None:
+    home.tracked()
+    reader, stream = home.session.reader, home.session.streams.get(home.name("s"))
+    assert reader.stale_after(stream) is None
+    home.sql(FIVE)
+    first = reader.stale_after(stream)
+    assert first is not None
+    home.sql("DELETE FROM t$")
+    assert reader.stale_after(stream) == first
+    shown = {row["property"]: row["value"] for row in home.sql("DESCRIBE STREAM s$")}
+    assert shown["stale_after"] is not None
+    (row,) = home.sql("SHOW TABLE STREAMS LIKE 's%'")
+    assert (row["name"], row["source_kind"], row["has_data"]) == (home.name("s"), "table", "true")
+
+
+def test_r25_a_vacuum_that_would_take_unconsumed_changes_is_refused(home: Home) -> None:
+    home.tracked()
+    home.sql(FIVE)
+    with pytest.raises(InvalidStateError, match=f"{home.name('s')}.*has not consumed"):
+        home.sql("VACUUM t$ RETAIN 0 HOURS")
+    home.session.streams.advance(home.name("s"))
+
+
+def test_tables_and_streams_share_their_names(home: Home) -> None:
+    home.tracked()
+    with pytest.raises(AlreadyExistsError):
+        home.sql("CREATE TABLE s$ (id INT)")
+    with pytest.raises(AlreadyExistsError):
+        home.sql("CREATE STREAM t$ ON TABLE t$")

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import pytest
+
+from volstream.errors import SqlError
+from volstream.sql import adapt
+
+KEY = "volstream.primary_key"
+
+
+@pytest.mark.parametrize(
+    ("written", "passed"),
+    [
+        ("CREATE TABLE t (a VARCHAR, b VARCHAR(3), c CHAR)", "CREATE TABLE t (a STRING, b VARCHAR(3), c STRING)"),
+        (
+            "CREATE TABLE t (a INT COMMENT 'VARCHAR PRIMARY KEY')",
+            "CREATE TABLE t (a INT COMMENT 'VARCHAR PRIMARY KEY')",
+        ),
+        (
+            "CREATE TABLE t (id STRING NOT NULL PRIMARY KEY, n INT)",
+            f"CREATE TABLE t (id STRING NOT NULL , n INT) TBLPROPERTIES ('{KEY}' = '[\"id\"]')",
+        ),
+        (
+            "create table t (n DECIMAL(10, 2), id INT primary key)",
+            f"create table t (n DECIMAL(10, 2), id INT NOT NULL) TBLPROPERTIES ('{KEY}' = '[\"id\"]')",
+        ),
+        (
+            "CREATE TABLE t (a INT, `b c` INT, PRIMARY KEY (a, `b c`)) TBLPROPERTIES ('x' = 'y')",
+            f"CREATE TABLE t (a INT, `b c` INT) TBLPROPERTIES ('{KEY}' = '[\"a\", \"b c\"]', 'x' = 'y')",
+        ),
+        (
+            "CREATE TABLE t (a INT, CONSTRAINT k PRIMARY KEY (a))",
+            f"CREATE TABLE t (a INT) TBLPROPERTIES ('{KEY}' = '[\"a\"]')",
+        ),
+    ],
+)
+def test_r21_a_table_is_made_as_spark_takes_it(written: str, passed: str) -> None:
+    assert adapt.create_table(written, KEY) == passed
+
+
+def test_a_table_has_one_primary_key() -> None:
+    with pytest.raises(SqlError, match="one PRIMARY KEY"):
+        adapt.create_table("CREATE TABLE t (a INT PRIMARY KEY, b INT PRIMARY KEY)", KEY)
+
+
+def test_r21_an_insert_of_all_columns_names_them() -> None:
+    text = "MERGE INTO t USING s ON t.a = s.a WHEN NOT MATCHED THEN INSERT VALUES (s.a, 'INSERT VALUES')"
+    assert adapt.insert_all_columns(text, ["a", "b c"]) == text.replace(
+        "THEN INSERT VALUES", "THEN INSERT (`a`, `b c`) VALUES"
+    )
+    named = "MERGE INTO t USING s ON t.a = s.a WHEN NOT MATCHED THEN INSERT (a) VALUES (s.a)"
+    assert adapt.insert_all_columns(named, ["a"]) == named
+
+
+STREAM = ["__change_type", "__commit_version", "__commit_timestamp", "id", "name"]
+
+
+@pytest.mark.parametrize(
+    ("clauses", "condition"),
+    [
+        ("WHEN MATCHED AND s.__change_type = 'DELETE' THEN DELETE", "((__change_type = 'DELETE'))"),
+        (
+            "WHEN MATCHED AND s.__change_type = 'DELETE' AND t.name = 'x' THEN DELETE "
+            "WHEN NOT MATCHED AND __change_type IN ('INSERT', 'UPDATE_AFTER') THEN INSERT (id) VALUES (s.id)",
+            "((__change_type = 'DELETE')) OR ((__change_type IN ('INSERT', 'UPDATE_AFTER')))",
+        ),
+        ("WHEN MATCHED AND s.name <> t.name THEN DELETE", None),
+        (
+            "WHEN MATCHED AND s.__change_type = 'DELETE' THEN DELETE WHEN NOT MATCHED THEN INSERT (id) VALUES (s.id)",
+            None,
+        ),
+        ("WHEN MATCHED AND s.id > 3 THEN DELETE WHEN NOT MATCHED BY SOURCE AND t.id > 3 THEN DELETE", None),
+        # Both tables have it: unqualified, it is not known whose it is.
+        ("WHEN MATCHED AND name = 'x' THEN DELETE", None),
+    ],
+)
+def test_r21_a_merge_leaves_out_the_rows_that_can_fire_no_clause(clauses: str, condition: str | None) -> None:
+    merge = f"MERGE INTO t USING changes AS s ON t.id = s.id {clauses}"
+    assert adapt.merge_filter(merge, "s", STREAM, ["id", "name"]) == condition
+
+
+def test_a_table_of_a_query_is_made_empty_and_then_filled() -> None:
+    made = adapt.as_insert("CREATE TABLE IF NOT EXISTS a.t USING DELTA AS SELECT * FROM s -- all")
+    assert made == (
+        "CREATE TABLE IF NOT EXISTS a.t USING DELTA AS SELECT * FROM ( SELECT * FROM s -- all\n) LIMIT 0",
+        "INSERT INTO a.t  SELECT * FROM s -- all",
+        "a.t",
+    )
+    assert adapt.as_insert("CREATE TABLE t (a INT)") is None
+    assert adapt.as_insert("INSERT INTO t SELECT 1 AS x") is None

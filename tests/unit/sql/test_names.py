@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import pytest
+
+from volstream.sql import names
+
+
+def found(statement: str) -> list[str]:
+    return [str(reference.name) for reference in names.references(statement)]
+
+
+@pytest.mark.parametrize(
+    ("statement", "relations"),
+    [
+        ("SELECT * FROM s", ["s"]),
+        ("SELECT s FROM t WHERE x = 's' -- FROM s", ["t"]),
+        ("SELECT a, s FROM t", ["t"]),
+        ("SELECT * FROM t, s", ["t", "s"]),
+        ("SELECT a FROM t WHERE f(a, s) > 1", ["t"]),
+        ("SELECT * FROM `S` JOIN other.s AS x ON x.a = s.a", ["s", "other.s"]),
+        ("WITH s AS (SELECT 1) SELECT * FROM s", []),
+        ("WITH c AS (SELECT * FROM s), d AS (SELECT 1) SELECT * FROM c JOIN d", ["s"]),
+        ("WITH s AS (SELECT 1) SELECT * FROM s JOIN public.s", ["s"]),
+        ("INSERT INTO t (a, s) SELECT a, s FROM s WHERE b IN (SELECT b FROM u)", ["t", "s", "u"]),
+        ("INSERT OVERWRITE t SELECT * FROM s", ["t", "s"]),
+        ("MERGE INTO t USING (SELECT * FROM s) x ON t.a = x.a WHEN MATCHED THEN DELETE", ["t", "s"]),
+        ("SELECT * FROM range(3), s", ["s"]),
+        ("OPTIMIZE t", ["t"]),
+        ("VACUUM t RETAIN 0 HOURS", ["t"]),
+        ("DESCRIBE HISTORY t", ["t"]),
+        ("SELECT extract(year FROM s.time) FROM t", ["s.time", "t"]),
+    ],
+)
+def test_a_statements_relations_are_found_by_where_they_stand(statement: str, relations: list[str]) -> None:
+    assert found(statement) == relations
+
+
+@pytest.mark.parametrize(
+    ("statement", "table"),
+    [
+        ("INSERT INTO t SELECT * FROM s", "t"),
+        ("INSERT INTO TABLE a.t (x) SELECT 1", "a.t"),
+        ("INSERT OVERWRITE TABLE t SELECT 1", "t"),
+        ("WITH c AS (SELECT 1) INSERT INTO t SELECT * FROM c", "t"),
+        ("MERGE INTO t USING s ON true WHEN MATCHED THEN UPDATE SET x = 1", "t"),
+        ("UPDATE t SET x = 1", "t"),
+        ("DELETE FROM t", "t"),
+        ("SELECT 1", None),
+    ],
+)
+def test_the_table_that_a_statement_writes(statement: str, table: str | None) -> None:
+    target = names.target(statement)
+    assert (None if target is None else str(target.name)) == table
+
+
+def test_statements_are_split_where_a_semicolon_is_none_of_a_text() -> None:
+    script = "SELECT ';' AS a; -- b;\nVACUUM t RETAIN 1 HOURS;\n\nSHOW TABLES;"
+    assert names.split(script) == ["SELECT ';' AS a", "-- b;\nVACUUM t RETAIN 1 HOURS", "SHOW TABLES"]

@@ -1,0 +1,72 @@
+"""The change feed that Delta keeps beside a table: its cost follows the changes, whatever the table's size.
+
+It has every image, but not the ids of rows, nor the version that wrote an old image. So it serves where a key identifies
+rows, and where only inserted rows are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from volstream.changelog.base import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, OLD_KINDS, quoted
+from volstream.delta.writer import literal, table_at
+
+_META = f"{CHANGE_TYPE}, {COMMIT_VERSION}, {COMMIT_TIMESTAMP}"
+
+
+@dataclass(frozen=True)
+class ChangeFeed:
+    """Changes of the table at ``location``, from its change feed.
+
+    Attributes:
+        key: columns that identify a row; empty: nothing does.
+        version_column: the column from which a row's version follows; None: row tracking tells it.
+    """
+
+    location: str
+    columns: Sequence[str]
+    compared: Sequence[str]
+    key: Sequence[str] = ()
+    version_column: str | None = None
+
+    contains_carryover_rows = False
+    contains_intermediate_changes = True
+    represents_update_as_delete_and_insert = False
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"change feed of {self.location}"
+
+    @property
+    def row_id(self) -> Sequence[str]:
+        """The key's columns."""
+        return [quoted(name) for name in self.key]
+
+    @property
+    def row_version(self) -> str:
+        """The version's column, or what :meth:`scan` found out."""
+        return self.version_column or "__row_version"
+
+    def scan(self, first: int, last: int) -> str:
+        """See :class:`~volstream.changelog.base.Changelog`."""
+        columns = ", ".join(map(quoted, self.columns))
+        feed = f"table_changes_by_path({literal(self.location)}, {first}, {last})"
+        if self.version_column is not None:
+            return f"SELECT {columns}, {self.version_column}, {_META} FROM {feed}"
+        if not self.key or first == 0:
+            return f"SELECT {columns}, {self._version('CAST(NULL AS BIGINT)')}, {_META} FROM {feed}"
+        # What was there before the range was written by the version that the row had then.
+        keys = ", ".join(self.row_id)
+        before = (
+            f"SELECT {keys}, _metadata.row_commit_version AS __before "
+            f"FROM {table_at(self.location)} VERSION AS OF {first - 1}"
+        )
+        on = " AND ".join(f"f.{name} <=> b.{name}" for name in self.row_id)
+        shown = ", ".join(f"f.{quoted(name)}" for name in self.columns)
+        return f"SELECT {shown}, {self._version('__before')}, {_META} FROM {feed} f LEFT JOIN ({before}) b ON {on}"
+
+    def _version(self, old: str) -> str:
+        old_kinds = ", ".join(map(literal, OLD_KINDS))
+        return f"CASE WHEN {CHANGE_TYPE} IN ({old_kinds}) THEN {old} ELSE {COMMIT_VERSION} END AS __row_version"

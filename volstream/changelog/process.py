@@ -1,0 +1,148 @@
+"""What readers make of a changelog: rows that were only rewritten dropped, updates told, net changes (R-10 to R-13).
+
+One place for all changelogs; what need not be done, by a changelog's flags, is not done. Pure: SQL out.
+"""
+
+from __future__ import annotations
+
+from volstream.changelog.base import (
+    CHANGE_TYPE,
+    COMMIT_TIMESTAMP,
+    COMMIT_VERSION,
+    OLD_KINDS,
+    Changelog,
+    Deduplication,
+    quoted,
+    struct_of,
+)
+from volstream.delta.writer import literal
+from volstream.errors import InvalidValueError
+
+_OLD_KINDS = f"({', '.join(map(literal, OLD_KINDS))})"
+
+
+def net(changelog: Changelog, first: int, last: int) -> str:
+    """SQL: one row for each row of the table with a net change in versions ``first`` to ``last``, both included.
+
+    Columns: ``old`` and ``new``, what the row was before and is after the range, NULL where there was or is none:
+    structs of ``data``, a struct of the data columns, and ``wrote``, the row version; ``version`` and ``time`` of the
+    newest change; ``old_version`` and ``old_time`` of the oldest.
+    """
+    return (
+        f"SELECT * FROM (SELECT CASE WHEN oldest.kind IN {_OLD_KINDS} THEN oldest.image END AS old, "
+        f"CASE WHEN newest.kind NOT IN {_OLD_KINDS} THEN newest.image END AS new, newest.version, newest.time, "
+        f"oldest.version AS old_version, oldest.time AS old_time, balance FROM ({_ends(changelog, first, last)})) "
+        # Come and gone inside the range, or rewritten without change of content: nothing.
+        f"WHERE ((old IS NULL) <> (new IS NULL) OR (old IS NOT NULL AND new IS NOT NULL AND NOT ({_same(changelog)}))) "
+        f"AND {_UNIQUE}"
+    )
+
+
+def appended(changelog: Changelog, first: int, last: int) -> str:
+    """SQL, as :func:`net`: each row that was new in the range, as it was first written, whatever became of it (R-12)."""
+    inserted = "SELECT CASE WHEN false THEN oldest.image END AS old, oldest.image AS new, oldest.version, oldest.time "
+    if not changelog.row_id:  # what is called an insert is one
+        changes = f"SELECT {_change(changelog)} AS oldest FROM ({changelog.scan(first, last)})"
+        return f"{inserted} FROM ({changes}) WHERE oldest.kind = 'insert'"
+    # A row that a RESTORE brought back was written before.
+    return (
+        f"{inserted} FROM ({_ends(changelog, first, last)}) WHERE oldest.kind = 'insert' "
+        + (f"AND coalesce(oldest.image.wrote >= {first}, true)" if changelog.contains_carryover_rows else "")
+    )  # fmt: skip
+
+
+def read(changelog: Changelog, first: int, last: int, deduplication: Deduplication, *, compute_updates: bool) -> str:
+    """SQL: the changes as Spark's ``changes`` shows them: the data columns, change type, version and time.
+
+    Raises:
+        InvalidValueError: updates are asked for among rows that were only rewritten.
+    """
+    columns = [*map(quoted, changelog.columns), CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP]
+    shown = ", ".join(columns)
+    scan = changelog.scan(first, last)
+    if deduplication is Deduplication.NONE:
+        if compute_updates and changelog.contains_carryover_rows:
+            raise InvalidValueError(
+                "computeUpdates needs deduplicationMode dropCarryovers or netChanges: "
+                "a row that was only rewritten would look like an update."
+            )
+        if compute_updates and changelog.represents_update_as_delete_and_insert:
+            return f"SELECT {shown} FROM ({_paired(changelog, scan, drop=False)})"
+        return f"SELECT {shown} FROM ({scan})"
+    if deduplication is Deduplication.NET_CHANGES and changelog.contains_intermediate_changes:
+        return _net_changes(changelog, first, last, compute_updates=compute_updates)
+    pairs = changelog.represents_update_as_delete_and_insert and compute_updates
+    if not (changelog.contains_carryover_rows or pairs):
+        return f"SELECT {shown} FROM ({scan})"
+    kept = _paired(changelog, scan, drop=changelog.contains_carryover_rows, tell=pairs)
+    return f"SELECT {shown} FROM ({kept})"
+
+
+#: A row that came once more than it went is there, or was not before. Otherwise several rows have the same identity.
+_UNIQUE = (
+    "assert_true(balance = CAST(new IS NOT NULL AS INT) - CAST(old IS NOT NULL AS INT), "
+    "'Several rows of the table have the same key, which therefore does not identify rows.') IS NULL"
+)
+
+
+def _net_changes(changelog: Changelog, first: int, last: int, *, compute_updates: bool) -> str:
+    before, after = ("update_preimage", "update_postimage") if compute_updates else ("delete", "insert")
+    entries = (
+        f"CASE WHEN old IS NULL THEN array({_entry('insert', 'new', 'version', 'time')}) "
+        f"WHEN new IS NULL THEN array({_entry('delete', 'old', 'version', 'time')}) "
+        f"ELSE array({_entry(before, 'old', 'old_version', 'old_time')}, {_entry(after, 'new', 'version', 'time')}) END"
+    )
+    columns = ", ".join(f"c.data.{quoted(name)} AS {quoted(name)}" for name in changelog.columns)
+    return (
+        f"SELECT {columns}, c.kind AS {CHANGE_TYPE}, c.version AS {COMMIT_VERSION}, c.time AS {COMMIT_TIMESTAMP} "
+        f"FROM (SELECT inline({entries}) FROM ({net(changelog, first, last)})) c"
+    )
+
+
+def _entry(kind: str, image: str, version: str, time: str) -> str:
+    return f"named_struct('kind', '{kind}', 'data', {image}.data, 'version', {version}, 'time', {time})"
+
+
+def _paired(changelog: Changelog, scan: str, *, drop: bool, tell: bool = True) -> str:
+    """SQL: the deletes and inserts of one row in one commit found by pairs: the same row version, and it was only
+    rewritten (``drop`` it); another, and it was updated (``tell`` so)."""
+    pair = "__deletes = 1 AND __inserts = 1"
+    kind = (
+        f"CASE WHEN {pair} AND {CHANGE_TYPE} = 'delete' THEN 'update_preimage' "
+        f"WHEN {pair} AND {CHANGE_TYPE} = 'insert' THEN 'update_postimage' ELSE {CHANGE_TYPE} END"
+    )
+    windowed = (
+        f"SELECT *, count_if({CHANGE_TYPE} = 'delete') OVER w AS __deletes, "
+        f"count_if({CHANGE_TYPE} = 'insert') OVER w AS __inserts, "
+        f"min({changelog.row_version}) OVER w AS __least, max({changelog.row_version}) OVER w AS __most FROM ({scan}) "
+        f"WINDOW w AS (PARTITION BY {', '.join(changelog.row_id)}, {COMMIT_VERSION})"
+    )
+    columns = ", ".join([*map(quoted, changelog.columns), f"{kind if tell else CHANGE_TYPE} AS {CHANGE_TYPE}"])
+    rewritten = f" WHERE NOT ({pair} AND __least <=> __most)" if drop else ""
+    return f"SELECT {columns}, {COMMIT_VERSION}, {COMMIT_TIMESTAMP} FROM ({windowed}){rewritten}"
+
+
+def _same(changelog: Changelog) -> str:
+    """SQL: whether ``old`` and ``new`` are of one content."""
+    left_out = set(changelog.columns) - set(changelog.compared)
+    values = " AND ".join(f"old.data.{quoted(name)} <=> new.data.{quoted(name)}" for name in changelog.compared)
+    written = "coalesce(old.wrote = new.wrote, false)"
+    if left_out and changelog.contains_carryover_rows:  # a type that cannot be compared: only its version tells
+        return written
+    return f"{written} OR ({values or 'false'})"
+
+
+def _ends(changelog: Changelog, first: int, last: int) -> str:
+    """SQL: the oldest and the newest change of each row, in the order (version, old image before new image)."""
+    return (
+        "SELECT min_by(change, place) AS oldest, max_by(change, place) AS newest, "
+        f"count_if(change.kind NOT IN {_OLD_KINDS}) - count_if(change.kind IN {_OLD_KINDS}) AS balance "
+        f"FROM (SELECT *, {_change(changelog)} "
+        f"AS change, struct({COMMIT_VERSION}, {CHANGE_TYPE} NOT IN {_OLD_KINDS}) AS place "
+        f"FROM ({changelog.scan(first, last)})) GROUP BY {', '.join(changelog.row_id)}"
+    )
+
+
+def _change(changelog: Changelog) -> str:
+    image = f"struct({struct_of(changelog.columns)} AS data, {changelog.row_version} AS wrote)"
+    return f"struct({image} AS image, {CHANGE_TYPE} AS kind, {COMMIT_VERSION} AS version, {COMMIT_TIMESTAMP} AS time)"

@@ -1,0 +1,89 @@
+"""Everything about one object, for people and programs: its definition, and what that does not say. No JVM is started."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from volstream.errors import VolstreamError
+from volstream.model.names import Name
+from volstream.model.objects import Connection, Job, SourceKind, Stream, Volume
+
+if TYPE_CHECKING:
+    from volstream.session import Session
+
+
+def values(one: Any) -> dict[str, Any]:
+    """The attributes of a definition; names as text."""
+    found = {field.name: getattr(one, field.name) for field in dataclasses.fields(one)}
+    return {key: str(value) if isinstance(value, Name) else value for key, value in found.items()}
+
+
+def shown(session: Session, one: Connection | Volume | Stream | Job) -> dict[str, Any]:
+    """What a list shows of an object."""
+    found = values(one)
+    match one:
+        case Job():
+            trigger = one.trigger
+            detail = trigger.cron or (f"{trigger.every:g}s" if trigger.every else "")
+            found["trigger"] = f"{trigger.kind} {detail}".strip()
+        case Stream():
+            found |= _state(session, one)
+        case _:
+            pass
+    return found
+
+
+def described(session: Session, one: Connection | Volume | Stream | Job) -> dict[str, Any]:
+    """Everything about an object."""
+    return {**shown(session, one), **_more(session, one)}
+
+
+def _state(session: Session, stream: Stream) -> dict[str, Any]:
+    try:
+        unread: bool | None = session.reader.has_data(stream)
+        return {"has_data": unread, "stale": None, "stale_after": session.reader.stale_after(stream)}
+    except VolstreamError as error:
+        return {"has_data": None, "stale": error.message, "stale_after": None}
+
+
+def _more(session: Session, one: Connection | Volume | Stream | Job) -> dict[str, Any]:
+    catalog = session.catalog
+    match one:
+        case Volume():
+            last = catalog.refreshes.last(one.id)
+            return {
+                "files": catalog.refreshes.file_count(one.id),
+                "rejected": catalog.refreshes.rejected_count(one.id),
+                "last_refresh": None if last is None else values(last),
+                "streams": [str(stream.name) for stream in catalog.streams.list(source_id=one.id)],
+            }
+        case Stream():
+            job = catalog.jobs.first(stream_id=one.id)
+            if one.source_kind is SourceKind.TABLE:
+                return {"job": str(job.name) if job else None}
+            behind = session.reader.lag(one) or (None, None)
+            return {"unread": behind[0], "unread_bytes": behind[1], "job": str(job.name) if job else None}
+        case Job():
+            stream = catalog.streams.by_id(one.stream_id)
+            return {
+                "stream": str(stream.name) if stream else None,
+                "failures": catalog.failures.counts(one.id),
+                "next_retry": catalog.failures.next_due(one.id),
+                "totals": catalog.consumptions.totals(one.id),
+                "code": _code(one),
+            }
+        case _:
+            return {}
+
+
+def _code(job: Job) -> str:
+    from volstream.jobs.functions import find
+
+    try:
+        same = find(job.function, job.search_path).fingerprint == job.fingerprint
+    except VolstreamError as error:
+        return error.message
+    if same:
+        return "as when the job was made"
+    return f"changed since; new files run with it, old results stay until: volstream replay {job.name}"

@@ -1,0 +1,165 @@
+"""The few places where SQL is not passed to Spark as written (R-21). Pure: text in, text out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from sqlglot.tokenizer_core import TokenType
+
+from volstream.errors import SqlError
+from volstream.sql import names
+
+
+def create_table(statement: str, key_property: str) -> str:
+    """CREATE TABLE or ALTER TABLE as Spark takes it: ``VARCHAR`` without a length is a ``STRING``, and a PRIMARY KEY is a
+    table property that keeps the columns' names.
+
+    Raises:
+        SqlError: a primary key of which columns cannot be said.
+    """
+    tokens = names.tokenize(statement)
+    edits: list[tuple[int, int, str]] = []
+    key: list[str] = []
+    for position, token in enumerate(tokens):
+        word = token.text.upper()
+        follows = [one.text.upper() for one in tokens[position + 1 : position + 3]]
+        typed = token.token_type in (TokenType.VARCHAR, TokenType.CHAR, TokenType.TEXT) and word in ("VARCHAR", "CHAR")
+        if typed and follows[:1] != ["("]:
+            edits.append((token.start, token.end + 1, "STRING"))
+        if token.token_type is TokenType.PRIMARY_KEY:
+            if key:
+                raise SqlError("A table has one PRIMARY KEY.")
+            key, edit = _key(statement, tokens, position)
+            edits.append(edit)
+    text = statement
+    for start, end, new in reversed(edits):
+        text = text[:start] + new + text[end:]
+    return _with_property(text, key_property, json.dumps(key)) if key else text
+
+
+def insert_all_columns(statement: str, columns: Sequence[str]) -> str:
+    """A MERGE whose ``INSERT VALUES (...)`` names no columns, with the target's."""
+    listed = ", ".join("`" + name.replace("`", "``") + "`" for name in columns)
+    text = statement
+    for before, after in reversed(list(pairwise(names.tokenize(statement)))):
+        if before.text.upper() == "INSERT" and after.text.upper() == "VALUES":
+            text = text[: before.end + 1] + f" ({listed})" + text[before.end + 1 :]
+    return text
+
+
+def merge_filter(
+    statement: str, stream: str, stream_columns: Sequence[str], target_columns: Sequence[str]
+) -> str | None:
+    """SQL on a stream's own columns that holds for the rows that can fire a clause of a MERGE; None: any row can.
+
+    A stream shows an update as two rows of one key, which Delta refuses as two matches of one target row. A row that no
+    clause can fire for changes nothing, and is left out.
+
+    Args:
+        stream: the alias that the statement gives the stream, or its name.
+    """
+    import sqlglot
+    from sqlglot import expressions as exp
+
+    try:
+        merge = sqlglot.parse_one(statement, dialect="databricks")
+    except sqlglot.ParseError:
+        return None  # Spark says what is wrong with it
+    whens = merge.args.get("whens") if isinstance(merge, exp.Merge) else None
+    if whens is None:
+        return None
+    own = {name.lower() for name in stream_columns} - {name.lower() for name in target_columns}
+
+    def of_stream(column: Any) -> bool:
+        if column.table:
+            return bool(column.table.lower() == stream.lower())
+        return column.name.lower() in own
+
+    kept = []
+    for when in whens.expressions:
+        condition = when.args.get("condition")
+        if when.args.get("source") or condition is None:
+            return None
+        parts = [part.unnest() for part in (condition.flatten() if isinstance(condition, exp.And) else [condition])]
+        mine = [
+            part
+            for part in parts
+            if not part.find(exp.Subquery, exp.Select)
+            and part.find(exp.Column)
+            and all(map(of_stream, part.find_all(exp.Column)))
+        ]
+        if not mine:
+            return None
+        for part in mine:
+            for column in part.find_all(exp.Column):
+                column.set("table", None)
+        kept.append(" AND ".join(f"({part.sql(dialect='databricks')})" for part in mine))
+    return " OR ".join(f"({part})" for part in kept)
+
+
+def as_insert(statement: str) -> tuple[str, str, str] | None:
+    """A ``CREATE TABLE ... AS query`` in two: what makes the table empty, and what fills it; with the table's name.
+
+    None where it is no such statement.
+    """
+    tokens = names.tokenize(statement)
+    words = [token.text.upper() for token in tokens]
+    if words[:1] != ["CREATE"] or "TABLE" not in words[:4]:
+        return None
+    for position, word in enumerate(words):
+        if (
+            word == "AS"
+            and position + 1 < len(words)
+            and words[position + 1] in ("SELECT", "WITH", "(", "VALUES", "FROM")
+        ):
+            start = words.index("TABLE") + 1
+            if words[start : start + 3] == ["IF", "NOT", "EXISTS"]:
+                start += 3
+            name = names.name_at(statement, tokens, start)
+            query = statement[tokens[position].end + 1 :]
+            made = f"{statement[: tokens[position].end + 1]} SELECT * FROM ({query}\n) LIMIT 0"
+            return made, f"INSERT INTO {name} {query}", name
+    return None
+
+
+def _key(statement: str, tokens: Sequence[Any], position: int) -> tuple[list[str], tuple[int, int, str]]:
+    """The columns of the PRIMARY KEY at a position, and the edit that takes it out."""
+    after = position + 1
+    if after < len(tokens) and tokens[after].text == "(":  # of the table: with the comma, and a name, before it
+        end = next((at for at in range(after, len(tokens)) if tokens[at].text == ")"), None)
+        if end is None:
+            raise SqlError("The PRIMARY KEY has no closing parenthesis.")
+        columns = [_unquoted(statement, token) for token in tokens[after + 1 : end] if token.text != ","]
+        first = position - 2 if tokens[position - 2].text.upper() == "CONSTRAINT" else position
+        if tokens[first - 1].text != ",":
+            raise SqlError("A table needs columns before its PRIMARY KEY.")
+        return columns, (tokens[first - 1].start, tokens[end].end + 1, "")
+    depth, at = 0, position - 1  # of a column: its name follows the last comma or parenthesis on this level
+    while at >= 0:
+        text = tokens[at].text
+        depth += (text == ")") - (text == "(")
+        if depth < 0 or (depth == 0 and text == ","):
+            break
+        at -= 1
+    column = [token.text.upper() for token in tokens[at + 1 : position]]
+    required = any(column[one : one + 2] == ["NOT", "NULL"] for one in range(len(column)))
+    edit = (tokens[position].start, tokens[position].end + 1, "" if required else "NOT NULL")
+    return [_unquoted(statement, tokens[at + 1])], edit
+
+
+def _with_property(statement: str, key: str, value: str) -> str:
+    tokens = names.tokenize(statement)
+    pair = f"'{key}' = '{value}'"
+    for position, token in enumerate(tokens):
+        if token.text.upper() == "TBLPROPERTIES" and tokens[position + 1].text == "(":
+            at = tokens[position + 1].end + 1
+            return f"{statement[:at]}{pair}, {statement[at:]}"
+    return f"{statement} TBLPROPERTIES ({pair})"
+
+
+def _unquoted(statement: str, token: Any) -> str:
+    text = statement[token.start : token.end + 1]
+    return text[1:-1].replace("``", "`") if text.startswith("`") else text

@@ -1,0 +1,129 @@
+"""Making what a statement names visible to Spark: tables are attached by path, streams and directories become views.
+
+Spark's embedded catalog is in memory and dies with the engine, so tables are attached at their first mention.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pyarrow import fs
+
+from volstream.delta import folders
+from volstream.delta.log import DeltaLog
+from volstream.delta.writer import literal, table_at
+from volstream.directory import table as directory
+from volstream.model.names import DEFAULT_SCHEMA, Name, quote
+from volstream.spark.frames import relation
+from volstream.sql import adapt, names
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.connect.session import SparkSession
+
+    from volstream.model.objects import Stream
+    from volstream.session import Session
+    from volstream.streams.block import Block
+    from volstream.streams.read import Range
+
+
+class Binding:
+    """The names of one statement, in one Spark session.
+
+    Args:
+        block: what pins the ranges of streams; None: they are pinned here, once for the statement.
+    """
+
+    def __init__(self, session: Session, spark: SparkSession, block: Block | None) -> None:
+        self.spark = spark
+        self._session = session
+        self._block = block
+        self._pinned: dict[str, Range | None] = {}
+        self._tables = f"{session.warehouse}/tables"
+        self._use_schema(DEFAULT_SCHEMA)
+        spark.sql(f"USE `{DEFAULT_SCHEMA}`")
+
+    def bind(self, statement: str, merged_into: Sequence[str] | None = None) -> str:
+        """The statement with streams and directories as views, and every table it names attached.
+
+        Args:
+            merged_into: columns of the target of a MERGE whose source may be a stream.
+        """
+        text = statement
+        for reference in reversed(names.references(statement)):
+            replacement: str | None = None
+            stream = None if reference.directory else self._session.catalog.streams.find(reference.name)
+            if reference.directory:
+                replacement = _new_view()
+                self._directory(reference.name).createOrReplaceTempView(replacement)
+            elif stream is not None:
+                replacement = self._stream_view(stream)
+                if merged_into is not None:
+                    alias = names.alias_of(statement, reference) or stream.name.name
+                    replacement = self._filtered(replacement, statement, alias, merged_into)
+            else:
+                self.attach(reference.name)
+            if replacement is not None:
+                if reference.takes_alias:  # so that columns can be qualified by the relation's name
+                    replacement += f" AS {quote(reference.name.name)}"
+                text = text[: reference.start] + replacement + text[reference.end :]
+        return text
+
+    def _stream_view(self, stream: Stream) -> str:
+        """A view of what the stream shows. Made by SQL: of a frame of changes, Spark's views lose the range."""
+        reader, view = self._session.reader, _new_view()
+        if self._block is not None:
+            covered = self._block.pin(stream)
+        else:
+            if stream.id not in self._pinned:
+                self._pinned[stream.id] = reader.pin(stream)
+            covered = self._pinned[stream.id]
+        if covered is None:
+            reader.unlisted(self.spark).createOrReplaceTempView(view)
+        else:
+            self.spark.sql(f"CREATE TEMPORARY VIEW {view} AS {reader.query(self.spark, covered)}")
+        return view
+
+    def _filtered(self, view: str, statement: str, alias: str, columns: Sequence[str]) -> str:
+        """A view of the rows that can fire a clause of a MERGE into a table of these columns."""
+        wanted = adapt.merge_filter(statement, alias, self.spark.table(view).columns, columns)
+        if wanted is None:
+            return view
+        filtered = _new_view()
+        self.spark.sql(f"CREATE TEMPORARY VIEW {filtered} AS SELECT * FROM {view} WHERE {wanted}")
+        return filtered
+
+    def attach(self, name: Name) -> None:
+        """Makes a table of the warehouse, and its schema, known to Spark; nothing where there is none."""
+        location = folders.table_location(self._session.warehouse, name)
+        if self._is_folder(f"{self._tables}/{name.schema}"):
+            self._use_schema(name.schema)
+        if self._is_folder(f"{location}/_delta_log"):
+            self.spark.sql(f"CREATE TABLE IF NOT EXISTS {name.qualified} USING DELTA LOCATION {literal(location)}")
+
+    def attach_all(self, schema: str) -> None:
+        """Makes all tables of a schema known to Spark."""
+        for name in folders.inside(f"{self._tables}/{schema}"):
+            self.attach(Name(schema, name))
+
+    def _directory(self, name: Name) -> DataFrame:
+        volume = self._session.catalog.volumes.get(name)
+        location = directory.location(self._session.warehouse, volume.id)
+        if not DeltaLog(location).exists():
+            return relation(self.spark, directory.SCHEMA.empty_table())
+        return self.spark.sql(f"SELECT {', '.join(directory.COLUMNS)} FROM {table_at(location)}")
+
+    def _use_schema(self, schema: str) -> None:
+        place = literal(f"{self._tables}/{schema}")
+        self.spark.sql(f"CREATE SCHEMA IF NOT EXISTS `{schema.replace('`', '``')}` LOCATION {place}")
+
+    def _is_folder(self, location: str) -> bool:
+        filesystem, path = fs.FileSystem.from_uri(location)
+        return bool(filesystem.get_file_info(path).type == fs.FileType.Directory)
+
+
+def _new_view() -> str:
+    """A name of its own for each reference: a frame finds its view only when it is asked for rows, and keeps its range."""
+    return f"volstream_{uuid.uuid4().hex}"

@@ -1,0 +1,286 @@
+"""Running the statements that volstream owns: each is one operation of the session's collections. No Spark, but where said."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from volstream import details
+from volstream.errors import InvalidValueError, NotFoundError, SqlError
+from volstream.model.names import Name
+from volstream.model.objects import Mode, OnMove, QueueType, Trigger, TriggerKind, Write
+from volstream.model.units import parse_duration, parse_size
+from volstream.sql.statements import Statement, Text
+
+if TYPE_CHECKING:
+    from volstream.session import Session
+
+_QUEUES = {"ALICLOUD_MNS": "mns", "AWS_SQS": "sqs"}
+
+_CONNECTION_KEYS = {"external_id": "externalId", "role_arn": "roleArn"}
+
+#: What SHOW shows of each kind, in this order.
+_SHOWN: Mapping[str, Sequence[str]] = {
+    "connection": ("name", "type", "region", "endpoint", "role_arn", "comment", "created_on"),
+    "volume": ("name", "location", "queue_type", "virtual_cluster", "recursive", "comment", "created_on"),
+    "stream": (
+        "name", "source_kind", "source_name", "mode", "offset", "initial", "has_data", "stale", "stale_after", "comment",
+        "created_on",
+    ),
+    "job": ("name", "function", "into", "trigger", "state", "last_outcome", "comment", "created_on"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Result:
+    """Rows of a statement that Spark had no part in."""
+
+    columns: Sequence[str]
+    rows: Sequence[Mapping[str, Any]]
+
+
+def run_owned(session: Session, statement: Statement, timestamp: Callable[[str], datetime]) -> Result | str:
+    """Runs a statement; its rows, or the SQL that has them.
+
+    Args:
+        timestamp: the value of a SQL expression that is not a literal; asks Spark.
+
+    Raises:
+        VolstreamError: as the operation does.
+    """
+    return _Run(session, timestamp).run(statement)
+
+
+class _Run:
+    def __init__(self, session: Session, timestamp: Callable[[str], datetime]) -> None:
+        self._session = session
+        self._timestamp = timestamp
+
+    def run(self, statement: Statement) -> Result | str:
+        match statement.action, statement.kind:
+            case "create", kind:
+                made = getattr(self, f"_create_{kind}")(statement)
+                return Result(["status"], [{"status": f"{kind.capitalize()} {made.name} is there."}])
+            case "drop", kind:
+                dropped = self._collection(kind).drop(_text(statement.name), if_exists=statement.if_exists)
+                said = "is dropped" if dropped else "was not there"
+                return Result(["status"], [{"status": f"{kind.capitalize()} {statement.name} {said}."}])
+            case "show", "directory":
+                return self._show_directory(statement)
+            case "show", kind:
+                return self._show(statement, kind)
+            case "describe", kind:
+                found = details.described(self._session, self._collection(kind).get(_text(statement.name)))
+                if kind == "connection":
+                    found = {_CONNECTION_KEYS.get(key, key): value for key, value in found.items()}
+                rows = [{"property": key, "value": _plain(value)} for key, value in found.items()]
+                return Result(["property", "value"], rows)
+            case "alter", "volume":
+                done = self._session.volumes.refresh(_text(statement.name), statement.options.get("string", ""))
+                row = {"inserted": done.inserted, "updated": done.updated, "deleted": done.deleted}
+                return Result(list(row), [row])
+            case "alter", "stream":
+                return self._reset(statement)
+            case "alter", "job":
+                act = self._session.jobs.pause if "pause" in statement.options else self._session.jobs.resume
+                job = act(_text(statement.name))
+                return Result(["status"], [{"status": f"Job {job.name} is {job.state}."}])
+            case _:
+                raise SqlError(f"{statement.action.upper()} {statement.kind.upper()} is not part of this version.")
+
+    def _collection(self, kind: str) -> Any:
+        return getattr(self._session, f"{kind}s")
+
+    def _create_connection(self, statement: Statement) -> Any:
+        options = dict(statement.options)
+        type_ = options.pop("word").lower()
+        return self._session.connections.create(
+            _text(statement.name), type_, if_not_exists=statement.if_not_exists, **options
+        )
+
+    def _create_volume(self, statement: Statement) -> Any:
+        options = dict(statement.options)
+        if "location" not in options:
+            raise SqlError("A volume needs LOCATION 'uri'.")
+        if options.pop("directory", True) is False:
+            raise InvalidValueError("A volume always has a directory table.", "Leave DIRECTORY out.")
+        said = options.pop("notification", {})
+        unknown = sorted({*said} - {"queue_type", "queue_name", "virtual_cluster"})
+        if unknown:
+            raise InvalidValueError(
+                f"NOTIFICATION has no {unknown[0].upper()}.", "It has QUEUE_TYPE, QUEUE_NAME and VIRTUAL_CLUSTER."
+            )
+        found: dict[str, Any] = {key: value for key, value in said.items() if key != "queue_type"}
+        if "queue_type" in said:
+            queue = _QUEUES.get(said["queue_type"].upper(), said["queue_type"].lower())
+            found["queue_type"] = _one_of(QueueType, queue, "QUEUE_TYPE")
+        return self._session.volumes.create(
+            _text(statement.name), options.pop("location"), **self._existing(statement), **found,
+            connection=options.pop("using_connection", None), **options,
+        )  # fmt: skip
+
+    def _create_stream(self, statement: Statement) -> Any:
+        options = statement.options
+        said = {key.lower(): value for key, value in options.get("properties", {}).items()}
+        found: dict[str, Any] = {"comment": options.get("comment")}
+        if "table_stream_mode" in said:
+            found["mode"] = _one_of(Mode, said.pop("table_stream_mode").lower().replace("_", "-"), "TABLE_STREAM_MODE")
+        if "show_initial_rows" in said:
+            found["show_initial_rows"] = _boolean(said.pop("show_initial_rows"), "SHOW_INITIAL_ROWS")
+        if "identity" in said:
+            found["identity"] = [column.strip() for column in said.pop("identity").split(",")]
+        _none_left(said, "stream", "TABLE_STREAM_MODE, SHOW_INITIAL_ROWS and IDENTITY")
+        if "timestamp_as_of" in options:
+            found["at_timestamp"] = self._moment(options["timestamp_as_of"])
+        kind = "volume" if options["source_kind"].upper() == "VOLUME" else "table"
+        source: dict[str, Any] = {kind: _text(options["source"])}
+        return self._session.streams.create(_text(statement.name), **(source | self._existing(statement) | found))
+
+    def _create_job(self, statement: Statement) -> Any:
+        options = statement.options
+        if "as_statement" in options:
+            raise SqlError(
+                "Jobs of SQL statements are not part of this version.", "Run the statement from a scheduler."
+            )
+        for clause in ("function", "into"):
+            if clause not in options:
+                raise SqlError(
+                    f"A job needs {clause.upper()}.", "CREATE JOB j ON STREAM s FUNCTION 'f.py:f' INTO TABLE t"
+                )
+        said = {key.lower(): value for key, value in options.get("properties", {}).items()}
+        found: dict[str, Any] = {"arguments": {}}
+        for key, value in list(said.items()):
+            if key.startswith("arg."):
+                found["arguments"][key[4:]] = said.pop(key)
+            elif key in _JOB_PROPERTIES:
+                name, read = _JOB_PROPERTIES[key]
+                found[name] = read(value, key)
+                del said[key]
+        _none_left(said, "job", f"{', '.join(_JOB_PROPERTIES)} and arg.KEY")
+        return self._session.jobs.create(
+            _text(statement.name), options["function"], _text(options["into"]),
+            stream=_optional(options.get("on_stream")), volume=_optional(options.get("on_volume")),
+            returns=options.get("returns"), where=options.get("where"), comment=options.get("comment"),
+            trigger=_trigger(options), **self._existing(statement), **found,
+        )  # fmt: skip
+
+    def _reset(self, statement: Statement) -> Result:
+        options = statement.options
+        if "number" in options:
+            stream = self._session.streams.reset(_text(statement.name), to_version=int(options["number"]))
+        else:
+            moment = self._moment(options["expression"])
+            stream = self._session.streams.reset(_text(statement.name), to_timestamp=moment)
+        return Result(["status"], [{"status": f"Stream {stream.name} is at version {stream.offset}."}])
+
+    def _show(self, statement: Statement, kind: str) -> Result:
+        pattern = statement.options.get("string", "%").replace("%", "*").replace("_", "?").lower()
+        found = self._collection(kind).list()
+        rows = [
+            {key: _plain(value) for key, value in details.shown(self._session, one).items() if key in _SHOWN[kind]}
+            for one in found
+            if fnmatch.fnmatchcase(one.name.name, pattern)
+            # IN takes a schema, which the grammar reads as a name.
+            and (statement.name is None or one.name.schema == statement.name.name)
+        ]
+        return Result(list(_SHOWN[kind]), rows)
+
+    def _show_directory(self, statement: Statement) -> str:
+        name = statement.name
+        if name is None or self._session.catalog.volumes.find(name) is None:
+            raise NotFoundError(f"There is no volume {name}.", "See: SHOW VOLUMES.")
+        below = statement.options.get("string", "").strip("/")
+        prefix = (below + "/").replace("\\", "\\\\").replace("'", "\\'")
+        condition = f" WHERE startswith(relative_path, '{prefix}')" if below else ""
+        return f"SELECT * FROM DIRECTORY(VOLUME {name.qualified}){condition} ORDER BY relative_path"
+
+    def _moment(self, written: Text) -> datetime:
+        text = written.text.strip()
+        if text[:1] in ("'", '"') and text[-1:] == text[:1]:
+            try:
+                moment = datetime.fromisoformat(text[1:-1])
+            except ValueError:
+                return self._timestamp(text)
+            return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        return self._timestamp(text)
+
+    @staticmethod
+    def _existing(statement: Statement) -> dict[str, bool]:
+        return {"or_replace": statement.or_replace, "if_not_exists": statement.if_not_exists}
+
+
+def _trigger(options: Mapping[str, Any]) -> Trigger:
+    given = [key for key in ("schedule", "every", "on_change") if key in options]
+    if len(given) > 1:
+        raise SqlError("SCHEDULE, EVERY and ON CHANGE exclude each other.")
+    match given:
+        case ["schedule"]:
+            return Trigger(TriggerKind.CRON, cron=options["schedule"])
+        case ["every"]:
+            return Trigger(TriggerKind.EVERY, every=parse_duration(options["every"]))
+        case ["on_change"]:
+            return Trigger(TriggerKind.ON_CHANGE)
+        case _:
+            return Trigger()
+
+
+def _one_of(values: Any, text: str, what: str) -> Any:
+    try:
+        return values(text)
+    except ValueError:
+        allowed = ", ".join(one.value for one in values)
+        raise InvalidValueError(f"{what} cannot be {text!r}.", f"Choose one of {allowed}.") from None
+
+
+def _boolean(text: str, what: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise InvalidValueError(f"{what} cannot be {text!r}.", "Write 'TRUE' or 'FALSE'.")
+    return text.lower() == "true"
+
+
+def _count(text: str, what: str) -> int:
+    if not text.isdigit():
+        raise InvalidValueError(f"{what} cannot be {text!r}.", "Write a number.")
+    return int(text)
+
+
+_JOB_PROPERTIES: Mapping[str, tuple[str, Callable[[str, str], Any]]] = {
+    "write": ("write", lambda text, what: _one_of(Write, text.lower(), what)),
+    "on_move": ("on_move", lambda text, what: _one_of(OnMove, text.lower(), what)),
+    "retries": ("retries", _count),
+    "pause_after": ("pause_after", _count),
+    "timeout": ("timeout_seconds", lambda text, _: parse_duration(text)),
+    "isolate": ("isolate", _boolean),
+    "max_files": ("max_files", _count),
+    "max_bytes": ("max_bytes", lambda text, _: parse_size(text)),
+}
+
+
+def _none_left(said: Mapping[str, str], kind: str, allowed: str) -> None:
+    if said:
+        raise InvalidValueError(f"A {kind} has no property {min(said)!r}.", f"It has {allowed}.")
+
+
+def _text(name: Name | None) -> str:
+    assert name is not None, "the grammar asks for a name"
+    return str(name)
+
+
+def _optional(name: Name | None) -> str | None:
+    return None if name is None else str(name)
+
+
+def _plain(value: Any) -> str | None:
+    """A value as text, as DESCRIBE and SHOW print all of them."""
+    if value is None:
+        return None
+    if isinstance(value, datetime):
+        return value.isoformat(sep=" ", timespec="milliseconds")
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return ", ".join(str(one) for one in value)
+    return str(value)

@@ -1,0 +1,216 @@
+"""Consuming streams by statements or by a block of Python: what is read is pinned once, what is written is written once, and
+the offsets move at the end (streams.md, R-17 to R-20).
+
+A job's batches are another way through the same protocol (``jobs.run``); the protocol itself is in ``streams.consume``.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from volstream.catalog import Catalog
+from volstream.catalog.consumptions import Outcome
+from volstream.catalog.leases import held
+from volstream.errors import NotFoundError, StreamBusyError, VolstreamError
+from volstream.lifecycle import faults
+from volstream.lifecycle.identity import new_owner
+from volstream.model.objects import Stream
+from volstream.model.work import Batch, BatchState, Intent, Plan, PlanKind, PlanState
+from volstream.streams.consume import Consumer, Found
+from volstream.streams.read import Range, StreamReader
+
+if TYPE_CHECKING:
+    from pyspark.sql.connect.session import SparkSession
+
+#: Somebody who waits for a stream looks this often whether it is free.
+_ASK_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A stream that is being consumed, over a range, as a batch."""
+
+    stream: Stream
+    covered: Range
+    plan: Plan
+    batch: Batch
+
+
+class Block:
+    """One consumption of one or several streams. A context manager: it ends well, or nothing was consumed.
+
+    Where a statement of it was committed and a later one fails, the offsets move all the same: the tables have the rows.
+
+    Args:
+        again: a range that an earlier block took and did not finish is taken again, as the same batch.
+        timeout: seconds to wait for a stream that somebody else consumes.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        reader: StreamReader,
+        consumer: Consumer,
+        *,
+        lease_seconds: float,
+        again: bool = False,
+        timeout: float = 0.0,
+    ) -> None:
+        self._catalog = catalog
+        self._reader = reader
+        self._consumer = consumer
+        self._lease_seconds = lease_seconds
+        self._again = again
+        self._deadline = time.monotonic() + timeout
+        self._owner = new_owner()
+        self._held = ExitStack()
+        self._pinned: dict[str, Range | None] = {}
+        self._taken: dict[str, Taken] = {}
+        self._intent: Intent | None = None
+        self._statements = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        with self._held:
+            if kind is None:
+                self._commit()
+            else:
+                self._undo()
+
+    def pin(self, stream: Stream) -> Range | None:
+        """The range that reads of the stream cover in this block. Raises as :meth:`StreamReader.pin`."""
+        if stream.id not in self._pinned:
+            self._pinned[stream.id] = self._reader.pin(stream)
+        return self._pinned[stream.id]
+
+    def take(self, *streams: Stream) -> Mapping[str, Taken]:
+        """Consumes streams in this block: their offsets move at its end. By stream's id; without those never listed.
+
+        Raises:
+            StreamBusyError: another consumption of one is open.
+            StreamStaleError, StreamSchemaChangedError: one cannot be read.
+        """
+        new = sorted((one for one in streams if one.id not in self._taken), key=lambda one: one.id)
+        for stream in new:
+            self._hold(stream)
+        taken = [one for one in map(self._plan, new) if one is not None]
+        made = [
+            one for one in taken if one.batch.attempts == 0 and self._catalog.consumptions.plan(one.plan.id) is None
+        ]
+        if made:
+            self._catalog.consumptions.open(*((one.plan, [one.batch], one.stream) for one in made))
+        faults.point("plan.opened")
+        self._taken |= {one.stream.id: one for one in taken}
+        if self._intent is not None and taken:
+            self._catalog.consumptions.join(self._intent, *(one.batch for one in taken))
+        return {one.id: self._taken[one.id] for one in streams if one.id in self._taken}
+
+    def write(self, location: str, statement: Callable[[SparkSession], None]) -> int | None:
+        """Runs one DML statement on the table at ``location``, at most once; how many rows it wrote, where that is known.
+
+        Raises:
+            FencedError: another process took the streams over; nothing of this statement is in the table.
+        """
+        batches = [one.batch for one in self._taken.values()]
+        if self._intent is None:
+            self._intent = self._consumer.begin(*batches, owner=self._owner, location=location)
+        else:
+            self._intent = self._consumer.add_statement(self._intent, location)
+        number = len(self._intent.targets) - 1
+        told = {"streams": {str(one.stream.name): one.covered.to_version for one in self._taken.values()}}
+        try:
+            commit = self._consumer.write(self._intent, told, statement, number)
+        except Exception:
+            # The outcome is in the log, whatever the command said.
+            found = self._consumer.look(self._intent, number)
+            if found.what is not Found.COMMIT or found.commit is None:
+                raise
+            commit = found.commit
+        self._statements += 1
+        return commit.rows
+
+    def _hold(self, stream: Stream) -> None:
+        name, purpose = f"stream:{stream.id}", f"consumption of stream {stream.name}"
+        while True:
+            lease = held(self._catalog.leases, name, self._owner, purpose, self._lease_seconds)
+            with ExitStack() as attempt:
+                other = attempt.enter_context(lease)
+                busy = self._busy(stream) if other is None else f"it is being consumed by {other.owner}"
+                if busy is None:
+                    self._held.push(attempt.pop_all())
+                    return
+            if time.monotonic() >= self._deadline:
+                raise StreamBusyError(f"The stream {stream.name} is busy: {busy}.", "Wait for it to end.")
+            time.sleep(_ASK_SECONDS)
+
+    def _busy(self, stream: Stream) -> str | None:
+        """Why the stream cannot be taken though nobody holds its lease: a job's plan is open. Settles what was left open."""
+        plan = self._catalog.consumptions.open_plan(stream.id)
+        if plan is None:
+            return None
+        if plan.job_id is not None:
+            job = self._catalog.jobs.by_id(plan.job_id)
+            return f"job {job.name if job else plan.job_id} is in the middle of a plan"
+        self._consumer.settle(stream.id)
+        return None
+
+    def _plan(self, stream: Stream) -> Taken | None:
+        """The stream's range as a plan of one batch: what an earlier block left, or what is there now."""
+        current = self._catalog.streams.by_id(stream.id)
+        if current is None:
+            raise NotFoundError(f"The stream {stream.name} was dropped.")
+        left = self._catalog.consumptions.open_plan(stream.id)
+        if left is not None and self._again:
+            batch = self._catalog.consumptions.next_batch(left)
+            assert batch is not None, "an open plan has a batch that is not committed"
+            covered = self._reader.range_of(left, current)
+            self._pinned[stream.id] = covered
+            return Taken(current, covered, left, batch)
+        if left is not None:
+            self._catalog.consumptions.drop_plan(left)
+        pinned = self.pin(current)
+        if pinned is None:
+            return None
+        plan = Plan(
+            id=str(uuid.uuid4()), kind=PlanKind.STATEMENT, state=PlanState.OPEN, job_id=None, stream_id=stream.id,
+            table_id=pinned.table_id, from_version=pinned.from_version, to_version=pinned.to_version,
+            initial=pinned.initial, location="", where=None, files=0, bytes=0, created_on=datetime.now(UTC),
+        )  # fmt: skip
+        batch = Batch(
+            id=str(uuid.uuid4()), plan_id=plan.id, job_id=None, stream_id=stream.id, number=1, state=BatchState.PLANNED,
+            after_path=None, until_path=None, files=0, replaced=0, removals=0, moves=0, bytes=0, sequence=None,
+            attempts=0, succeeded=0, failed=0, rows=0, created_on=plan.created_on, committed_on=None,
+        )  # fmt: skip
+        return Taken(current, pinned, plan, batch)
+
+    def _commit(self) -> None:
+        if self._intent is not None and self._statements:
+            rows = sum(commit.rows or 0 for commit in self._consumer.commits(self._intent))
+            self._catalog.consumptions.commit(self._intent, Outcome(0, 0, rows))
+        else:
+            for one in self._taken.values():
+                self._catalog.consumptions.finish(one.batch)
+        faults.point("batch.committed")
+
+    def _undo(self) -> None:
+        """After an exception: what its statements committed is rolled forward; otherwise nothing was consumed."""
+        with suppress(VolstreamError):  # what cannot be settled now is settled by the next consumer
+            if self._intent is not None:
+                self._consumer.settle(self._intent.stream_id)
+            if self._again:
+                return  # the next block takes the same range, as the same batch
+            for one in self._taken.values():
+                left = self._catalog.consumptions.open_plan(one.stream.id)
+                if left is not None and left.id == one.plan.id:
+                    self._catalog.consumptions.drop_plan(left)
