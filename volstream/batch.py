@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import uuid
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Self
 
 from volstream.changelog.base import quoted
 from volstream.delta import folders
 from volstream.delta.log import DeltaLog
-from volstream.delta.writer import lend, table_at, with_retries
+from volstream.delta.writer import lend, parquet_at, table_at, with_retries
 from volstream.errors import InvalidValueError, NotFoundError
 from volstream.model.names import Name
 from volstream.model.objects import Stream
-from volstream.spark.errors import map_spark_errors, sql_error
+from volstream.spark.errors import as_sql_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -85,32 +86,43 @@ class StreamBatch:
         keys = [on] if isinstance(on, str) else list(on)
         location, columns = self._target(target)
 
+        frame = self.df if df is None else df
+        missing = [key for key in keys if key not in frame.columns or key not in columns]
+        if missing:
+            raise InvalidValueError(f"There is no column {missing[0]!r} to merge on.")
+        if self._taken is None:
+            return 0
+        # A view of a frame of changes would lose their range: the stream's own rows are one of SQL, others are staged.
+        staged = f"{self._session.warehouse}/_staging/{uuid.uuid4().hex}"
+
         def statement(spark: SparkSession) -> None:
-            frame = self._rows(spark) if df is None else df
-            missing = [key for key in keys if key not in frame.columns or key not in columns]
-            if missing:
-                raise InvalidValueError(f"There is no column {missing[0]!r} to merge on.")
-            with lend(spark, frame.sparkSession):
-                frame.createOrReplaceTempView("volstream_merged")
-                text = _merge(location, keys, _common(columns, frame.columns), frame.columns)
-                with_retries(lambda: frame.sparkSession.sql(text).collect())
+            source = self._query(spark) if df is None else f"SELECT * FROM {parquet_at(staged)}"
+            text = _merge(location, source, keys, _common(columns, frame.columns), frame.columns)
+            with_retries(lambda: spark.sql(text).collect())
 
-        return self._write(location, statement)
+        try:
+            if df is not None:
+                with as_sql_errors():
+                    df.write.parquet(staged)
+            return self._write(location, statement)
+        finally:
+            folders.remove(staged)
 
-    def _write(self, location: str, statement: object) -> int | None:
-        from pyspark.errors import PySparkException
-
+    def _write(self, location: str, statement: Callable[[SparkSession], None]) -> int | None:
         if self._taken is None:
             return 0  # on a volume that was never listed
-        try:
-            return self._block.write(location, statement)  # type: ignore[arg-type]  # one of the two above
-        except PySparkException as error:
-            raise sql_error(error) from error
+        with as_sql_errors():
+            return self._block.write(location, statement)
 
     def _rows(self, spark: SparkSession) -> DataFrame:
-        reader = self._session.reader
-        with map_spark_errors():
-            return reader.unlisted(spark) if self._taken is None else reader.frame(spark, self._taken.covered)
+        if self._taken is None:
+            return self._session.reader.unlisted(spark)
+        with as_sql_errors():
+            return spark.sql(self._query(spark))
+
+    def _query(self, spark: SparkSession) -> str:
+        assert self._taken is not None, "asked for after that was checked"
+        return self._session.reader.query(spark, self._taken.covered)
 
     def _target(self, name: str) -> tuple[str, Sequence[str]]:
         location = folders.table_location(self._session.warehouse, Name.parse(name))
@@ -152,7 +164,7 @@ def _common(columns: Sequence[str], present: Sequence[str]) -> list[str]:
     return [name for name in columns if name.lower() in known]
 
 
-def _merge(location: str, keys: Sequence[str], columns: Sequence[str], present: Sequence[str]) -> str:
+def _merge(location: str, rows: str, keys: Sequence[str], columns: Sequence[str], present: Sequence[str]) -> str:
     typed = "__change_type" in present
     versioned = "__commit_version" in present
     partition = ", ".join(map(quoted, keys))
@@ -164,7 +176,7 @@ def _merge(location: str, keys: Sequence[str], columns: Sequence[str], present: 
     )
     kept = " WHERE __change_type <> 'UPDATE_BEFORE'" if typed else ""
     ranked = f"SELECT *, row_number() OVER (PARTITION BY {partition} ORDER BY {order or partition}) AS __rank"
-    source = f"SELECT * FROM ({ranked} FROM volstream_merged{kept}) WHERE __rank = 1"
+    source = f"SELECT * FROM ({ranked} FROM ({rows}){kept}) WHERE __rank = 1"
     match = " AND ".join(f"t.{quoted(key)} <=> s.{quoted(key)}" for key in keys)
     deletes = "WHEN MATCHED AND s.__change_type = 'DELETE' THEN DELETE " if typed else ""
     fresh = " AND s.__change_type <> 'DELETE'" if typed else ""

@@ -163,6 +163,8 @@ class Streams(_Objects[Stream]):
         :class:`~volstream.model.objects.StreamSpec`."""
         from volstream.streams.definitions import create_stream
 
+        if or_replace:
+            self._free(name)
         on_volume, on_table = (Name.parse(source) if source else None for source in (volume, table))
         spec = StreamSpec(Name.parse(name), on_volume, on_table, **options)
         return create_stream(
@@ -173,6 +175,7 @@ class Streams(_Objects[Stream]):
         """Drops a stream; false where there was none and that is allowed. Raises ObjectInUseError."""
         from volstream.streams.definitions import drop_stream
 
+        self._free(name)
         return drop_stream(self._session.catalog, Name.parse(name), if_exists=if_exists)
 
     def has_data(self, name: str) -> bool:
@@ -185,13 +188,24 @@ class Streams(_Objects[Stream]):
 
         if (to_version is None) == (to_timestamp is None):
             raise InvalidValueError("Say where to reset the stream to: a version or a time.")
+        self._free(name)
         return move_stream(self._session.catalog, self._session.warehouse, Name.parse(name), to_version, to_timestamp)
 
     def advance(self, name: str, *, to_version: int | None = None) -> Stream:
         """Discards what the stream holds, up to a version or all of it. Raises StreamBusyError, InvalidValueError."""
         from volstream.streams.definitions import advance_stream
 
+        self._free(name)
         return advance_stream(self._session.catalog, self._session.warehouse, Name.parse(name), to_version)
+
+    def _free(self, name: str) -> None:
+        """Settles what a statement left open (R-8). No Spark where there is nothing. Raises StreamBusyError."""
+        stream = self._session.catalog.streams.find(Name.parse(name))
+        plan = None if stream is None else self._session.catalog.consumptions.open_plan(stream.id)
+        if stream is None or plan is None or plan.job_id is not None:
+            return
+        with self._session.block() as block:
+            block.free(stream)
 
     def resolve(self, name: str, *, committed: bool) -> None:
         """Says what became of an attempt that volstream cannot tell of itself (its table is gone or was replaced)."""

@@ -41,7 +41,7 @@ from volstream.lifecycle.stop import Stop
 from volstream.log import get
 from volstream.model.objects import Job, JobState, OnMove, Stream, Volume
 from volstream.model.work import Batch, Failure, FailureKind, FailureState, Intent, Plan, PlanKind
-from volstream.spark.errors import map_spark_errors, sql_error
+from volstream.spark.errors import as_sql_errors
 from volstream.spark.session import SparkGateway
 from volstream.storage import open_store
 from volstream.streams.consume import Consumer
@@ -168,13 +168,8 @@ class JobRunner:
 
         One for all runs of a thread: Spark keeps Python workers, which hold the imported function, by session.
         """
-        from pyspark.errors import PySparkException
-
-        try:
-            with map_spark_errors():
-                yield self._gateway.session()
-        except PySparkException as error:
-            raise sql_error(error) from error
+        with as_sql_errors():
+            yield self._gateway.session()
 
 
 class _Run:

@@ -87,6 +87,18 @@ def sql_error(error: BaseException) -> SqlError:
     return SqlError(text.strip())
 
 
+@contextmanager
+def as_sql_errors() -> Iterator[None]:
+    """As :func:`map_spark_errors`; and what Spark says against a statement is a SqlError."""
+    from pyspark.errors import PySparkException
+
+    try:
+        with map_spark_errors():
+            yield
+    except PySparkException as error:
+        raise sql_error(error) from error
+
+
 def _translated(error: BaseException) -> VolstreamError | None:
     import grpc
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyarrow import fs
 
 from volstream.delta import folders
 from volstream.delta.log import DeltaLog
 from volstream.delta.writer import literal, with_retries
 from volstream.errors import AlreadyExistsError, InvalidStateError, InvalidValueError, SqlError
 from volstream.model.names import DEFAULT_SCHEMA, Name
-from volstream.spark.errors import map_spark_errors, sql_error
+from volstream.spark.errors import as_sql_errors, map_spark_errors
 from volstream.spark.frames import relation
 from volstream.sql import adapt, names, statements
 from volstream.sql.bind import Binding
@@ -37,7 +35,7 @@ def run_statement(session: Session, statement: str) -> DataFrame:
     Raises:
         SqlError: volstream or Spark refuses it.
     """
-    with _as_sql_errors():
+    with as_sql_errors():
         done = _run(session, statement)
         if not isinstance(done, Result):
             return done
@@ -52,14 +50,14 @@ def rows(session: Session, statement: str) -> tuple[list[str], Iterator[Mapping[
     Raises:
         SqlError: as :func:`run_statement`; also while rows are asked for.
     """
-    with _as_sql_errors():
+    with as_sql_errors():
         done = _run(session, statement)
         if isinstance(done, Result):
             return list(done.columns), iter(done.rows)
         columns = done.columns
 
     def found() -> Iterator[dict[str, Any]]:
-        with _as_sql_errors():
+        with as_sql_errors():
             for row in done.toLocalIterator():
                 yield row.asDict(recursive=True)
 
@@ -158,14 +156,21 @@ class _Spark:
             raise SqlError(f"{target} is a stream: it cannot be written.", "Write its source.")
         location = folders.table_location(self._session.warehouse, target)
         if made is not None:
+            if "REPLACE" in words[:3]:
+                raise SqlError(
+                    "A table that is replaced by a stream's rows would lose its own if that failed.",
+                    "Write INSERT OVERWRITE, or drop the table first.",
+                )
+            if "EXISTS" in words[:6] and DeltaLog(location).exists():
+                return Result([], [])  # nothing is done, so nothing is consumed
             self._create_empty(made[0])
+        elif not DeltaLog(location).exists():
+            raise SqlError(f"There is no Delta table {target} to write.", f"First: CREATE TABLE {target} (...).")
         try:
-            if not DeltaLog(location).exists():
-                raise SqlError(f"There is no Delta table {target} to write.", f"First: CREATE TABLE {target} (...).")
             count = self._write(dml, words, streams, location)
         except BaseException:
-            if made is not None and words[1] == "TABLE" and "EXISTS" not in words[:6]:
-                folders.remove(location)
+            if made is not None:
+                self._drop_table(self._session.gateway.session(), target, f"DROP TABLE {target.qualified}")
             raise
         return Result(["num_affected_rows"], [{"num_affected_rows": count}])
 
@@ -215,10 +220,11 @@ class _Spark:
             raise InvalidStateError(
                 f"The table {name} belongs to job {job.name}.", f"First: volstream drop job {job.name}."
             )
+        return self._drop_table(spark, name, text)
+
+    def _drop_table(self, spark: SparkSession, name: Name, text: str) -> DataFrame:
         result = spark.sql(text)
-        filesystem, path = fs.FileSystem.from_uri(location)
-        if filesystem.get_file_info(path).type == fs.FileType.Directory:
-            filesystem.delete_dir(path)
+        folders.remove(folders.table_location(self._session.warehouse, name))
         return result
 
 
@@ -238,14 +244,3 @@ def _moment(session: Session, expression: str) -> datetime:
 
 def _text(value: Any) -> str | None:
     return None if value is None else str(value)
-
-
-@contextmanager
-def _as_sql_errors() -> Iterator[None]:
-    from pyspark.errors import PySparkException
-
-    try:
-        with map_spark_errors():
-            yield
-    except PySparkException as error:
-        raise sql_error(error) from error

@@ -116,6 +116,17 @@ class Block:
             self._catalog.consumptions.join(self._intent, *(one.batch for one in taken))
         return {one.id: self._taken[one.id] for one in streams if one.id in self._taken}
 
+    def free(self, stream: Stream) -> None:
+        """Ends what an earlier consumer of the stream left open: settled, and dropped where nothing was committed.
+
+        Raises:
+            StreamBusyError: it is at work, or a job is in the middle of a plan.
+        """
+        self._hold(stream)
+        left = self._catalog.consumptions.open_plan(stream.id)
+        if left is not None:
+            self._catalog.consumptions.drop_plan(left)
+
     def write(self, location: str, statement: Callable[[SparkSession], None]) -> int | None:
         """Runs one DML statement on the table at ``location``, at most once; how many rows it wrote, where that is known.
 
