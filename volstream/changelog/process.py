@@ -28,12 +28,16 @@ def net(changelog: Changelog, first: int, last: int) -> str:
     structs of ``data``, a struct of the data columns, and ``wrote``, the row version; ``version`` and ``time`` of the
     newest change; ``old_version`` and ``old_time`` of the oldest.
     """
+    return _net(changelog, changelog.scan(first, last), _same(changelog))
+
+
+def _net(changelog: Changelog, scan: str, same: str) -> str:
     return (
         f"SELECT * FROM (SELECT CASE WHEN oldest.kind IN {_OLD_KINDS} THEN oldest.image END AS old, "
         f"CASE WHEN newest.kind NOT IN {_OLD_KINDS} THEN newest.image END AS new, newest.version, newest.time, "
-        f"oldest.version AS old_version, oldest.time AS old_time, balance FROM ({_ends(changelog, first, last)})) "
+        f"oldest.version AS old_version, oldest.time AS old_time, balance FROM ({_ends(changelog, scan)})) "
         # Come and gone inside the range, or rewritten without change of content: nothing.
-        f"WHERE ((old IS NULL) <> (new IS NULL) OR (old IS NOT NULL AND new IS NOT NULL AND NOT ({_same(changelog)}))) "
+        f"WHERE ((old IS NULL) <> (new IS NULL) OR (old IS NOT NULL AND new IS NOT NULL AND NOT ({same}))) "
         f"AND {_UNIQUE}"
     )
 
@@ -46,7 +50,7 @@ def appended(changelog: Changelog, first: int, last: int) -> str:
         return f"{inserted} FROM ({changes}) WHERE oldest.kind = 'insert'"
     # A row that a RESTORE brought back was written before.
     return (
-        f"{inserted} FROM ({_ends(changelog, first, last)}) WHERE oldest.kind = 'insert' "
+        f"{inserted} FROM ({_ends(changelog, changelog.scan(first, last))}) WHERE oldest.kind = 'insert' "
         + (f"AND coalesce(oldest.image.wrote >= {first}, true)" if changelog.contains_carryover_rows else "")
     )  # fmt: skip
 
@@ -78,6 +82,8 @@ def read(changelog: Changelog, first: int, last: int, deduplication: Deduplicati
     return f"SELECT {shown} FROM ({kept})"
 
 
+_SAME_WRITING = "coalesce(old.wrote = new.wrote, false)"
+
 #: A row that came once more than it went is there, or was not before. Otherwise several rows have the same identity.
 _UNIQUE = (
     "assert_true(balance = CAST(new IS NOT NULL AS INT) - CAST(old IS NOT NULL AS INT), "
@@ -93,9 +99,12 @@ def _net_changes(changelog: Changelog, first: int, last: int, *, compute_updates
         f"ELSE array({_entry(before, 'old', 'old_version', 'old_time')}, {_entry(after, 'new', 'version', 'time')}) END"
     )
     columns = ", ".join(f"c.data.{quoted(name)} AS {quoted(name)}" for name in changelog.columns)
+    scan = changelog.scan(first, last)
+    if changelog.contains_carryover_rows:  # else the newest change of a row may be one that only rewrote it
+        scan = _paired(changelog, scan, drop=True, tell=False)
     return (
         f"SELECT {columns}, c.kind AS {CHANGE_TYPE}, c.version AS {COMMIT_VERSION}, c.time AS {COMMIT_TIMESTAMP} "
-        f"FROM (SELECT inline({entries}) FROM ({net(changelog, first, last)})) c"
+        f"FROM (SELECT inline({entries}) FROM ({_net(changelog, scan, _SAME_WRITING)})) c"
     )
 
 
@@ -117,7 +126,9 @@ def _paired(changelog: Changelog, scan: str, *, drop: bool, tell: bool = True) -
         f"min({changelog.row_version}) OVER w AS __least, max({changelog.row_version}) OVER w AS __most FROM ({scan}) "
         f"WINDOW w AS (PARTITION BY {', '.join(changelog.row_id)}, {COMMIT_VERSION})"
     )
-    columns = ", ".join([*map(quoted, changelog.columns), f"{kind if tell else CHANGE_TYPE} AS {CHANGE_TYPE}"])
+    data = list(map(quoted, changelog.columns))
+    hidden = [name for name in (*changelog.row_id, changelog.row_version) if name not in data]
+    columns = ", ".join([*data, *hidden, f"{kind if tell else CHANGE_TYPE} AS {CHANGE_TYPE}"])
     rewritten = f" WHERE NOT ({pair} AND __least <=> __most)" if drop else ""
     return f"SELECT {columns}, {COMMIT_VERSION}, {COMMIT_TIMESTAMP} FROM ({windowed}){rewritten}"
 
@@ -126,20 +137,19 @@ def _same(changelog: Changelog) -> str:
     """SQL: whether ``old`` and ``new`` are of one content."""
     left_out = set(changelog.columns) - set(changelog.compared)
     values = " AND ".join(f"old.data.{quoted(name)} <=> new.data.{quoted(name)}" for name in changelog.compared)
-    written = "coalesce(old.wrote = new.wrote, false)"
     if left_out and changelog.contains_carryover_rows:  # a type that cannot be compared: only its version tells
-        return written
-    return f"{written} OR ({values or 'false'})"
+        return _SAME_WRITING
+    return f"{_SAME_WRITING} OR ({values or 'false'})"
 
 
-def _ends(changelog: Changelog, first: int, last: int) -> str:
+def _ends(changelog: Changelog, scan: str) -> str:
     """SQL: the oldest and the newest change of each row, in the order (version, old image before new image)."""
     return (
         "SELECT min_by(change, place) AS oldest, max_by(change, place) AS newest, "
         f"count_if(change.kind NOT IN {_OLD_KINDS}) - count_if(change.kind IN {_OLD_KINDS}) AS balance "
         f"FROM (SELECT *, {_change(changelog)} "
         f"AS change, struct({COMMIT_VERSION}, {CHANGE_TYPE} NOT IN {_OLD_KINDS}) AS place "
-        f"FROM ({changelog.scan(first, last)})) GROUP BY {', '.join(changelog.row_id)}"
+        f"FROM ({scan})) GROUP BY {', '.join(changelog.row_id)}"
     )
 
 

@@ -1,0 +1,97 @@
+"""``session.changes`` and ``CHANGES FROM``: raw changes, as Spark's own reader shows them where that works."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.integration.conftest import Home
+from volstream.errors import InvalidStateError, InvalidValueError, NotFoundError, StreamSchemaChangedError
+
+
+@pytest.fixture
+def changed(home: Home) -> Home:
+    """A table with five rows at version ``1``, one updated at ``2``, one deleted at ``3``; versions after its making."""
+    home.tracked(columns="id INT, v STRING", stream=None)
+    home.sql("INSERT INTO t$ VALUES (1, 'a'), (2, 'b'), (3, 'c'), (4, 'd'), (5, 'e')")
+    home.sql("UPDATE t$ SET v = 'A' WHERE id = 1; DELETE FROM t$ WHERE id = 2; UPDATE t$ SET v = 'AA' WHERE id = 1")
+    return home
+
+
+def start(home: Home) -> int:
+    """The version before the first change."""
+    newest = home.sql("DESCRIBE HISTORY t$")[0]["version"]
+    assert isinstance(newest, int)
+    return newest - 4
+
+
+def ours(home: Home, first: int, last: int | None, mode: str, updates: bool) -> list[tuple[Any, ...]]:
+    frame = home.session.changes(
+        home.name("t"), startingVersion=first, endingVersion=last, deduplicationMode=mode, computeUpdates=updates
+    )
+    assert frame.columns == ["id", "v", "_change_type", "_commit_version", "_commit_timestamp"]
+    return sorted(tuple(row) for row in frame.collect())
+
+
+def sparks(home: Home, first: int, last: int, mode: str, updates: bool) -> list[tuple[Any, ...]]:
+    reader = home.session.read.option("startingVersion", first).option("endingVersion", last)
+    options = reader.option("deduplicationMode", mode).option("computeUpdates", str(updates).lower())
+    frame = options.changes(f"delta.`{home.location('t')}`")
+    return sorted(
+        tuple(row)
+        for row in frame.select("id", "v", "_change_type", "_commit_version", "_commit_timestamp").collect()
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("mode", "updates"),
+    [("none", False), ("dropCarryovers", False), ("dropCarryovers", True), ("netChanges", False), ("netChanges", True)],
+)
+def test_section_7_changes_are_those_of_sparks_own_reader(changed: Home, mode: str, updates: bool) -> None:
+    zero = start(changed)
+    for first, last in ((1, 4), (2, 3), (2, 4), (3, 3)):
+        expected = sparks(changed, zero + first, zero + last, mode, updates)
+        assert ours(changed, zero + first, zero + last, mode, updates) == expected, (first, last)
+
+
+def test_changes_reach_to_the_newest_version(changed: Home) -> None:
+    zero = start(changed)
+    assert ours(changed, zero + 3, None, "netChanges", True) == ours(changed, zero + 3, zero + 4, "netChanges", True)
+
+
+def test_what_cannot_be_read_is_said_before_spark_is_asked(changed: Home) -> None:
+    zero = start(changed)
+    for error, match, first, last, mode in (
+        (InvalidValueError, "no version 99", 99, None, "none"),
+        (InvalidValueError, "range", zero + 3, zero + 2, "none"),
+        (InvalidValueError, "'x'", zero + 3, None, "x"),
+        (InvalidStateError, "not tracked", 0, None, "none"),
+    ):
+        with pytest.raises(error, match=match):
+            ours(changed, first, last, mode, False)
+    with pytest.raises(InvalidValueError, match="only rewritten"):
+        ours(changed, zero + 1, None, "none", True)
+    with pytest.raises(NotFoundError):
+        changed.session.changes(changed.name("absent"), startingVersion=0)
+
+
+def test_changes_of_a_table_with_mapped_columns_are_read_by_snapshots(home: Home) -> None:
+    home.tracked(columns="id INT, v STRING", stream=None)
+    home.sql("ALTER TABLE t$ SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
+    home.sql(
+        "INSERT INTO t$ VALUES (1, 'a'), (2, 'b'); UPDATE t$ SET v = 'A' WHERE id = 1; DELETE FROM t$ WHERE id = 2"
+    )
+    newest = home.sql("DESCRIBE HISTORY t$")[0]["version"]
+    shown = [row[:3] for row in ours(home, newest - 1, newest, "netChanges", True)]
+    assert shown == [(1, "A", "update_postimage"), (1, "a", "update_preimage"), (2, "b", "delete")]
+    home.sql("ALTER TABLE t$ RENAME COLUMN v TO w; DELETE FROM t$ WHERE id = 1")
+    with pytest.raises(StreamSchemaChangedError):
+        home.session.changes(home.name("t"), startingVersion=newest)
+
+
+def test_changes_from_is_a_relation_of_sql(changed: Home) -> None:
+    zero = start(changed)
+    assert changed.rows(f"SELECT id, _change_type FROM t$ CHANGES FROM VERSION {zero + 3} TO VERSION {zero + 3}") == [
+        (2, "delete")
+    ]
