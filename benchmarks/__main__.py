@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from benchmarks import processes, report, scale, scenarios
+from benchmarks import processes, report, scale, scenarios, tables
 from benchmarks.contenders import Contender, Raw, SparkFiles, Volstream
 from benchmarks.files import Tree
 from benchmarks.report import Figures
@@ -20,8 +20,8 @@ RESULTS, CHART = CHECKOUT / "benchmarks" / "results.json", CHECKOUT / "benchmark
 
 _PARTS = ("files", "slow", "cold", "live")
 
-#: Takes as long as all others together, and has figures of its own.
-_SCALE = "scale"
+#: These have figures of their own; the first takes as long as all others together.
+_SCALE, _TABLES = "scale", "tables"
 
 _console = Console(width=100)
 
@@ -30,10 +30,14 @@ _console = Console(width=100)
 @click.option("--files", "counts", multiple=True, type=int, envvar="BENCH_N", help="Numbers of files: 2000 and 10000.")
 @click.option("--rounds", type=int, default=3, show_default=True)
 @click.option(
-    "--part", "parts", multiple=True, type=click.Choice([*_PARTS, _SCALE]), help="Only this; may be given again."
+    "--part",
+    "parts",
+    multiple=True,
+    type=click.Choice([*_PARTS, _SCALE, _TABLES]),
+    help="Only this; may be given again.",
 )
 @click.option("--spark/--no-spark", default=True, show_default=True, help="Spark's file source, at the fewest files.")
-@click.option("--rows", "sizes", multiple=True, type=int, help="For scale: 10000, 100000 and 1000000.")
+@click.option("--rows", "sizes", multiple=True, type=int, help="For scale and tables: 10000, 100000 and 1000000.")
 @click.option("--refreshes", type=int, default=0, show_default=True, help="For scale: measure again after so many.")
 @click.option("--save", is_flag=True, help="Keep results and chart in benchmarks/, as the README shows them.")
 def main(
@@ -56,7 +60,9 @@ def main(
     try:
         if _SCALE in parts:
             _measure_scale(home, sizes or (10_000, 100_000, 1_000_000), rounds, refreshes)
-        if parts != (_SCALE,):
+        if _TABLES in parts:
+            _measure_tables(home, sizes or (10_000, 100_000, 1_000_000), rounds)
+        if not parts or {*parts} - {_SCALE, _TABLES}:
             _measure(home, tree, counts, rounds, parts or _PARTS, spark, figures)
     finally:
         processes.command(home, "engine", "stop", "--now")
@@ -100,6 +106,16 @@ def _measure_scale(home: Path, sizes: tuple[int, ...], rounds: int, refreshes: i
         finally:
             _console.print(scale.scale_table(figures))
             report.write(figures, home.parent / "scale.json")
+
+
+def _measure_tables(home: Path, sizes: tuple[int, ...], rounds: int) -> None:
+    figures = Figures()
+    with Session.builder.config("home", home).create() as session:
+        try:
+            tables.measure(session, sorted(sizes), rounds, figures)
+        finally:
+            _console.print(scale.scale_table(figures))
+            report.write(figures, home.parent / "tables.json")
 
 
 def _say(text: str) -> None:
