@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -365,6 +366,17 @@ def test_r25_a_vacuum_that_would_take_unconsumed_changes_is_refused(home: Home) 
     with pytest.raises(InvalidStateError, match=f"{home.name('s')}.*has not consumed"):
         home.sql("VACUUM t$ RETAIN 0 HOURS")
     home.session.streams.advance(home.name("s"))
+
+
+def test_r25_changes_older_than_their_retention_are_read_as_long_as_their_files_are_there(home: Home) -> None:
+    home.tracked(columns="id INT NOT NULL PRIMARY KEY, name STRING, age INT", stream=None)
+    home.sql(FIVE)
+    home.sql("CREATE STREAM s$ ON TABLE t$; DELETE FROM t$ WHERE id = 1; UPDATE t$ SET age = 0 WHERE id = 2")
+    home.sql("ALTER TABLE t$ SET TBLPROPERTIES ('delta.deletedFileRetentionDuration' = 'interval 0 seconds')")
+    stale_after = home.session.reader.stale_after(home.session.streams.get(home.name("s")))
+    assert stale_after is not None
+    assert stale_after < datetime.now(UTC)
+    assert [row[:2] for row in home.rows(KINDS)] == [("DELETE", 1), ("UPDATE_AFTER", 2), ("UPDATE_BEFORE", 2)]
 
 
 def test_tables_and_streams_share_their_names(home: Home) -> None:

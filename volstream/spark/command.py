@@ -94,6 +94,8 @@ def properties(settings: Settings, files: Files, *, cores: int, port: int, token
         # A file that is gone is an error with a name, never fewer rows.
         "spark.sql.files.ignoreMissingFiles": "false",
         "spark.sql.files.ignoreCorruptFiles": "false",
+        # Versions can be read as long as their files are there; whether they are is looked at first.
+        "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
         # Tables here are small against a cluster's: fewer, larger tasks, and pages that a look-up by path can skip.
         "spark.sql.shuffle.partitions": str(cores),
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(cores),

@@ -100,7 +100,9 @@ class StreamReader:
         if stream.offset is not None and not stream.initial:
             if not log.readable_from(stream.offset):
                 raise _stale(stream, f"the changes after version {stream.offset} are not kept any more")
-            lost = log.lost_file(stream.offset, version)
+            # Nobody but volstream writes directory tables, and it removes none of their files.
+            of_table = stream.source_kind is SourceKind.TABLE
+            lost = log.lost_file(stream.offset, version) if of_table else None
             if lost is not None:
                 raise _stale(stream, f"files that its changes are read from were removed (VACUUM), such as {lost}")
         initial = stream.initial and stream.offset is not None
