@@ -57,7 +57,7 @@ def run_prompt(session: Session, output: Output, run: Callable[[str], None]) -> 
     prompt: PromptSession[str] = PromptSession(
         history=FileHistory(str(_history(session.settings.home))),
         multiline=Condition(lambda: not is_complete(prompt.default_buffer.text)),
-        prompt_continuation="      ...> ",
+        prompt_continuation=lambda width, _number, wraps: " " * width if wraps else "...> ".rjust(width),
         # Objects may lie in a bucket: listing them must not hold up what is typed.
         complete_in_thread=True,
     )
