@@ -22,7 +22,7 @@ What is not here: methods under PySpark's own names, which frames of :class:`vol
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -428,16 +428,26 @@ class Writer:
                     leaf.show(self._session, taken[leaf.stream_id].covered if leaf.stream_id in taken else None)
                 if not present:
                     # The marked commit needs a table. Not before the streams are held: somebody else may be making it.
-                    self._frame.limit(0).write.format("delta").mode("errorifexists").save(location)
+                    self._frame.limit(0).write.format("delta").mode("error").save(location)
                     made = True
                 if taken:
                     block.write(location, lambda marked: self._write(marked, location))
                 else:  # of volumes that were never listed there is nothing to consume
                     self._save(location)
         except BaseException:
-            if made and self._session.open_block is None:
+            if made and self._session.open_block is None and self._is_unused(location, streams):
                 folders.remove(location)
             raise
+
+    def _is_unused(self, location: str, streams: Iterable[str]) -> bool:
+        """Whether a table that was made for a save that failed has nothing in it, and nothing can come into it any more.
+
+        An interruption may come after the commit, which then counts; the statement may even still be at work.
+        """
+        consumptions = self._session.catalog.consumptions
+        if any(consumptions.open_intent(stream_id) is not None for stream_id in streams):
+            return False
+        return all("fence" in commit.metadata for commit in DeltaLog(location).commits_after(0))
 
     def _write(self, marked: SparkSession, location: str) -> None:
         with lend(marked, self._frame.sparkSession):

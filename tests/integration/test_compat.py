@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from tests.integration.conftest import Home, Place
-from volstream.compat import DataFrame, Session
+from volstream.compat import DataFrame, Session, Writer
 from volstream.compat import functions as F  # noqa: N812  # everybody's name for it
+from volstream.delta.log import DeltaLog
 from volstream.errors import AlreadyExistsError, NotFoundError, SqlError, StreamBusyError
 from volstream.model.work import BatchState
 
@@ -158,6 +159,44 @@ def test_a_save_that_fails_writes_and_consumes_nothing(compat: Compat) -> None:
     with pytest.raises(SqlError):
         compat.save(failing)
     assert (compat.unread(), compat.rows("SELECT * FROM u$")) == (1, [(1,), (2,)])
+
+
+class Interrupted:
+    """A frame, or its writer, whose user presses Ctrl-C before or after the commit."""
+
+    def __init__(self, inner: Any, *, committed: bool) -> None:
+        self._inner = inner
+        self._committed = committed
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "write":
+            return Interrupted(self._inner.write, committed=self._committed)
+        return getattr(self._inner, name)
+
+    def format(self, *_: str) -> Interrupted:
+        self._inner.format("delta")
+        return self
+
+    def mode(self, mode: str) -> Interrupted:
+        self._inner.mode(mode)
+        return self
+
+    def save(self, location: str) -> None:
+        if self._committed:
+            self._inner.save(location)
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_an_interruption_leaves_the_table_where_its_rows_were_committed(compat: Compat, committed: bool) -> None:
+    frame = compat.table().select("id")
+    interrupted: Any = Interrupted(frame._frame, committed=committed)
+    with pytest.raises(KeyboardInterrupt):
+        Writer(compat.home.session, interrupted, frame._leaves).save_as_table(compat.home.name("u"))
+    assert compat.unread() == (0 if committed else 2)
+    assert DeltaLog(compat.home.location("u")).exists() is committed
+    compat.save(frame)
+    assert compat.rows("SELECT * FROM u$") == [(1,), (2,)]
 
 
 def test_a_stream_that_somebody_consumes_is_busy(compat: Compat) -> None:
