@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from volstream.compat import Session, home_settings
+from volstream.compat import Session
+from volstream.compat.session import home_settings
 from volstream.errors import InvalidValueError
 
 

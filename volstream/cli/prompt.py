@@ -3,7 +3,6 @@ rows are shown is ``cli.sql``'s."""
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -165,5 +164,5 @@ def _history(home: Path) -> Path:
     """The file of statements entered before, which only its owner may read: statements name buckets and people."""
     home.mkdir(parents=True, exist_ok=True)
     file = home / "sql_history"
-    os.close(os.open(file, os.O_CREAT | os.O_WRONLY, 0o600))
+    file.touch(mode=0o600)
     return file
