@@ -16,6 +16,9 @@ from volstream.errors import VolstreamError
 from volstream.model.files import printable
 from volstream.model.names import Name
 
+#: Least room of a column with its padding, in characters. With less, rich leaves columns out.
+_COLUMN_WIDTH = 7
+
 
 @dataclasses.dataclass(frozen=True)
 class Output:
@@ -42,7 +45,8 @@ class Output:
         elif not rows:
             self.message(empty)
         else:
-            self._print(_table(rows, columns))
+            console = _console()
+            _print(console, arranged(rows, columns, console.width))
 
     def details(self, values: Mapping[str, Any]) -> None:
         """One object's attributes."""
@@ -54,7 +58,7 @@ class Output:
         grid = Table.grid(padding=(0, 2))
         for key, value in values.items():
             grid.add_row(key, _cell(value))
-        self._print(grid)
+        _print(_console(), grid)
 
     def message(self, text: str) -> None:
         """A line for people, on stderr."""
@@ -72,13 +76,6 @@ class Output:
     def _write(self, text: str) -> None:
         sys.stdout.write(f"{text}\n")
         sys.stdout.flush()
-
-    def _print(self, renderable: Any) -> None:
-        from rich.console import Console
-
-        # A pipe has no width: nothing may be cut for it.
-        console = Console() if sys.stdout.isatty() else Console(width=10_000, soft_wrap=True)
-        console.print(renderable, crop=False, highlight=False, markup=False)
 
 
 def to_json(value: Any) -> str:
@@ -104,6 +101,33 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Iterable):
         return list(value)
     return str(value)
+
+
+def arranged(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], width: int) -> Any:
+    """Rows as a table; where a column would have almost no room in it, row by row with a line for each column."""
+    if len(columns) * _COLUMN_WIDTH <= width:
+        return _table(rows, columns)
+    from rich.console import Group
+    from rich.table import Table
+
+    records: list[Any] = []
+    for number, row in enumerate(rows, start=1):
+        grid = Table.grid(padding=(0, 2))
+        for column in columns:
+            grid.add_row(_cell(column), _cell(row.get(column)))
+        records += [f"Row {number}", grid, ""]
+    return Group(*records)
+
+
+def _console() -> Any:
+    from rich.console import Console
+
+    # A pipe has no width: nothing may be cut for it.
+    return Console() if sys.stdout.isatty() else Console(width=10_000, soft_wrap=True)
+
+
+def _print(console: Any, renderable: Any) -> None:
+    console.print(renderable, crop=False, highlight=False, markup=False)
 
 
 def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> Any:

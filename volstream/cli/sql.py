@@ -23,16 +23,24 @@ _SHOWN_ROWS = 1000
 @click.option("-f", "--file", "file", type=click.Path(exists=True, dir_okay=False), help="Statements of a file.")
 @common
 def sql_command(session: Session, output: Output, statement: str | None, file: str | None) -> None:
-    """Run SQL: tables of the home, streams, DIRECTORY(VOLUME v). `-` or nothing reads standard input."""
+    """Run SQL: tables of the home, streams, DIRECTORY(VOLUME v).
+
+    `-` reads standard input; nothing, too, or on a terminal opens a prompt.
+    """
     from volstream.sql.names import split
 
     if statement is not None and file is not None:
         raise click.UsageError("Give a statement or a file, not both.")
     if file is not None:
         script = Path(file).read_text(encoding="utf-8")
-    elif statement in (None, "-"):
-        if sys.stdin.isatty():
+    elif statement is None and sys.stdin.isatty():
+        if output.as_json or not sys.stdout.isatty():
             raise click.UsageError("Give a statement, -f FILE, or statements on standard input.")
+        from volstream.cli.prompt import run_prompt
+
+        run_prompt(session, output, lambda one: _run(session, output, one))
+        return
+    elif statement in (None, "-"):
         script = sys.stdin.read()
     else:
         script = statement or ""

@@ -1,0 +1,273 @@
+"""The snake_case surface on Spark: frames that know their streams, and tables whose writing consumes them."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from tests.integration.conftest import Home, Place
+from volstream.compat import DataFrame, Session, Writer
+from volstream.compat import functions as F  # noqa: N812  # everybody's name for it
+from volstream.delta.log import DeltaLog
+from volstream.errors import AlreadyExistsError, NotFoundError, SqlError, StreamBusyError
+from volstream.model.work import BatchState
+
+
+class Compat:
+    """A home, and its snake_case session. Names as in :class:`Home`."""
+
+    def __init__(self, home: Home) -> None:
+        self.home = home
+        self.session = Session(home.session)
+
+    def table(self, name: str = "s") -> DataFrame:
+        return self.session.table(self.home.name(name))
+
+    def save(self, frame: DataFrame, name: str = "u", mode: str = "append") -> None:
+        frame.write.mode(mode).save_as_table(self.home.name(name))
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        return self.home.rows(query)
+
+    def unread(self, stream: str = "s") -> int:
+        return self.table(stream).count()
+
+
+@pytest.fixture
+def compat(home: Home) -> Compat:
+    """A tracked table ``t`` of two rows that its stream ``s`` shows."""
+    home.tracked(columns="id INT, name STRING")
+    home.sql("INSERT INTO t$ VALUES (1, 'a'), (2, 'b')")
+    return Compat(home)
+
+
+def test_the_source_document_s_session(home: Home) -> None:
+    session = Session(home.session)
+
+    def sql(statement: str) -> None:
+        session.sql(home.own(statement)).collect()
+
+    sql("CREATE TABLE IF NOT EXISTS orders$ (id INT, name STRING, amount DECIMAL(10,2), status STRING)")
+    sql(
+        "INSERT INTO orders$ VALUES (1, 'Alice', 1000.00, 'active'), (2, 'Bob', 2000.00, 'active'), (3, 'Carol', 10.00, 'new')"
+    )
+    sql("ALTER TABLE orders$ SET PROPERTIES ('change_tracking' = 'true')")
+    sql("CREATE TABLE STREAM orders_stream$ ON TABLE orders$ WITH PROPERTIES ('TABLE_STREAM_MODE' = 'STANDARD')")
+    sql("CREATE TABLE orders_target$ (id INT, name STRING, amount DECIMAL(10,2), status STRING)")
+    sql("INSERT INTO orders_target$ VALUES (1, 'Alice', 1000.00, 'active')")
+    sql("INSERT INTO orders$ VALUES (4, 'Dave', 3000.00, 'active')")
+    sql("UPDATE orders$ SET amount = 1500.00 WHERE id = 1")
+    sql("DELETE FROM orders$ WHERE id = 3")
+
+    changes = session.table(home.name("orders_stream"))
+    kinds = changes.group_by("__change_type").count().order_by("__change_type").collect()
+    assert [tuple(row) for row in kinds] == [("DELETE", 1), ("INSERT", 1), ("UPDATE_AFTER", 1), ("UPDATE_BEFORE", 1)]
+    before = home.offset("orders_stream$")
+    assert changes.to_pandas()["id"].tolist().count(1) == 2
+    assert home.offset("orders_stream$") == before
+
+    kept = changes.filter(F.col("__change_type").isin("INSERT", "UPDATE_AFTER"))
+    staged = kept.select("id", "name", "amount", "status").with_column("status", F.upper(F.col("status")))
+    staged.write.mode("overwrite").save_as_table(home.name("orders_changes_tmp"))
+    after = home.offset("orders_stream$")
+    assert before is not None
+    assert after is not None
+    assert after > before
+    assert changes.count() == 0
+
+    sql(
+        """
+        MERGE INTO orders_target$ AS t USING orders_changes_tmp$ AS s ON t.id = s.id
+        WHEN MATCHED THEN UPDATE SET t.name = s.name, t.amount = s.amount, t.status = s.status
+        WHEN NOT MATCHED THEN INSERT (id, name, amount, status) VALUES (s.id, s.name, s.amount, s.status)
+        """
+    )
+    sql("DROP TABLE IF EXISTS orders_changes_tmp$")
+    assert [tuple(row) for row in session.table(home.name("orders_target")).sort("id").collect()] == [
+        (1, "Alice", Decimal("1500.00"), "ACTIVE"), (4, "Dave", Decimal("3000.00"), "ACTIVE"),
+    ]  # fmt: skip
+
+    sql("INSERT INTO orders$ VALUES (5, 'Eve', 1.00, 'new')")
+    assert [row["id"] for row in changes.collect()] == [5]
+    staged.write.mode("overwrite").save_as_table(home.name("orders_changes_tmp"))
+    assert home.rows("SELECT id, status FROM orders_changes_tmp$") == [(5, "NEW")]
+
+
+def test_what_is_saved_is_what_is_consumed_whatever_was_read_before(compat: Compat) -> None:
+    source = compat.table()
+    # Analysed, and read, over another range than the one that is consumed.
+    frame = source.with_column("twice", source["id"] * 2).filter(source.id > 0).drop("__commit_timestamp")
+    assert frame.columns == ["__change_type", "__commit_version", "id", "name", "twice"]
+    assert len(frame.collect()) == 2
+    compat.home.sql("INSERT INTO t$ VALUES (3, 'c')")
+    compat.save(frame)
+    assert compat.rows("SELECT id, twice FROM u$") == [(1, 2), (2, 4), (3, 6)]
+    assert compat.unread() == 0
+    compat.save(frame)
+    assert compat.rows("SELECT count(*) FROM u$") == [(3,)]
+    compat.home.sql("INSERT INTO t$ VALUES (4, 'd')")
+    compat.save(frame)
+    assert compat.rows("SELECT id FROM u$") == [(1,), (2,), (3,), (4,)]
+    assert {one.state for one in compat.home.session.batches.list()} == {BatchState.COMMITTED}
+
+
+def test_reading_consumes_nothing(compat: Compat, capsys: pytest.CaptureFixture[str]) -> None:
+    before = compat.home.offset()
+    frame = compat.table().select("id").order_by("id")
+    frame.show()
+    assert (frame.count(), [tuple(row) for row in frame.take(1)], frame.to_pandas()["id"].tolist()) == (
+        2,
+        [(1,)],
+        [1, 2],
+    )
+    first = frame.first()
+    assert first is not None
+    assert first["id"] == 1
+    assert compat.home.offset() == before
+    assert "|  2|" in capsys.readouterr().out
+
+
+def test_frames_of_two_streams_consume_both(compat: Compat) -> None:
+    compat.home.tracked("t2", "id INT, city STRING", "s2")
+    compat.home.sql("INSERT INTO t2$ VALUES (1, 'Rome')")
+    left, right = compat.table(), compat.table("s2")
+    joined = left.join(right, left["id"] == right["id"]).select(left["id"], right["city"])
+    compat.save(joined)
+    assert compat.rows("SELECT * FROM u$") == [(1, "Rome")]
+    assert (compat.unread("s"), compat.unread("s2")) == (0, 0)
+
+
+def test_one_stream_read_twice_is_consumed_once(compat: Compat) -> None:
+    compat.save(compat.table().select("id").union(compat.table().select("id")))
+    assert compat.rows("SELECT * FROM u$") == [(1,), (1,), (2,), (2,)]
+    assert len(compat.home.session.batches.list()) == 1
+
+
+def test_a_save_that_fails_writes_and_consumes_nothing(compat: Compat) -> None:
+    failing = compat.table().select(F.expr("CAST(raise_error('no') AS INT)").alias("id"))
+    with pytest.raises(SqlError):
+        compat.save(failing)
+    assert compat.unread() == 2
+    with pytest.raises(SqlError):
+        compat.table("u")
+    compat.save(compat.table().select("id"))
+    with pytest.raises(SqlError):
+        compat.save(compat.table().select(F.lit("text").alias("unknown")))
+    compat.home.sql("INSERT INTO t$ VALUES (3, 'c')")
+    with pytest.raises(SqlError):
+        compat.save(failing)
+    assert (compat.unread(), compat.rows("SELECT * FROM u$")) == (1, [(1,), (2,)])
+
+
+class Interrupted:
+    """A frame, or its writer, whose user presses Ctrl-C before or after the commit."""
+
+    def __init__(self, inner: Any, *, committed: bool) -> None:
+        self._inner = inner
+        self._committed = committed
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "write":
+            return Interrupted(self._inner.write, committed=self._committed)
+        return getattr(self._inner, name)
+
+    def format(self, *_: str) -> Interrupted:
+        self._inner.format("delta")
+        return self
+
+    def mode(self, mode: str) -> Interrupted:
+        self._inner.mode(mode)
+        return self
+
+    def save(self, location: str) -> None:
+        if self._committed:
+            self._inner.save(location)
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_an_interruption_leaves_the_table_where_its_rows_were_committed(compat: Compat, committed: bool) -> None:
+    frame = compat.table().select("id")
+    interrupted: Any = Interrupted(frame._frame, committed=committed)
+    with pytest.raises(KeyboardInterrupt):
+        Writer(compat.home.session, interrupted, frame._leaves).save_as_table(compat.home.name("u"))
+    assert compat.unread() == (0 if committed else 2)
+    assert DeltaLog(compat.home.location("u")).exists() is committed
+    compat.save(frame)
+    assert compat.rows("SELECT * FROM u$") == [(1,), (2,)]
+
+
+def test_a_stream_that_somebody_consumes_is_busy(compat: Compat) -> None:
+    frame = compat.table().select("id")
+    with compat.home.session.streams.get(compat.home.name("s")).consume() as batch:
+        with pytest.raises(StreamBusyError):
+            compat.save(frame)
+        assert batch.df.count() == 2
+    with pytest.raises(SqlError):
+        compat.table("u")
+
+
+def test_modes_do_what_sparks_do(compat: Compat) -> None:
+    frame = compat.table().select("id")
+    compat.save(frame, mode="errorifexists")
+    compat.home.sql("INSERT INTO t$ VALUES (3, 'c')")
+    with pytest.raises(AlreadyExistsError):
+        frame.write.save_as_table(compat.home.name("u"))
+    compat.save(frame, mode="ignore")
+    assert (compat.unread(), compat.rows("SELECT * FROM u$")) == (1, [(1,), (2,)])
+    compat.save(frame.with_column("more", F.lit("x")), mode="overwrite")
+    assert (compat.unread(), compat.rows("SELECT * FROM u$")) == (0, [(3, "x")])
+
+
+def test_overwriting_with_the_same_columns_keeps_what_was_declared(compat: Compat) -> None:
+    compat.home.sql("CREATE TABLE u$ (id INT, name STRING) PARTITIONED BY (name) TBLPROPERTIES ('mine' = '1')")
+    compat.save(compat.table().select("name", "id"), mode="overwrite")
+    assert compat.rows("SELECT id, name FROM u$") == [(1, "a"), (2, "b")]
+    detail = compat.home.sql("DESCRIBE DETAIL u$")[0]
+    assert detail["partitionColumns"] == ["name"]
+    assert detail["properties"]["mine"] == "1"
+
+
+def test_what_cannot_be_a_table_is_refused(compat: Compat) -> None:
+    frame = compat.table()
+    with pytest.raises(AlreadyExistsError, match="is a stream"):
+        compat.save(frame, "s")
+    with pytest.raises(NotFoundError, match="no schema"):
+        frame.write.save_as_table("nowhere.u")
+    compat.home.sql("DROP TABLE STREAM s$")
+    with pytest.raises(NotFoundError, match="was dropped"):
+        compat.save(frame)
+    with pytest.raises(NotFoundError, match="was dropped"):
+        frame.count()
+
+
+def test_frames_of_tables_and_of_local_data_are_saved_without_streams(compat: Compat) -> None:
+    local = compat.session.create_dataframe([(7, "g")], ["id", "name"])
+    compat.save(local, mode="overwrite")
+    compat.save(local.with_column_renamed("name", "label"), mode="overwrite")
+    assert compat.rows("SELECT id, label FROM u$") == [(7, "g")]
+    queried = compat.session.sql(compat.home.own("SELECT id FROM s$"))
+    compat.save(queried, "v")
+    assert (compat.unread(), compat.table("v").count()) == (2, 2)
+    mixed = compat.table().join(compat.table("v").with_column_renamed("id", "v_id"), F.col("id") == F.col("v_id"))
+    compat.save(mixed.select("id"), "w")
+    assert (compat.unread(), compat.rows("SELECT * FROM w$")) == (0, [(1,), (2,)])
+
+
+def test_in_a_transaction_two_tables_get_the_same_rows(compat: Compat) -> None:
+    frame = compat.table().select("id")
+    with compat.home.session.transaction():
+        compat.save(frame, "u")
+        compat.home.session.spark.sql(f"INSERT INTO {compat.home.own('t$')} VALUES (3, 'late')")
+        assert frame.count() == 2
+        compat.save(frame, "v")
+    assert compat.rows("SELECT * FROM u$") == compat.rows("SELECT * FROM v$") == [(1,), (2,)]
+    assert [row["id"] for row in frame.collect()] == [3]
+
+
+def test_a_stream_on_a_volume_that_was_never_listed_gives_an_empty_table(place: Place) -> None:
+    place.session.streams.create("files", volume="v")
+    Session(place.session).table("files").select("relative_path").write.save_as_table("names")
+    assert place.rows(f"SELECT * FROM delta.`{place.session.warehouse}/tables/public/names`") == []

@@ -1,0 +1,147 @@
+"""The prompt of ``volstream sql``: when a statement is complete, what is completed, and a conversation without Spark."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prompt_toolkit.application import create_app_session
+from prompt_toolkit.completion import CompleteEvent
+from prompt_toolkit.document import Document
+from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.output import DummyOutput
+
+from volstream import config
+from volstream.cli.output import Output
+from volstream.cli.prompt import SqlCompleter, is_complete, is_end, object_names, run_prompt, suggestions
+from volstream.errors import CatalogError
+from volstream.model.objects import QueueType
+from volstream.session import Session
+from volstream.sql.run import rows
+
+NAMES = ["orders", "sales.orders", "`two words`", "photos"]
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Iterator[Session]:
+    with Session(config.load(tmp_path / "home")) as session:
+        yield session
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT 1;",
+        "SELECT 1 ; ",
+        "SELECT\n1;",
+        "SHOW STREAMS;",
+        "SELECT 1; -- all",
+        "",
+        "  ",
+        "-- nothing",
+        "exit",
+        "QUIT",
+    ],
+)
+def test_enter_runs_what_ends_with_a_semicolon_or_says_nothing(text: str) -> None:
+    assert is_complete(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT 1",
+        "SELECT ';'",
+        "SELECT ';",
+        "SELECT 1 -- ;",
+        "SELECT 1 /* ;",
+        "SELECT `;",
+        "SHOW STREAMS",
+        "SELECT 1; SELECT 2",
+    ],
+)
+def test_enter_makes_a_new_line_where_a_statement_has_no_end(text: str) -> None:
+    assert not is_complete(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "ends"), [("exit", True), ("Quit;", True), ("exit 1", False), ("SELECT 'exit';", False)]
+)
+def test_exit_and_quit_end_the_prompt(text: str, ends: bool) -> None:
+    assert is_end(text) is ends
+
+
+@pytest.mark.parametrize(
+    ("before", "expected"),
+    [
+        ("SEL", ["SELECT"]),
+        ("SELECT 1 FROM ord", ["orders", "sales.orders", "ORDER"]),
+        ("SELECT ord", ["ORDER", "orders", "sales.orders"]),
+        ("SELECT 1 FROM sales.", ["sales.orders"]),
+        ("SELECT 1 FROM ", NAMES),
+        ("SELECT 1 FROM tw", ["`two words`"]),
+        ("SELECT 1 FROM `tw", ["`two words`"]),
+        ("DROP STREAM ", NAMES),
+        ("SELECT ", []),
+        ("", []),
+        ("SELECT 'ord", []),
+        ("SELECT x -- ord", []),
+    ],
+)
+def test_keywords_and_names_are_completed_where_they_may_stand(before: str, expected: list[str]) -> None:
+    assert list(suggestions(before, lambda: NAMES)[1]) == expected
+
+
+def test_tables_and_the_objects_of_the_catalog_are_offered_as_sql_takes_them(session: Session, tmp_path: Path) -> None:
+    for table in ("public/orders", "sales/two words"):
+        (tmp_path / "home" / "warehouse" / "tables" / table).mkdir(parents=True)
+    session.volumes.create("photos", str(tmp_path), queue_type=QueueType.NONE)
+    session.streams.create("changes", volume="photos")
+    assert set(object_names(session)) == {"orders", "sales.`two words`", "photos", "changes"}
+
+
+def test_a_catalog_that_does_not_answer_leaves_the_keywords() -> None:
+    def broken() -> list[str]:
+        raise CatalogError("gone")
+
+    found = SqlCompleter(broken).get_completions(Document("SELECT 1 FROM o"), CompleteEvent())
+    assert [one.text for one in found] == ["OF", "ON", "OPTIMIZE", "OR", "ORDER", "OUTER", "OVERWRITE"]
+
+
+def converse(session: Session, typed: str) -> None:
+    """Types at a prompt whose statements need no Spark."""
+    output = Output(as_json=False)
+
+    def run(statement: str) -> None:
+        if "stop" in statement:
+            raise KeyboardInterrupt
+        columns, found = rows(session, statement)
+        output.table(list(found), columns, "No rows.")
+
+    with create_pipe_input() as pipe, create_app_session(input=pipe, output=DummyOutput()):
+        pipe.send_text(typed)
+        run_prompt(session, output, run)
+
+
+def test_a_conversation_goes_on_after_errors_and_interruptions(
+    session: Session, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    session.volumes.create("photos", str(tmp_path), queue_type=QueueType.NONE)
+    session.streams.create("changes", volume="photos")
+    cleared, stopped, ctrl_d = "SELECT never \x03", "DROP STREAM stop;\r", "\x04"
+    converse(session, f"DESC STREAM nosuch;\r{cleared}{stopped}SHOW\rSTREAMS\r;\r{ctrl_d}")
+    said = capsys.readouterr()
+    assert "There is no stream nosuch" in said.err
+    assert "Interrupted." in said.err
+    assert "never" not in said.err
+    assert "changes" in said.out
+
+
+@pytest.mark.parametrize("end", ["exit\r", "quit;\r"])
+def test_a_word_ends_it_and_the_history_is_kept_for_its_owner_only(session: Session, tmp_path: Path, end: str) -> None:
+    converse(session, f"SHOW STREAMS;\r{end}")
+    file = tmp_path / "home" / "sql_history"
+    assert "+SHOW STREAMS;" in file.read_text()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600

@@ -1,0 +1,42 @@
+"""Where ``volstream sql`` takes its statements from, as far as no Spark is needed."""
+
+from __future__ import annotations
+
+import os
+import pty
+import sys
+from collections.abc import Iterator
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+from volstream.cli.main import run
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Standard input is a terminal."""
+    master, slave = pty.openpty()
+    with open(slave, encoding="utf-8") as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        yield
+    os.close(master)
+
+
+@pytest.mark.usefixtures("terminal")
+@pytest.mark.parametrize("options", [["--format", "json"], []])
+def test_without_a_terminal_on_both_sides_or_for_json_there_is_no_prompt(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str]
+) -> None:
+    assert run(["sql", "--home", str(tmp_path), *options]) == 2
+    assert "Give a statement" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [[], ["-"]])
+def test_statements_come_from_standard_input(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", StringIO("SHOW STREAMS; SHOW JOBS"))
+    assert run(["sql", "--home", str(tmp_path), *arguments]) == 0
+    assert capsys.readouterr().err == "No rows.\nNo rows.\n"

@@ -1,0 +1,38 @@
+"""The snake_case surface, as far as no Spark is needed: settings, and what is refused before anything runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from volstream.compat import Session
+from volstream.compat.session import home_settings
+from volstream.errors import InvalidValueError
+
+
+def test_settings_of_an_account_elsewhere_are_ignored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    account = {
+        "username": "u", "password": "secret", "service": "s", "instance": "i", "workspace": "w", "vcluster": "default",
+        "schema": "PUBLIC",
+    }  # fmt: skip
+    assert home_settings({**account, "home": tmp_path}) == {"home": tmp_path}
+    with Session.builder.configs(account).config("home", tmp_path).create() as session:
+        assert session.native.settings.home == tmp_path
+    said = capsys.readouterr().err
+    assert "secret" not in said
+    assert "warning" not in said
+
+
+def test_one_open_session_is_found_again(tmp_path: Path) -> None:
+    builder = Session.builder.configs({"home": tmp_path, "username": "u"})
+    with builder.create() as session:
+        assert builder.get_or_create().native is session.native
+
+
+@pytest.mark.parametrize(("settings", "named"), [({"schema": "sales"}, "sales"), ({"no_such": "1"}, "no_such")])
+def test_settings_that_would_mean_something_else_are_refused(
+    tmp_path: Path, settings: dict[str, str], named: str
+) -> None:
+    with pytest.raises(InvalidValueError, match=named):
+        Session.builder.configs(settings).config("home", tmp_path).create()

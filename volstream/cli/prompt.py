@@ -1,0 +1,168 @@
+"""The prompt of ``sql`` on a terminal: statements over several lines, a history, completion. How a statement is run and its
+rows are shown is ``cli.sql``'s."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.document import Document
+from prompt_toolkit.filters import Condition
+from prompt_toolkit.history import FileHistory
+from sqlglot.tokenizer_core import TokenType
+
+from volstream.cli.output import Output
+from volstream.delta import folders
+from volstream.errors import SqlError, VolstreamError
+from volstream.model.names import Name
+from volstream.sql.names import split, tokenize
+
+if TYPE_CHECKING:
+    from volstream.session import Session
+
+#: Words of volstream's statements, and those of Spark's that are typed most.
+_KEYWORDS = tuple(
+    """
+    ALTER AND AS ASC BETWEEN BY CASE CAST CHANGE CHANGES COMMENT CONNECTION CONNECTIONS CREATE DELETE DESC DESCRIBE DETAIL
+    DIRECTORY DISTINCT DROP ELSE EMPTY END EVERY EXISTS EXPLAIN EXTENDED EXTERNAL FALSE FROM FULL FUNCTION GROUP HAVING
+    HISTORY IF IN INNER INSERT INTO IS JOB JOBS JOIN LEFT LIKE LIMIT LOCATION MATCHED MERGE NOT NOTIFICATION NULL OF ON
+    OPTIMIZE OR ORDER OUTER OVERWRITE PARTITIONED PATTERN PAUSE PRIMARY PROPERTIES RECURSIVE REFRESH REPLACE RESET RESUME
+    RETURNS RIGHT SCHEDULE SCHEMA SCHEMAS SELECT SET SHOW STORAGE STREAM STREAMS SUBDIRECTORY TABLE TABLES TBLPROPERTIES
+    THEN TIMESTAMP TO TRUE TRUNCATE TYPE UNION UPDATE USING VACUUM VALUES VERSION VIEW VOLUME VOLUMES WHEN WHERE WITH
+    """.split()  # noqa: SIM905  # a list of a hundred quoted words is not the clearer form
+)
+
+#: After these a name is due, and is offered before a letter of it is typed.
+_BEFORE_NAME = {
+    "FROM", "JOIN", "INTO", "OVERWRITE", "TABLE", "UPDATE", "USING", "STREAM", "VOLUME", "JOB", "CONNECTION", "DESC",
+    "DESCRIBE", "OPTIMIZE", "VACUUM",
+}  # fmt: skip
+
+_ENDS = ("exit", "quit")
+_WORD = re.compile(r"[\w.`]*\Z")
+
+
+def run_prompt(session: Session, output: Output, run: Callable[[str], None]) -> None:
+    """Asks for statements and runs them, until Ctrl-D, ``exit`` or ``quit``. A failed statement is told, and it goes on.
+
+    Args:
+        run: runs one statement and shows its rows.
+    """
+    prompt: PromptSession[str] = PromptSession(
+        history=FileHistory(str(_history(session.settings.home))),
+        multiline=Condition(lambda: not is_complete(prompt.default_buffer.text)),
+        prompt_continuation=lambda width, _number, wraps: " " * width if wraps else "...> ".rjust(width),
+        # Objects may lie in a bucket: listing them must not hold up what is typed.
+        complete_in_thread=True,
+    )
+    output.message("Statements end with a semicolon. Ctrl-C clears the line or stops a statement; Ctrl-D or exit ends.")
+    while True:
+        try:
+            # A completer of its own for each prompt: the statement before may have made or dropped objects.
+            text = prompt.prompt("volstream> ", completer=SqlCompleter(lambda: object_names(session)))
+        except KeyboardInterrupt:
+            continue
+        except EOFError:
+            return
+        if is_end(text):
+            return
+        try:
+            for statement in split(text):
+                run(statement)
+        except VolstreamError as error:
+            output.error(error)
+        except KeyboardInterrupt:
+            output.message("Interrupted.")
+
+
+def is_complete(text: str) -> bool:
+    """Whether Enter runs ``text``: it ends with a semicolon that is no part of a string or comment, says nothing, or ends
+    the prompt."""
+    try:
+        tokens = tokenize(text)
+    except SqlError:  # a string or comment that is still open
+        return False
+    return not tokens or tokens[-1].token_type is TokenType.SEMICOLON or is_end(text)
+
+
+def is_end(text: str) -> bool:
+    """Whether ``text`` ends the prompt."""
+    return text.strip().rstrip(";").strip().lower() in _ENDS
+
+
+def suggestions(before: str, objects: Callable[[], Iterable[str]]) -> tuple[str, Sequence[str]]:
+    """What may stand in the place of the word that is being typed, and that word.
+
+    Args:
+        before: the text before the cursor.
+        objects: names as SQL takes them; asked only where one may stand.
+    """
+    match = _WORD.search(before)
+    word = match[0] if match else ""
+    start = len(before) - len(word)
+    try:
+        tokens = tokenize(f"{before[:start]}x")
+    except SqlError:  # inside a string
+        return word, []
+    if not tokens or tokens[-1].start != start:  # inside a comment
+        return word, []
+    due = len(tokens) > 1 and tokens[-2].text.upper() in _BEFORE_NAME
+    if not word and not due:
+        return word, []
+    typed = word.lower()
+    names = [name for name in objects() if _begins(name, typed)]
+    keywords = [] if due and not word else [one for one in _KEYWORDS if one.lower().startswith(typed)]
+    return word, [*names, *keywords] if due else [*keywords, *names]
+
+
+class SqlCompleter(Completer):
+    """Completes keywords and names; the names are asked for once.
+
+    Args:
+        objects: names as SQL takes them; may raise VolstreamError and OSError.
+    """
+
+    def __init__(self, objects: Callable[[], Iterable[str]]) -> None:
+        self._objects = objects
+        self._found: Sequence[str] | None = None
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:  # noqa: ARG002  # theirs
+        word, found = suggestions(document.text_before_cursor, self._known)
+        for text in found:
+            yield Completion(text, start_position=-len(word))
+
+    def _known(self) -> Sequence[str]:
+        if self._found is None:
+            self._found = []
+            # An error here would be drawn over what is being typed; the statement itself will say it.
+            with suppress(VolstreamError, OSError):
+                self._found = sorted(set(self._objects()))
+        return self._found
+
+
+def object_names(session: Session) -> Sequence[str]:
+    """Names of tables and of the catalog's objects, as SQL takes them. Asks no Spark."""
+    tables = f"{session.warehouse}/tables"
+    found = [Name(schema, table) for schema in folders.inside(tables) for table in folders.inside(f"{tables}/{schema}")]
+    for collection in (session.streams, session.volumes, session.jobs, session.connections):
+        found += [one.name for one in collection.list()]
+    return [str(name) for name in found]
+
+
+def _begins(name: str, typed: str) -> bool:
+    """Whether a name begins with what was typed, with or without its schema and backticks."""
+    bare = name.replace("`", "")
+    return any(one.startswith(typed.replace("`", "")) for one in (bare, bare.partition(".")[2]))
+
+
+def _history(home: Path) -> Path:
+    """The file of statements entered before, which only its owner may read: statements name buckets and people."""
+    home.mkdir(parents=True, exist_ok=True)
+    file = home / "sql_history"
+    file.touch(mode=0o600)
+    return file

@@ -1,0 +1,194 @@
+"""Frames under snake_case names. How they are written is ``compat.writer``'s."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from volstream import session as sessions
+from volstream.compat.leaf import Leaf
+from volstream.compat.writer import Writer
+from volstream.spark.errors import as_sql_errors
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pyspark.sql import DataFrame as SparkFrame
+    from pyspark.sql import Row
+    from pyspark.sql.types import StructType
+
+T = TypeVar("T")
+
+
+class DataFrame:
+    """A frame under snake_case names: a PySpark frame and the streams that it was made from."""
+
+    def __init__(self, session: sessions.Session, frame: SparkFrame, leaves: frozenset[Leaf] = frozenset()) -> None:
+        self._session = session
+        self._frame = frame
+        self._leaves = leaves
+
+    def __getitem__(self, name: str) -> Any:
+        """A column."""
+        return self._frame[name]
+
+    def __getattr__(self, name: str) -> Any:
+        """A column, where a frame has no such attribute."""
+        if name.startswith("_") or name not in self._frame.columns:
+            raise AttributeError(f"A frame of volstream.compat has no {name!r}, and it has no column of that name.")
+        return self._frame[name]
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns."""
+        return list(self._frame.columns)
+
+    @property
+    def schema(self) -> StructType:
+        """Names and types of the columns."""
+        return self._frame.schema
+
+    @property
+    def write(self) -> Writer:
+        """Writes the rows into a table."""
+        return Writer(self._session, self._frame, self._leaves)
+
+    def col(self, name: str) -> Any:
+        """A column."""
+        return self._frame[name]
+
+    def filter(self, condition: Any) -> DataFrame:
+        """The rows for which a column or a SQL text holds."""
+        return self._made(self._frame.filter(condition))
+
+    where = filter
+
+    def select(self, *columns: Any) -> DataFrame:
+        """Some columns, by name or expression."""
+        return self._made(self._frame.select(*columns))
+
+    def select_expr(self, *expressions: str) -> DataFrame:
+        """Columns by SQL texts."""
+        return self._made(self._frame.selectExpr(*expressions))
+
+    def with_column(self, name: str, column: Any) -> DataFrame:
+        """One column more, or in the place of one."""
+        return self._made(self._frame.withColumn(name, column))
+
+    def with_column_renamed(self, existing: str, new: str) -> DataFrame:
+        """One column under another name."""
+        return self._made(self._frame.withColumnRenamed(existing, new))
+
+    def drop(self, *columns: Any) -> DataFrame:
+        """All but some columns."""
+        return self._made(self._frame.drop(*columns))
+
+    def alias(self, name: str) -> DataFrame:
+        """The frame under a name, for columns such as ``name.id``."""
+        return self._made(self._frame.alias(name))
+
+    def group_by(self, *columns: Any) -> GroupedData:
+        """Groups of rows, to be aggregated."""
+        return GroupedData(self._frame.groupBy(*columns), self._made)
+
+    def agg(self, *expressions: Any) -> DataFrame:
+        """One row for all."""
+        return self._made(self._frame.agg(*expressions))
+
+    def join(self, other: DataFrame, on: Any = None, how: str | None = None) -> DataFrame:
+        """Rows of both frames that belong together."""
+        return self._made(self._frame.join(other._frame, on, how), other)
+
+    def union(self, other: DataFrame) -> DataFrame:
+        """The rows of both frames, columns by position; also those that are equal."""
+        return self._made(self._frame.union(other._frame), other)
+
+    union_all = union
+
+    def union_by_name(self, other: DataFrame, allow_missing_columns: bool = False) -> DataFrame:
+        """The rows of both frames, columns by name."""
+        return self._made(self._frame.unionByName(other._frame, allow_missing_columns), other)
+
+    def order_by(self, *columns: Any, ascending: Any = True) -> DataFrame:
+        """Sorted rows."""
+        return self._made(self._frame.orderBy(*columns, ascending=ascending))
+
+    sort = order_by
+
+    def limit(self, count: int) -> DataFrame:
+        """At most so many rows."""
+        return self._made(self._frame.limit(count))
+
+    def distinct(self) -> DataFrame:
+        """Each row once."""
+        return self._made(self._frame.distinct())
+
+    def drop_duplicates(self, *columns: str) -> DataFrame:
+        """One row of those that are equal in some columns."""
+        return self._made(self._frame.dropDuplicates(list(columns) or None))
+
+    def count(self) -> int:
+        """How many rows there are."""
+        return self._act(lambda frame: frame.count())
+
+    def collect(self) -> list[Row]:
+        """All rows."""
+        return self._act(lambda frame: list(frame.collect()))
+
+    def first(self) -> Row | None:
+        """The first row, or None."""
+        return self._act(lambda frame: frame.first())
+
+    def take(self, count: int) -> list[Row]:
+        """The first rows."""
+        return self._act(lambda frame: list(frame.take(count)))
+
+    def show(self, n: int = 20, truncate: bool | int = True) -> None:
+        """Prints the first rows."""
+        self._act(lambda frame: frame.show(n, truncate))
+
+    def to_pandas(self) -> pd.DataFrame:
+        """All rows as a pandas DataFrame."""
+        return self._act(lambda frame: frame.toPandas())
+
+    def _made(self, frame: SparkFrame, other: DataFrame | None = None) -> DataFrame:
+        return DataFrame(self._session, frame, self._leaves | (other._leaves if other is not None else frozenset()))
+
+    def _act(self, action: Callable[[SparkFrame], T]) -> T:
+        with as_sql_errors():
+            for leaf in self._leaves:
+                leaf.read_now(self._session)
+            return action(self._frame)
+
+
+class GroupedData:
+    """Groups of rows, to be aggregated."""
+
+    def __init__(self, grouped: Any, made: Callable[[SparkFrame], DataFrame]) -> None:
+        self._grouped = grouped
+        self._made = made
+
+    def agg(self, *expressions: Any) -> DataFrame:
+        """One row for each group, of expressions or of a dict from column to function."""
+        return self._made(self._grouped.agg(*expressions))
+
+    def count(self) -> DataFrame:
+        """How many rows each group has."""
+        return self._made(self._grouped.count())
+
+    def sum(self, *columns: str) -> DataFrame:
+        """Sums of numeric columns."""
+        return self._made(self._grouped.sum(*columns))
+
+    def avg(self, *columns: str) -> DataFrame:
+        """Averages of numeric columns."""
+        return self._made(self._grouped.avg(*columns))
+
+    mean = avg
+
+    def min(self, *columns: str) -> DataFrame:
+        """Least values of numeric columns."""
+        return self._made(self._grouped.min(*columns))
+
+    def max(self, *columns: str) -> DataFrame:
+        """Greatest values of numeric columns."""
+        return self._made(self._grouped.max(*columns))

@@ -1,0 +1,60 @@
+"""A stream as the beginning of a frame."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from volstream import session as sessions
+from volstream.errors import NotFoundError
+from volstream.model.names import Name
+
+if TYPE_CHECKING:
+    from pyspark.sql.connect.session import SparkSession
+
+    from volstream.model.objects import Stream
+    from volstream.streams.read import Range
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A stream in a frame: a view of its rows, which is made anew over the range that an action is to read.
+
+    A view, and not the frame built anew, because columns that were taken from a frame (``df["id"]``) belong to that one.
+    """
+
+    spark: SparkSession
+    stream_id: str
+    name: Name
+    view: str
+
+    @classmethod
+    def of(cls, session: sessions.Session, stream: Stream) -> Leaf:
+        spark = session.gateway.session()
+        # Spark Connect remembers the plans of frames that were asked for their columns, and views as they were then.
+        spark.conf.set("spark.connect.session.planCache.enabled", "false")
+        leaf = cls(spark, stream.id, stream.name, f"volstream_{uuid.uuid4().hex}")
+        leaf.read_now(session)
+        return leaf
+
+    def stream(self, session: sessions.Session) -> Stream:
+        """The stream as it is now. Raises NotFoundError."""
+        found = session.catalog.streams.by_id(self.stream_id)
+        if found is None:
+            raise NotFoundError(f"The stream {self.name} was dropped.")
+        return found
+
+    def read_now(self, session: sessions.Session) -> None:
+        """Shows what a read of the stream sees: in a transaction always the same."""
+        stream = self.stream(session)
+        block = session.open_block
+        self.show(session, session.reader.pin(stream) if block is None else block.pin(stream))
+
+    def show(self, session: sessions.Session, covered: Range | None) -> None:
+        """Shows a range; None: of a volume that was never listed."""
+        if covered is None:
+            session.reader.unlisted(self.spark).createOrReplaceTempView(self.view)
+        else:
+            query = session.reader.query(self.spark, covered)
+            self.spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {self.view} AS {query}")

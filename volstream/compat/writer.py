@@ -1,0 +1,121 @@
+"""Writing frames into tables of the home: in one commit, which consumes the streams that they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from volstream import session as sessions
+from volstream.compat.leaf import Leaf
+from volstream.delta import folders
+from volstream.delta.log import DeltaLog
+from volstream.delta.writer import lend, with_retries
+from volstream.errors import AlreadyExistsError, InvalidValueError, NotFoundError
+from volstream.model.names import DEFAULT_SCHEMA, Name
+from volstream.spark.errors import as_sql_errors
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame as SparkFrame
+    from pyspark.sql.connect.session import SparkSession
+
+_MODES = ("append", "overwrite", "errorifexists", "error", "ignore")
+
+
+class Writer:
+    """Writes a frame into a table of the home."""
+
+    def __init__(self, session: sessions.Session, frame: SparkFrame, leaves: frozenset[Leaf]) -> None:
+        self._session = session
+        self._frame = frame
+        self._leaves = leaves
+        self._mode = "errorifexists"
+
+    def mode(self, mode: str) -> Writer:
+        """What to do where there is a table: ``append``, ``overwrite``, ``ignore`` or, the default, ``errorifexists``."""
+        if mode.lower() not in _MODES:
+            raise InvalidValueError(f"The mode {mode!r} is not possible.", f"Choose one of {', '.join(_MODES)}.")
+        self._mode = mode.lower()
+        return self
+
+    def save_as_table(self, name: str, mode: str | None = None) -> None:
+        """Writes the rows, and consumes the streams they come from, in one commit. A table that is not there is made.
+
+        ``overwrite`` gives the table the columns of the frame; ``append`` fits columns by name.
+
+        Raises:
+            AlreadyExistsError: there is such a table, and the mode is ``errorifexists``; or a stream of that name.
+            NotFoundError: there is no such schema; or the stream was dropped.
+            SqlError: Spark refuses it. Nothing was consumed.
+            StreamBusyError, StreamStaleError, StreamSchemaChangedError: a stream cannot be consumed.
+        """
+        if mode is not None:
+            self.mode(mode)
+        target = Name.parse(name)
+        location = self._location(target)
+        present = DeltaLog(location).exists()
+        if present and self._mode == "ignore":
+            return  # nothing is done, so nothing is consumed
+        if present and self._mode.startswith("error"):
+            raise AlreadyExistsError(f"There is already a table {target}.", "Choose mode append or overwrite.")
+        with as_sql_errors():
+            if self._leaves:
+                self._consume(location, present=present)
+            else:
+                self._save(location)
+
+    def _consume(self, location: str, *, present: bool) -> None:
+        streams = {leaf.stream_id: leaf.stream(self._session) for leaf in self._leaves}
+        made = False
+        try:
+            with self._session.block() as block:
+                taken = block.take(*streams.values())
+                for leaf in self._leaves:
+                    leaf.show(self._session, taken[leaf.stream_id].covered if leaf.stream_id in taken else None)
+                if not present:
+                    # The marked commit needs a table. Not before the streams are held: somebody else may be making it.
+                    self._frame.limit(0).write.format("delta").mode("error").save(location)
+                    made = True
+                if taken:
+                    block.write(location, lambda marked: self._write(marked, location))
+                else:  # of volumes that were never listed there is nothing to consume
+                    self._save(location)
+        except BaseException:
+            if made and self._session.open_block is None and self._is_unused(location, streams):
+                folders.remove(location)
+            raise
+
+    def _is_unused(self, location: str, streams: Iterable[str]) -> bool:
+        """Whether a table that was made for a save that failed has nothing in it, and nothing can come into it any more.
+
+        An interruption may come after the commit, which then counts; the statement may even still be at work.
+        """
+        consumptions = self._session.catalog.consumptions
+        if any(consumptions.open_intent(stream_id) is not None for stream_id in streams):
+            return False
+        return all("fence" in commit.metadata for commit in DeltaLog(location).commits_after(0))
+
+    def _write(self, marked: SparkSession, location: str) -> None:
+        with lend(marked, self._frame.sparkSession):
+            self._save(location)
+
+    def _save(self, location: str) -> None:
+        mode = "overwrite" if self._mode == "overwrite" else "append"
+        writer = self._frame.write.format("delta").mode(mode)
+        if mode == "overwrite" and self._differs(location):
+            writer = writer.option("overwriteSchema", "true")
+        with_retries(lambda: writer.save(location))
+
+    def _differs(self, location: str) -> bool:
+        """Whether the frame has other columns than the table. Only then are they replaced: with them its partitions and
+        constraints go."""
+        schema = DeltaLog(location).schema()
+        present = {} if schema is None else {name: schema.sql_type(name) for name in schema.columns}
+        return present != {field.name: field.dataType.simpleString() for field in self._frame.schema.fields}
+
+    def _location(self, target: Name) -> str:
+        if self._session.catalog.streams.find(target) is not None:
+            raise AlreadyExistsError(f"{target} is a stream: it cannot be written.", "Write its source.")
+        schemas = folders.inside(f"{self._session.warehouse}/tables")
+        if target.schema != DEFAULT_SCHEMA and target.schema not in schemas:
+            raise NotFoundError(f"There is no schema {target.schema}.", f"First: CREATE SCHEMA {target.schema}.")
+        return folders.table_location(self._session.warehouse, target)
