@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from volstream import session as sessions
@@ -13,6 +12,7 @@ from volstream.delta.writer import lend, with_retries
 from volstream.errors import AlreadyExistsError, InvalidValueError, NotFoundError
 from volstream.model.names import DEFAULT_SCHEMA, Name
 from volstream.spark.errors import as_sql_errors
+from volstream.streams.consume import is_unused
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame as SparkFrame
@@ -80,19 +80,9 @@ class Writer:
                 else:  # of volumes that were never listed there is nothing to consume
                     self._save(location)
         except BaseException:
-            if made and self._session.open_block is None and self._is_unused(location, streams):
+            if made and is_unused(self._session.catalog, location, streams):
                 folders.remove(location)
             raise
-
-    def _is_unused(self, location: str, streams: Iterable[str]) -> bool:
-        """Whether a table that was made for a save that failed has nothing in it, and nothing can come into it any more.
-
-        An interruption may come after the commit, which then counts; the statement may even still be at work.
-        """
-        consumptions = self._session.catalog.consumptions
-        if any(consumptions.open_intent(stream_id) is not None for stream_id in streams):
-            return False
-        return all("fence" in commit.metadata for commit in DeltaLog(location).commits_after(0))
 
     def _write(self, marked: SparkSession, location: str) -> None:
         with lend(marked, self._frame.sparkSession):

@@ -19,6 +19,7 @@ from volstream.sql import adapt, names, statements
 from volstream.sql.bind import Binding
 from volstream.sql.owned import Result, run_owned
 from volstream.sql.upkeep import check_vacuum
+from volstream.streams.consume import is_unused
 from volstream.streams.source import PRIMARY_KEY, TRACKING
 
 if TYPE_CHECKING:
@@ -169,7 +170,7 @@ class _Spark:
         try:
             count = self._write(dml, words, streams, location)
         except BaseException:
-            if made is not None:
+            if made is not None and is_unused(self._session.catalog, location, [stream.id for stream in streams]):
                 self._drop_table(self._session.gateway.session(), target, f"DROP TABLE {target.qualified}")
             raise
         return Result(["num_affected_rows"], [{"num_affected_rows": count}])

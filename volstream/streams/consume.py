@@ -5,7 +5,7 @@ The outcome is decided by the marker in the target's log, never by an exception 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -187,3 +187,16 @@ class Consumer:
         if head is None:
             raise TargetLostError(f"The table at {location} is gone.", "Replace the job, or restore the table.")
         return Target(location, head[1], head[0])
+
+
+def is_unused(catalog: Catalog, location: str, streams: Iterable[str]) -> bool:
+    """Whether a table that was made for a consumption that failed has nothing in it, and nothing can come into it any more.
+
+    An interruption may come after the commit, which then counts; the statement may even still be at work.
+
+    Args:
+        streams: ids of those that were to be consumed.
+    """
+    if any(catalog.consumptions.open_intent(stream_id) is not None for stream_id in streams):
+        return False
+    return all("fence" in commit.metadata for commit in DeltaLog(location).commits_after(0))
