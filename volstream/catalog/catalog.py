@@ -8,6 +8,7 @@ from volstream.catalog.database import Database
 from volstream.catalog.failures import Failures
 from volstream.catalog.leases import Leases
 from volstream.catalog.refreshes import Refreshes
+from volstream.model.objects import Job, Stream
 
 
 class Catalog:
@@ -23,6 +24,10 @@ class Catalog:
         self.consumptions = Consumptions(self.database)
         self.failures = Failures(self.database)
         self.leases = Leases(self.database)
+
+    def job_of(self, stream: Stream) -> Job | None:
+        """The job that consumes the stream, or None: it serves at most one (R-19)."""
+        return next((job for job in self.jobs.list() if stream.id in job.stream_ids), None)
 
     def close(self) -> None:
         """Closes the database's connections."""

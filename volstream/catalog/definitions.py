@@ -174,6 +174,7 @@ def jobs(database: Database) -> Definitions[Job]:
             "write": Write(values["write"]),
             "on_move": OnMove(values["on_move"]),
             "state": JobState(values["state"]),
+            "other_stream_ids": tuple(values["other_stream_ids"]),
         }
         return Job(**{**values, **typed, "trigger": trigger, "into": into})
 
@@ -188,6 +189,7 @@ def jobs(database: Database) -> Definitions[Job]:
             "trigger_every": trigger.every,
             "trigger_cron": trigger.cron,
             "arguments": dict(values["arguments"]),
+            "other_stream_ids": [*values["other_stream_ids"]],
         }
 
     dependents = [(tables.failures, "job_id"), (tables.batches, "job_id"), (tables.plans, "job_id")]
