@@ -164,7 +164,7 @@ class Streams(_Objects[Stream]):
         from volstream.streams.definitions import create_stream
 
         if or_replace:
-            self._free(name)
+            self.free(name)
         on_volume, on_table = (Name.parse(source) if source else None for source in (volume, table))
         spec = StreamSpec(Name.parse(name), on_volume, on_table, **options)
         return create_stream(
@@ -175,7 +175,7 @@ class Streams(_Objects[Stream]):
         """Drops a stream; false where there was none and that is allowed. Raises ObjectInUseError."""
         from volstream.streams.definitions import drop_stream
 
-        self._free(name)
+        self.free(name)
         return drop_stream(self._session.catalog, Name.parse(name), if_exists=if_exists)
 
     def has_data(self, name: str) -> bool:
@@ -188,17 +188,17 @@ class Streams(_Objects[Stream]):
 
         if (to_version is None) == (to_timestamp is None):
             raise InvalidValueError("Say where to reset the stream to: a version or a time.")
-        self._free(name)
+        self.free(name)
         return move_stream(self._session.catalog, self._session.warehouse, Name.parse(name), to_version, to_timestamp)
 
     def advance(self, name: str, *, to_version: int | None = None) -> Stream:
         """Discards what the stream holds, up to a version or all of it. Raises StreamBusyError, InvalidValueError."""
         from volstream.streams.definitions import advance_stream
 
-        self._free(name)
+        self.free(name)
         return advance_stream(self._session.catalog, self._session.warehouse, Name.parse(name), to_version)
 
-    def _free(self, name: str) -> None:
+    def free(self, name: str) -> None:
         """Settles what a statement left open (R-8). No Spark where there is nothing. Raises StreamBusyError."""
         stream = self._session.catalog.streams.find(Name.parse(name))
         plan = None if stream is None else self._session.catalog.consumptions.open_plan(stream.id)
@@ -265,6 +265,8 @@ class Jobs(_Objects[Job]):
                 Name.parse(name), function, Name.parse(into), stream=Name.parse(stream) if stream else None,
                 volume=Name.parse(volume) if volume else None, **options,
             )  # fmt: skip
+        if or_replace:
+            self._free(name)
         return create_job(
             self._session.catalog, self._session.warehouse, spec, or_replace=or_replace, if_not_exists=if_not_exists,
             zone=self._session.zone,
@@ -280,6 +282,7 @@ class Jobs(_Objects[Job]):
         """Drops a job, its failures and its own stream; its table stays. False where there was none and that is allowed."""
         from volstream.jobs.definitions import drop_job
 
+        self._free(name)
         return drop_job(self._session.catalog, Name.parse(name), if_exists=if_exists)
 
     def pause(self, name: str) -> Job:
@@ -350,6 +353,14 @@ class Jobs(_Objects[Job]):
     def skip(self, name: str, paths: Sequence[str]) -> Sequence[str]:
         """Gives failed files up knowingly; a newer version of one is processed all the same."""
         return self._set_state(name, FailureState.SKIPPED, paths, None)
+
+    def _free(self, name: str) -> None:
+        """Settles what a run of a statement left open, which might fail for ever. Raises StreamBusyError where it runs."""
+        job = self._session.catalog.jobs.find(Name.parse(name))
+        ids = job.stream_ids if job is not None and job.statement is not None else ()
+        for stream in map(self._session.catalog.streams.by_id, ids):
+            if stream is not None:
+                self._session.streams.free(str(stream.name))
 
     def _of_files(self, name: str) -> Job:
         job = self.get(name)
