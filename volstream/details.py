@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from volstream.errors import VolstreamError
 from volstream.model.names import Name
-from volstream.model.objects import Connection, Job, SourceKind, Stream, Volume
+from volstream.model.objects import Connection, Function, Job, SourceKind, Stream, Volume
 
 if TYPE_CHECKING:
     from volstream.session import Session
@@ -19,7 +19,7 @@ def values(one: Any) -> dict[str, Any]:
     return {key: str(value) if isinstance(value, Name) else value for key, value in found.items()}
 
 
-def shown(session: Session, one: Connection | Volume | Stream | Job) -> dict[str, Any]:
+def shown(session: Session, one: Connection | Volume | Stream | Job | Function) -> dict[str, Any]:
     """What a list shows of an object."""
     found = values(one)
     match one:
@@ -34,7 +34,7 @@ def shown(session: Session, one: Connection | Volume | Stream | Job) -> dict[str
     return found
 
 
-def described(session: Session, one: Connection | Volume | Stream | Job) -> dict[str, Any]:
+def described(session: Session, one: Connection | Volume | Stream | Job | Function) -> dict[str, Any]:
     """Everything about an object."""
     return {**shown(session, one), **_more(session, one)}
 
@@ -47,7 +47,7 @@ def _state(session: Session, stream: Stream) -> dict[str, Any]:
         return {"has_data": None, "stale": error.message, "stale_after": None}
 
 
-def _more(session: Session, one: Connection | Volume | Stream | Job) -> dict[str, Any]:
+def _more(session: Session, one: Connection | Volume | Stream | Job | Function) -> dict[str, Any]:
     catalog = session.catalog
     match one:
         case Volume():

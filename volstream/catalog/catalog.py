@@ -20,6 +20,7 @@ class Catalog:
         self.volumes = definitions.volumes(self.database)
         self.streams = definitions.streams(self.database)
         self.jobs = definitions.jobs(self.database)
+        self.functions = definitions.functions(self.database)
         self.refreshes = Refreshes(self.database)
         self.consumptions = Consumptions(self.database)
         self.failures = Failures(self.database)

@@ -180,6 +180,19 @@ jobs = Table(
     UniqueConstraint("schema_name", "name"),
 )
 
+functions = Table(
+    "functions",
+    metadata,
+    _id(),
+    *_named(),
+    Column("location", Text, nullable=False),
+    Column("search_path", Text),
+    Column("returns", Text, nullable=False),
+    Column("comment", Text),
+    _created(),
+    UniqueConstraint("schema_name", "name"),
+)
+
 refreshes = Table(
     "refreshes",
     metadata,

@@ -1,4 +1,4 @@
-"""The definitions that the catalog keeps: connections, volumes, streams, jobs."""
+"""The definitions that the catalog keeps: connections, volumes, streams, jobs, functions."""
 
 from __future__ import annotations
 
@@ -220,6 +220,25 @@ class Job:
     def stream_ids(self) -> Sequence[str]:
         """Of all streams that the job consumes."""
         return (self.stream_id, *self.other_stream_ids)
+
+
+@dataclass(frozen=True)
+class Function:
+    """A Python function of values that SQL statements call by its name.
+
+    Attributes:
+        location: ``/abs/file.py:func`` or ``pkg.mod:func``.
+        search_path: folder from which ``pkg.mod`` is imported where it is not installed; None: installed.
+        returns: the type of its value, as SQL writes it.
+    """
+
+    id: str
+    name: Name
+    location: str
+    search_path: str | None
+    returns: str
+    comment: str | None
+    created_on: datetime
 
 
 #: What ``create_volume`` takes where the user says nothing.

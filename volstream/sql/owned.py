@@ -178,6 +178,13 @@ class _Run:
             comment=options.get("comment"), trigger=_trigger(options), **self._existing(statement),
         )  # fmt: skip
 
+    def _create_function(self, statement: Statement) -> Any:
+        options = statement.options
+        return self._session.functions.create(
+            _text(statement.name), options["string"], options["expression"].text, comment=options.get("comment"),
+            **self._existing(statement),
+        )  # fmt: skip
+
     def _reset(self, statement: Statement) -> Result:
         options = statement.options
         if "number" in options:

@@ -110,7 +110,7 @@ def check_exists(name: Name, location: str) -> None:
 
 def _run(session: Session, statement: str) -> DataFrame | Result:
     words = names.words(statement)
-    if statements.owned(words):
+    if statements.owned(words) or _drops_function(session, statement, words):
         parsed = statements.parse(statement)
         if (parsed.action, parsed.kind) == ("alter", "table"):
             return _Spark(session).set_properties(parsed)
@@ -257,6 +257,17 @@ class _Spark:
         result = spark.sql(text)
         folders.remove(folders.table_location(self._session.warehouse, name))
         return result
+
+
+def _drops_function(session: Session, statement: str, words: list[str]) -> bool:
+    """Whether a statement drops a function of the home, and not one of Spark's."""
+    if words[:2] != ["DROP", "FUNCTION"]:
+        return False
+    try:
+        name = Name.parse(names.last(statement))
+    except InvalidValueError:
+        return False
+    return session.catalog.functions.find(name) is not None
 
 
 def _is_temporary(words: list[str]) -> bool:

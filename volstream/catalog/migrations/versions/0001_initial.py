@@ -29,6 +29,19 @@ def upgrade() -> None:
         sa.UniqueConstraint("schema_name", "name", name=op.f("uq_connections_schema_name")),
     )
     op.create_table(
+        "functions",
+        sa.Column("id", sa.String(length=36), nullable=False),
+        sa.Column("schema_name", sa.String(length=200), nullable=False),
+        sa.Column("name", sa.String(length=200), nullable=False),
+        sa.Column("location", sa.Text(), nullable=False),
+        sa.Column("search_path", sa.Text(), nullable=True),
+        sa.Column("returns", sa.Text(), nullable=False),
+        sa.Column("comment", sa.Text(), nullable=True),
+        sa.Column("created_on", UtcDateTime(timezone=True), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_functions")),
+        sa.UniqueConstraint("schema_name", "name", name=op.f("uq_functions_schema_name")),
+    )
+    op.create_table(
         "leases",
         sa.Column("name", sa.String(length=200), nullable=False),
         sa.Column("owner", sa.Text(), nullable=False),
