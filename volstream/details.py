@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from volstream.errors import VolstreamError
 from volstream.model.names import Name
-from volstream.model.objects import Connection, Job, SourceKind, Stream, Volume
+from volstream.model.objects import Connection, Function, Job, SourceKind, Stream, Volume
 
 if TYPE_CHECKING:
     from volstream.session import Session
@@ -19,7 +19,7 @@ def values(one: Any) -> dict[str, Any]:
     return {key: str(value) if isinstance(value, Name) else value for key, value in found.items()}
 
 
-def shown(session: Session, one: Connection | Volume | Stream | Job) -> dict[str, Any]:
+def shown(session: Session, one: Connection | Volume | Stream | Job | Function) -> dict[str, Any]:
     """What a list shows of an object."""
     found = values(one)
     match one:
@@ -34,7 +34,7 @@ def shown(session: Session, one: Connection | Volume | Stream | Job) -> dict[str
     return found
 
 
-def described(session: Session, one: Connection | Volume | Stream | Job) -> dict[str, Any]:
+def described(session: Session, one: Connection | Volume | Stream | Job | Function) -> dict[str, Any]:
     """Everything about an object."""
     return {**shown(session, one), **_more(session, one)}
 
@@ -47,7 +47,7 @@ def _state(session: Session, stream: Stream) -> dict[str, Any]:
         return {"has_data": None, "stale": error.message, "stale_after": None}
 
 
-def _more(session: Session, one: Connection | Volume | Stream | Job) -> dict[str, Any]:
+def _more(session: Session, one: Connection | Volume | Stream | Job | Function) -> dict[str, Any]:
     catalog = session.catalog
     match one:
         case Volume():
@@ -59,15 +59,16 @@ def _more(session: Session, one: Connection | Volume | Stream | Job) -> dict[str
                 "streams": [str(stream.name) for stream in catalog.streams.list(source_id=one.id)],
             }
         case Stream():
-            job = catalog.jobs.first(stream_id=one.id)
+            job = catalog.job_of(one)
             if one.source_kind is SourceKind.TABLE:
                 return {"job": str(job.name) if job else None}
             behind = session.reader.lag(one) or (None, None)
             return {"unread": behind[0], "unread_bytes": behind[1], "job": str(job.name) if job else None}
         case Job():
-            stream = catalog.streams.by_id(one.stream_id)
+            streams = [str(stream.name) for stream in map(catalog.streams.by_id, one.stream_ids) if stream]
             return {
-                "stream": str(stream.name) if stream else None,
+                "stream": next(iter(streams), None),
+                "streams": streams,
                 "failures": catalog.failures.counts(one.id),
                 "next_retry": catalog.failures.next_due(one.id),
                 "totals": catalog.consumptions.totals(one.id),
@@ -77,9 +78,11 @@ def _more(session: Session, one: Connection | Volume | Stream | Job) -> dict[str
             return {}
 
 
-def _code(job: Job) -> str:
+def _code(job: Job) -> str | None:
     from volstream.jobs.functions import find
 
+    if job.function is None:
+        return None
     try:
         same = find(job.function, job.search_path).fingerprint == job.fingerprint
     except VolstreamError as error:

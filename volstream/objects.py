@@ -15,23 +15,23 @@ from volstream.catalog.definitions import Definitions
 from volstream.catalog.failures import ACTIVE
 from volstream.catalog.leases import held
 from volstream.directory import definitions as volume_rules
-from volstream.errors import InvalidStateError, InvalidValueError, NotFoundError
+from volstream.errors import AlreadyExistsError, InvalidStateError, InvalidValueError, NotFoundError
 from volstream.lifecycle.identity import new_owner
 from volstream.lifecycle.stop import Stop
 from volstream.model.names import Name
-from volstream.model.objects import Connection, Job, JobSpec, Stream, StreamSpec, Volume, VolumeSpec
-from volstream.model.work import Batch, Failure, FailureState
+from volstream.model.objects import Connection, Function, Job, JobSpec, Stream, StreamSpec, Volume, VolumeSpec
+from volstream.model.work import Batch, Failure, FailureState, PlanKind
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from volstream.directory.reconcile import Reconciled
+    from volstream.jobs.lead import RunReport
     from volstream.jobs.preview import Preview
     from volstream.jobs.progress import Observer
-    from volstream.jobs.run import RunReport
     from volstream.session import Session
 
-T = TypeVar("T", bound=Connection | Volume | Stream | Job)
+T = TypeVar("T", bound=Connection | Volume | Stream | Job | Function)
 
 #: A foreground refresh asks the daemon this often whether it is done.
 _ASK_SECONDS = 0.1
@@ -164,7 +164,7 @@ class Streams(_Objects[Stream]):
         from volstream.streams.definitions import create_stream
 
         if or_replace:
-            self._free(name)
+            self.free(name)
         on_volume, on_table = (Name.parse(source) if source else None for source in (volume, table))
         spec = StreamSpec(Name.parse(name), on_volume, on_table, **options)
         return create_stream(
@@ -175,7 +175,7 @@ class Streams(_Objects[Stream]):
         """Drops a stream; false where there was none and that is allowed. Raises ObjectInUseError."""
         from volstream.streams.definitions import drop_stream
 
-        self._free(name)
+        self.free(name)
         return drop_stream(self._session.catalog, Name.parse(name), if_exists=if_exists)
 
     def has_data(self, name: str) -> bool:
@@ -188,21 +188,21 @@ class Streams(_Objects[Stream]):
 
         if (to_version is None) == (to_timestamp is None):
             raise InvalidValueError("Say where to reset the stream to: a version or a time.")
-        self._free(name)
+        self.free(name)
         return move_stream(self._session.catalog, self._session.warehouse, Name.parse(name), to_version, to_timestamp)
 
     def advance(self, name: str, *, to_version: int | None = None) -> Stream:
         """Discards what the stream holds, up to a version or all of it. Raises StreamBusyError, InvalidValueError."""
         from volstream.streams.definitions import advance_stream
 
-        self._free(name)
+        self.free(name)
         return advance_stream(self._session.catalog, self._session.warehouse, Name.parse(name), to_version)
 
-    def _free(self, name: str) -> None:
+    def free(self, name: str) -> None:
         """Settles what a statement left open (R-8). No Spark where there is nothing. Raises StreamBusyError."""
         stream = self._session.catalog.streams.find(Name.parse(name))
         plan = None if stream is None else self._session.catalog.consumptions.open_plan(stream.id)
-        if stream is None or plan is None or plan.job_id is not None:
+        if stream is None or plan is None or plan.kind is not PlanKind.STATEMENT:
             return
         with self._session.block() as block:
             block.free(stream)
@@ -231,22 +231,42 @@ class Jobs(_Objects[Job]):
     def create(
         self,
         name: str,
-        function: str,
-        into: str,
+        function: str | None = None,
+        into: str | None = None,
         *,
+        statement: str | None = None,
         stream: str | None = None,
         volume: str | None = None,
         or_replace: bool = False,
         if_not_exists: bool = False,
         **options: Any,
     ) -> Job:
-        """Makes a job; options are the attributes of :class:`~volstream.model.objects.JobSpec`."""
+        """Makes a job; options are the attributes of :class:`~volstream.model.objects.JobSpec`.
+
+        Args:
+            function, into: what is run on each file, and the table for what it gives.
+            statement: in their place, DML that reads streams: a run of the job is one consumption by it.
+        """
         from volstream.jobs.definitions import create_job
 
-        spec = JobSpec(
-            Name.parse(name), function, Name.parse(into), stream=Name.parse(stream) if stream else None,
-            volume=Name.parse(volume) if volume else None, **options,
-        )  # fmt: skip
+        if statement is not None:
+            from volstream.sql.jobs import spec_of_statement  # its parser is needed for nothing else here
+
+            if function or into or volume:
+                raise InvalidValueError(
+                    f"The job {name} runs a statement: it has no function, table or volume besides."
+                )
+            on = Name.parse(stream) if stream else None
+            spec = spec_of_statement(self._session, Name.parse(name), statement, on, **options)
+        elif function is None or into is None:
+            raise InvalidValueError(f"The job {name} needs a function and a table, or a statement.")
+        else:
+            spec = JobSpec(
+                Name.parse(name), function, Name.parse(into), stream=Name.parse(stream) if stream else None,
+                volume=Name.parse(volume) if volume else None, **options,
+            )  # fmt: skip
+        if or_replace:
+            self._free(name)
         return create_job(
             self._session.catalog, self._session.warehouse, spec, or_replace=or_replace, if_not_exists=if_not_exists,
             zone=self._session.zone,
@@ -262,6 +282,7 @@ class Jobs(_Objects[Job]):
         """Drops a job, its failures and its own stream; its table stays. False where there was none and that is allowed."""
         from volstream.jobs.definitions import drop_job
 
+        self._free(name)
         return drop_job(self._session.catalog, Name.parse(name), if_exists=if_exists)
 
     def pause(self, name: str) -> Job:
@@ -279,21 +300,22 @@ class Jobs(_Objects[Job]):
     def run(
         self, name: str, *, until_empty: bool = False, stop: Stop | None = None, observe: Observer | None = None
     ) -> RunReport:
-        """Runs a job once, here and now; lists its volume first where that was never done.
+        """Runs a job once, here and now; lists its volumes first where that was never done.
 
         Raises:
-            StreamBusyError: it is being run. InvalidStateError: it is paused. See :meth:`JobRunner.run` for the rest.
+            StreamBusyError: it is being run. InvalidStateError: it is paused. See
+            :meth:`~volstream.jobs.lead.Runner.run` for the rest.
         """
-        job = self.get(name)
-        stream = self._session.catalog.streams.by_id(job.stream_id)
-        volume = self._session.catalog.volumes.by_id(stream.source_id) if stream else None
-        if volume is not None and volume.reconciled_on is None:
-            self._session.volumes.refresh(str(volume.name), stop=stop)
-        return self._session.runner.run(job, until_empty=until_empty, stop=stop, observe=observe)
+        job, catalog = self.get(name), self._session.catalog
+        for stream in map(catalog.streams.by_id, job.stream_ids):
+            volume = catalog.volumes.by_id(stream.source_id) if stream else None
+            if volume is not None and volume.reconciled_on is None:
+                self._session.volumes.refresh(str(volume.name), stop=stop)
+        return self._session.runner_of(job).run(job, until_empty=until_empty, stop=stop, observe=observe)
 
     def preview(self, name: str) -> Preview:
         """What a run of the job would do now. Changes nothing; raises StreamStaleError."""
-        return self._session.runner.preview(self.get(name))
+        return self._session.runner.preview(self._of_files(name))
 
     def replay(
         self, name: str, where: str | None = None, *, stop: Stop | None = None, observe: Observer | None = None
@@ -310,7 +332,7 @@ class Jobs(_Objects[Job]):
 
         if where is not None:
             check_where(where)
-        return self._session.runner.replay(self.get(name), where, stop=stop, observe=observe)
+        return self._session.runner.replay(self._of_files(name), where, stop=stop, observe=observe)
 
     def failures(
         self,
@@ -332,6 +354,23 @@ class Jobs(_Objects[Job]):
         """Gives failed files up knowingly; a newer version of one is processed all the same."""
         return self._set_state(name, FailureState.SKIPPED, paths, None)
 
+    def _free(self, name: str) -> None:
+        """Settles what a run of a statement left open, which might fail for ever. Raises StreamBusyError where it runs."""
+        job = self._session.catalog.jobs.find(Name.parse(name))
+        ids = job.stream_ids if job is not None and job.statement is not None else ()
+        for stream in map(self._session.catalog.streams.by_id, ids):
+            if stream is not None:
+                self._session.streams.free(str(stream.name))
+
+    def _of_files(self, name: str) -> Job:
+        job = self.get(name)
+        if job.statement is not None:
+            raise InvalidStateError(
+                f"The job {name} runs a statement, which knows no single files.",
+                "To deliver changes again: volstream reset-stream.",
+            )
+        return job
+
     def _set_state(
         self, name: str, state: FailureState, paths: Sequence[str] | None, next_try: datetime | None
     ) -> Sequence[str]:
@@ -341,6 +380,59 @@ class Jobs(_Objects[Job]):
         if unknown:
             raise NotFoundError(f"The job {name} has no failure of {unknown[0]!r}.", "See: volstream list failures.")
         return found
+
+
+class Functions(_Objects[Function]):
+    """Python functions of values, which SQL statements call by name."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session, session.catalog.functions)
+
+    def create(
+        self,
+        name: str,
+        location: str,
+        returns: str,
+        *,
+        comment: str | None = None,
+        or_replace: bool = False,
+        if_not_exists: bool = False,
+    ) -> Function:
+        """Makes the function of a file, ``file.py:func``, or of a module, ``pkg.mod:func``, callable in statements.
+
+        Its code is read at each statement that calls it.
+
+        Args:
+            returns: the SQL type of its value.
+
+        Raises:
+            FunctionLoadError: it cannot be imported.
+            InvalidValueError: no such type.
+            AlreadyExistsError: the name is taken.
+        """
+        from volstream.jobs.scalar import new_function
+
+        volume_rules.exclusive(or_replace=or_replace, if_not_exists=if_not_exists)
+        existing = self._definitions.find(Name.parse(name))
+        if existing is not None and if_not_exists:
+            return existing
+        if existing is not None and not or_replace:
+            raise AlreadyExistsError(f"There is already a function {existing.name}.", "Use OR REPLACE or another name.")
+        made = new_function(Name.parse(name), location, returns, comment)
+        with self._session.catalog.database.transaction() as transaction:
+            if existing is not None:
+                self._definitions.remove(transaction, existing)
+            self._definitions.add(transaction, made)
+        return made
+
+    def drop(self, name: str, *, if_exists: bool = False) -> bool:
+        """Drops a function; its file stays. False where there was none and that is allowed."""
+        existing = self._definitions.find(Name.parse(name)) if if_exists else self.get(name)
+        if existing is None:
+            return False
+        with self._session.catalog.database.transaction() as transaction:
+            self._definitions.remove(transaction, existing)
+        return True
 
 
 class Batches:
@@ -382,11 +474,11 @@ class Batches:
         assert plan is not None, "a batch refers to its plan"
         if stream is None:
             raise InvalidStateError(f"The stream that batch {identity} was of is dropped.")
-        if batch.job_id is None:
+        if plan.kind is PlanKind.STATEMENT:
             reader = self._session.reader
             return reader.frame(self._session.gateway.session(), reader.range_of(plan, stream))
-        job = self._session.catalog.jobs.by_id(batch.job_id)
-        assert job is not None, "a job's batches go with it"
+        job = self._session.catalog.jobs.by_id(batch.job_id) if batch.job_id else None
+        assert job is not None, "but for those of statements, batches are of a job, and go with it"
         runner = self._session.runner
         with runner.session() as session:
             return runner.planner.files_of(session, job, plan, batch, stream)

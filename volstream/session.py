@@ -17,7 +17,7 @@ from volstream.catalog import Catalog
 from volstream.config import Settings
 from volstream.errors import InvalidStateError, InvalidValueError
 from volstream.model.names import Name
-from volstream.objects import Batches, Connections, Jobs, Streams, Volumes
+from volstream.objects import Batches, Connections, Functions, Jobs, Streams, Volumes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
     from pyspark.sql.connect.udf import UDFRegistration
 
+    from volstream.jobs.lead import Runner
     from volstream.jobs.run import JobRunner
+    from volstream.model.objects import Job
     from volstream.spark.session import SparkGateway
     from volstream.streams.block import Block
     from volstream.streams.read import StreamReader
@@ -72,6 +74,10 @@ class Session:
     """A home, opened. Connecting to Spark happens at the first use of it; the catalog answers without.
 
     Safe for threads. A context manager: it closes what it opened; the engine goes on.
+
+    Args:
+        gateway: on which all of Spark is asked, also when it is lost; None: the home's engine is attached to, again and
+            again.
     """
 
     builder = _BuilderAttribute()
@@ -85,8 +91,10 @@ class Session:
         self.volumes = Volumes(self)
         self.streams = Streams(self)
         self.jobs = Jobs(self)
+        self.functions = Functions(self)
         self.batches = Batches(self)
         self._gateway = gateway
+        self._attaches = gateway is None
         self._attaching = threading.Lock()
         self._local = threading.local()
         with Session._lock:
@@ -122,16 +130,22 @@ class Session:
         from volstream.spark.session import SparkGateway
 
         with self._attaching:
-            if self._gateway is None or self._gateway.lost is not None:
+            if self._gateway is None or (self._attaches and self._gateway.lost is not None):
                 self._gateway = SparkGateway(attach(self.settings), stall_seconds=self.settings.engine_stall_seconds)
             return self._gateway
 
     @property
     def runner(self) -> JobRunner:
-        """Runs jobs on the engine."""
+        """Runs jobs of functions on the engine."""
         from volstream.jobs.run import JobRunner
 
         return JobRunner(self.catalog, self.gateway, self.settings)
+
+    def runner_of(self, job: Job) -> Runner:
+        """What runs the job: its function, or its statement."""
+        from volstream.sql.jobs import StatementRunner
+
+        return self.runner if job.statement is None else StatementRunner(self)
 
     @property
     def reader(self) -> StreamReader:
@@ -146,11 +160,11 @@ class Session:
         return getattr(self._local, "block", None)
 
     @contextmanager
-    def block(self, *, again: bool = False, timeout: float = 0.0) -> Iterator[Block]:
+    def block(self, *, again: bool = False, timeout: float = 0.0, job_id: str | None = None) -> Iterator[Block]:
         """A consumption of streams: the transaction that this thread is in, or one for the block alone.
 
         Args:
-            again, timeout: see :class:`~volstream.streams.block.Block`.
+            again, timeout, job_id: see :class:`~volstream.streams.block.Block`.
         """
         from volstream.delta.writer import DeltaWriter
         from volstream.streams.block import Block
@@ -160,8 +174,10 @@ class Session:
             yield self.open_block
             return
         consumer = Consumer(self.catalog, DeltaWriter(self.gateway))
-        seconds = self.settings.lease_seconds
-        with Block(self.catalog, self.reader, consumer, lease_seconds=seconds, again=again, timeout=timeout) as block:
+        with Block(
+            self.catalog, self.reader, consumer, lease_seconds=self.settings.lease_seconds, again=again, timeout=timeout,
+            job_id=job_id,
+        ) as block:  # fmt: skip
             yield block
 
     @contextmanager

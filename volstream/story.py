@@ -126,8 +126,9 @@ def moved(history: Mapping[str, Sequence[Mapping[str, Any]]], path: str, after: 
 
 
 def _jobs(session: Session, volume_id: str) -> list[Job]:
+    """The jobs that process the volume's files one by one: the rows of a statement tell of no file."""
     streams = {stream.id for stream in session.catalog.streams.list(source_id=volume_id)}
-    return [job for job in session.catalog.jobs.list() if job.stream_id in streams]
+    return [job for job in session.catalog.jobs.list() if job.statement is None and job.stream_id in streams]
 
 
 def _of_job(session: Session, job: Job, path: str, history: dict[str, list[dict[str, Any]]]) -> list[Event]:

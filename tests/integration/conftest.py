@@ -18,7 +18,7 @@ from volstream import config
 from volstream.config import Settings
 from volstream.directory.keeper import DirectoryKeeper
 from volstream.engine.process import Engine
-from volstream.jobs.run import RunReport
+from volstream.jobs.lead import RunReport
 from volstream.lifecycle.stop import Stop
 from volstream.model.objects import QueueType, Volume
 from volstream.session import Session

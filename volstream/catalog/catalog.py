@@ -8,6 +8,7 @@ from volstream.catalog.database import Database
 from volstream.catalog.failures import Failures
 from volstream.catalog.leases import Leases
 from volstream.catalog.refreshes import Refreshes
+from volstream.model.objects import Job, Stream
 
 
 class Catalog:
@@ -19,10 +20,15 @@ class Catalog:
         self.volumes = definitions.volumes(self.database)
         self.streams = definitions.streams(self.database)
         self.jobs = definitions.jobs(self.database)
+        self.functions = definitions.functions(self.database)
         self.refreshes = Refreshes(self.database)
         self.consumptions = Consumptions(self.database)
         self.failures = Failures(self.database)
         self.leases = Leases(self.database)
+
+    def job_of(self, stream: Stream) -> Job | None:
+        """The job that consumes the stream, or None: it serves at most one (R-19)."""
+        return next((job for job in self.jobs.list() if stream.id in job.stream_ids), None)
 
     def close(self) -> None:
         """Closes the database's connections."""

@@ -1,4 +1,4 @@
-"""What users define: connections, volumes, streams, jobs. Reading and writing rows; the rules are in the domain."""
+"""What users define: connections, volumes, streams, jobs, functions. Reading and writing rows; the rules are in the domain."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from volstream.errors import AlreadyExistsError, NotFoundError
 from volstream.model.names import Name
 from volstream.model.objects import (
     Connection,
+    Function,
     Job,
     JobState,
     Mode,
@@ -29,7 +30,7 @@ from volstream.model.objects import (
     Write,
 )
 
-T = TypeVar("T", bound=Connection | Volume | Stream | Job)
+T = TypeVar("T", bound=Connection | Volume | Stream | Job | Function)
 
 
 class Definitions(Generic[T]):
@@ -174,6 +175,7 @@ def jobs(database: Database) -> Definitions[Job]:
             "write": Write(values["write"]),
             "on_move": OnMove(values["on_move"]),
             "state": JobState(values["state"]),
+            "other_stream_ids": tuple(values["other_stream_ids"]),
         }
         return Job(**{**values, **typed, "trigger": trigger, "into": into})
 
@@ -188,10 +190,16 @@ def jobs(database: Database) -> Definitions[Job]:
             "trigger_every": trigger.every,
             "trigger_cron": trigger.cron,
             "arguments": dict(values["arguments"]),
+            "other_stream_ids": [*values["other_stream_ids"]],
         }
 
     dependents = [(tables.failures, "job_id"), (tables.batches, "job_id"), (tables.plans, "job_id")]
     return Definitions(database, "job", tables.jobs, value, columns, dependents)
+
+
+def functions(database: Database) -> Definitions[Function]:
+    """Rows of ``functions``."""
+    return Definitions(database, "function", tables.functions, lambda row: Function(**_named(row)))
 
 
 def note_run(database: Database, job: Job, outcome: str, *, ended: bool) -> None:

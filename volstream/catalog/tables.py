@@ -145,10 +145,13 @@ jobs = Table(
     *_named(),
     # A stream serves at most one job.
     Column("stream_id", ForeignKey("streams.id"), nullable=False, unique=True),
-    Column("function", Text, nullable=False),
+    # What a statement reads besides; that none of them serves another job is checked when a job is made.
+    Column("other_stream_ids", JSON, nullable=False),
+    Column("statement", Text),
+    Column("function", Text),
     Column("search_path", Text),
-    Column("fingerprint", String(64), nullable=False),
-    Column("returns", Text, nullable=False),
+    Column("fingerprint", String(64)),
+    Column("returns", Text),
     Column("into_schema", String(200), nullable=False),
     Column("into_name", String(200), nullable=False),
     Column("trigger_kind", String(20), nullable=False),
@@ -177,6 +180,19 @@ jobs = Table(
     UniqueConstraint("schema_name", "name"),
 )
 
+functions = Table(
+    "functions",
+    metadata,
+    _id(),
+    *_named(),
+    Column("location", Text, nullable=False),
+    Column("search_path", Text),
+    Column("returns", Text, nullable=False),
+    Column("comment", Text),
+    _created(),
+    UniqueConstraint("schema_name", "name"),
+)
+
 refreshes = Table(
     "refreshes",
     metadata,
@@ -200,7 +216,7 @@ plans = Table(
     _id(),
     Column("kind", String(20), nullable=False),
     Column("state", String(20), nullable=False),
-    # NULL: a statement consumed the stream, not a job.
+    # NULL: a statement of no job consumed the stream.
     Column("job_id", ForeignKey("jobs.id"), index=True),
     Column("stream_id", String(36), nullable=False, index=True),
     Column("table_id", String(36), nullable=False),

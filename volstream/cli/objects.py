@@ -20,7 +20,8 @@ _COLUMNS: Mapping[str, Sequence[str]] = {
     "connections": ("name", "type", "region", "endpoint", "comment"),
     "volumes": ("name", "location", "queue_type", "reconciled_on", "comment"),
     "streams": ("name", "source_kind", "source_name", "mode", "offset", "has_data", "stale", "stale_after", "comment"),
-    "jobs": ("name", "function", "into", "trigger", "state", "last_outcome"),
+    "jobs": ("name", "function", "statement", "into", "trigger", "state", "last_outcome"),
+    "functions": ("name", "location", "returns", "comment"),
     "batches": (
         "id", "job", "state", "files", "removals", "moves", "succeeded", "failed", "rows", "seconds", "created_on",
     ),
@@ -30,7 +31,7 @@ _COLUMNS: Mapping[str, Sequence[str]] = {
 
 _STATES = [state.value for state in ACTIVE]
 
-_KINDS = ("connection", "volume", "stream", "job")
+_KINDS = ("connection", "volume", "stream", "job", "function")
 
 
 @click.command("list")

@@ -19,8 +19,8 @@ from volstream.model.units import about, format_size
 from volstream.session import Session
 
 if TYPE_CHECKING:
+    from volstream.jobs.lead import RunReport
     from volstream.jobs.preview import Preview
-    from volstream.jobs.run import RunReport
 
 
 @click.command("refresh")
@@ -79,12 +79,12 @@ def replay_command(session: Session, output: Output, job: str, where: str | None
 
 def _show_run(output: Output, name: str, report: RunReport, stop: Stop) -> None:
     done = report.progress
-    text = (
+    files = (
         f"{done.done_files - done.failed} files processed, {done.failed} failed, {done.removals} removed{_moved(done.moves)}; "
-        f"{done.rows} rows in {done.batches} batches."
-        if done.batches
-        else "Nothing to do."
+        if done.done_files or done.removals
+        else ""
     )
+    text = f"{files}{done.rows} rows in {done.batches} batches." if done.batches else "Nothing to do."
     output.result({**vars(done), "recovered": report.recovered, "paused": report.paused}, text)
     if done.code_changed:
         output.message(

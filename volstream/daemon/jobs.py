@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 from volstream.catalog import Catalog
 from volstream.config import Settings
 from volstream.errors import FencedError, InvalidStateError, NotFoundError, StreamBusyError, VolstreamError
-from volstream.jobs.run import JobRunner, RunReport
+from volstream.jobs.lead import Runner, RunReport
 from volstream.jobs.schedule import next_due
 from volstream.lifecycle.backoff import Backoff
 from volstream.lifecycle.stop import Stop
@@ -34,14 +34,14 @@ class Scheduler:
     def __init__(
         self,
         catalog: Catalog,
-        runner: JobRunner,
+        runner_of: Callable[[Job], Runner],
         settings: Settings,
         zone: ZoneInfo,
         serves: Callable[[Job], bool],
         stop: Stop,
     ) -> None:
         self._catalog = catalog
-        self._runner = runner
+        self._runner_of = runner_of
         self._settings = settings
         self._zone = zone
         self._serves = serves
@@ -70,7 +70,7 @@ class Scheduler:
                 for job in self._catalog.jobs.list():
                     self._collect(job)
                     if job.id not in self._running and self._is_due(job):
-                        self._running[job.id] = pool.submit(self._runner.run, job, stop=self._stop)
+                        self._running[job.id] = pool.submit(self._runner_of(job).run, job, stop=self._stop)
                         self._running[job.id].add_done_callback(lambda _: self._wake.set())
                 self._wake.wait(_LOOK_SECONDS)
 
@@ -88,7 +88,7 @@ class Scheduler:
         if job.trigger.kind is not TriggerKind.ON_CHANGE:
             return False
         try:
-            return self._runner.has_work(job)
+            return self._runner_of(job).has_work(job)
         except VolstreamError as error:
             self._failed(job, error)
             return False

@@ -15,11 +15,10 @@ from volstream.daemon.volumes import VolumeWorker
 from volstream.engine.lock import Owner
 from volstream.engine.process import Engine
 from volstream.errors import EngineLostError, InterruptedByUserError, VolstreamError
-from volstream.jobs.run import JobRunner
 from volstream.lifecycle.stop import Stop
 from volstream.lifecycle.supervisor import Supervisor
 from volstream.log import get
-from volstream.model.objects import Job
+from volstream.model.objects import Job, SourceKind
 from volstream.session import Session
 from volstream.spark.address import Address, RemoteAddress
 from volstream.spark.session import SparkGateway
@@ -90,11 +89,10 @@ class Daemon:
 
     def _serve(self, session: Session) -> None:
         catalog = session.catalog
-        runner = JobRunner(catalog, session.gateway, self._settings)
         if self._engine is not None:  # with Spark elsewhere other daemons may be at work in this warehouse
             clean(catalog, self._settings.warehouse_path)
         scheduler = Scheduler(
-            catalog, runner, self._settings, session.zone, lambda job: self._serves(catalog, job), self._stop
+            catalog, session.runner_of, self._settings, session.zone, lambda job: self._serves(catalog, job), self._stop
         )
         reader = StreamReader(catalog, self._settings.warehouse_path)
         metrics = DaemonMetrics(catalog, reader, lambda: list(self._workers.values()), lambda: dict(scheduler.runs))
@@ -176,9 +174,10 @@ class Daemon:
             raise failure.error
 
     def _serves(self, catalog: Catalog, job: Job) -> bool:
-        """Whether the job's volume is of this daemon's cluster."""
-        stream = catalog.streams.by_id(job.stream_id)
-        return stream is not None and stream.source_id in self._workers
+        """Whether a volume that the job reads is of this daemon's cluster; what reads tables only, any daemon runs."""
+        streams = [stream for stream in map(catalog.streams.by_id, job.stream_ids) if stream is not None]
+        on_volumes = [stream for stream in streams if stream.source_kind is SourceKind.VOLUME]
+        return bool(streams) and (not on_volumes or any(one.source_id in self._workers for one in on_volumes))
 
     def _healthy(self) -> tuple[bool, Mapping[str, Any]]:
         well = not self._stop and self._threads.failure is None

@@ -34,9 +34,10 @@ def create_job(
 
     Raises:
         FunctionLoadError: the function cannot be imported.
+        NotFoundError: no such stream or volume.
         InvalidValueError: result columns, condition, schedule or limits that cannot be used.
         AlreadyExistsError: the name is taken.
-        ObjectInUseError: the stream serves another job.
+        ObjectInUseError: a stream serves another job.
     """
     exclusive(or_replace=or_replace, if_not_exists=if_not_exists)
     existing = catalog.jobs.find(spec.name)
@@ -51,17 +52,20 @@ def create_job(
     _check(spec, zone)
     if existing is not None:
         _check_idle(catalog, existing)
-    function, source, returns = _function(spec.function, spec.returns)
+    runs: dict[str, Any] = {"function": None, "search_path": None, "fingerprint": None, "returns": None}
+    if spec.function is not None:
+        runs = _function(spec.function, spec.returns)
     stream = _stream(catalog, warehouse, spec, existing)
+    others = [_unused(catalog, name, existing).id for name in spec.other_streams]
     if catalog.streams.find(spec.into) is not None:
         raise AlreadyExistsError(f"{spec.into} is a stream.", "Choose another name for the table.")
     job = Job(
-        id=str(uuid.uuid4()), name=spec.name, stream_id=stream.id, function=function, search_path=source.root,
-        fingerprint=source.fingerprint, returns=returns, into=spec.into, trigger=spec.trigger, where=spec.where,
+        id=str(uuid.uuid4()), name=spec.name, stream_id=stream.id, into=spec.into, trigger=spec.trigger, where=spec.where,
         write=spec.write, on_move=spec.on_move, retries=spec.retries, pause_after=spec.pause_after,
         timeout_seconds=spec.timeout_seconds, isolate=spec.isolate, max_files=spec.max_files, max_bytes=spec.max_bytes,
         arguments=dict(spec.arguments), state=JobState.ACTIVE, state_reason=None, owns_stream=spec.volume is not None,
         clean=False, failed_batches=0, comment=spec.comment, created_on=datetime.now(UTC),
+        statement=spec.statement, other_stream_ids=tuple(others), **runs,
     )  # fmt: skip
     with catalog.database.transaction() as transaction:
         if existing is not None:
@@ -77,8 +81,15 @@ def alter_job(catalog: Catalog, name: Name, zone: ZoneInfo, **changes: Any) -> J
 
     Raises:
         InvalidStateError: a batch of the job is open.
+        InvalidValueError: a value that cannot be used, or that a job of a statement has no use for.
     """
     job = catalog.jobs.get(name)
+    useless = sorted(changes.keys() - {"trigger", "comment"})
+    if job.statement is not None and useless:
+        raise InvalidValueError(
+            f"The job {name} runs a statement, which has no {useless[0]}.",
+            "Its trigger and its comment can be changed; for the rest: CREATE OR REPLACE JOB.",
+        )
     plan = catalog.consumptions.open_plan(job.stream_id)
     if plan is not None and changes.keys() & {"where", "into", "on_move"}:
         raise InvalidStateError(f"The job {name} is in the middle of plan {plan.id}.", "Run it to the end first.")
@@ -91,9 +102,8 @@ def alter_job(catalog: Catalog, name: Name, zone: ZoneInfo, **changes: Any) -> J
                    name=name, function=changes.get("function", job.function), into=job.into)  # fmt: skip
     _check(spec, zone)
     if "function" in changes or "returns" in changes:
-        function, source, returns = _function(spec.function, changes.get("returns"), fallback=job.returns)
-        changes |= {"function": function, "search_path": source.root, "returns": returns}
-        changes["fingerprint"] = source.fingerprint
+        assert spec.function is not None, "a statement has been refused"
+        changes |= _function(spec.function, changes.get("returns"), fallback=job.returns)
     return catalog.jobs.change(job, **changes)
 
 
@@ -121,32 +131,27 @@ def drop_job(catalog: Catalog, name: Name, *, if_exists: bool = False) -> bool:
     return True
 
 
-def _function(text: str, returns: str | None, fallback: str | None = None) -> tuple[str, functions.FunctionSource, str]:
-    """The function's name made absolute, its source, and its result's DDL. Imports it."""
+def _function(text: str, returns: str | None, fallback: str | None = None) -> dict[str, Any]:
+    """What a job keeps of its function: its name made absolute, its source's place and hash, and its result's DDL.
+
+    Imports it.
+    """
     absolute = functions.absolute(text, Path.cwd())
     source = functions.find(absolute, os.getcwd())
     function = source.load()
     schema = from_ddl(returns) if returns is not None else of_function(function)
-    if schema is None and fallback is not None:
-        return absolute, source, fallback
-    if schema is None:
+    ddl = fallback if schema is None else to_ddl(schema)
+    if ddl is None:
         raise InvalidValueError(
             f"The columns that {text} returns are not declared.",
             'Give --returns "label STRING, score DOUBLE", or annotate the function with a dataclass.',
         )
-    return absolute, source, to_ddl(schema)
+    return {"function": absolute, "search_path": source.root, "fingerprint": source.fingerprint, "returns": ddl}
 
 
 def _stream(catalog: Catalog, warehouse: str, spec: JobSpec, existing: Job | None) -> Stream:
     if spec.stream is not None:
-        stream = catalog.streams.get(spec.stream)
-        user = catalog.jobs.first(stream_id=stream.id)
-        if user is not None and user != existing:
-            raise ObjectInUseError(
-                f"The stream {stream.name} serves the job {user.name} already.",
-                "Make another stream: they cost nothing.",
-            )
-        return stream
+        return _unused(catalog, spec.stream, existing)
     assert spec.volume is not None, "checked by the caller"
     name = Name(spec.name.schema, f"{spec.name.name}_stream")
     taken = catalog.streams.find(name)
@@ -156,6 +161,18 @@ def _stream(catalog: Catalog, warehouse: str, spec: JobSpec, existing: Job | Non
             "Give that stream with --stream, or drop it.",
         )
     return new_stream(catalog, warehouse, StreamSpec(name, spec.volume, show_initial_rows=True))
+
+
+def _unused(catalog: Catalog, name: Name, existing: Job | None) -> Stream:
+    """The stream of that name, which no job but ``existing`` consumes."""
+    stream = catalog.streams.get(name)
+    user = catalog.job_of(stream)
+    if user is not None and user != existing:
+        raise ObjectInUseError(
+            f"The stream {stream.name} serves the job {user.name} already.",
+            "Make another stream: they cost nothing.",
+        )
+    return stream
 
 
 def _check(spec: JobSpec, zone: ZoneInfo) -> None:
@@ -191,8 +208,8 @@ def check_where(text: str) -> None:
 
 
 def _check_idle(catalog: Catalog, job: Job) -> None:
-    intent = catalog.consumptions.open_intent(job.stream_id)
-    if intent is not None:
+    intents = [catalog.consumptions.open_intent(stream_id) for stream_id in job.stream_ids]
+    for intent in filter(None, intents):
         raise InvalidStateError(
             f"Batch {intent.batch_id} of job {job.name} is being written, or was when its process died.",
             f"Wait for it, or run: volstream run-job {job.name}.",

@@ -14,7 +14,7 @@ from volstream.delta.log import DeltaLog
 from volstream.delta.writer import DeltaWriter, literal, table_at
 from volstream.errors import InvalidStateError, InvalidValueError
 from volstream.jobs.plan import MOVE, REMOVE, bounds
-from volstream.jobs.schema import PROVENANCE, from_ddl, quote_column, to_ddl
+from volstream.jobs.schema import PROVENANCE, of_job, quote_column, to_ddl
 from volstream.model.objects import Job, Mode, Write
 from volstream.model.work import Batch
 
@@ -51,7 +51,7 @@ class ResultTables:
         """
         location = folders.table_location(self._warehouse, job.into)
         log = DeltaLog(location)
-        wanted = pa.schema([*from_ddl(job.returns), *PROVENANCE])
+        wanted = pa.schema([*of_job(job), *PROVENANCE])
         existing = log.columns()
         if not existing:
             properties = {"delta.enableDeletionVectors": "true"}
@@ -126,7 +126,7 @@ def write_batch(
         staged: name of a view of the attempt's staged outcomes.
         origins: between which the paths are that files were moved from; None: none was moved.
     """
-    own = [field.name for field in from_ddl(job.returns)]
+    own = [field.name for field in of_job(job)]
     columns = ", ".join(quote_column(name) for name in (*own, *PROVENANCE.names))
     values = [f"result.{quote_column(name)} AS {quote_column(name)}" for name in own]
     values += [f"{source} AS {name}" for name, source in _PROVENANCE_OF.items()]

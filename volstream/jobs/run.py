@@ -6,37 +6,33 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from volstream.catalog import Catalog
 from volstream.catalog.consumptions import Outcome
-from volstream.catalog.definitions import note_run
-from volstream.catalog.leases import held
 from volstream.config import Settings
 from volstream.delta import folders
 from volstream.delta.writer import DeltaWriter
 from volstream.errors import (
     CatalogError,
     FencedError,
-    InvalidStateError,
     NotFoundError,
-    StreamBusyError,
     VolstreamError,
 )
 from volstream.jobs import functions, plan
+from volstream.jobs.lead import RunReport, led
 from volstream.jobs.planner import Planner
 from volstream.jobs.policy import RetryPolicy
 from volstream.jobs.preview import Preview, preview
-from volstream.jobs.progress import Observer, Progress
+from volstream.jobs.progress import Observer
 from volstream.jobs.results import ResultTables, without_followed, write_batch
 from volstream.jobs.runtime import Work
-from volstream.jobs.schema import from_ddl
+from volstream.jobs.schema import of_job
 from volstream.jobs.sizing import Limits
 from volstream.jobs.staged import Staged
 from volstream.lifecycle import faults
-from volstream.lifecycle.identity import new_owner
 from volstream.lifecycle.stop import Stop
 from volstream.log import get
 from volstream.model.objects import Job, JobState, OnMove, Stream, Volume
@@ -60,17 +56,8 @@ _RETRY_FILES = 1000
 _ATTEMPTS_BEFORE_ISOLATION = 2
 
 
-@dataclass
-class RunReport:
-    """What a run did. ``paused`` is the reason for which the job paused itself meanwhile, or None."""
-
-    progress: Progress = field(default_factory=Progress)
-    recovered: bool = False
-    paused: str | None = None
-
-
 class JobRunner:
-    """Runs jobs on one engine. Safe for threads: each run has its own sessions and its own lease."""
+    """Runs jobs of functions on one engine. Safe for threads: each run has its own sessions and its own lease."""
 
     def __init__(self, catalog: Catalog, gateway: SparkGateway, settings: Settings) -> None:
         self._catalog = catalog
@@ -86,18 +73,7 @@ class JobRunner:
     def run(
         self, job: Job, *, until_empty: bool = False, stop: Stop | None = None, observe: Observer | None = None
     ) -> RunReport:
-        """Processes what the job's stream holds now, and the failures that are due.
-
-        Args:
-            until_empty: go on while new changes arrive.
-            stop: asked between batches.
-            observe: told of the progress.
-
-        Raises:
-            StreamBusyError: another process runs the job.
-            InvalidStateError: the job is paused.
-            FencedError: another process took over in the middle; nothing that was not committed is kept.
-        """
+        """Processes what the job's stream holds now, and the failures that are due. See :class:`Runner`."""
         return self._lead(job, stop, observe, lambda run: run.go(until_empty=until_empty))
 
     def replay(
@@ -123,39 +99,20 @@ class JobRunner:
 
     def _lead(self, job: Job, stop: Stop | None, observe: Observer | None, act: Callable[[_Run], None]) -> RunReport:
         """A run of the job by the holder of its lease, of which the catalog is told."""
-        owner = new_owner()
-        purpose = f"run of job {job.name}"
-        with held(self._catalog.leases, f"job:{job.id}", owner, purpose, self._settings.lease_seconds) as other:
-            if other is not None:
-                raise StreamBusyError(f"The job {job.name} is being run by {other.owner}.", "Wait for it to end.")
-            job = self._current(job)
-            note_run(self._catalog.database, job, "running", ended=False)
-            run = _Run(self, job, owner, Stop() if stop is None else stop, observe or (lambda _: None))
-            try:
-                act(run)
-            except VolstreamError as error:
-                note_run(self._catalog.database, job, f"failed: {error.message}", ended=True)
-                raise
-            note_run(self._catalog.database, job, run.summary(), ended=True)
+        with led(self._catalog, job, self._settings.lease_seconds) as lead:
+            run = _Run(self, lead.job, lead.owner, Stop() if stop is None else stop, observe or (lambda _: None))
+            act(run)
+            lead.summary = run.summary()
             return run.report
 
     def has_work(self, job: Job) -> bool:
-        """Whether a run would find something to do, by the catalog and the log alone: no Spark."""
+        """See :class:`Runner`."""
         stream = self._stream(job)
         return (
             self._reader.has_data(stream)
             or self._catalog.consumptions.open_plan(stream.id) is not None
             or bool(self._catalog.failures.due(job.id, datetime.now(UTC), 1))
         )
-
-    def _current(self, job: Job) -> Job:
-        current = self._catalog.jobs.by_id(job.id)
-        if current is None:
-            raise NotFoundError(f"The job {job.name} was dropped.")
-        if current.state is JobState.PAUSED:
-            reason = f": {current.state_reason}" if current.state_reason else ""
-            raise InvalidStateError(f"The job {job.name} is paused{reason}.", f"Run: volstream resume {job.name}.")
-        return current
 
     def _stream(self, job: Job) -> Stream:
         stream = self._catalog.streams.by_id(job.stream_id)
@@ -227,6 +184,7 @@ class _Run:
 
     def _prepare(self) -> None:
         self.report.recovered = self._runner._consumer.settle(self._job.stream_id, self._superseded_in) is not None
+        assert self._job.function is not None, "a job of a statement has another runner"
         self._source = functions.find(self._job.function, self._job.search_path)
         self.report.progress.code_changed = self._source.fingerprint != self._job.fingerprint
         self._volume = self._volume_of(self._runner._stream(self._job))
@@ -332,7 +290,7 @@ class _Run:
         location = folders.table_location(self._runner._warehouse, self._job.into)
         began = time.monotonic()
         intent = self._runner._consumer.begin(batch, owner=self._owner, location=location)
-        staged = Staged(f"{self._staging}/{batch.id}/{intent.attempt}", from_ddl(self._job.returns))
+        staged = Staged(f"{self._staging}/{batch.id}/{intent.attempt}", of_job(self._job))
         try:
             outcome = self._stage(made, batch, intent, staged)
             faults.point("batch.staged")

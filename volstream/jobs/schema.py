@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from volstream.errors import InvalidValueError
 from volstream.model.names import quote
+from volstream.model.objects import Job
 
 #: What volstream adds to each row of a result table.
 PROVENANCE = pa.schema(
@@ -97,6 +98,12 @@ def from_ddl(text: str) -> pa.Schema:
             f"The result columns {text!r} cannot be read.", "Write for example: label STRING, score DOUBLE."
         )
     return checked(pa.schema([pa.field(column.name, _type_of(column.kind)) for column in columns]))
+
+
+def of_job(job: Job) -> pa.Schema:
+    """The columns that the function of a job gives."""
+    assert job.returns is not None, "a job of a statement has no function"
+    return from_ddl(job.returns)
 
 
 def of_function(function: Callable[..., Any]) -> pa.Schema | None:

@@ -1,4 +1,4 @@
-"""The definitions that the catalog keeps: connections, volumes, streams, jobs."""
+"""The definitions that the catalog keeps: connections, volumes, streams, jobs, functions."""
 
 from __future__ import annotations
 
@@ -170,24 +170,27 @@ def on_cron(line: str) -> Trigger:
 
 @dataclass(frozen=True)
 class Job:
-    """A per-file function bound to a stream and a result table.
+    """A per-file function, or a SQL statement, bound to a stream and a result table.
 
     Attributes:
-        function: ``/abs/file.py:func`` or ``pkg.mod:func``.
+        stream_id: of the stream; of the first one that a statement reads.
+        function: ``/abs/file.py:func`` or ``pkg.mod:func``; None: the job runs ``statement``.
         search_path: folder from which ``pkg.mod`` is imported where it is not installed; None: installed.
-        fingerprint: hash of the function's source files when the job was made or altered.
-        returns: the result's own columns as DDL, for example ``label STRING, score DOUBLE``.
+        fingerprint: hash of the function's source files when the job was made or altered; None: a statement.
+        returns: the result's own columns as DDL, for example ``label STRING, score DOUBLE``; None: a statement.
         owns_stream: the stream was made for this job and is dropped with it.
         clean: the result table was made empty by this job, and nothing but its first pass wrote to it.
+        statement: DML that consumes the job's streams; None: the job runs ``function``.
+        other_stream_ids: of the further streams that the statement reads.
     """
 
     id: str
     name: Name
     stream_id: str
-    function: str
+    function: str | None
     search_path: str | None
-    fingerprint: str
-    returns: str
+    fingerprint: str | None
+    returns: str | None
     into: Name
     trigger: Trigger
     where: str | None
@@ -210,6 +213,32 @@ class Job:
     last_started: datetime | None = None
     last_ended: datetime | None = None
     last_outcome: str | None = None
+    statement: str | None = None
+    other_stream_ids: Sequence[str] = ()
+
+    @property
+    def stream_ids(self) -> Sequence[str]:
+        """Of all streams that the job consumes."""
+        return (self.stream_id, *self.other_stream_ids)
+
+
+@dataclass(frozen=True)
+class Function:
+    """A Python function of values that SQL statements call by its name.
+
+    Attributes:
+        location: ``/abs/file.py:func`` or ``pkg.mod:func``.
+        search_path: folder from which ``pkg.mod`` is imported where it is not installed; None: installed.
+        returns: the type of its value, as SQL writes it.
+    """
+
+    id: str
+    name: Name
+    location: str
+    search_path: str | None
+    returns: str
+    comment: str | None
+    created_on: datetime
 
 
 #: What ``create_volume`` takes where the user says nothing.
@@ -253,10 +282,15 @@ class StreamSpec:
 
 @dataclass(frozen=True)
 class JobSpec:
-    """What a user says of a job that is to be made: exactly one of ``stream`` and ``volume``."""
+    """What a user says of a job that is to be made: exactly one of ``function`` and ``statement``, and of ``stream`` and
+    ``volume``.
+
+    Attributes:
+        other_streams: what the statement reads besides ``stream``.
+    """
 
     name: Name
-    function: str
+    function: str | None
     into: Name
     stream: Name | None = None
     volume: Name | None = None
@@ -273,3 +307,5 @@ class JobSpec:
     max_bytes: int | None = None
     arguments: Mapping[str, str] = field(default_factory=dict)
     comment: str | None = None
+    statement: str | None = None
+    other_streams: Sequence[Name] = ()

@@ -62,7 +62,7 @@ class Plan:
     """One consumption of a stream: by a job, cut into batches, or by a statement, in one.
 
     Attributes:
-        job_id: None: a statement's.
+        job_id: None: a statement's that is no job's.
         from_version: excluded; None: EMPTY.
         to_version: included.
         table_id: Delta's id of the directory table that the versions belong to.

@@ -1,4 +1,5 @@
-"""Making what a statement names visible to Spark: tables are attached by path, streams and directories become views.
+"""Making what a statement names visible to Spark: tables are attached by path, streams and directories become views,
+functions are registered.
 
 Spark's embedded catalog is in memory and dies with the engine, so tables are attached at their first mention.
 """
@@ -15,6 +16,7 @@ from volstream.delta import folders
 from volstream.delta.log import DeltaLog
 from volstream.delta.writer import literal, table_at
 from volstream.directory import table as directory
+from volstream.jobs.scalar import call_of
 from volstream.model.names import DEFAULT_SCHEMA, Name, quote
 from volstream.spark.frames import relation
 from volstream.sql import adapt, names
@@ -51,7 +53,7 @@ class Binding:
         Args:
             merged_into: columns of the target of a MERGE whose source may be a stream.
         """
-        text = statement
+        text = statement = self._with_functions(statement)
         for reference in reversed(names.references(statement)):
             replacement: str | None = None
             stream = None if reference.directory else self._session.catalog.streams.find(reference.name)
@@ -69,6 +71,21 @@ class Binding:
                 if reference.takes_alias:  # so that columns can be qualified by the relation's name
                     replacement += f" AS {quote(reference.name.name)}"
                 text = text[: reference.start] + replacement + text[reference.end :]
+        return text
+
+    def _with_functions(self, statement: str) -> str:
+        """The statement with each call of a function of the home by the one part that names in Spark's registry have."""
+        known = {function.name: function for function in self._session.catalog.functions.list()}
+        text = statement
+        for call in reversed(names.calls(statement) if known else []):
+            function = known.get(call.name)
+            # Spark's own functions, and those of this session, come first, as they do in Spark.
+            if function is None or (not call.qualified and self.spark.catalog.functionExists(call.name.name)):
+                continue
+            name = f"{call.name.schema}.{call.name.name}"
+            self.spark.udf.register(name, call_of(function), function.returns)
+            quoted = name.replace("`", "``")
+            text = f"{text[: call.start]}`{quoted}`{text[call.end :]}"
         return text
 
     def _stream_view(self, stream: Stream) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,11 +16,12 @@ from volstream.model.names import Name
 
 @dataclass(frozen=True)
 class Reference:
-    """A possible name of a relation, and where it stands: ``text[start:end]``.
+    """A possible name of a relation or function, and where it stands: ``text[start:end]``.
 
     Attributes:
         directory: it is ``DIRECTORY(VOLUME name)``.
         takes_alias: an alias may follow, and none does.
+        qualified: the schema is written.
     """
 
     name: Name
@@ -27,6 +29,7 @@ class Reference:
     end: int
     directory: bool = False
     takes_alias: bool = False
+    qualified: bool = False
 
 
 #: After these a relation's name may stand.
@@ -73,6 +76,9 @@ _CLAUSES = {
 
 #: After these a parenthesis behind the name holds columns.
 _BEFORE_COLUMNS = {"INTO", "OVERWRITE", "TABLE", "EXISTS"}
+
+#: After these a parenthesis behind the name holds columns or parameters: it is no call.
+_BEFORE_LISTS = _BEFORE_COLUMNS | {"AS", "FUNCTION", "RECURSIVE", "VIEW", "WITH"}
 
 #: What may stand between DESCRIBE and a name.
 _DESCRIBED = {"HISTORY", "DETAIL", "EXTENDED", "FORMATTED"}
@@ -131,6 +137,28 @@ def references(statement: str) -> Sequence[Reference]:
         elif word in _CLAUSES:
             clauses[-1] = word
         position += 1
+    return found
+
+
+def calls(statement: str) -> Sequence[Reference]:
+    """Names that may be functions that are called, in order. Raises SqlError."""
+    tokens = tokenize(statement)
+    found: list[Reference] = []
+    position = 0
+    while position < len(tokens):
+        before = tokens[position - 1].text.upper() if position else ""
+        if not _is_name(tokens[position]) or before == "." or before in _BEFORE_LISTS:
+            position += 1
+            continue
+        first, last = tokens[position], tokens[position]
+        position += 1
+        while position + 1 < len(tokens) and tokens[position].text == "." and _is_name(tokens[position + 1]):
+            last = tokens[position + 1]
+            position += 2
+        if position < len(tokens) and tokens[position].token_type is TokenType.L_PAREN:
+            with suppress(InvalidValueError):
+                name = Name.parse(statement[first.start : last.end + 1])
+                found.append(Reference(name, first.start, last.end + 1, qualified=last is not first))
     return found
 
 

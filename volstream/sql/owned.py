@@ -30,7 +30,7 @@ _SHOWN: Mapping[str, Sequence[str]] = {
         "name", "source_kind", "source_name", "mode", "offset", "initial", "has_data", "stale", "stale_after", "comment",
         "created_on",
     ),
-    "job": ("name", "function", "into", "trigger", "state", "last_outcome", "comment", "created_on"),
+    "job": ("name", "function", "statement", "into", "trigger", "state", "last_outcome", "comment", "created_on"),
 }  # fmt: skip
 
 
@@ -142,9 +142,7 @@ class _Run:
     def _create_job(self, statement: Statement) -> Any:
         options = statement.options
         if "as_statement" in options:
-            raise SqlError(
-                "Jobs of SQL statements are not part of this version.", "Run the statement from a scheduler."
-            )
+            return self._create_job_of_statement(statement)
         for clause in ("function", "into"):
             if clause not in options:
                 raise SqlError(
@@ -165,6 +163,26 @@ class _Run:
             stream=_optional(options.get("on_stream")), volume=_optional(options.get("on_volume")),
             returns=options.get("returns"), where=options.get("where"), comment=options.get("comment"),
             trigger=_trigger(options), **self._existing(statement), **found,
+        )  # fmt: skip
+
+    def _create_job_of_statement(self, statement: Statement) -> Any:
+        options = statement.options
+        useless = sorted(options.keys() & {"function", "into", "returns", "where", "properties", "on_volume"})
+        if useless:
+            clause = useless[0].upper().replace("_", " ")
+            raise SqlError(
+                f"A job of a statement has no {clause}.", "CREATE JOB j EVERY '1m' AS INSERT INTO t SELECT ..."
+            )
+        return self._session.jobs.create(
+            _text(statement.name), statement=options["as_statement"].text, stream=_optional(options.get("on_stream")),
+            comment=options.get("comment"), trigger=_trigger(options), **self._existing(statement),
+        )  # fmt: skip
+
+    def _create_function(self, statement: Statement) -> Any:
+        options = statement.options
+        return self._session.functions.create(
+            _text(statement.name), options["string"], options["expression"].text, comment=options.get("comment"),
+            **self._existing(statement),
         )  # fmt: skip
 
     def _reset(self, statement: Statement) -> Result:
@@ -208,7 +226,7 @@ class _Run:
         return self._timestamp(text)
 
     @staticmethod
-    def _existing(statement: Statement) -> dict[str, bool]:
+    def _existing(statement: Statement) -> dict[str, Any]:
         return {"or_replace": statement.or_replace, "if_not_exists": statement.if_not_exists}
 
 

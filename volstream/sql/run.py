@@ -65,9 +65,53 @@ def rows(session: Session, statement: str) -> tuple[list[str], Iterator[Mapping[
     return columns, found()
 
 
+def consume(session: Session, statement: str, job_id: str) -> int:
+    """Runs the DML of a job as the consumption of the streams that it reads; how many rows it wrote, as far as is known.
+
+    Raises:
+        SqlError, StreamError: as :meth:`volstream.session.Session.sql`.
+    """
+    with as_sql_errors():
+        target, location = target_of(session, statement)
+        check_exists(target, location)
+        streams = streams_of(session, statement)
+        return _Spark(session).write(statement, names.words(statement), streams, location, job_id) or 0
+
+
+def streams_of(session: Session, statement: str) -> list[Stream]:
+    """The streams that a statement reads, each once. Raises SqlError where it cannot be read."""
+    found = {
+        stream.id: stream
+        for reference in names.references(statement)
+        if not reference.directory
+        and (stream := session.catalog.streams.find(reference.name)) is not None
+    }  # fmt: skip
+    return list(found.values())
+
+
+def target_of(session: Session, dml: str) -> tuple[Name, str]:
+    """The table that DML which reads streams writes, and where that is or will be.
+
+    Raises:
+        SqlError: it names none, or a stream.
+    """
+    reference = names.target(dml)
+    if reference is None:
+        raise SqlError("DML that reads a stream has to name the table that it writes.")
+    if session.catalog.streams.find(reference.name) is not None:
+        raise SqlError(f"{reference.name} is a stream: it cannot be written.", "Write its source.")
+    return reference.name, folders.table_location(session.warehouse, reference.name)
+
+
+def check_exists(name: Name, location: str) -> None:
+    """Raises SqlError where there is no Delta table to write."""
+    if not DeltaLog(location).exists():
+        raise SqlError(f"There is no Delta table {name} to write.", f"First: CREATE TABLE {name} (...).")
+
+
 def _run(session: Session, statement: str) -> DataFrame | Result:
     words = names.words(statement)
-    if statements.owned(words):
+    if statements.owned(words) or _drops_function(session, statement, words):
         parsed = statements.parse(statement)
         if (parsed.action, parsed.kind) == ("alter", "table"):
             return _Spark(session).set_properties(parsed)
@@ -89,7 +133,7 @@ class _Spark:
             statement = adapt.create_table(statement, PRIMARY_KEY)
         elif words[:2] == ["ALTER", "TABLE"]:
             statement = adapt.create_table(statement, PRIMARY_KEY)
-        streams = self._streams(statement)
+        streams = streams_of(self._session, statement)
         if streams and names.writes(statement) and not _is_temporary(words):
             return self._consume(statement, words, streams)
         binding = self._binding(self._session.gateway.session())
@@ -130,16 +174,6 @@ class _Spark:
     def _binding(self, spark: SparkSession) -> Binding:
         return Binding(self._session, spark, self._session.open_block)
 
-    def _streams(self, statement: str) -> list[Stream]:
-        """The streams that a statement reads, each once."""
-        found = {
-            stream.id: stream
-            for reference in names.references(statement)
-            if not reference.directory
-            and (stream := self._session.catalog.streams.find(reference.name)) is not None
-        }  # fmt: skip
-        return list(found.values())
-
     def _consume(self, statement: str, words: list[str], streams: list[Stream]) -> DataFrame | Result:
         """Runs DML that reads streams, once, and moves their offsets with it (R-17, R-18)."""
         made = adapt.as_insert(statement)
@@ -149,13 +183,7 @@ class _Spark:
                 "Make a table of it (CREATE TABLE ... AS), or read the stream itself.",
             )
         dml = statement if made is None else made[1]
-        reference = names.target(dml)
-        if reference is None:
-            raise SqlError("DML that reads a stream has to name the table that it writes.")
-        target = reference.name
-        if self._session.catalog.streams.find(target) is not None:
-            raise SqlError(f"{target} is a stream: it cannot be written.", "Write its source.")
-        location = folders.table_location(self._session.warehouse, target)
+        target, location = target_of(self._session, dml)
         if made is not None:
             if "REPLACE" in words[:3]:
                 raise SqlError(
@@ -165,10 +193,10 @@ class _Spark:
             if "EXISTS" in words[:6] and DeltaLog(location).exists():
                 return Result([], [])  # nothing is done, so nothing is consumed
             self._create_empty(made[0])
-        elif not DeltaLog(location).exists():
-            raise SqlError(f"There is no Delta table {target} to write.", f"First: CREATE TABLE {target} (...).")
+        else:
+            check_exists(target, location)
         try:
-            count = self._write(dml, words, streams, location)
+            count = self.write(dml, words, streams, location)
         except BaseException:
             if made is not None and is_unused(self._session.catalog, location, [stream.id for stream in streams]):
                 self._drop_table(self._session.gateway.session(), target, f"DROP TABLE {target.qualified}")
@@ -180,8 +208,11 @@ class _Spark:
             binding = Binding(self._session, spark, None)
             spark.sql(binding.bind(statement)).collect()
 
-    def _write(self, statement: str, words: list[str], streams: list[Stream], location: str) -> int | None:
-        with self._session.block() as block:
+    def write(
+        self, statement: str, words: list[str], streams: list[Stream], location: str, job_id: str | None = None
+    ) -> int | None:
+        """Runs DML that reads streams, and moves their offsets with it; how many rows it wrote, where that is known."""
+        with self._session.block(job_id=job_id) as block:
             taken = block.take(*streams)
 
             def dml(spark: SparkSession) -> None:
@@ -227,6 +258,17 @@ class _Spark:
         result = spark.sql(text)
         folders.remove(folders.table_location(self._session.warehouse, name))
         return result
+
+
+def _drops_function(session: Session, statement: str, words: list[str]) -> bool:
+    """Whether a statement drops a function of the home, and not one of Spark's."""
+    if words[:2] != ["DROP", "FUNCTION"]:
+        return False
+    try:
+        name = Name.parse(names.last(statement))
+    except InvalidValueError:
+        return False
+    return session.catalog.functions.find(name) is not None
 
 
 def _is_temporary(words: list[str]) -> bool:

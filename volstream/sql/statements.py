@@ -24,7 +24,7 @@ _OWNED = re.compile(
 )
 
 #: ``CREATE FUNCTION f AS 'file.py:func'``: Spark's own names a Java class, without a colon.
-_PYTHON_FUNCTION = re.compile(r"CREATE (OR REPLACE )?FUNCTION .* AS \S*:\S+")
+_PYTHON_FUNCTION = re.compile(r"CREATE (OR REPLACE )?FUNCTION .*? AS (\S*|.*\.PY):\w+")
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,7 @@ class Block:
     Args:
         again: a range that an earlier block took and did not finish is taken again, as the same batch.
         timeout: seconds to wait for a stream that somebody else consumes.
+        job_id: of the job whose statement it is; its batches are the job's.
     """
 
     def __init__(
@@ -62,12 +63,14 @@ class Block:
         lease_seconds: float,
         again: bool = False,
         timeout: float = 0.0,
+        job_id: str | None = None,
     ) -> None:
         self._catalog = catalog
         self._reader = reader
         self._consumer = consumer
         self._lease_seconds = lease_seconds
         self._again = again
+        self._job_id = job_id
         self._deadline = time.monotonic() + timeout
         self._owner = new_owner()
         self._held = ExitStack()
@@ -170,7 +173,7 @@ class Block:
         plan = self._catalog.consumptions.open_plan(stream.id)
         if plan is None:
             return None
-        if plan.job_id is not None:
+        if plan.job_id is not None and plan.kind is not PlanKind.STATEMENT:
             job = self._catalog.jobs.by_id(plan.job_id)
             return f"job {job.name if job else plan.job_id} is in the middle of a plan"
         self._consumer.settle(stream.id)
@@ -194,12 +197,12 @@ class Block:
         if pinned is None:
             return None
         plan = Plan(
-            id=str(uuid.uuid4()), kind=PlanKind.STATEMENT, state=PlanState.OPEN, job_id=None, stream_id=stream.id,
+            id=str(uuid.uuid4()), kind=PlanKind.STATEMENT, state=PlanState.OPEN, job_id=self._job_id, stream_id=stream.id,
             table_id=pinned.table_id, from_version=pinned.from_version, to_version=pinned.to_version,
             initial=pinned.initial, location="", where=None, files=0, bytes=0, created_on=datetime.now(UTC),
         )  # fmt: skip
         batch = Batch(
-            id=str(uuid.uuid4()), plan_id=plan.id, job_id=None, stream_id=stream.id, number=1, state=BatchState.PLANNED,
+            id=str(uuid.uuid4()), plan_id=plan.id, job_id=self._job_id, stream_id=stream.id, number=1, state=BatchState.PLANNED,
             after_path=None, until_path=None, files=0, replaced=0, removals=0, moves=0, bytes=0, sequence=None,
             attempts=0, succeeded=0, failed=0, rows=0, created_on=plan.created_on, committed_on=None,
         )  # fmt: skip

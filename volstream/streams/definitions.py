@@ -232,13 +232,13 @@ def _log(catalog: Catalog, warehouse: str, stream: Stream) -> DeltaLog:
 
 def _move_job(catalog: Catalog, stream: Stream) -> None:
     """A range that comes again, or never, to the stream's job: its table may have rows of paths that are new to it."""
-    job = catalog.jobs.first(stream_id=stream.id)
+    job = catalog.job_of(stream)
     if job is not None:
         catalog.jobs.change(job, clean=False)
 
 
 def _check_unused(catalog: Catalog, stream: Stream) -> None:
-    job = catalog.jobs.first(stream_id=stream.id)
+    job = catalog.job_of(stream)
     if job is not None:
         raise ObjectInUseError(f"The job {job.name} consumes the stream {stream.name}.", "Drop the job first.")
 

@@ -56,3 +56,13 @@ def test_the_table_that_a_statement_writes(statement: str, table: str | None) ->
 def test_statements_are_split_where_a_semicolon_is_none_of_a_text() -> None:
     script = "SELECT ';' AS a; -- b;\nVACUUM t RETAIN 1 HOURS;\n\nSHOW TABLES;"
     assert names.split(script) == ["SELECT ';' AS a", "-- b;\nVACUUM t RETAIN 1 HOURS", "SHOW TABLES"]
+
+
+def test_calls_are_found_by_tokens() -> None:
+    statement = (
+        "INSERT INTO f(a) SELECT f(1), public . `g`(x, h (2)), 'k(1)', t.m, n -- o(\n FROM f WHERE lower(a) = 'f('"
+    )
+    found = [(str(call.name), call.qualified) for call in names.calls(statement)]
+    assert found == [("f", False), ("g", True), ("h", False), ("lower", False)]
+    [call] = names.calls("SELECT 1 + a.b(1)")
+    assert (call.start, call.end) == (11, 14)

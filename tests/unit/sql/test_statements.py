@@ -51,6 +51,8 @@ def test_the_source_documents_statements_are_read() -> None:
          {"source_kind": "TABLE", "source": Name("public", "t"), "timestamp_as_of": Text("now() - INTERVAL 1 HOUR"),
           "comment": "it's"}),
         ("ALTER STREAM s RESET TO VERSION 3", {"number": "3"}),
+        ("CREATE FUNCTION IF NOT EXISTS public.f AS '/my dir/f.py:g' RETURNS MAP<STRING, DECIMAL(3, 1)> COMMENT 'c'",
+         {"string": "/my dir/f.py:g", "expression": Text("MAP<STRING, DECIMAL(3, 1)>"), "comment": "c"}),
         ("ALTER STREAM `a b`.s RESET TO TIMESTAMP '2026-01-01'", {"expression": Text("'2026-01-01'")}),
         ("ALTER VOLUME v REFRESH SUBDIRECTORY 'a/b'", {"string": "a/b"}),
         ("CREATE JOB j ON STREAM s FUNCTION 'f.py:f' INTO TABLE t RETURNS (a STRING, b DECIMAL(3,1)) WHERE (size < (10)) "

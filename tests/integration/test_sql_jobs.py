@@ -1,0 +1,210 @@
+"""Jobs of SQL statements: a run is one consumption, and the job is one like others."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.integration.conftest import Home, Place
+from volstream.errors import (
+    AlreadyExistsError,
+    InvalidStateError,
+    InvalidValueError,
+    NotFoundError,
+    ObjectInUseError,
+    SqlError,
+    StreamBusyError,
+)
+from volstream.model.objects import JobState, Trigger, TriggerKind
+
+COPY = "INSERT INTO u$ SELECT id, name FROM s$ WHERE __change_type = 'INSERT'"
+
+
+@pytest.fixture
+def copied(home: Home) -> Home:
+    """A tracked table ``t$``, the stream ``s$`` on it, an empty table ``u$``, and the job ``j$`` that copies rows."""
+    home.tracked()
+    home.sql(f"CREATE TABLE u$ (id INT, name STRING); CREATE JOB j$ COMMENT 'copies' AS {COPY}")
+    return home
+
+
+def commits(home: Home, table: str) -> int:
+    return len(home.sql(f"DESCRIBE HISTORY {table}"))
+
+
+def test_a_run_is_one_consumption_by_the_statement(copied: Home) -> None:
+    before = copied.offset() or 0
+    copied.sql("INSERT INTO t$ VALUES (1, 'a', 1), (2, 'b', 2)")
+
+    report = copied.session.jobs.run(copied.name("j"))
+
+    assert (report.progress.rows, report.progress.batches) == (2, 1)
+    assert copied.rows("SELECT * FROM u$") == [(1, "a"), (2, "b")]
+    assert copied.offset() == before + 1
+    [batch] = copied.session.batches.list(copied.name("j"))
+    assert (batch.state, batch.rows) == ("committed", 2)
+    assert {row["name"] for row in copied.session.batches.read(batch.id).toArrow().to_pylist()} == {"a", "b"}
+
+
+def test_where_there_is_nothing_to_do_nothing_is_run(copied: Home) -> None:
+    written = commits(copied, "u$")
+
+    report = copied.session.jobs.run(copied.name("j"))
+
+    assert report.progress.batches == 0
+    assert commits(copied, "u$") == written
+    assert copied.session.jobs.get(copied.name("j")).last_outcome == "nothing to do"
+
+
+def test_commits_without_data_are_passed_over_without_a_run(copied: Home) -> None:
+    before, written = copied.offset() or 0, commits(copied, "u$")
+    copied.sql("ALTER TABLE t$ SET TBLPROPERTIES ('note' = 'x')")
+
+    copied.session.jobs.run(copied.name("j"))
+
+    assert commits(copied, "u$") == written
+    assert copied.offset() == before + 1
+
+
+def test_it_is_listed_and_described_as_other_jobs_are(copied: Home) -> None:
+    copied.sql(f"CREATE OR REPLACE JOB j$ ON STREAM s$ EVERY '30s' COMMENT 'copies' AS {COPY}")
+    [shown] = [row for row in copied.sql("SHOW JOBS") if row["name"] == copied.name("j")]
+    assert (shown["function"], shown["statement"], shown["into"], shown["trigger"], shown["comment"]) == (
+        None, copied.own(COPY), copied.name("u"), "every 30s", "copies",
+    )  # fmt: skip
+    described = {row["property"]: row["value"] for row in copied.sql("DESCRIBE JOB j$")}
+    assert described["statement"] == copied.own(COPY)
+    assert described["streams"] == copied.name("s")
+    stream = {row["property"]: row["value"] for row in copied.sql("DESCRIBE STREAM s$")}
+    assert stream["job"] == copied.name("j")
+
+
+def test_a_merge_keeps_a_table_up_to_date(home: Home) -> None:
+    home.tracked()
+    home.sql("CREATE TABLE u$ (id INT, name STRING, age INT)")
+    home.sql(
+        "CREATE JOB j$ ON CHANGE AS MERGE INTO u$ t USING s$ s ON t.id = s.id "
+        "WHEN MATCHED AND s.__change_type = 'UPDATE_AFTER' THEN UPDATE SET t.age = s.age "
+        "WHEN MATCHED AND s.__change_type = 'DELETE' THEN DELETE "
+        "WHEN NOT MATCHED AND s.__change_type = 'INSERT' THEN INSERT VALUES (s.id, s.name, s.age)"
+    )
+    assert home.session.jobs.get(home.name("j")).trigger == Trigger(TriggerKind.ON_CHANGE)
+    home.sql("INSERT INTO t$ VALUES (1, 'a', 1), (2, 'b', 2)")
+    home.session.jobs.run(home.name("j"))
+    home.sql("UPDATE t$ SET age = 10 WHERE id = 1; DELETE FROM t$ WHERE id = 2")
+
+    home.session.jobs.run(home.name("j"))
+
+    assert home.rows("SELECT * FROM u$") == [(1, "a", 10)]
+
+
+def test_a_statement_that_reads_two_streams_advances_both_and_keeps_both(home: Home) -> None:
+    home.tracked()
+    home.tracked("t2", stream="s2")
+    home.sql("CREATE TABLE u$ (id INT)")
+    home.sql("CREATE JOB j$ ON STREAM s2$ AS INSERT INTO u$ SELECT id FROM s$ UNION ALL SELECT id FROM s2$")
+    home.sql("INSERT INTO t2$ VALUES (2, 'b', 2)")
+    runner = home.session.runner_of(home.session.jobs.get(home.name("j")))
+    assert runner.has_work(home.session.jobs.get(home.name("j")))
+
+    home.session.jobs.run(home.name("j"))
+
+    assert home.rows("SELECT * FROM u$") == [(2,)]
+    assert not home.session.streams.has_data(home.name("s2"))
+    assert not runner.has_work(home.session.jobs.get(home.name("j")))
+    for stream in ("s$", "s2$"):
+        with pytest.raises(ObjectInUseError):
+            home.sql(f"DROP STREAM {stream}")
+        with pytest.raises(ObjectInUseError):
+            home.sql(f"CREATE JOB other$ AS INSERT INTO u$ SELECT id FROM {stream}")
+
+
+def test_a_statement_that_fails_leaves_the_offset_and_is_the_last_outcome(copied: Home) -> None:
+    copied.sql(f"CREATE OR REPLACE JOB j$ AS {COPY} AND raise_error('no') IS NULL")
+    before = copied.offset()
+    copied.sql("INSERT INTO t$ VALUES (1, 'a', 1)")
+
+    with pytest.raises(SqlError, match="no"):
+        copied.session.jobs.run(copied.name("j"))
+
+    assert copied.offset() == before
+    outcome = copied.session.jobs.get(copied.name("j")).last_outcome
+    assert outcome is not None
+    assert outcome.startswith("failed: ")
+    copied.sql(f"CREATE OR REPLACE JOB j$ AS {COPY}")
+    copied.session.jobs.run(copied.name("j"))
+    assert copied.rows("SELECT * FROM u$") == [(1, "a")]
+
+
+def test_a_paused_job_does_not_run_until_it_is_resumed(copied: Home) -> None:
+    copied.sql("INSERT INTO t$ VALUES (1, 'a', 1); ALTER JOB j$ PAUSE")
+    assert copied.session.jobs.get(copied.name("j")).state is JobState.PAUSED
+    with pytest.raises(InvalidStateError, match="paused"):
+        copied.session.jobs.run(copied.name("j"))
+    copied.sql("ALTER JOB j$ RESUME")
+    assert copied.session.jobs.run(copied.name("j")).progress.rows == 1
+
+
+def test_a_dropped_job_frees_its_stream(copied: Home) -> None:
+    copied.sql("INSERT INTO t$ VALUES (1, 'a', 1)")
+    copied.session.jobs.run(copied.name("j"))
+    copied.sql("DROP JOB j$")
+    with pytest.raises(NotFoundError):
+        copied.session.jobs.run(copied.name("j"))
+    copied.sql("INSERT INTO t$ VALUES (2, 'b', 2)")
+    copied.sql(COPY)
+    assert copied.rows("SELECT * FROM u$") == [(1, "a"), (2, "b")]
+    copied.sql("DROP STREAM s$")
+
+
+def test_a_job_whose_stream_is_being_consumed_does_not_run(copied: Home) -> None:
+    copied.sql("INSERT INTO t$ VALUES (1, 'a', 1)")
+    with (
+        copied.session.streams.get(copied.name("s")).consume(),
+        pytest.raises(StreamBusyError),
+    ):
+        copied.session.jobs.run(copied.name("j"))
+
+
+def test_trigger_and_comment_can_be_altered_and_nothing_else(copied: Home) -> None:
+    changed = copied.session.jobs.alter(copied.name("j"), trigger=Trigger(TriggerKind.EVERY, every=5.0))
+    assert changed.trigger.every == 5.0
+    with pytest.raises(InvalidValueError, match="retries"):
+        copied.session.jobs.alter(copied.name("j"), retries=1)
+    for act in (copied.session.jobs.replay, copied.session.jobs.preview):
+        with pytest.raises(InvalidStateError, match="no single files"):
+            act(copied.name("j"))
+
+
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("CREATE JOB k$ AS SELECT * FROM s$", "writes nothing"),
+        ("CREATE JOB k$ AS INSERT INTO u$ SELECT id, name FROM t$", "reads no stream"),
+        ("CREATE JOB k$ AS INSERT INTO missing$ SELECT id, name FROM s2$", "no Delta table"),
+        ("CREATE JOB k$ AS INSERT INTO s$ SELECT id, name FROM s2$", "is a stream"),
+        ("CREATE JOB k$ ON STREAM s$ AS INSERT INTO u$ SELECT id, name FROM s2$", "does not read the stream"),
+        ("CREATE JOB k$ ON CHANGE AS INSERT INTO t$ SELECT id, name, age FROM s2$", "for ever"),
+        ("CREATE JOB k$ INTO TABLE u$ AS INSERT INTO u$ SELECT id, name FROM s2$", "no INTO"),
+        ("CREATE JOB j$ AS INSERT INTO u$ SELECT id, name FROM s2$", "already a job"),
+    ],
+)
+def test_what_cannot_work_is_refused_when_the_job_is_made(copied: Home, statement: str, said: str) -> None:
+    copied.sql("CREATE STREAM s2$ ON TABLE t$")
+    with pytest.raises((SqlError, InvalidValueError, AlreadyExistsError), match=said):
+        copied.sql(statement)
+
+
+def test_python_makes_the_same_job(home: Home) -> None:
+    home.tracked()
+    home.sql("CREATE TABLE u$ (id INT, name STRING)")
+    job = home.session.jobs.create(home.name("j"), statement=home.own(COPY), comment="c")
+    assert (job.statement, job.into.name, job.function) == (home.own(COPY), "u", None)
+
+
+def test_a_volume_that_was_never_listed_is_listed_by_the_run(place: Place) -> None:
+    place.put("a.txt")
+    home = Home(place.session)
+    home.sql(f"CREATE SCHEMA {home.schema}; CREATE TABLE u$ (path STRING)")
+    home.sql("CREATE STREAM s$ ON VOLUME v; CREATE JOB j$ AS INSERT INTO u$ SELECT relative_path FROM s$")
+    place.session.jobs.run(home.name("j"))
+    assert home.rows("SELECT * FROM u$") == [("a.txt",)]
