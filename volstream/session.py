@@ -255,12 +255,15 @@ class Session:
             NotFoundError, InvalidValueError, InvalidStateError: no such table, versions or mode; not tracked.
             StreamSchemaChangedError: columns were dropped, renamed or retyped in the range.
         """
-        from volstream.streams.changes import changes
+        from volstream.spark.errors import as_sql_errors
+        from volstream.streams.changes import query
 
-        return changes(
-            self.spark, self.warehouse, Name.parse(name), startingVersion, endingVersion, deduplicationMode,
+        text = query(
+            self.catalog, self.warehouse, Name.parse(name), startingVersion, endingVersion, deduplicationMode,
             compute_updates=computeUpdates,
         )  # fmt: skip
+        with as_sql_errors():
+            return self.spark.sql(text)
 
     def table(self, name: str) -> DataFrame:
         """A table or stream of the home as a DataFrame. Reading moves no offset."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.conftest import Home
+from tests.integration.conftest import Home, Place
 from volstream.errors import InvalidStateError, InvalidValueError, NotFoundError, StreamSchemaChangedError
 
 
@@ -85,6 +85,8 @@ def test_changes_of_a_table_with_mapped_columns_are_read_by_snapshots(home: Home
     newest = home.sql("DESCRIBE HISTORY t$")[0]["version"]
     shown = [row[:3] for row in ours(home, newest - 1, newest, "netChanges", True)]
     assert shown == [(1, "A", "update_postimage"), (1, "a", "update_preimage"), (2, "b", "delete")]
+    text = f"SELECT id, _change_type FROM t$ CHANGES FROM VERSION {newest - 2} EXCLUSIVE WITH (deduplicationMode = 'netChanges') x"
+    assert home.rows(text) == [(1, "delete"), (1, "insert"), (2, "delete")]
     home.sql("ALTER TABLE t$ RENAME COLUMN v TO w; DELETE FROM t$ WHERE id = 1")
     with pytest.raises(StreamSchemaChangedError):
         home.session.changes(home.name("t"), startingVersion=newest)
@@ -95,3 +97,20 @@ def test_changes_from_is_a_relation_of_sql(changed: Home) -> None:
     assert changed.rows(f"SELECT id, _change_type FROM t$ CHANGES FROM VERSION {zero + 3} TO VERSION {zero + 3}") == [
         (2, "delete")
     ]
+
+
+def test_changes_from_works_on_directories(place: Place) -> None:
+    place.put("a", "1")
+    place.refresh()
+    place.put("a", "22")
+    place.put("b", "1")
+    place.refresh()
+    found = place.rows(
+        "SELECT relative_path, size, _change_type FROM DIRECTORY(VOLUME v) CHANGES FROM VERSION 2 TO VERSION 2 "
+        "ORDER BY relative_path, size"
+    )
+    assert [tuple(row.values()) for row in found] == [
+        ("a", 1, "update_preimage"), ("a", 2, "update_postimage"), ("b", 1, "insert"),
+    ]  # fmt: skip
+    net = "SELECT size, _change_type FROM DIRECTORY(VOLUME v) CHANGES FROM VERSION 0 WITH (deduplicationMode = 'netChanges')"
+    assert sorted(tuple(row.values()) for row in place.rows(net)) == [(1, "insert"), (2, "insert")]

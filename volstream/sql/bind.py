@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from pyarrow import fs
 
+from volstream.changelog.base import Deduplication
 from volstream.delta import folders
 from volstream.delta.log import DeltaLog
 from volstream.delta.writer import literal, table_at
@@ -20,6 +21,8 @@ from volstream.jobs.scalar import call_of
 from volstream.model.names import DEFAULT_SCHEMA, Name, quote
 from volstream.spark.frames import relation
 from volstream.sql import adapt, names
+from volstream.streams.changes import query
+from volstream.streams.source import spark_reads
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -56,8 +59,12 @@ class Binding:
         text = statement = self._with_functions(statement)
         for reference in reversed(names.references(statement)):
             replacement: str | None = None
+            end = reference.end
             stream = None if reference.directory else self._session.catalog.streams.find(reference.name)
-            if reference.directory:
+            changes = None if stream else names.changes_of(statement, reference)
+            if changes is not None and not self._is_sparks(reference):
+                replacement, end = self._changes_view(reference, changes), changes.end
+            elif reference.directory:
                 replacement = _new_view()
                 self._directory(reference.name).createOrReplaceTempView(replacement)
             elif stream is not None:
@@ -70,8 +77,24 @@ class Binding:
             if replacement is not None:
                 if reference.takes_alias:  # so that columns can be qualified by the relation's name
                     replacement += f" AS {quote(reference.name.name)}"
-                text = text[: reference.start] + replacement + text[reference.end :]
+                text = text[: reference.start] + replacement + text[end:]
         return text
+
+    def _is_sparks(self, reference: names.Reference) -> bool:
+        """Whether Spark itself can tell the changes of a relation."""
+        schema = DeltaLog(folders.table_location(self._session.warehouse, reference.name)).schema()
+        return not reference.directory and (schema is None or spark_reads(schema))
+
+    def _changes_view(self, reference: names.Reference, changes: names.Changes) -> str:
+        """A view of changes that Spark cannot tell: of directories, and of tables whose columns are mapped."""
+        view, options = _new_view(), changes.options
+        text = query(
+            self._session.catalog, self._session.warehouse, reference.name, changes.first, changes.last,
+            options.get("deduplicationmode", Deduplication.DROP_CARRYOVERS),
+            compute_updates=options.get("computeupdates", "false").lower() == "true", directory=reference.directory,
+        )  # fmt: skip
+        self.spark.sql(f"CREATE TEMPORARY VIEW {view} AS {text}")
+        return view
 
     def _with_functions(self, statement: str) -> str:
         """The statement with each call of a function of the home by the one part that names in Spark's registry have."""

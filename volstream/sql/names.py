@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -160,6 +160,45 @@ def calls(statement: str) -> Sequence[Reference]:
                 name = Name.parse(statement[first.start : last.end + 1])
                 found.append(Reference(name, first.start, last.end + 1, qualified=last is not first))
     return found
+
+
+@dataclass(frozen=True)
+class Changes:
+    """``CHANGES FROM VERSION first [TO VERSION last] [WITH (...)]`` behind a relation, up to ``text[:end]``."""
+
+    first: int
+    last: int | None
+    options: Mapping[str, str]
+    end: int
+
+
+def changes_of(statement: str, reference: Reference) -> Changes | None:
+    """The changes that a statement asks of a relation, by versions; None where it asks for none, or by time."""
+    tokens = [token for token in tokenize(statement) if token.start >= reference.end]
+    words = [token.text.upper() for token in tokens]
+    if words[:3] != ["CHANGES", "FROM", "VERSION"]:
+        return None
+    first, at = _bound(words, 3, excluded=1)
+    last = None
+    if words[at : at + 2] == ["TO", "VERSION"]:
+        last, at = _bound(words, at + 2, excluded=-1)
+    options: dict[str, str] = {}
+    if words[at : at + 2] == ["WITH", "("]:
+        close = words.index(")", at) if ")" in words[at:] else len(words)
+        inside = [token.text for token in tokens[at + 2 : close] if token.text not in ("=", ",")]
+        options = dict(zip([name.lower() for name in inside[::2]], inside[1::2], strict=False))
+        at = close + 1
+    return Changes(first, last, options, tokens[at - 1].end + 1)
+
+
+def _bound(words: Sequence[str], at: int, *, excluded: int) -> tuple[int, int]:
+    """The version at a place, moved by ``excluded`` where it is said to be, and the place after it. Raises SqlError."""
+    if at >= len(words) or not words[at].isdigit():
+        raise SqlError("After VERSION a number belongs.")
+    version, after = int(words[at]), words[at + 1 : at + 2]
+    if after == ["EXCLUSIVE"]:
+        return version + excluded, at + 2
+    return version, at + (2 if after == ["INCLUSIVE"] else 1)
 
 
 def target(statement: str) -> Reference | None:

@@ -151,7 +151,7 @@ class TableSource:
             return ChangeFeed(self.location, columns, compared)
         if fed and not restored and (append_only or self.key):
             return ChangeFeed(self.location, columns, compared, self.key)
-        if append_only and fed and not _spark_reads(after):  # between two snapshots, a row may come and go
+        if append_only and fed and not spark_reads(after):  # between two snapshots, a row may come and go
             return ChangeFeed(self.location, columns, compared, self.key)
         return self._tracked(before, after)
 
@@ -163,7 +163,7 @@ class TableSource:
         return self._tracked(before, after)
 
     def _tracked(self, before: Schema, after: Schema) -> Changelog:
-        if _spark_reads(after):
+        if spark_reads(after):
             return TrackedChanges(self.location, after.columns, after.comparable, self.key)
         added = {name: after.sql_type(name) for name in after.columns if name not in before.types}
         return SnapshotDifference(self.location, after.columns, after.comparable, added, self.key)
@@ -191,7 +191,7 @@ class TableSource:
         )
 
 
-def _spark_reads(schema: Schema) -> bool:
+def spark_reads(schema: Schema) -> bool:
     """Whether Spark's ``CHANGES`` works: it fails on mapped columns, and loses partition columns that no file has."""
     mapped = schema.properties.get("delta.columnMapping.mode", "none") != "none"
     return not (

@@ -66,3 +66,33 @@ def test_calls_are_found_by_tokens() -> None:
     assert found == [("f", False), ("g", True), ("h", False), ("lower", False)]
     [call] = names.calls("SELECT 1 + a.b(1)")
     assert (call.start, call.end) == (11, 14)
+
+
+@pytest.mark.parametrize(
+    ("clause", "bounds", "options", "rest"),
+    [
+        ("CHANGES FROM VERSION 2 TO VERSION 4 x", (2, 4), {}, " x"),
+        ("CHANGES FROM VERSION 2 EXCLUSIVE TO VERSION 4 EXCLUSIVE WHERE a", (3, 3), {}, " WHERE a"),
+        ("CHANGES FROM VERSION 2 INCLUSIVE", (2, None), {}, ""),
+        (
+            "CHANGES FROM VERSION 0 WITH (deduplicationMode='none', computeUpdates='true') AS c", (0, None),
+            {"deduplicationmode": "none", "computeupdates": "true"}, " AS c",
+        ),
+    ],
+)  # fmt: skip
+def test_the_versions_whose_changes_are_asked_for(
+    clause: str, bounds: tuple[int, int | None], options: dict[str, str], rest: str
+) -> None:
+    statement = f"SELECT * FROM t {clause}"
+    changes = names.changes_of(statement, names.references(statement)[0])
+    assert changes is not None
+    assert ((changes.first, changes.last), dict(changes.options), statement[changes.end :]) == (bounds, options, rest)
+
+
+def test_other_relations_are_asked_for_no_changes() -> None:
+    for statement in (
+        "SELECT * FROM t",
+        "SELECT * FROM t changes",
+        "SELECT * FROM t CHANGES FROM TIMESTAMP '2026-01-01'",
+    ):
+        assert names.changes_of(statement, names.references(statement)[0]) is None

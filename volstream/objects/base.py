@@ -1,0 +1,31 @@
+"""What the collections of objects share: looking up by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from volstream.catalog.definitions import Definitions
+from volstream.model.names import Name
+from volstream.model.objects import Connection, Function, Job, Stream, Volume
+
+if TYPE_CHECKING:
+    from volstream.session import Session
+
+T = TypeVar("T", bound=Connection | Volume | Stream | Job | Function)
+
+
+class Objects(Generic[T]):
+    """Looking up the objects of one kind."""
+
+    def __init__(self, session: Session, definitions: Definitions[T]) -> None:
+        self._session = session
+        self._definitions = definitions
+
+    def get(self, name: str) -> T:
+        """The object called ``name``. Raises NotFoundError."""
+        return self._definitions.get(Name.parse(name))
+
+    def list(self) -> Sequence[T]:
+        """All of them, by name."""
+        return self._definitions.list()

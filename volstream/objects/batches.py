@@ -1,0 +1,63 @@
+"""Batches: what was and will be consumed together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from volstream.errors import InvalidStateError, NotFoundError
+from volstream.model.work import Batch, Failure, PlanKind
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from volstream.session import Session
+
+
+class Batches:
+    """What jobs processed together, and will: slices of their streams' ranges, known by id."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def list(self, job: str | None = None, *, limit: int = 1000) -> Sequence[Batch]:
+        """The newest batches, of one job or of all."""
+        job_id = self._session.jobs.get(job).id if job else None
+        return self._session.catalog.consumptions.batches_of(job_id, limit=limit)
+
+    def get(self, identity: str) -> Batch:
+        """The batch of that id. Raises NotFoundError."""
+        batch = self._session.catalog.consumptions.batch(identity)
+        if batch is None:
+            raise NotFoundError(f"There is no batch {identity!r}.", "See: volstream list batches.")
+        return batch
+
+    def failures(self, identity: str) -> Sequence[Failure]:
+        """The files of a batch that failed in it, and neither changed nor were processed since."""
+        batch = self.get(identity)
+        return self._session.catalog.failures.active(
+            batch.job_id, after=batch.after_path, until=batch.until_path, batch_id=batch.id
+        )
+
+    def read(self, identity: str) -> DataFrame:
+        """The files of a batch, the same at each look: the directory's columns, ``commit_version``, what becomes
+        of a file (``action``), and for a moved one its ``old_path``. For a batch of a statement: the stream's rows.
+
+        Raises:
+            NotFoundError: no such batch.
+            InvalidStateError: a batch of retries that has ended; its stream is dropped.
+        """
+        batch = self.get(identity)
+        plan = self._session.catalog.consumptions.plan(batch.plan_id)
+        stream = self._session.catalog.streams.by_id(batch.stream_id)
+        assert plan is not None, "a batch refers to its plan"
+        if stream is None:
+            raise InvalidStateError(f"The stream that batch {identity} was of is dropped.")
+        if plan.kind is PlanKind.STATEMENT:
+            reader = self._session.reader
+            return reader.frame(self._session.gateway.session(), reader.range_of(plan, stream))
+        job = self._session.catalog.jobs.by_id(batch.job_id) if batch.job_id else None
+        assert job is not None, "but for those of statements, batches are of a job, and go with it"
+        runner = self._session.runner
+        with runner.session() as session:
+            return runner.planner.files_of(session, job, plan, batch, stream)

@@ -1,0 +1,67 @@
+"""Python functions that SQL calls."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from volstream.directory import definitions as volume_rules
+from volstream.errors import AlreadyExistsError
+from volstream.model.names import Name
+from volstream.model.objects import Function
+from volstream.objects.base import Objects
+
+if TYPE_CHECKING:
+    from volstream.session import Session
+
+
+class Functions(Objects[Function]):
+    """Python functions of values, which SQL statements call by name."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session, session.catalog.functions)
+
+    def create(
+        self,
+        name: str,
+        location: str,
+        returns: str,
+        *,
+        comment: str | None = None,
+        or_replace: bool = False,
+        if_not_exists: bool = False,
+    ) -> Function:
+        """Makes the function of a file, ``file.py:func``, or of a module, ``pkg.mod:func``, callable in statements.
+
+        Its code is read at each statement that calls it.
+
+        Args:
+            returns: the SQL type of its value.
+
+        Raises:
+            FunctionLoadError: it cannot be imported.
+            InvalidValueError: no such type.
+            AlreadyExistsError: the name is taken.
+        """
+        from volstream.jobs.scalar import new_function
+
+        volume_rules.exclusive(or_replace=or_replace, if_not_exists=if_not_exists)
+        existing = self._definitions.find(Name.parse(name))
+        if existing is not None and if_not_exists:
+            return existing
+        if existing is not None and not or_replace:
+            raise AlreadyExistsError(f"There is already a function {existing.name}.", "Use OR REPLACE or another name.")
+        made = new_function(Name.parse(name), location, returns, comment)
+        with self._session.catalog.database.transaction() as transaction:
+            if existing is not None:
+                self._definitions.remove(transaction, existing)
+            self._definitions.add(transaction, made)
+        return made
+
+    def drop(self, name: str, *, if_exists: bool = False) -> bool:
+        """Drops a function; its file stays. False where there was none and that is allowed."""
+        existing = self._definitions.find(Name.parse(name)) if if_exists else self.get(name)
+        if existing is None:
+            return False
+        with self._session.catalog.database.transaction() as transaction:
+            self._definitions.remove(transaction, existing)
+        return True

@@ -1,0 +1,181 @@
+"""Jobs and their failures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from volstream.catalog.failures import ACTIVE
+from volstream.errors import InvalidStateError, InvalidValueError, NotFoundError
+from volstream.lifecycle.stop import Stop
+from volstream.model.names import Name
+from volstream.model.objects import Job, JobSpec
+from volstream.model.work import Failure, FailureState
+from volstream.objects.base import Objects
+
+if TYPE_CHECKING:
+    from volstream.jobs.lead import RunReport
+    from volstream.jobs.preview import Preview
+    from volstream.jobs.progress import Observer
+    from volstream.session import Session
+
+
+class Jobs(Objects[Job]):
+    """Jobs and their failures."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session, session.catalog.jobs)
+
+    def create(
+        self,
+        name: str,
+        function: str | None = None,
+        into: str | None = None,
+        *,
+        statement: str | None = None,
+        stream: str | None = None,
+        volume: str | None = None,
+        or_replace: bool = False,
+        if_not_exists: bool = False,
+        **options: Any,
+    ) -> Job:
+        """Makes a job; options are the attributes of :class:`~volstream.model.objects.JobSpec`.
+
+        Args:
+            function, into: what is run on each file, and the table for what it gives.
+            statement: in their place, DML that reads streams: a run of the job is one consumption by it.
+        """
+        from volstream.jobs.definitions import create_job
+
+        if statement is not None:
+            from volstream.sql.jobs import spec_of_statement  # its parser is needed for nothing else here
+
+            if function or into or volume:
+                raise InvalidValueError(
+                    f"The job {name} runs a statement: it has no function, table or volume besides."
+                )
+            on = Name.parse(stream) if stream else None
+            spec = spec_of_statement(self._session, Name.parse(name), statement, on, **options)
+        elif function is None or into is None:
+            raise InvalidValueError(f"The job {name} needs a function and a table, or a statement.")
+        else:
+            spec = JobSpec(
+                Name.parse(name), function, Name.parse(into), stream=Name.parse(stream) if stream else None,
+                volume=Name.parse(volume) if volume else None, **options,
+            )  # fmt: skip
+        if or_replace:
+            self._free(name)
+        return create_job(
+            self._session.catalog, self._session.warehouse, spec, or_replace=or_replace, if_not_exists=if_not_exists,
+            zone=self._session.zone,
+        )  # fmt: skip
+
+    def alter(self, name: str, **changes: Any) -> Job:
+        """Changes a job; its cursor and its failures stay."""
+        from volstream.jobs.definitions import alter_job
+
+        return alter_job(self._session.catalog, Name.parse(name), self._session.zone, **changes)
+
+    def drop(self, name: str, *, if_exists: bool = False) -> bool:
+        """Drops a job, its failures and its own stream; its table stays. False where there was none and that is allowed."""
+        from volstream.jobs.definitions import drop_job
+
+        self._free(name)
+        return drop_job(self._session.catalog, Name.parse(name), if_exists=if_exists)
+
+    def pause(self, name: str) -> Job:
+        """Lets nobody run the job until it is resumed; it keeps its place."""
+        from volstream.jobs.definitions import set_paused
+
+        return set_paused(self._session.catalog, Name.parse(name), paused=True)
+
+    def resume(self, name: str) -> Job:
+        """Lets a paused job run again."""
+        from volstream.jobs.definitions import set_paused
+
+        return set_paused(self._session.catalog, Name.parse(name), paused=False)
+
+    def run(
+        self, name: str, *, until_empty: bool = False, stop: Stop | None = None, observe: Observer | None = None
+    ) -> RunReport:
+        """Runs a job once, here and now; lists its volumes first where that was never done.
+
+        Raises:
+            StreamBusyError: it is being run. InvalidStateError: it is paused. See
+            :meth:`~volstream.jobs.lead.Runner.run` for the rest.
+        """
+        job, catalog = self.get(name), self._session.catalog
+        for stream in map(catalog.streams.by_id, job.stream_ids):
+            volume = catalog.volumes.by_id(stream.source_id) if stream else None
+            if volume is not None and volume.reconciled_on is None:
+                self._session.volumes.refresh(str(volume.name), stop=stop)
+        return self._session.runner_of(job).run(job, until_empty=until_empty, stop=stop, observe=observe)
+
+    def preview(self, name: str) -> Preview:
+        """What a run of the job would do now. Changes nothing; raises StreamStaleError."""
+        return self._session.runner.preview(self._of_files(name))
+
+    def replay(
+        self, name: str, where: str | None = None, *, stop: Stop | None = None, observe: Observer | None = None
+    ) -> RunReport:
+        """Processes files of a job again that were delivered before, and replaces their results; the cursor stays.
+
+        Args:
+            where: SQL condition on the directory's columns; None: all.
+
+        Raises:
+            InvalidValueError: not such a condition. See :meth:`run` for the rest.
+        """
+        from volstream.jobs.definitions import check_where
+
+        if where is not None:
+            check_where(where)
+        return self._session.runner.replay(self._of_files(name), where, stop=stop, observe=observe)
+
+    def failures(
+        self,
+        name: str | None = None,
+        *,
+        path: str | None = None,
+        states: Sequence[FailureState] = ACTIVE,
+        limit: int | None = 1000,
+    ) -> Sequence[Failure]:
+        """Failed files of a job, or of all, by path; those in some states, or all that count."""
+        job_id = self.get(name).id if name else None
+        return self._session.catalog.failures.active(job_id, states=states, path=path, limit=limit)
+
+    def retry(self, name: str, paths: Sequence[str] | None = None) -> Sequence[str]:
+        """Makes failed files due now, some or all that were not given up. Raises NotFoundError for a path without failure."""
+        return self._set_state(name, FailureState.RETRYING, paths, datetime.now(UTC))
+
+    def skip(self, name: str, paths: Sequence[str]) -> Sequence[str]:
+        """Gives failed files up knowingly; a newer version of one is processed all the same."""
+        return self._set_state(name, FailureState.SKIPPED, paths, None)
+
+    def _free(self, name: str) -> None:
+        """Settles what a run of a statement left open, which might fail for ever. Raises StreamBusyError where it runs."""
+        job = self._session.catalog.jobs.find(Name.parse(name))
+        ids = job.stream_ids if job is not None and job.statement is not None else ()
+        for stream in map(self._session.catalog.streams.by_id, ids):
+            if stream is not None:
+                self._session.streams.free(str(stream.name))
+
+    def _of_files(self, name: str) -> Job:
+        job = self.get(name)
+        if job.statement is not None:
+            raise InvalidStateError(
+                f"The job {name} runs a statement, which knows no single files.",
+                "To deliver changes again: volstream reset-stream.",
+            )
+        return job
+
+    def _set_state(
+        self, name: str, state: FailureState, paths: Sequence[str] | None, next_try: datetime | None
+    ) -> Sequence[str]:
+        job = self.get(name)
+        found = self._session.catalog.failures.set_state(job.id, state, paths=paths, next_try=next_try)
+        unknown = sorted({*(paths or ())} - {*found})
+        if unknown:
+            raise NotFoundError(f"The job {name} has no failure of {unknown[0]!r}.", "See: volstream list failures.")
+        return found

@@ -1,0 +1,101 @@
+"""Volumes, and the refreshing of their directory tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from volstream.catalog.leases import held
+from volstream.directory import definitions as volume_rules
+from volstream.errors import InvalidStateError, InvalidValueError
+from volstream.lifecycle.identity import new_owner
+from volstream.lifecycle.stop import Stop
+from volstream.model.names import Name
+from volstream.model.objects import Volume, VolumeSpec
+from volstream.objects.base import Objects
+
+if TYPE_CHECKING:
+    from volstream.directory.reconcile import Reconciled
+    from volstream.session import Session
+
+#: A foreground refresh asks the daemon this often whether it is done.
+_ASK_SECONDS = 0.1
+
+
+@dataclass(frozen=True)
+class Refreshed:
+    """What a refresh came to.
+
+    Attributes:
+        reconciled: what the listing found; None where the daemon's writer did it, which tells the catalog only.
+    """
+
+    inserted: int
+    updated: int
+    deleted: int
+    reconciled: Reconciled | None
+
+
+class Volumes(Objects[Volume]):
+    """Volumes and their directory tables."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session, session.catalog.volumes)
+
+    def create(
+        self, name: str, location: str, *, or_replace: bool = False, if_not_exists: bool = False, **options: Any
+    ) -> Volume:
+        """Makes a volume; options are the attributes of :class:`~volstream.model.objects.VolumeSpec`."""
+        if isinstance(options.get("connection"), str):
+            options["connection"] = Name.parse(options["connection"])
+        spec = VolumeSpec(Name.parse(name), location, **options)
+        return volume_rules.create_volume(
+            self._session.catalog, spec, or_replace=or_replace, if_not_exists=if_not_exists
+        )
+
+    def drop(self, name: str, *, if_exists: bool = False) -> bool:
+        """Drops a volume; its files stay, its streams become stale. False where there was none and that is allowed."""
+        return volume_rules.drop_volume(self._session.catalog, Name.parse(name), if_exists=if_exists)
+
+    def refresh(self, name: str, subdirectory: str = "", *, stop: Stop | None = None) -> Refreshed:
+        """Lists the volume, or a sub-directory of it, and makes the directory table true, before it returns.
+
+        Where a daemon keeps the volume it is asked to, and waited for.
+
+        Raises:
+            StorageError: the listing did not come to its end; nothing was changed.
+        """
+        from volstream.directory.keeper import DirectoryKeeper, lease_name
+
+        catalog, settings = self._session.catalog, self._session.settings
+        volume = self.get(name)
+        prefix = _prefix(subdirectory)
+        before = catalog.refreshes.last(volume.id)
+        asked, owner, stopped = False, new_owner(), Stop() if stop is None else stop
+        while not stopped:
+            with held(
+                catalog.leases, lease_name(volume), owner, f"refresh of {volume.name}", settings.lease_seconds
+            ) as other:
+                if other is None:
+                    keeper = DirectoryKeeper(volume, catalog, self._session.gateway, settings, stopped.wait)
+                    done = keeper.reconcile(prefix)
+                    if asked:
+                        catalog.refreshes.checked(volume.id, [prefix])
+                    return Refreshed(done.counts.inserted, done.counts.updated, done.counts.deleted, done)
+            if not asked:
+                catalog.refreshes.ask_check(volume.id, [prefix])
+                asked = True
+            elif not catalog.refreshes.is_asked(volume.id, prefix):
+                number = before.number if before else 0
+                since = catalog.refreshes.sums_after(volume.id, number)
+                return Refreshed(*since, reconciled=None)
+            stopped.wait(_ASK_SECONDS)
+        raise InvalidStateError(f"The refresh of volume {volume.name} was stopped.")
+
+
+def _prefix(subdirectory: str) -> str:
+    """A sub-directory as users write it, as a prefix of relative paths. Raises InvalidValueError."""
+    parts = [part for part in subdirectory.split("/") if part not in ("", ".")]
+    if ".." in parts:
+        raise InvalidValueError(f"The sub-directory {subdirectory!r} leads out of the volume.")
+    return "".join(f"{part}/" for part in parts)
