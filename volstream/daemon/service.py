@@ -12,6 +12,7 @@ from volstream.daemon.http import HttpServer
 from volstream.daemon.jobs import Scheduler
 from volstream.daemon.metrics import DaemonMetrics
 from volstream.daemon.volumes import VolumeWorker
+from volstream.engine.attach import remote_address
 from volstream.engine.lock import Owner
 from volstream.engine.process import Engine
 from volstream.errors import EngineLostError, InterruptedByUserError, VolstreamError
@@ -20,7 +21,7 @@ from volstream.lifecycle.supervisor import Supervisor
 from volstream.log import get
 from volstream.model.objects import Job, SourceKind
 from volstream.session import Session
-from volstream.spark.address import Address, RemoteAddress
+from volstream.spark.address import Address
 from volstream.spark.session import SparkGateway
 from volstream.streams.read import StreamReader
 
@@ -79,7 +80,7 @@ class Daemon:
 
     def _take_engine(self) -> Address:
         if self._settings.spark_remote:
-            return RemoteAddress(self._settings.spark_remote)
+            return remote_address(self._settings)
 
         def waiting(owner: Owner) -> None:
             _log.info("waiting_for_home", home=str(self._settings.home), owner_pid=owner.pid, owner=owner.kind)

@@ -7,12 +7,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from volstream import config
 from volstream.config import Settings
 from volstream.engine import record
 from volstream.engine.lock import present_owner
-from volstream.errors import EngineError
+from volstream.errors import EngineError, InvalidValueError
 from volstream.spark import jars, java, jvm_log
 from volstream.spark.address import Address, RemoteAddress
 
@@ -34,7 +35,7 @@ def attach(settings: Settings) -> Address:
         EngineError: it did not start within ``engine_start_seconds``; the message has its last lines.
     """
     if settings.spark_remote:
-        return RemoteAddress(settings.spark_remote)
+        return remote_address(settings)
     deadline = time.monotonic() + settings.engine_start_seconds
     child: subprocess.Popen[bytes] | None = None
     log = settings.log_directory / "engine.log"
@@ -55,6 +56,24 @@ def attach(settings: Settings) -> Address:
             raise _failed("it is not up in time (engine_start_seconds)", log, since)
         # Nothing is to be stopped here: a signal ends the client, and the engine goes on.
         time.sleep(_POLL_SECONDS)
+
+
+def remote_address(settings: Settings) -> RemoteAddress:
+    """Where the Spark elsewhere is that ``spark_remote`` names.
+
+    Raises:
+        InvalidValueError: the address cannot be read; the warehouse is a folder of this host, and Spark is on another.
+    """
+    remote = urlsplit(settings.spark_remote)
+    if remote.scheme != "sc" or not remote.hostname:
+        raise InvalidValueError(f"spark_remote cannot be {settings.spark_remote!r}.", "Write sc://host:15002.")
+    here = remote.hostname in ("localhost", "127.0.0.1", "::1")
+    if not here and not settings.warehouse:
+        raise InvalidValueError(
+            f"Spark is on {remote.hostname}, and the warehouse is a folder of this host's home.",
+            "Set warehouse to a place that both reach: a mount of the same path, or a URI of a shared file system.",
+        )
+    return RemoteAddress(settings.spark_remote)
 
 
 def _start(settings: Settings, log: Path) -> subprocess.Popen[bytes]:
