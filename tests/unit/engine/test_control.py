@@ -87,4 +87,5 @@ def test_stopping_ends_a_jvm_whose_owner_is_gone(settings: Settings) -> None:
 
 
 def test_a_server_elsewhere_is_attached_to_as_it_is(tmp_path: Path) -> None:
-    assert attach(config.load(tmp_path, spark_remote="sc://cluster:15002")) == RemoteAddress("sc://cluster:15002")
+    settings = config.load(tmp_path, spark_remote="sc://cluster:15002", warehouse="/mnt/warehouse")
+    assert attach(settings) == RemoteAddress("sc://cluster:15002")
