@@ -33,21 +33,25 @@ if TYPE_CHECKING:
     from volstream.streams.read import StreamReader
 
 
-class Builder:
-    """Collects settings for a :class:`Session`."""
+class Collected:
+    """Collects settings, for the builders of sessions."""
 
     def __init__(self) -> None:
         self._values: dict[str, Any] = {}
 
-    def config(self, key: str, value: Any) -> Builder:
+    def config(self, key: str, value: Any) -> Self:
         """Sets one setting; ``home`` is the folder."""
         self._values[key] = value
         return self
 
-    def configs(self, values: Mapping[str, Any]) -> Builder:
+    def configs(self, values: Mapping[str, Any]) -> Self:
         """Sets several settings."""
         self._values |= values
         return self
+
+
+class Builder(Collected):
+    """Makes a :class:`Session` of the settings that it collects."""
 
     def create(self) -> Session:
         """A new session. Raises InvalidValueError for settings that cannot be used."""

@@ -20,21 +20,8 @@ _ACCOUNT = frozenset(
 )
 
 
-class Builder:
-    """Collects settings for a :class:`Session`."""
-
-    def __init__(self) -> None:
-        self._values: dict[str, Any] = {}
-
-    def config(self, key: str, value: Any) -> Builder:
-        """Sets one setting; ``home`` is the folder."""
-        self._values[key] = value
-        return self
-
-    def configs(self, values: Mapping[str, Any]) -> Builder:
-        """Sets several settings."""
-        self._values |= values
-        return self
+class Builder(sessions.Collected):
+    """Makes a :class:`Session` of the settings that it collects."""
 
     def create(self) -> Session:
         """A new session. Raises InvalidValueError for settings that cannot be used."""

@@ -236,6 +236,10 @@ class DeltaLog:
             history = table.history(int(table.version()) - version)
         return [_commit(entry) for entry in reversed(history) if int(entry["version"]) > version]
 
+    def first_change_after(self, version: int) -> Commit | None:
+        """The oldest commit with a greater version that may change rows, or None."""
+        return next((commit for commit in self.commits_after(version) if not commit.without_data), None)
+
     def files(self, column: str) -> Sequence[DataFile]:
         """The files of the newest version, with the range of a text column in each; none where there is no table."""
         table = self._open()

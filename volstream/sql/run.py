@@ -217,11 +217,10 @@ class _Spark:
 
             def dml(spark: SparkSession) -> None:
                 binding = Binding(self._session, spark, block)
-                merged = "MERGE" in words[:1]
-                columns = DeltaLog(location).columns()
-                text = binding.bind(statement, list(columns) if merged else None)
-                if merged:
-                    text = adapt.insert_all_columns(text, list(columns))
+                columns = list(DeltaLog(location).columns()) if words[:1] == ["MERGE"] else None
+                text = binding.bind(statement, columns)
+                if columns is not None:
+                    text = adapt.insert_all_columns(text, columns)
                 with_retries(lambda: spark.sql(text).collect())
 
             if not taken:  # on volumes that were never listed: there is nothing to consume

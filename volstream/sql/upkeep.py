@@ -39,10 +39,10 @@ def check_vacuum(session: Session, statement: str, words: list[str]) -> None:
     for stream in session.catalog.streams.list(source_id=str(named)):
         if stream.source_kind is not SourceKind.TABLE or stream.offset is None:
             continue
-        unread = [commit for commit in log.commits_after(stream.offset) if not commit.without_data]
-        if unread and unread[0].timestamp <= horizon:
+        first = log.first_change_after(stream.offset)
+        if first is not None and first.timestamp <= horizon:
             raise InvalidStateError(
                 f"VACUUM would remove files that the stream {stream.name} has not consumed: "
-                f"its changes begin at {unread[0].timestamp:%F %T} UTC.",
+                f"its changes begin at {first.timestamp:%F %T} UTC.",
                 f"Consume it first, discard it (volstream advance-stream {stream.name}), or RETAIN more hours.",
             )

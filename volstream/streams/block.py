@@ -78,6 +78,7 @@ class Block:
         self._taken: dict[str, Taken] = {}
         self._intent: Intent | None = None
         self._statements = 0
+        self._rows = 0
 
     def __enter__(self) -> Self:
         return self
@@ -152,6 +153,7 @@ class Block:
                 raise
             commit = found.commit
         self._statements += 1
+        self._rows += commit.rows or 0
         return commit.rows
 
     def _hold(self, stream: Stream) -> None:
@@ -210,8 +212,7 @@ class Block:
 
     def _commit(self) -> None:
         if self._intent is not None and self._statements:
-            rows = sum(commit.rows or 0 for commit in self._consumer.commits(self._intent))
-            self._catalog.consumptions.commit(self._intent, Outcome(0, 0, rows))
+            self._catalog.consumptions.commit(self._intent, Outcome(0, 0, self._rows))
         else:
             for one in self._taken.values():
                 self._catalog.consumptions.finish(one.batch)

@@ -120,7 +120,7 @@ class Consumer:
         intent = self._catalog.consumptions.open_intent(stream_id)
         if intent is None:
             return None
-        commits = self.commits(intent, fence=True)
+        commits = self._commits(intent)
         faults.point("recover.fenced")
         batch = self._catalog.consumptions.batch(intent.batch_id)
         assert batch is not None, "an intent refers to its batch"
@@ -134,16 +134,12 @@ class Consumer:
                 self._catalog.consumptions.abort(intent)
         return bool(commits)
 
-    def commits(self, intent: Intent, *, fence: bool = False) -> list[Commit]:
-        """The commits of an attempt's statements that are in their targets' logs. Raises as :meth:`look`.
-
-        Args:
-            fence: the others can have none any more.
-        """
+    def _commits(self, intent: Intent) -> list[Commit]:
+        """The commits of an attempt's statements that are in their targets' logs; the others can have none any more."""
         found: list[Commit] = []
         for number, target in enumerate(intent.targets):
             finding = self.look(intent, number)
-            if finding.what is Found.NOTHING and fence:
+            if finding.what is Found.NOTHING:
                 told = {"fence": intent.marker_sequence, "stream": intent.marker_stream_id, "statement": number}
                 faults.point("recover.fence")
                 self._delta.fence(target.location, Marker(intent.app_id(number), intent.marker_sequence, told))

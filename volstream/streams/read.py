@@ -136,8 +136,7 @@ class StreamReader:
         schema = log.schema()
         if stream.offset is None or schema is None:
             return None
-        unread = (commit for commit in log.commits_after(stream.offset) if not commit.without_data)
-        first = next(unread, None)
+        first = log.first_change_after(stream.offset)
         return None if first is None else first.timestamp + retention(schema.properties)
 
     def lag(self, stream: Stream) -> tuple[int, int] | None:
