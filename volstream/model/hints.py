@@ -29,6 +29,17 @@ Hint = KeyHint | SubtreeHint
 
 
 @dataclass(frozen=True, slots=True)
+class ObjectHint:
+    """The object ``key`` of ``bucket`` may have appeared, changed or gone. Which volumes it belongs to, their locations say.
+
+    Where a provider leaves open how a key is spelled, there is one hint for each spelling: a look decides.
+    """
+
+    bucket: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
 class Rejection:
     """A message or name that cannot be used, kept so that a user can see it.
 
