@@ -17,7 +17,7 @@ from volstream.catalog import Catalog
 from volstream.config import Settings
 from volstream.errors import InvalidStateError, InvalidValueError
 from volstream.model.names import Name
-from volstream.objects import Batches, Connections, Functions, Jobs, Streams, Volumes
+from volstream.objects import Batches, Connections, DynamicTables, Functions, Jobs, Streams, Volumes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -96,6 +96,7 @@ class Session:
         self.streams = Streams(self)
         self.jobs = Jobs(self)
         self.functions = Functions(self)
+        self.dynamic_tables = DynamicTables(self)
         self.batches = Batches(self)
         self._gateway = gateway
         self._attaches = gateway is None

@@ -148,6 +148,7 @@ jobs = Table(
     # What a statement reads besides; that none of them serves another job is checked when a job is made.
     Column("other_stream_ids", JSON, nullable=False),
     Column("statement", Text),
+    Column("dynamic", Boolean, nullable=False),
     Column("function", Text),
     Column("search_path", Text),
     Column("fingerprint", String(64)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ def create_job(
         raise AlreadyExistsError(
             f"There is already a job {spec.name}.", "Use --or-replace or --if-not-exists, or another name."
         )
-    if (spec.stream is None) == (spec.volume is None):
+    if [spec.stream is None, spec.volume is None, not spec.own_streams].count(False) != 1:
         raise InvalidValueError("A job needs a stream or a volume, one of them.", "Give --stream or --on-volume.")
     _check(spec, zone)
     if existing is not None:
@@ -55,22 +56,23 @@ def create_job(
     runs: dict[str, Any] = {"function": None, "search_path": None, "fingerprint": None, "returns": None}
     if spec.function is not None:
         runs = _function(spec.function, spec.returns)
-    stream = _stream(catalog, warehouse, spec, existing)
-    others = [_unused(catalog, name, existing).id for name in spec.other_streams]
+    made = [_own(catalog, warehouse, own, existing) for own in _own_streams(spec)]
+    streams = made or [_unused(catalog, name, existing) for name in (spec.stream, *spec.other_streams) if name]
     if catalog.streams.find(spec.into) is not None:
         raise AlreadyExistsError(f"{spec.into} is a stream.", "Choose another name for the table.")
     job = Job(
-        id=str(uuid.uuid4()), name=spec.name, stream_id=stream.id, into=spec.into, trigger=spec.trigger, where=spec.where,
+        id=str(uuid.uuid4()), name=spec.name, stream_id=streams[0].id, into=spec.into, trigger=spec.trigger, where=spec.where,
         write=spec.write, on_move=spec.on_move, retries=spec.retries, pause_after=spec.pause_after,
         timeout_seconds=spec.timeout_seconds, isolate=spec.isolate, max_files=spec.max_files, max_bytes=spec.max_bytes,
-        arguments=dict(spec.arguments), state=JobState.ACTIVE, state_reason=None, owns_stream=spec.volume is not None,
+        arguments=dict(spec.arguments), state=JobState.ACTIVE, state_reason=None, owns_stream=bool(made),
         clean=False, failed_batches=0, comment=spec.comment, created_on=datetime.now(UTC),
-        statement=spec.statement, other_stream_ids=tuple(others), **runs,
+        statement=spec.statement, other_stream_ids=tuple(stream.id for stream in streams[1:]),
+        dynamic=bool(spec.own_streams), **runs,
     )  # fmt: skip
     with catalog.database.transaction() as transaction:
         if existing is not None:
-            _remove(catalog, transaction, existing, keep=stream)
-        if job.owns_stream:
+            _remove(catalog, transaction, existing, keep=job.stream_ids)
+        for stream in made:
             catalog.streams.add(transaction, stream)
         catalog.jobs.add(transaction, job)
     return job
@@ -149,18 +151,21 @@ def _function(text: str, returns: str | None, fallback: str | None = None) -> di
     return {"function": absolute, "search_path": source.root, "fingerprint": source.fingerprint, "returns": ddl}
 
 
-def _stream(catalog: Catalog, warehouse: str, spec: JobSpec, existing: Job | None) -> Stream:
-    if spec.stream is not None:
-        return _unused(catalog, spec.stream, existing)
-    assert spec.volume is not None, "checked by the caller"
+def _own_streams(spec: JobSpec) -> Sequence[StreamSpec]:
+    """The streams that are made with the job."""
+    if spec.volume is None:
+        return spec.own_streams
     name = Name(spec.name.schema, f"{spec.name.name}_stream")
-    taken = catalog.streams.find(name)
-    if taken is not None and not (existing is not None and existing.owns_stream and taken.id == existing.stream_id):
+    return [StreamSpec(name, spec.volume, show_initial_rows=True)]
+
+
+def _own(catalog: Catalog, warehouse: str, spec: StreamSpec, existing: Job | None) -> Stream:
+    taken = catalog.streams.find(spec.name)
+    if taken is not None and not (existing is not None and existing.owns_stream and taken.id in existing.stream_ids):
         raise AlreadyExistsError(
-            f"The job's own stream would be called {name}, and there is one.",
-            "Give that stream with --stream, or drop it.",
+            f"The job's own stream would be called {spec.name}, and there is one.", "Drop it, or give it to the job."
         )
-    return new_stream(catalog, warehouse, StreamSpec(name, spec.volume, show_initial_rows=True))
+    return new_stream(catalog, warehouse, spec)
 
 
 def _unused(catalog: Catalog, name: Name, existing: Job | None) -> Stream:
@@ -216,10 +221,11 @@ def _check_idle(catalog: Catalog, job: Job) -> None:
         )
 
 
-def _remove(catalog: Catalog, transaction: Any, job: Job, *, keep: Stream | None = None) -> None:
-    """Removes a job, and the stream that was made for it; not ``keep``, which the next job of the name consumes."""
-    stream = catalog.streams.by_id(job.stream_id)
+def _remove(catalog: Catalog, transaction: Any, job: Job, *, keep: Sequence[str] = ()) -> None:
+    """Removes a job, and the streams that were made for it; not those of the ids ``keep``, which the next job of the name
+    consumes."""
+    streams = [catalog.streams.by_id(stream_id) for stream_id in job.stream_ids if stream_id not in keep]
     catalog.consumptions.forget(transaction, job.id)
     catalog.jobs.remove(transaction, job)
-    if job.owns_stream and stream is not None and (keep is None or stream.id != keep.id):
+    for stream in filter(None, streams if job.owns_stream else ()):
         catalog.streams.remove(transaction, stream)

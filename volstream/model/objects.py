@@ -178,10 +178,12 @@ class Job:
         search_path: folder from which ``pkg.mod`` is imported where it is not installed; None: installed.
         fingerprint: hash of the function's source files when the job was made or altered; None: a statement.
         returns: the result's own columns as DDL, for example ``label STRING, score DOUBLE``; None: a statement.
-        owns_stream: the stream was made for this job and is dropped with it.
+        owns_stream: the streams were made for this job and are dropped with it.
         clean: the result table was made empty by this job, and nothing but its first pass wrote to it.
-        statement: DML that consumes the job's streams; None: the job runs ``function``.
+        statement: DML that consumes the job's streams, or, where the job is ``dynamic``, a query; None: the job runs
+            ``function``.
         other_stream_ids: of the further streams that the statement reads.
+        dynamic: ``into`` is a dynamic table: a run makes it show what the query returns.
     """
 
     id: str
@@ -215,6 +217,7 @@ class Job:
     last_outcome: str | None = None
     statement: str | None = None
     other_stream_ids: Sequence[str] = ()
+    dynamic: bool = False
 
     @property
     def stream_ids(self) -> Sequence[str]:
@@ -282,11 +285,12 @@ class StreamSpec:
 
 @dataclass(frozen=True)
 class JobSpec:
-    """What a user says of a job that is to be made: exactly one of ``function`` and ``statement``, and of ``stream`` and
-    ``volume``.
+    """What a user says of a job that is to be made: exactly one of ``function`` and ``statement``, and of ``stream``,
+    ``volume`` and ``own_streams``.
 
     Attributes:
         other_streams: what the statement reads besides ``stream``.
+        own_streams: made for the job: one on each source of a dynamic table's query, which is the statement then.
     """
 
     name: Name
@@ -309,3 +313,4 @@ class JobSpec:
     comment: str | None = None
     statement: str | None = None
     other_streams: Sequence[Name] = ()
+    own_streams: Sequence[StreamSpec] = ()

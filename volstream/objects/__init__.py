@@ -5,9 +5,10 @@ A collection resolves names, takes leases and calls the domain; rules are the do
 
 from volstream.objects.batches import Batches
 from volstream.objects.connections import Connections
+from volstream.objects.dynamic import DynamicTables
 from volstream.objects.functions import Functions
 from volstream.objects.jobs import Jobs
 from volstream.objects.streams import Streams
 from volstream.objects.volumes import Volumes
 
-__all__ = ["Batches", "Connections", "Functions", "Jobs", "Streams", "Volumes"]
+__all__ = ["Batches", "Connections", "DynamicTables", "Functions", "Jobs", "Streams", "Volumes"]

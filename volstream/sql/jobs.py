@@ -11,6 +11,7 @@ from volstream.lifecycle.stop import Stop
 from volstream.model.names import Name
 from volstream.model.objects import Job, JobSpec, SourceKind, Stream, Trigger, TriggerKind
 from volstream.sql import names
+from volstream.sql.dynamic import refresh
 from volstream.sql.run import check_exists, consume, streams_of, target_of
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class StatementRunner:
         with led(session.catalog, job, session.settings.lease_seconds) as lead:
             report.recovered = self._recover(lead.job)
             while not stopped and self._is_any_to_read(lead.job):
-                report.progress.rows += consume(session, _statement(lead.job), job.id)
+                report.progress.rows += self._write(lead.job)
                 report.progress.batches += 1
                 if observe is not None:
                     observe(report.progress)
@@ -89,6 +90,9 @@ class StatementRunner:
                     break
             lead.summary = f"{report.progress.rows} rows" if report.progress.batches else "nothing to do"
         return report
+
+    def _write(self, job: Job) -> int:
+        return refresh(self._session, job) if job.dynamic else consume(self._session, _statement(job), job.id)
 
     def has_work(self, job: Job) -> bool:
         """See :class:`~volstream.jobs.lead.Runner`."""

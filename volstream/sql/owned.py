@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 _QUEUES = {"ALICLOUD_MNS": "mns", "AWS_SQS": "sqs"}
 
+#: Collections that are not called by their kind.
+_COLLECTIONS = {"dynamic": "dynamic_tables"}
+
 _CONNECTION_KEYS = {"external_id": "externalId", "role_arn": "roleArn"}
 
 #: What SHOW shows of each kind, in this order.
@@ -30,6 +33,7 @@ _SHOWN: Mapping[str, Sequence[str]] = {
         "name", "source_kind", "source_name", "mode", "offset", "initial", "has_data", "stale", "stale_after", "comment",
         "created_on",
     ),
+    "dynamic": ("name", "statement", "trigger", "state", "last_ended", "last_outcome", "comment", "created_on"),
     "job": ("name", "function", "statement", "into", "trigger", "state", "last_outcome", "comment", "created_on"),
 }  # fmt: skip
 
@@ -63,11 +67,11 @@ class _Run:
         match statement.action, statement.kind:
             case "create", kind:
                 made = getattr(self, f"_create_{kind}")(statement)
-                return Result(["status"], [{"status": f"{kind.capitalize()} {made.name} is there."}])
+                return Result(["status"], [{"status": f"{_said(kind)} {made.name} is there."}])
             case "drop", kind:
                 dropped = self._collection(kind).drop(_text(statement.name), if_exists=statement.if_exists)
                 said = "is dropped" if dropped else "was not there"
-                return Result(["status"], [{"status": f"{kind.capitalize()} {statement.name} {said}."}])
+                return Result(["status"], [{"status": f"{_said(kind)} {statement.name} {said}."}])
             case "show", "directory":
                 return self._show_directory(statement)
             case "show", kind:
@@ -84,15 +88,19 @@ class _Run:
                 return Result(list(row), [row])
             case "alter", "stream":
                 return self._reset(statement)
-            case "alter", "job":
+            case "refresh", "dynamic":
+                written = self._session.dynamic_tables.refresh(_text(statement.name))
+                return Result(["num_affected_rows"], [{"num_affected_rows": written}])
+            case "alter", "job" | "dynamic" as kind:
+                self._collection(kind).get(_text(statement.name))
                 act = self._session.jobs.pause if "pause" in statement.options else self._session.jobs.resume
                 job = act(_text(statement.name))
-                return Result(["status"], [{"status": f"Job {job.name} is {job.state}."}])
+                return Result(["status"], [{"status": f"{_said(kind)} {job.name} is {job.state}."}])
             case _:
                 raise SqlError(f"{statement.action.upper()} {statement.kind.upper()} is not part of this version.")
 
     def _collection(self, kind: str) -> Any:
-        return getattr(self._session, f"{kind}s")
+        return getattr(self._session, _COLLECTIONS.get(kind, f"{kind}s"))
 
     def _create_connection(self, statement: Statement) -> Any:
         options = dict(statement.options)
@@ -185,6 +193,13 @@ class _Run:
             **self._existing(statement),
         )  # fmt: skip
 
+    def _create_dynamic(self, statement: Statement) -> Any:
+        options = statement.options
+        return self._session.dynamic_tables.create(
+            _text(statement.name), options["as_statement"].text, comment=options.get("comment"),
+            trigger=_trigger(options), **self._existing(statement),
+        )  # fmt: skip
+
     def _reset(self, statement: Statement) -> Result:
         options = statement.options
         if "number" in options:
@@ -228,6 +243,10 @@ class _Run:
     @staticmethod
     def _existing(statement: Statement) -> dict[str, Any]:
         return {"or_replace": statement.or_replace, "if_not_exists": statement.if_not_exists}
+
+
+def _said(kind: str) -> str:
+    return "Dynamic table" if kind == "dynamic" else kind.capitalize()
 
 
 def _trigger(options: Mapping[str, Any]) -> Trigger:

@@ -248,9 +248,8 @@ class _Spark:
         owner = DeltaLog(location).properties().get("volstream.job")
         job = self._session.catalog.jobs.by_id(owner) if owner else None
         if job is not None:
-            raise InvalidStateError(
-                f"The table {name} belongs to job {job.name}.", f"First: volstream drop job {job.name}."
-            )
+            first = f"DROP DYNAMIC TABLE {job.name}" if job.dynamic else f"first: volstream drop job {job.name}"
+            raise InvalidStateError(f"The table {name} belongs to job {job.name}.", f"Run {first}.")
         return self._drop_table(spark, name, text)
 
     def _drop_table(self, spark: SparkSession, name: Name, text: str) -> DataFrame:

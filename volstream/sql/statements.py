@@ -16,11 +16,13 @@ if TYPE_CHECKING:
     from lark import Lark, Tree
 
 _OWNED = re.compile(
-    r"CREATE (OR REPLACE )?((STORAGE )?CONNECTION|(EXTERNAL )?VOLUME|(TABLE )?STREAM|JOB|DYNAMIC TABLE) [^(]"
-    r"|ALTER (VOLUME|STREAM|JOB)\b"
+    r"CREATE (OR REPLACE )?((STORAGE )?CONNECTION|(EXTERNAL )?VOLUME|(TABLE )?STREAM|JOB|DYNAMIC TABLE|MATERIALIZED VIEW) [^(]"
+    r"|ALTER (VOLUME|STREAM|JOB|DYNAMIC TABLE|MATERIALIZED VIEW)\b"
+    r"|REFRESH (DYNAMIC TABLE|MATERIALIZED VIEW) \S"
     r"|ALTER TABLE .* SET PROPERTIES\b"
-    r"|SHOW ((STORAGE )?CONNECTIONS|(EXTERNAL )?VOLUMES|(TABLE )?STREAMS|JOBS|DYNAMIC TABLES|VOLUME DIRECTORY)\b"
-    r"|(DESC|DESCRIBE|DROP) ((STORAGE )?CONNECTION|(EXTERNAL )?VOLUME|(TABLE )?STREAM|JOB|DYNAMIC TABLE) \S"
+    r"|SHOW ((STORAGE )?CONNECTIONS|(EXTERNAL )?VOLUMES|(TABLE )?STREAMS|JOBS|DYNAMIC TABLES|MATERIALIZED VIEWS)\b"
+    r"|SHOW VOLUME DIRECTORY\b"
+    r"|(DESC|DESCRIBE|DROP) ((STORAGE )?CONNECTION|(EXTERNAL )?VOLUME|(TABLE )?STREAM|JOB|DYNAMIC TABLE|MATERIALIZED VIEW) \S"
 )
 
 #: ``CREATE FUNCTION f AS 'file.py:func'``: Spark's own names a Java class, without a colon.
@@ -32,7 +34,7 @@ class Statement:
     """One owned statement.
 
     Attributes:
-        action: ``create``, ``alter``, ``show``, ``describe``, ``drop``.
+        action: ``create``, ``alter``, ``show``, ``describe``, ``drop``, ``refresh``.
         kind: ``connection``, ``volume``, ``stream``, ``job``, ``function``, ``dynamic``, ``table``, ``directory``.
         name: of the object; None for SHOW of many.
         options: what the statement says besides, by the names of its clauses in lower case.
@@ -138,7 +140,7 @@ class _Reader:
     def _clause(self, tree: Tree[Any]) -> dict[str, Any]:
         rule, children = str(tree.data), tree.children
         match rule:
-            case "location" | "comment" | "function" | "schedule" | "every" | "refresh_every":
+            case "location" | "comment" | "function" | "schedule" | "every":
                 return {rule: self._string(children[0])}
             case "string" | "word":
                 return {rule: self._string(tree)}
@@ -194,5 +196,5 @@ def _is(child: Any, *rules: str) -> bool:
 
 
 def _kind(words: str) -> str:
-    last = words.lower().split()[-1].rstrip("s")
-    return "dynamic" if words.lower().startswith("dynamic") else last
+    first, last = words.lower().split()[0], words.lower().split()[-1].rstrip("s")
+    return "dynamic" if first in ("dynamic", "materialized") else last

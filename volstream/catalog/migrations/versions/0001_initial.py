@@ -77,6 +77,7 @@ def upgrade() -> None:
         sa.Column("name", sa.String(length=200), nullable=False),
         sa.Column("stream_id", sa.String(length=36), nullable=False),
         sa.Column("other_stream_ids", sa.JSON(), nullable=False),
+        sa.Column("dynamic", sa.Boolean(), nullable=False),
         sa.Column("statement", sa.Text(), nullable=True),
         sa.Column("function", sa.Text(), nullable=True),
         sa.Column("search_path", sa.Text(), nullable=True),

@@ -1,0 +1,219 @@
+"""Dynamic tables: what a query returns, kept by a job; rows that did not change keep their identity."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from tests.integration.conftest import Home, Place
+from volstream.errors import (
+    AlreadyExistsError,
+    InvalidStateError,
+    InvalidValueError,
+    NotFoundError,
+    ObjectInUseError,
+    SqlError,
+)
+from volstream.model.objects import Trigger, TriggerKind
+
+
+def ids(home: Home, table: str = "d$") -> dict[tuple[Any, ...], int]:
+    """The row id of each row, by its values."""
+    rows = home.sql(f"SELECT _metadata.row_id AS row_id, * FROM {table}")
+    return {tuple(value for name, value in row.items() if name != "row_id"): row["row_id"] for row in rows}
+
+
+def versions(home: Home, table: str = "d$") -> int:
+    return len(home.sql(f"DESCRIBE HISTORY {table}"))
+
+
+def test_it_is_filled_when_it_is_made_and_brought_up_to_date_by_each_refresh(home: Home) -> None:
+    home.tracked(stream=None)
+    home.sql("INSERT INTO t$ VALUES (1, 'a', 10), (2, 'b', 20), (3, 'c', 30)")
+
+    home.sql("CREATE DYNAMIC TABLE d$ COMMENT 'adults' AS SELECT id, upper(name) AS name FROM t$ WHERE age >= 20")
+
+    assert home.rows("SELECT * FROM d$") == [(2, "B"), (3, "C")]
+    before = ids(home)
+    home.sql("UPDATE t$ SET age = 40 WHERE id = 1; DELETE FROM t$ WHERE id = 2; INSERT INTO t$ VALUES (4, 'd', 50)")
+    assert home.rows("SELECT * FROM d$") == [(2, "B"), (3, "C")]
+
+    assert home.sql("REFRESH DYNAMIC TABLE d$") != []
+
+    assert home.rows("SELECT * FROM d$") == [(1, "A"), (3, "C"), (4, "D")]
+    assert ids(home)[3, "C"] == before[3, "C"]
+
+
+def test_where_nothing_changed_nothing_is_run_and_nothing_is_written(home: Home) -> None:
+    home.tracked(stream=None)
+    home.sql("INSERT INTO t$ VALUES (1, 'a', 1); CREATE DYNAMIC TABLE d$ AS SELECT id FROM t$")
+    job = home.session.jobs.get(home.name("d"))
+    before = versions(home)
+
+    assert not home.session.runner_of(job).has_work(job)
+    home.sql("REFRESH DYNAMIC TABLE d$; OPTIMIZE t$; REFRESH DYNAMIC TABLE d$")
+
+    assert versions(home) == before
+    assert home.session.jobs.get(home.name("d")).last_outcome == "nothing to do"
+
+
+def test_groups_are_updated_in_place(home: Home) -> None:
+    home.tracked(stream=None)
+    home.sql("INSERT INTO t$ VALUES (1, 'a', 1), (2, 'a', 2), (3, 'b', 3), (4, NULL, 4)")
+    home.sql("CREATE DYNAMIC TABLE d$ AS SELECT name, count(*) AS n, sum(age) AS total FROM t$ GROUP BY name")
+    home.sql("CREATE STREAM s$ ON DYNAMIC TABLE d$")
+    home.sql("INSERT INTO t$ VALUES (5, 'a', 5), (6, 'c', 6), (7, NULL, 7); DELETE FROM t$ WHERE name = 'b'")
+
+    home.sql("REFRESH DYNAMIC TABLE d$")
+
+    changes = home.rows("SELECT __change_type, name, n, total FROM s$")
+    assert changes == [
+        ("DELETE", "b", 1, 3),
+        ("INSERT", "c", 1, 6),
+        ("UPDATE_AFTER", None, 2, 11),
+        ("UPDATE_AFTER", "a", 3, 8),
+        ("UPDATE_BEFORE", None, 1, 4),
+        ("UPDATE_BEFORE", "a", 2, 3),
+    ]
+
+
+def test_a_total_is_one_row_that_is_updated(home: Home) -> None:
+    home.tracked(stream=None)
+    home.sql("CREATE MATERIALIZED VIEW d$ AS SELECT count(*) AS n, max(age) AS oldest FROM t$")
+    assert home.rows("SELECT * FROM d$") == [(0, None)]
+    before = ids(home)
+    home.sql("INSERT INTO t$ VALUES (1, 'a', 1), (2, 'b', 2); REFRESH MATERIALIZED VIEW d$")
+    assert home.rows("SELECT * FROM d$") == [(2, 2)]
+    assert [*ids(home).values()] == [*before.values()]
+
+
+def test_a_join_of_tables_and_a_directory_follows_each_of_them(home: Home, tmp_path: Any) -> None:
+    files = tmp_path / "pictures"
+    files.mkdir()
+    (files / "a.txt").write_text("x")
+    home.session.volumes.create(home.name("v"), str(files), queue_type="none")
+    home.tracked(stream=None)
+    home.sql("INSERT INTO t$ VALUES (1, 'a.txt', 1), (2, 'b.txt', 2)")
+    home.sql(
+        "CREATE DYNAMIC TABLE d$ AS SELECT t.id, f.size FROM t$ t LEFT JOIN DIRECTORY(VOLUME v$) f ON t.name = f.relative_path"
+    )
+    assert home.rows("SELECT * FROM d$") == [(1, 1), (2, None)]
+    before = ids(home)
+
+    (files / "b.txt").write_text("four")
+    home.session.volumes.refresh(home.name("v"))
+    home.sql("REFRESH DYNAMIC TABLE d$")
+    assert home.rows("SELECT * FROM d$") == [(1, 1), (2, 4)]
+    assert ids(home)[1, 1] == before[1, 1]
+
+    home.sql("INSERT INTO t$ VALUES (3, 'a.txt', 3); REFRESH DYNAMIC TABLE d$")
+    assert home.rows("SELECT * FROM d$") == [(1, 1), (2, 4), (3, 1)]
+
+
+QUERIES = {
+    "row by row": "SELECT name, age FROM t$ WHERE age < 4",
+    "grouped": "SELECT name, count(*) AS n, sum(age) AS total FROM t$ GROUP BY name",
+    "in full": "SELECT name, age FROM t$ WHERE age <= (SELECT max(age) - 2 FROM t$)",
+}
+
+
+@pytest.mark.parametrize("kind", QUERIES)
+def test_it_equals_its_query_after_any_history_and_unchanged_rows_stay(home: Home, kind: str) -> None:
+    dice = random.Random(kind)
+    home.tracked(stream=None)
+    home.sql("INSERT INTO t$ VALUES (1, 'a', 1), (2, 'a', 1), (3, 'b', 2), (4, NULL, NULL), (5, 'c', 5)")
+    home.sql(f"CREATE DYNAMIC TABLE d$ AS {QUERIES[kind]}")
+    for number in range(6):
+        before, known = home.rows("SELECT * FROM d$"), ids(home)
+        for _ in range(dice.randint(1, 3)):
+            name, age, chosen = dice.choice("abc"), dice.randint(0, 5), dice.randint(1, 8)
+            home.sql(
+                dice.choice([
+                    f"INSERT INTO t$ VALUES ({number + 6}, '{name}', {age}), ({number + 6}, '{name}', {age})",
+                    f"UPDATE t$ SET age = {age} WHERE id % 4 = {chosen % 4}",
+                    f"DELETE FROM t$ WHERE id = {chosen}",
+                ])
+            )  # fmt: skip
+        home.sql("REFRESH DYNAMIC TABLE d$")
+        after = home.rows("SELECT * FROM d$")
+        assert after == home.rows(QUERIES[kind])
+        same = [row for row in set(before) & set(after) if before.count(row) == after.count(row) == 1]
+        now = ids(home)
+        assert {row: now[row] for row in same} == {row: known[row] for row in same}
+
+
+def test_it_is_a_job_by_the_clock_that_can_be_paused(home: Home) -> None:
+    home.tracked(stream=None)
+    home.sql("CREATE DYNAMIC TABLE d$ REFRESH EVERY '1m' AS SELECT id FROM t$")
+    assert home.session.jobs.get(home.name("d")).trigger == Trigger(TriggerKind.EVERY, every=60.0)
+    [shown] = [row for row in home.sql("SHOW DYNAMIC TABLES") if row["name"] == home.name("d")]
+    assert (shown["statement"], shown["trigger"]) == (home.own("SELECT id FROM t$"), "every 60s")
+    home.sql("ALTER DYNAMIC TABLE d$ SUSPEND")
+    with pytest.raises(InvalidStateError):
+        home.sql("REFRESH DYNAMIC TABLE d$")
+    home.sql("ALTER DYNAMIC TABLE d$ RESUME; REFRESH DYNAMIC TABLE d$")
+
+
+def test_it_is_dropped_with_its_rows_and_streams_and_only_as_what_it_is(home: Home) -> None:
+    home.tracked(stream=None)
+    home.sql("CREATE DYNAMIC TABLE d$ AS SELECT id FROM t$")
+    with pytest.raises(InvalidStateError, match="belongs to job"):
+        home.sql("DROP TABLE d$")
+    with pytest.raises(ObjectInUseError):
+        home.sql("DROP STREAM d_stream$")
+    with pytest.raises(AlreadyExistsError):
+        home.sql("CREATE DYNAMIC TABLE d$ AS SELECT id FROM t$")
+    home.sql("CREATE DYNAMIC TABLE IF NOT EXISTS d$ AS SELECT name FROM t$")
+    home.sql("CREATE OR REPLACE DYNAMIC TABLE d$ AS SELECT name FROM t$")
+    assert list(home.session.sql(home.own("SELECT * FROM d$")).columns) == ["name"]
+
+    home.sql("DROP DYNAMIC TABLE d$")
+
+    assert [one for one in home.session.streams.list() if one.name.schema == home.schema] == []
+    assert [one for one in home.session.jobs.list() if one.name.schema == home.schema] == []
+    with pytest.raises(SqlError):
+        home.sql("SELECT * FROM d$")
+    with pytest.raises(NotFoundError):
+        home.sql("DROP DYNAMIC TABLE d$")
+    home.sql("DROP DYNAMIC TABLE IF EXISTS d$")
+
+
+@pytest.mark.parametrize(
+    ("statement", "error"),
+    [
+        ("CREATE DYNAMIC TABLE d$ AS SELECT * FROM s$", SqlError),
+        ("CREATE DYNAMIC TABLE d$ AS SELECT 1 AS one", SqlError),
+        ("CREATE DYNAMIC TABLE d$ AS INSERT INTO t$ SELECT 1, 'a', 1", SqlError),
+        ("CREATE DYNAMIC TABLE d$ AS SELECT nope FROM t$", SqlError),
+        ("CREATE DYNAMIC TABLE d$ AS SELECT * FROM nowhere$", NotFoundError),
+        ("CREATE DYNAMIC TABLE d$ AS SELECT * FROM plain$", InvalidStateError),
+        ("CREATE DYNAMIC TABLE d$ AS SELECT * FROM d$", SqlError),
+        ("CREATE DYNAMIC TABLE t$ AS SELECT * FROM t$", SqlError),
+        ("CREATE DYNAMIC TABLE s$ AS SELECT * FROM t$", AlreadyExistsError),
+        ("CREATE OR REPLACE DYNAMIC TABLE IF NOT EXISTS d$ AS SELECT * FROM t$", InvalidValueError),
+    ],
+)
+def test_what_cannot_be_kept_is_refused_and_nothing_is_left(home: Home, statement: str, error: type[Exception]) -> None:
+    home.tracked()
+    home.sql("CREATE TABLE plain$ (id INT)")
+    with pytest.raises(error):
+        home.sql(statement)
+    assert home.session.dynamic_tables.list() == []
+    assert [str(one.name) for one in home.session.streams.list()] == [home.name("s")]
+    with pytest.raises(SqlError):
+        home.sql("SELECT * FROM d$")
+
+
+def test_a_directory_can_be_kept(place: Place) -> None:
+    place.put("a.txt", "xx")
+    place.put("b/c.txt", "xxx")
+    place.session.sql("CREATE DYNAMIC TABLE sizes_of_v AS SELECT relative_path, size FROM DIRECTORY(VOLUME v)")
+    place.delete("a.txt")
+    place.put("d.txt", "x")
+    place.refresh()
+    place.session.dynamic_tables.refresh("sizes_of_v")
+    rows = place.rows(f"SELECT * FROM delta.`{place.session.warehouse}/tables/public/sizes_of_v`")
+    assert {row["relative_path"]: row["size"] for row in rows} == {"b/c.txt": 3, "d.txt": 1}
+    place.session.dynamic_tables.drop("sizes_of_v")

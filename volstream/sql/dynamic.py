@@ -1,0 +1,216 @@
+"""Dynamic tables: a Delta table that a job keeps equal to a query. A run consumes the job's own streams on what the query reads.
+
+So nothing is asked of Spark where nothing changed, and each change is taken once. Where every row of the result comes of
+one row of the one source, the changed rows are all that is read; elsewhere the query runs in full, over the very versions
+that are consumed, and only the rows that differ are written: the others keep their identity. The statements are
+``sql.keeping``'s.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from volstream.delta import folders
+from volstream.delta.log import DeltaLog
+from volstream.delta.writer import literal, table_at, with_retries
+from volstream.directory.definitions import exclusive
+from volstream.errors import AlreadyExistsError, InvalidStateError, NotFoundError, SqlError
+from volstream.jobs.definitions import create_job
+from volstream.model.names import Name, quote
+from volstream.model.objects import Job, JobSpec, SourceKind, Stream, StreamSpec, Trigger
+from volstream.spark.errors import as_sql_errors, map_spark_errors
+from volstream.sql import keeping, names
+from volstream.sql.bind import Binding
+from volstream.streams.source import TRACKING
+
+if TYPE_CHECKING:
+    from pyspark.sql.connect.session import SparkSession
+
+    from volstream.session import Session
+    from volstream.streams.block import Block
+    from volstream.streams.read import Range
+
+#: The table property that names the job which keeps a table: nobody else drops it.
+_OWNER = "volstream.job"
+
+
+def create(
+    session: Session,
+    name: Name,
+    query: str,
+    *,
+    trigger: Trigger | None = None,
+    comment: str | None = None,
+    or_replace: bool = False,
+    if_not_exists: bool = False,
+) -> Job:
+    """Makes a dynamic table, fills it, and has it kept by a job of its name.
+
+    Raises:
+        SqlError: not a query, or Spark refuses it; it reads a stream, or no table or volume of the home.
+        NotFoundError, InvalidStateError: a table is not there; its changes are not tracked.
+        AlreadyExistsError: the name is taken.
+    """
+    exclusive(or_replace=or_replace, if_not_exists=if_not_exists)
+    existing = session.catalog.jobs.find(name)
+    dynamic = existing is not None and existing.dynamic
+    if existing is not None and dynamic and if_not_exists:
+        return existing
+    spec = JobSpec(
+        name, None, name, statement=query, own_streams=_streams(session, name, query), trigger=trigger or Trigger(),
+        comment=comment,
+    )  # fmt: skip
+    location = folders.table_location(session.warehouse, name)
+    if dynamic and or_replace:
+        drop(session, name)
+    elif existing is not None or session.catalog.streams.find(name) is not None or DeltaLog(location).exists():
+        raise AlreadyExistsError(f"There is already a table, stream or job {name}.", "Choose another name.")
+    job = create_job(session.catalog, session.warehouse, spec, zone=session.zone)
+    try:
+        _make_table(session, job, query)
+        session.jobs.run(str(name))
+    except BaseException:
+        drop(session, name)
+        raise
+    return job
+
+
+def get(session: Session, name: Name) -> Job:
+    """The job that keeps a dynamic table. Raises NotFoundError."""
+    job = session.catalog.jobs.find(name)
+    if job is None or not job.dynamic:
+        raise NotFoundError(f"There is no dynamic table {name}.", "See: SHOW DYNAMIC TABLES.")
+    return job
+
+
+def drop(session: Session, name: Name) -> None:
+    """Drops a dynamic table, its rows, its job and its streams.
+
+    Raises:
+        NotFoundError, StreamBusyError: there is none; it is being refreshed.
+    """
+    session.jobs.drop(str(get(session, name).name))
+    with map_spark_errors(), session.gateway.fresh() as spark:
+        spark.sql(f"DROP TABLE IF EXISTS {name.qualified}").collect()
+    folders.remove(folders.table_location(session.warehouse, name))
+
+
+def refresh(session: Session, job: Job) -> int:
+    """Makes the table show what its query returns now; how many rows were written, as far as is known.
+
+    Raises:
+        SqlError: Spark refuses the query.
+        StreamStaleError: a source was made anew, or its history is gone.
+        InvalidStateError: the table is gone.
+    """
+    location = folders.table_location(session.warehouse, job.into)
+    log = DeltaLog(location)
+    if log.properties().get(_OWNER) != job.id:
+        raise InvalidStateError(
+            f"The dynamic table {job.name} is gone, or another one.", "Make it again: CREATE OR REPLACE DYNAMIC TABLE."
+        )
+    streams = [one for one in map(session.catalog.streams.by_id, job.stream_ids) if one is not None]
+    with as_sql_errors(), session.block(job_id=job.id) as block:
+        block.take(*streams)
+        refreshing = _Refresh(session, job, block, {(one.source_kind, one.source_name): one for one in streams})
+        return block.write(location, lambda spark: refreshing.run(spark, location, list(log.columns()))) or 0
+
+
+class _Refresh:
+    """One refresh: what the query reads, at the versions of a consumption."""
+
+    def __init__(
+        self, session: Session, job: Job, block: Block, streams: Mapping[tuple[SourceKind, Name], Stream]
+    ) -> None:
+        assert job.statement is not None, "it has a query"
+        self._session = session
+        self._query = job.statement
+        self._block = block
+        self._streams = streams
+
+    def run(self, spark: SparkSession, location: str, columns: Sequence[str]) -> None:
+        """Writes the table at ``location``."""
+        whole = self._over(spark, lambda covered: f"{table_at(covered.location)} VERSION AS OF {covered.to_version}")
+        key = keeping.group_key(whole)
+        if key is not None:
+            merge = keeping.merge_by_key(location, whole, columns, key)
+        else:
+            changed = _view(spark, self._changed(spark, location, whole, columns))
+            merge = keeping.merge_by_content(location, changed, columns)
+        with_retries(lambda: spark.sql(merge).collect())
+
+    def _changed(self, spark: SparkSession, location: str, whole: str, columns: Sequence[str]) -> str:
+        """SQL of what the table lacks and has too much: found in the changed rows alone, where these tell."""
+        if not keeping.is_row_by_row(whole):
+            return keeping.difference(location, whole, columns)
+
+        def images(*kinds: str) -> str:
+            wanted = ", ".join(map(literal, kinds))
+            return self._over(
+                spark,
+                lambda covered: f"({self._session.reader.query(spark, covered)}) WHERE __change_type IN ({wanted})",
+            )
+
+        return keeping.changes(images("INSERT", "UPDATE_AFTER"), images("DELETE", "UPDATE_BEFORE"), columns)
+
+    def _over(self, spark: SparkSession, rows: Callable[[Range], str]) -> str:
+        """The query over what ``rows`` says of each relation that it reads."""
+        text = self._query
+        for reference in reversed(names.references(self._query)):
+            covered = self._block.pin(self._streams[_key(reference)])
+            if covered is None:  # a volume that was never listed
+                view = _new_view()
+                self._session.reader.unlisted(spark).createOrReplaceTempView(view)
+            else:
+                columns = ", ".join(f"`{name}`" for name in covered.source.columns(covered.to_version))
+                view = _view(spark, f"SELECT {columns} FROM {rows(covered)}")
+            alias = f" AS {quote(reference.name.name)}" if reference.takes_alias else ""
+            text = f"{text[: reference.start]}{view}{alias}{text[reference.end :]}"
+        return Binding(self._session, spark, None).bind(text)
+
+
+def _streams(session: Session, name: Name, query: str) -> Sequence[StreamSpec]:
+    """A stream for each table and volume that the query reads. Raises SqlError."""
+    if names.words(query)[:1] not in (["SELECT"], ["WITH"], ["FROM"], ["("]) or names.writes(query):
+        raise SqlError(f"The dynamic table {name} needs a query.", "CREATE DYNAMIC TABLE t AS SELECT ... FROM ...")
+    sources = dict.fromkeys(_key(reference) for reference in names.references(query))
+    if not sources:
+        raise SqlError(f"The query of the dynamic table {name} reads no table and no volume.")
+    found = []
+    for number, (kind, source) in enumerate(sources, 1):
+        if kind is SourceKind.TABLE and session.catalog.streams.find(source) is not None:
+            raise SqlError(f"{source} is a stream, and a dynamic table consumes none.", "Select from its source.")
+        if source == name:
+            raise SqlError(f"The dynamic table {name} would read itself.")
+        own = Name(name.schema, f"{name.name}_stream" + (f"_{number}" if number > 1 else ""))
+        volume, table = (source, None) if kind is SourceKind.VOLUME else (None, source)
+        found.append(StreamSpec(own, volume, table, show_initial_rows=True))
+    return found
+
+
+def _make_table(session: Session, job: Job, query: str) -> None:
+    """The table, empty, with the columns of the query."""
+    properties = {**TRACKING, "delta.enableDeletionVectors": "true", _OWNER: job.id}
+    listed = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in properties.items())
+    with as_sql_errors(), session.gateway.fresh() as spark:
+        text = Binding(session, spark, None).bind(query)
+        spark.sql(
+            f"CREATE TABLE {job.into.qualified} USING DELTA TBLPROPERTIES ({listed}) AS SELECT * FROM ({text}) LIMIT 0"
+        ).collect()
+
+
+def _key(reference: names.Reference) -> tuple[SourceKind, Name]:
+    return SourceKind.VOLUME if reference.directory else SourceKind.TABLE, reference.name
+
+
+def _view(spark: SparkSession, query: str) -> str:
+    """A view of SQL's making: of a frame of changes, Spark's views lose the range."""
+    view = _new_view()
+    spark.sql(f"CREATE TEMPORARY VIEW {view} AS {query}")
+    return view
+
+
+def _new_view() -> str:
+    return f"volstream_{uuid.uuid4().hex}"
