@@ -55,6 +55,7 @@ def _more(session: Session, one: Connection | Volume | Stream | Job | Function) 
             return {
                 "files": catalog.refreshes.file_count(one.id),
                 "rejected": catalog.refreshes.rejected_count(one.id),
+                "completeness": next(map(values, catalog.refreshes.reconciles(one.id)), None),
                 "last_refresh": None if last is None else values(last),
                 "streams": [str(stream.name) for stream in catalog.streams.list(source_id=one.id)],
             }

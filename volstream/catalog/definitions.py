@@ -140,7 +140,9 @@ def volumes(database: Database) -> Definitions[Volume]:
     def columns(values: dict[str, Any]) -> dict[str, Any]:
         return {**values, "patterns": [*values["patterns"]], "ignores": [*values["ignores"]]}
 
-    dependents = [(table, "volume_id") for table in (tables.refreshes, tables.rejected, tables.key_checks)]
+    dependents = [
+        (table, "volume_id") for table in (tables.refreshes, tables.rejected, tables.key_checks, tables.reconciles)
+    ]
     return Definitions(database, "volume", tables.volumes, value, columns, dependents)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -10,11 +11,14 @@ from typing import Any
 from sqlalchemy import and_, delete, func, insert, select, update
 
 from volstream.catalog.database import Database
-from volstream.catalog.tables import key_checks, refreshes, rejected, volumes
+from volstream.catalog.tables import key_checks, reconciles, refreshes, rejected, volumes
 from volstream.errors import FencedError
 from volstream.model.hints import Rejection
 from volstream.model.objects import Volume
-from volstream.model.work import Refresh, RefreshState
+from volstream.model.work import Completeness, Refresh, RefreshState
+
+#: Full listings of a volume that are kept on record.
+_KEPT = 100
 
 
 @dataclass(frozen=True)
@@ -131,19 +135,24 @@ class Refreshes:
             row = transaction.execute(query).one_or_none()
             return None if row is None else _refresh(row._mapping)
 
-    def ask_check(self, volume_id: str, paths: Iterable[str]) -> None:
-        """Asks the volume's writer to look at these keys again. Idempotent."""
+    def ask_check(self, volume_id: str, paths: Iterable[str]) -> datetime:
+        """Asks the volume's writer to look at these keys again; idempotent. Returns what tells these asks from others."""
         now = datetime.now(UTC)
         # In one order, so that two jobs that ask for the same keys do not wait for each other.
         rows = [{"volume_id": volume_id, "path": path, "asked_on": now} for path in sorted({*paths})]
+        again = update(key_checks).where(key_checks.c.volume_id == volume_id)
         with self._database.transaction() as transaction:
-            self._database.add_missing(transaction, key_checks, ["volume_id", "path"], rows)
+            for row in rows:
+                if not self._database.add_missing(transaction, key_checks, ["volume_id", "path"], [row]):
+                    # A writer that is looking at it now does not know of this one.
+                    transaction.execute(again.where(key_checks.c.path == row["path"]).values(asked_on=now))
+        return now
 
-    def asked_checks(self, volume_id: str, limit: int) -> Sequence[str]:
-        """Keys that were asked for and not yet looked at."""
-        query = select(key_checks.c.path).where(key_checks.c.volume_id == volume_id).limit(limit)
+    def asked_checks(self, volume_id: str, limit: int) -> Mapping[str, datetime]:
+        """Keys that were asked for and not yet looked at, and when."""
+        query = select(key_checks.c.path, key_checks.c.asked_on).where(key_checks.c.volume_id == volume_id).limit(limit)
         with self._database.reading() as transaction:
-            return transaction.execute(query).scalars().all()
+            return {row.path: row.asked_on for row in transaction.execute(query)}
 
     def is_asked(self, volume_id: str, path: str) -> bool:
         """Whether a key that was asked for has not been looked at yet."""
@@ -194,13 +203,34 @@ class Refreshes:
         with self._database.reading() as transaction:
             return all(transaction.execute(query).one()) or transaction.execute(unsettled).first() is not None
 
-    def checked(self, volume_id: str, paths: Sequence[str]) -> None:
-        """These keys were looked at."""
+    def checked(self, volume_id: str, asked: Mapping[str, datetime]) -> None:
+        """These keys were looked at, as they had been asked for; what was asked for again meanwhile stays."""
+        mine = delete(key_checks).where(key_checks.c.volume_id == volume_id)
         with self._database.transaction() as transaction:
-            for path in paths:
-                transaction.execute(
-                    delete(key_checks).where(key_checks.c.volume_id == volume_id, key_checks.c.path == path)
-                )
+            for path, asked_on in asked.items():
+                transaction.execute(mine.where(key_checks.c.path == path, key_checks.c.asked_on == asked_on))
+
+    def note_reconcile(self, found: Completeness) -> None:
+        """Keeps what a full listing found, and the newest hundred of them."""
+        mine = reconciles.c.volume_id == found.volume_id
+        old = select(reconciles.c.began_on).where(mine).order_by(reconciles.c.began_on.desc()).offset(_KEPT).limit(1)
+        with self._database.transaction() as transaction:
+            row = dataclasses.asdict(found)
+            self._database.add_missing(transaction, reconciles, ["volume_id", "began_on"], [row])
+            oldest = transaction.execute(old).scalar_one_or_none()
+            if oldest is not None:
+                transaction.execute(delete(reconciles).where(mine, reconciles.c.began_on <= oldest))
+
+    def reconciles(self, volume_id: str, limit: int = 1) -> Sequence[Completeness]:
+        """What the newest full listings of a volume found, the newest first."""
+        query = (
+            select(reconciles)
+            .where(reconciles.c.volume_id == volume_id)
+            .order_by(reconciles.c.began_on.desc())
+            .limit(limit)
+        )
+        with self._database.reading() as transaction:
+            return [Completeness(**row._mapping) for row in transaction.execute(query)]
 
     def reject(self, volume_id: str, rejections: Iterable[Rejection]) -> None:
         """Keeps what cannot be used; the same subject and reason again is counted, not repeated."""

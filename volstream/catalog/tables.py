@@ -298,6 +298,23 @@ failures = Table(
     Index("ix_failures_due", "job_id", "state", "next_try"),
 )
 
+reconciles = Table(
+    "reconciles",
+    metadata,
+    # Full listings of a volume, and what they found; the newest ones.
+    Column("volume_id", ForeignKey("volumes.id"), primary_key=True),
+    Column("began_on", UtcDateTime, primary_key=True),
+    Column("seconds", Float, nullable=False),
+    Column("cause", Text, nullable=False),
+    Column("listed", BigInteger, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("missing", BigInteger, nullable=False),
+    Column("changed", BigInteger, nullable=False),
+    Column("phantom", BigInteger, nullable=False),
+    Column("late", BigInteger, nullable=False),
+    Column("findings", BigInteger, nullable=False),
+)
+
 key_checks = Table(
     "key_checks",
     metadata,

@@ -72,7 +72,9 @@ def status_command(session: Session, output: Output) -> None:
         f"{status.state}, {status.kind}, pid {status.pid}, up {_age(status.up_seconds)}" if status else "not running"
     )
     output.details({"home": home, "engine": running})
-    output.table(volumes, ["volume", "files", "queue", "reconciled", "rejected"], "No volumes.")
+    output.table(
+        volumes, ["volume", "files", "queue", "reconciled", "missing", "phantom", "late", "rejected"], "No volumes."
+    )
     output.table(streams, ["stream", "source", "offset", "has_data", "unread", "note"], "No streams.")
     output.table(jobs, ["job", "state", "trigger", "waiting", "failed", "last run", "outcome"], "No jobs.")
 
@@ -132,9 +134,12 @@ def daemon_command(virtual_cluster: str, http_port: int | None, log_level: str, 
 
 
 def _volume(session: Session, volume: Any) -> dict[str, Any]:
+    found = next(iter(session.catalog.refreshes.reconciles(volume.id)), None)
     return {
         "volume": str(volume.name), "location": volume.location, "queue": volume.queue_type,
         "files": session.catalog.refreshes.file_count(volume.id), "reconciled": volume.reconciled_on,
+        "listed": found and found.listed, "missing": found and found.missing, "changed": found and found.changed,
+        "phantom": found and found.phantom, "late": found and found.late,
         "rejected": session.catalog.refreshes.rejected_count(volume.id),
     }  # fmt: skip
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from datetime import UTC, datetime
 
 from volstream.catalog import Catalog
@@ -11,12 +13,15 @@ from volstream.catalog.leases import held
 from volstream.config import Settings
 from volstream.directory.fold import Fold
 from volstream.directory.keeper import DirectoryKeeper, lease_name
+from volstream.directory.listing import Listing
+from volstream.directory.reconcile import Reconciled
+from volstream.directory.route import route
 from volstream.lifecycle.backoff import Backoff
 from volstream.lifecycle.identity import new_owner
 from volstream.lifecycle.stop import Stop
 from volstream.lifecycle.supervisor import run_loop
 from volstream.log import get
-from volstream.model.hints import Hint, Rejection, SubtreeHint
+from volstream.model.hints import Hint, ObjectHint, Rejection
 from volstream.model.objects import Volume
 from volstream.queues import open_queue, parser_for
 from volstream.queues.base import Message, QueueSettings
@@ -78,7 +83,7 @@ class VolumeWorker:
         self._parse = parser_for(volume.queue_type)
         self._fold = Fold(volume.selection)
         self._unacknowledged: list[Message] = []
-        self._asked: list[Hint] = []
+        self._listing: Future[Listing] | None = None
         self._listed = float("-inf")
         self._armed = False
         self._commits = _IDLE_COMMITS  # what was before is not known
@@ -107,10 +112,8 @@ class VolumeWorker:
         if not self._armed:  # first the watch, then the listing: nothing falls between them
             self._queue.start()
             self._armed = True
-        if time.monotonic() - self._listed >= self._settings.reconcile_seconds:
-            self._fold.add([SubtreeHint("", "reconcile" if self.volume.reconciled_on else "bootstrap")])
-        else:
-            self._hear()
+        self._reconcile()
+        self._hear()
         asked = self._keeper.asked()
         self._fold.add(asked)
         self.queue_depth = self._queue.depth()
@@ -122,25 +125,74 @@ class VolumeWorker:
             self._keeper.compact()
             self._commits = 0
 
+    def _reconcile(self) -> None:
+        """Lists the volume when it is time: in the background, but for the first time, when there is nothing to keep yet."""
+        if self._listing is None and time.monotonic() - self._listed >= self._settings.reconcile_seconds:
+            if self._keeper.volume.reconciled_on is None:
+                self._note(self._keeper.reconcile(cause="bootstrap"))
+                self._listed = time.monotonic()
+                return
+            self._listing = self._in_background(self._keeper.begin_listing())
+        if self._listing is not None and self._listing.done():
+            listing, self._listing = self._listing, None
+            failed = listing.exception()
+            done = self._keeper.end_listing(None if failed else listing.result())
+            if failed is not None:
+                raise failed
+            self._listed = time.monotonic()
+            if done is not None:
+                self._note(done)
+
+    def _in_background(self, task: Callable[[], Listing]) -> Future[Listing]:
+        future: Future[Listing] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(task())
+            except BaseException as error:  # noqa: BLE001  # the worker's thread raises it
+                future.set_exception(error)
+
+        threading.Thread(target=run, name=f"listing of {self.volume.name}", daemon=True).start()
+        return future
+
+    def _note(self, done: Reconciled) -> None:
+        self.refreshed_rows += done.counts.inserted + done.counts.updated + done.counts.deleted
+        if done.commit is not None:
+            self._count_commits(1)
+
     def _hear(self) -> None:
         """Takes what is there, and what follows on its heels: files that are copied together are one refresh."""
-        messages = [*self._queue.receive(_RECEIVE, _WAIT_SECONDS)]
+        soon = self._listing is not None
+        messages = [*self._queue.receive(_RECEIVE, _HEELS_SECONDS if soon else _WAIT_SECONDS)]
         deadline = time.monotonic() + _GATHER_SECONDS
         while messages and time.monotonic() < deadline:
             more = self._queue.receive(_RECEIVE, _HEELS_SECONDS)
             if not more:
                 break
             messages += more
+        rejected: list[Rejection] = []
+        hints: list[Hint | ObjectHint] = []
         for message in messages:
-            self._unacknowledged.append(message)
             parsed = self._parse(message.body)
             if isinstance(parsed, Rejection):
-                self._catalog.refreshes.reject(self.volume.id, [parsed])
+                rejected.append(parsed)
             else:
-                self._fold.add(parsed)
-                self.last_event = datetime.now(UTC)
+                hints += parsed
+        if messages:
+            self.last_event = datetime.now(UTC)
+            self._take(hints, rejected)
+        self._unacknowledged += messages
 
-    def _refresh(self, asked: list[Hint]) -> None:
+    def _take(self, hints: list[Hint | ObjectHint], rejected: list[Rejection]) -> None:
+        """Folds what is this volume's, and hands over, in the catalog, what concerns others that share the queue."""
+        of_objects = any(isinstance(hint, ObjectHint) for hint in hints)
+        routed = route(self.volume, self._catalog.volumes.list() if of_objects else (), hints)
+        for volume_id, paths in routed.others.items():
+            self._catalog.refreshes.ask_check(volume_id, paths)
+        self._catalog.refreshes.reject(self.volume.id, [*rejected, *routed.strays.values()])
+        self._fold.add(routed.own)
+
+    def _refresh(self, asked: Mapping[Hint, datetime]) -> None:
         started = time.monotonic()
         whole = any(prefix == "" for prefix, _ in self._fold.listings())
         tick = self._keeper.take(self._fold)
@@ -151,9 +203,12 @@ class VolumeWorker:
         self.last_tick_seconds = time.monotonic() - started
         self.refreshed_rows += tick.counts.inserted + tick.counts.updated + tick.counts.deleted
         if tick.commits:
-            self._commits += tick.commits
-            self._committed = time.monotonic()
-            self._changed(self.volume.id)
+            self._count_commits(tick.commits)
+
+    def _count_commits(self, commits: int) -> None:
+        self._commits += commits
+        self._committed = time.monotonic()
+        self._changed(self.volume.id)
 
     def _acknowledge(self) -> None:
         """Only now: the commit that holds the messages' effect is durable."""

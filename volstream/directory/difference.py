@@ -6,7 +6,8 @@ How a listing is made is ``directory.listing``'s, what becomes of the difference
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -15,9 +16,8 @@ import pyarrow.compute as pc
 from volstream.delta import folders, rows
 from volstream.delta.writer import literal, parquet_at, table_at
 from volstream.directory import table
-from volstream.directory.confirm import Confirm
+from volstream.directory.confirm import Confirm, Since
 from volstream.directory.listing import Listing
-from volstream.directory.refresh import look
 from volstream.directory.writer import MOST_NAMED, Counts, among, frame_of
 from volstream.spark.errors import map_spark_errors
 from volstream.storage.base import ObjectStore
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 #: Listing and table are compared in this process if neither has more rows: tens of megabytes, and no Spark.
 _LOCAL_ROWS = 100_000
 
+#: An event takes seconds; providers say minutes where much is going on.
+LATE_SECONDS = 120.0
+
 #: So many rows are sorted into one file without the sampling pass of a sort over partitions.
 _ONE_FILE_ROWS = 20_000
 
@@ -42,6 +45,8 @@ class Difference:
     """What a refresh has to commit.
 
     Attributes:
+        late: of the new and changed files, those that are not older than the listing by more than :data:`LATE_SECONDS`:
+            their events may be under way.
         changes: makes the frame of changed rows, as :meth:`DirectoryWriter.commit` takes it.
         pruning: SQL on ``t``, as it does.
     """
@@ -49,6 +54,7 @@ class Difference:
     counts: Counts
     changes: Callable[[SparkSession], DataFrame]
     pruning: str
+    late: int
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,7 @@ class Comparison:
     Attributes:
         folder: for files that live as long as the refresh; the listing is ``listed`` in it.
         prefix: what was listed, empty or ending in ``/``.
+        since: what the writer saw since the listing began.
     """
 
     store: ObjectStore
@@ -66,11 +73,12 @@ class Comparison:
     folder: str
     prefix: str
     listing: Listing
+    since: Since = field(default_factory=Since)
 
     @property
     def listed(self) -> str:
-        """The listing's file, Parquet with the columns of a directory table."""
-        return f"{self.folder}/listed.parquet"
+        """The listing's folder of Parquet files, with the columns of a directory table."""
+        return f"{self.folder}/listed"
 
     def difference(self, gateway: SparkGateway) -> Difference:
         """Rows that the table lacks or shows otherwise, and rows that the listing lacks and the store too.
@@ -84,7 +92,7 @@ class Comparison:
             where = _below("relative_path", self.prefix, rows.text)
             known = rows.read(self.location, self.version, table.SCHEMA, where, limit=_LOCAL_ROWS + 1)
             if known.num_rows <= _LOCAL_ROWS:
-                return self._of_rows(compare(self._listed_rows(), known, self.store))
+                return self._of_rows(compare(self._listed_rows(), known, Confirm(self.store, self.since)))
         return self._in_spark(gateway)
 
     def _everything(self) -> Difference:
@@ -95,7 +103,7 @@ class Comparison:
             # By range, so that the files of a large directory cover disjoint paths and can be pruned.
             return listed.sort("relative_path")
 
-        return Difference(Counts(inserted=self.listing.files, bytes=self.listing.bytes), changes, "true")
+        return Difference(Counts(inserted=self.listing.files, bytes=self.listing.bytes), changes, "true", 0)
 
     def _listed_rows(self) -> pa.Table:
         return folders.dataset(self.listed, table.SCHEMA).to_table()
@@ -105,43 +113,43 @@ class Comparison:
             pruning = among(changed["relative_path"].to_pylist())
         else:
             pruning = _below("t.relative_path", self.prefix, literal)
-        return Difference(Counts.of(changed), frame_of(changed), pruning)
+        return Difference(Counts.of(changed), frame_of(changed), pruning, self._late(changed))
 
     def _in_spark(self, gateway: SparkGateway) -> Difference:
         """Spilled to files, for a MERGE reads its source twice; memory stays flat."""
         spilled = f"{self.folder}/changes"
         with map_spark_errors():
             differing = gateway.session().sql(_difference(self.location, self.version, self.listed, self.prefix))
-            confirmed = differing.mapInArrow(Confirm(self.store), f"{table.LISTED_DDL}, action STRING")
+            confirmed = differing.mapInArrow(Confirm(self.store, self.since), f"{table.LISTED_DDL}, action STRING")
             confirmed.write.parquet(spilled)
         dataset = folders.dataset(spilled, _CHANGES)
         if dataset.count_rows() <= MOST_NAMED:
             return self._of_rows(dataset.to_table())
-        counts = Counts()
-        for batch in dataset.to_batches(columns=["size", "action"]):
-            counts += Counts.of(batch)
+        counts, late = Counts(), 0
+        for batch in dataset.to_batches(columns=["size", "action", "last_modified_time"]):
+            counts, late = counts + Counts.of(batch), late + self._late(batch)
 
         def changes(session: SparkSession) -> DataFrame:
             return session.read.schema(f"{table.LISTED_DDL}, action STRING").parquet(spilled).sort("relative_path")
 
-        return Difference(counts, changes, _below("t.relative_path", self.prefix, literal))
+        return Difference(counts, changes, _below("t.relative_path", self.prefix, literal), late)
+
+    def _late(self, changed: pa.Table | pa.RecordBatch) -> int:
+        since = datetime.fromtimestamp(self.listing.began, UTC) - timedelta(seconds=LATE_SECONDS)
+        recent = pc.greater_equal(changed["last_modified_time"], pa.scalar(since, pa.timestamp("us", tz="UTC")))
+        return pc.sum(pc.and_(recent, pc.not_equal(changed["action"], "delete"))).as_py() or 0
 
 
-def compare(listed: pa.Table, known: pa.Table, store: ObjectStore) -> pa.Table:
-    """The difference of two tables of :data:`table.SCHEMA`, with ``action``: what to do to ``known``.
-
-    Args:
-        store: where each key that ``listed`` lacks is looked at again; one that is there stays.
-    """
+def compare(listed: pa.Table, known: pa.Table, confirm: Confirm) -> pa.Table:
+    """The difference of two tables of :data:`table.SCHEMA`, with ``action``: what to do to ``known``, where that holds."""
     keys = ["relative_path", *(name for name in table.CONTENT if name != "version_id"), "version"]
     differing = _versioned(listed).join(_versioned(known).select(keys), keys, join_type="left anti")
     there = pc.is_in(differing["relative_path"], value_set=known["relative_path"])
     changed = differing.select(table.COLUMNS).append_column("action", pc.if_else(there, "update", "insert"))
     missing = known.filter(pc.invert(pc.is_in(known["relative_path"], value_set=listed["relative_path"])))
-    seen = look(store, missing["relative_path"].to_pylist())
-    gone = missing.filter(pa.array([now is None for now in seen.values()], pa.bool_()))
-    deleted = gone.append_column("action", pa.array(["delete"] * gone.num_rows, pa.string()))
-    return pa.concat_tables([changed.cast(_CHANGES), deleted.cast(_CHANGES)])
+    deleted = missing.append_column("action", pa.array(["delete"] * missing.num_rows, pa.string()))
+    found = pa.concat_tables([changed.cast(_CHANGES), deleted.cast(_CHANGES)])
+    return found.filter(confirm.holds(found))
 
 
 def _versioned(files: pa.Table) -> pa.Table:

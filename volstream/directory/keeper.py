@@ -6,7 +6,8 @@ To be used by the holder of the volume's lease, in one thread; :func:`lease_name
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -15,8 +16,10 @@ from volstream.catalog import Catalog
 from volstream.config import Settings
 from volstream.delta.writer import DeltaWriter
 from volstream.directory.compact import compact
+from volstream.directory.confirm import Since
 from volstream.directory.fold import Fold
-from volstream.directory.reconcile import Reconciled, reconcile
+from volstream.directory.listing import Listing
+from volstream.directory.reconcile import Reconciled, listed, reconcile
 from volstream.directory.refresh import refresh_keys
 from volstream.directory.writer import Counts, DirectoryWriter
 from volstream.log import get
@@ -24,11 +27,15 @@ from volstream.model.files import is_utf8, printable
 from volstream.model.hints import Hint, KeyHint, Rejection, SubtreeHint
 from volstream.model.objects import Volume
 from volstream.storage import open_store
+from volstream.storage.base import KeyOrdered
 
 if TYPE_CHECKING:
     from volstream.spark.session import SparkGateway
 
 _log = get("directory")
+
+#: Keys that are remembered while a listing runs; with more, what it found is looked at instead.
+_MOST_SEEN = 100_000
 
 
 def lease_name(volume: Volume) -> str:
@@ -67,15 +74,61 @@ class DirectoryKeeper:
         self._store = open_store(volume.location)
         self._delta = DeltaWriter(gateway)
         self._writer = DirectoryWriter(volume, catalog, self._delta, settings.warehouse_path)
+        self._seen: Fold | None = None  # since a listing in the background began
 
     def reconcile(self, prefix: str = "", cause: str = "reconcile") -> Reconciled:
         """Lists everything below ``prefix`` (empty, or ending in ``/``) and commits what differs.
 
         Files that are still being written are left for later, and asked for again.
+
+        Raises:
+            StorageError: the listing did not end; nothing was changed.
         """
+        staging = f"{self._settings.warehouse_path}/_staging"
+        folder = f"{staging}/listing-{uuid.uuid4().hex}" if prefix else self._folder
+        listing = self._listed(folder, prefix)
+        # What an earlier process saw since it began that part is not known.
+        return self._commit(folder, listing, prefix, cause, Since(unknown=listing.resumed and self._is_there))
+
+    def begin_listing(self) -> Callable[[], Listing]:
+        """What lists the whole volume, in a thread of its own while the volume is kept; :meth:`end_listing` takes it."""
+        self._seen = Fold(self.volume.selection)
+        return lambda: self._listed(self._folder, "")
+
+    def end_listing(self, listing: Listing | None, cause: str = "reconcile") -> Reconciled | None:
+        """Commits what a listing in the background found and what was seen since does not contradict.
+
+        Args:
+            listing: None: it failed.
+        """
+        seen, self._seen = self._seen, None
+        if listing is None or seen is None:
+            return None
+        many = len(seen.keys) > _MOST_SEEN
+        prefixes = tuple(prefix for prefix, _ in seen.listings())
+        since = Since(frozenset() if many else frozenset(seen.keys), prefixes, unknown=many or listing.resumed)
+        return self._commit(self._folder, listing, "", cause, since)
+
+    @property
+    def _folder(self) -> str:
+        """Where the volume is listed as a whole. It stays when a process dies: the next one goes on."""
+        return f"{self._settings.warehouse_path}/_listings/{self.volume.id}"
+
+    @property
+    def _is_there(self) -> bool:
+        """Whether the directory was ever filled."""
+        return self._catalog.refreshes.last(self.volume.id) is not None
+
+    def _listed(self, folder: str, prefix: str) -> Listing:
+        return listed(
+            folder, self._store, prefix, self.volume.selection, settle_seconds=self._settings.settle_seconds,
+            wait=self._wait,
+        )  # fmt: skip
+
+    def _commit(self, folder: str, listing: Listing, prefix: str, cause: str, since: Since) -> Reconciled:
         done = reconcile(
-            self._writer, self._gateway, self._store, self._catalog, f"{self._settings.warehouse_path}/_staging",
-            prefix=prefix, cause=cause, settle_seconds=self._settings.settle_seconds, wait=self._wait,
+            self._writer, self._gateway, self._store, self._catalog, folder, listing, prefix=prefix, cause=cause,
+            since=since,
         )  # fmt: skip
         self._catalog.refreshes.ask_check(self.volume.id, done.unsettled)
         _log.info(
@@ -97,10 +150,16 @@ class DirectoryKeeper:
             done = self.reconcile(prefix, reason)
             total, commits = total + done.counts, commits + (done.commit is not None)
         keys = self._readable(fold.single_keys())
+        if self._seen is not None:
+            self._seen.keys |= fold.keys
+            self._seen.subtrees |= fold.subtrees
         for start in range(0, len(keys), self._settings.tick_keys):
             chunk = keys[start : start + self._settings.tick_keys]
-            counts, commit = refresh_keys(self._writer, self._store, chunk, "events")
+            refreshed = refresh_keys(self._writer, self._store, chunk, "events")
+            counts, commit = refreshed.counts, refreshed.commit
             total, commits = total + counts, commits + (commit is not None)
+            denied = [Rejection(printable(key), error.message) for key, error in refreshed.denied.items()]
+            self._catalog.refreshes.reject(self.volume.id, denied)
             if commit is not None:
                 _log.info(
                     "refreshed", volume=str(self.volume.name), keys=len(chunk), inserted=counts.inserted,
@@ -116,22 +175,24 @@ class DirectoryKeeper:
             _log.info("compacted", volume=str(self.volume.name), seconds=round(time.monotonic() - started, 3))
         return done
 
-    def asked(self) -> list[Hint]:
-        """What others asked this volume's writer to look at again: files that have settled, and subtrees."""
-        hints: list[Hint] = []
-        for path in self._catalog.refreshes.asked_checks(self.volume.id, self._settings.tick_keys):
+    def asked(self) -> Mapping[Hint, datetime]:
+        """What others asked this volume's writer to look at again, and when: files that have settled, and subtrees."""
+        hints: dict[Hint, datetime] = {}
+        for path, when in self._catalog.refreshes.asked_checks(self.volume.id, self._settings.tick_keys).items():
             if path == "" or path.endswith("/"):
-                hints.append(SubtreeHint(path, "asked"))
+                hints[SubtreeHint(path, "asked")] = when
             elif self._settled(path):
-                hints.append(KeyHint(path))
+                hints[KeyHint(path)] = when
         return hints
 
-    def answered(self, hints: list[Hint]) -> None:
+    def answered(self, asked: Mapping[Hint, datetime]) -> None:
         """Forgets what :meth:`asked` returned, after it was taken."""
-        paths = [hint.path if isinstance(hint, KeyHint) else hint.prefix for hint in hints]
+        paths = {hint.path if isinstance(hint, KeyHint) else hint.prefix: when for hint, when in asked.items()}
         self._catalog.refreshes.checked(self.volume.id, paths)
 
     def _settled(self, path: str) -> bool:
+        if isinstance(self._store, KeyOrdered):
+            return True  # its objects appear whole
         now = self._store.head(path)
         age = None if now is None else (datetime.now(UTC) - now.last_modified_time).total_seconds()
         return age is None or abs(age) >= self._settings.settle_seconds

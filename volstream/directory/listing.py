@@ -32,6 +32,8 @@ class Listing:
     """What a listing found.
 
     Attributes:
+        began: when, as :func:`time.time`.
+        resumed: a part of it was made by an earlier process.
         digest: of all (path, version) pairs, in whatever order they came.
         findings: names that cannot be rows, at most 1,000 of them.
         unsettled: files that were still being written when the listing ended; they are in ``findings`` too.
@@ -43,6 +45,8 @@ class Listing:
     findings: list[Finding] = field(default_factory=list)
     finding_count: int = 0
     unsettled: list[str] = field(default_factory=list)
+    began: float = field(default_factory=time.time)
+    resumed: bool = False
 
 
 def list_to(
@@ -65,7 +69,7 @@ def list_to(
         StorageError: the listing did not come to its end; nothing can be concluded from it.
     """
     listing = Listing()
-    digest = _SetDigest()
+    digest = SetDigest()
     filesystem, path = fs.FileSystem.from_uri(target)
     filesystem.create_dir(path.rpartition("/")[0], recursive=True)
     with (
@@ -115,9 +119,14 @@ def _settled(
 
 
 def _note(listing: Listing, finding: Finding) -> None:
-    listing.finding_count += 1
-    if len(listing.findings) < _MOST_FINDINGS:
-        listing.findings.append(finding)
+    listing.finding_count = note(listing.findings, listing.finding_count, finding)
+
+
+def note(findings: list[Finding], count: int, finding: Finding) -> int:
+    """Adds a finding to the first ones of ``count``, which are kept; the new count."""
+    if len(findings) < _MOST_FINDINGS:
+        findings.append(finding)
+    return count + 1
 
 
 def _pairs(read: Callable[[int], str]) -> Iterator[tuple[str, str]]:
@@ -130,16 +139,18 @@ def _pairs(read: Callable[[int], str]) -> Iterator[tuple[str, str]]:
         yield from zip(fields[::2], fields[1::2], strict=True)
 
 
-class _SetDigest:
+class SetDigest:
     """A digest of a set of texts: the sum of their 256-bit hashes. Order does not matter, so nothing has to be sorted."""
 
-    def __init__(self) -> None:
-        self._sum = 0
+    def __init__(self, of: int = 0) -> None:
+        self.sum = of  #: sums of digests are digests of the sets together
 
     def add(self, text: str) -> None:
-        self._sum += int.from_bytes(
+        """Takes a member in."""
+        self.sum += int.from_bytes(
             hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=32).digest(), "big"
         )
 
     def hexdigest(self) -> str:
-        return f"{self._sum % (1 << 256):064x}"
+        """64 characters."""
+        return f"{self.sum % (1 << 256):064x}"

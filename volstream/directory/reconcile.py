@@ -1,27 +1,30 @@
 """A reconcile: a full listing of a volume or subtree, compared with the directory table; one commit at most.
 
-A listing only proposes (events.md, rule 5): a row is removed only after a look at its key found nothing, and what is missing
-is computed against the very version that the refresh commits upon. Events that arrive while the listing runs are folded
-after it by the same writer, so they have the last word.
+A listing only proposes (events.md, rule 5): a row is removed only after a look at its key found nothing, what the writer saw
+since the listing began is dropped from its findings, and what is missing is computed against the very version that the
+refresh commits upon.
 """
 
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from volstream.catalog import Catalog
 from volstream.delta import folders
 from volstream.delta.log import Commit
+from volstream.directory.confirm import Since
 from volstream.directory.difference import Comparison
 from volstream.directory.listing import Listing, list_to
+from volstream.directory.shards import ShardedListing
 from volstream.directory.writer import Base, Counts, DirectoryWriter
 from volstream.model.hints import Rejection
-from volstream.storage.base import ObjectStore
+from volstream.model.selection import Selection
+from volstream.model.work import Completeness
+from volstream.storage.base import KeyOrdered, ObjectStore
 
 if TYPE_CHECKING:
     from volstream.spark.session import SparkGateway
@@ -33,6 +36,7 @@ class Reconciled:
 
     Attributes:
         counts: rows that were missing, changed, and phantom.
+        late: of the missing and changed files, those whose events may have been under way.
         commit: None where nothing differed.
         unsettled: files that were still being written; they should be looked at again.
     """
@@ -40,10 +44,38 @@ class Reconciled:
     files: int
     bytes: int
     counts: Counts
+    late: int
     commit: Commit | None
     findings: int
     unsettled: Sequence[str]
     seconds: float
+
+
+def listed(
+    folder: str,
+    store: ObjectStore,
+    prefix: str,
+    selection: Selection,
+    *,
+    settle_seconds: float,
+    wait: Callable[[float], object] = time.sleep,
+) -> Listing:
+    """Lists everything below ``prefix`` into the sub-folder ``listed`` of a folder of the warehouse. Commits nothing.
+
+    Where a listing of a bucket was interrupted there, it is gone on with.
+
+    Args:
+        wait: sleeps; true where it was interrupted by a stop.
+
+    Raises:
+        StorageError: the listing did not end.
+        InterruptedByUserError: it was stopped.
+    """
+    if isinstance(store, KeyOrdered):
+        return ShardedListing(folder, store, prefix, selection, lambda: wait(0.0)).run()
+    folders.remove(folder)
+    target = f"{folder}/listed/all.parquet"
+    return list_to(target, store, prefix, selection, settle_seconds=settle_seconds, wait=wait)
 
 
 def reconcile(
@@ -51,60 +83,57 @@ def reconcile(
     gateway: SparkGateway,
     store: ObjectStore,
     catalog: Catalog,
-    staging: str,
+    folder: str,
+    listing: Listing,
     *,
     prefix: str = "",
     cause: str = "reconcile",
-    settle_seconds: float,
-    wait: Callable[[float], object] = time.sleep,
+    since: Since,
 ) -> Reconciled:
-    """Lists everything below ``prefix`` and makes the directory table true for it.
+    """Makes the directory table true for what was listed.
 
     Args:
-        staging: folder of the warehouse for files that live only as long as this call.
+        folder: where the listing is; it is gone afterwards.
+        since: what the writer saw of the volume since the listing began.
 
     Raises:
-        StorageError: the listing did not end; nothing was changed.
+        StorageError: a key that the listing lacks could not be looked at; nothing was changed.
         FencedError: another writer took over.
     """
-    started = time.monotonic()
     base = writer.open()
-    folder = f"{staging}/listing-{uuid.uuid4().hex}"
-    try:
-        listing = list_to(
-            f"{folder}/listed.parquet", store, prefix, writer.volume.selection, settle_seconds=settle_seconds, wait=wait
-        )
-        catalog.refreshes.reject(
-            writer.volume.id, [Rejection(finding.path, finding.reason) for finding in listing.findings]
-        )
-        counts, commit = Counts(), None
-        if not _unchanged(writer, base, listing, prefix):
-            found = Comparison(store, writer.location, base.version, folder, prefix, listing).difference(gateway)
-            counts = found.counts
-            if counts:
-                commit = writer.commit(
-                    base, "bootstrap" if base.version == 0 else cause, counts, found.changes, found.pruning
-                )
-    finally:
-        folders.remove(folder)
-    if not prefix and not listing.unsettled:
-        writer.volume = catalog.volumes.change(
-            writer.volume,
-            listing_digest=listing.digest,
-            listing_refresh=writer.volume.refresh_count,
-            reconciled_on=datetime.now(UTC),
-        )
-    elif not prefix:
-        writer.volume = catalog.volumes.change(writer.volume, reconciled_on=datetime.now(UTC))
-    return Reconciled(
-        listing.files,
-        listing.bytes,
-        counts,
-        commit,
-        listing.finding_count,
-        listing.unsettled,
-        time.monotonic() - started,
+    catalog.refreshes.reject(
+        writer.volume.id, [Rejection(finding.path, finding.reason) for finding in listing.findings]
     )
+    counts, late, commit = Counts(), 0, None
+    if not _unchanged(writer, base, listing, prefix):
+        found = Comparison(store, writer.location, base.version, folder, prefix, listing, since).difference(gateway)
+        counts, late = found.counts, found.late
+        if counts:
+            cause = "bootstrap" if base.version == 0 else cause
+            commit = writer.commit(base, cause, counts, found.changes, found.pruning)
+    folders.remove(folder)
+    done = Reconciled(
+        listing.files, listing.bytes, counts, late, commit, listing.finding_count, listing.unsettled,
+        time.time() - listing.began,
+    )  # fmt: skip
+    if not prefix:
+        _note(writer, catalog, listing, done, cause)
+    return done
+
+
+def _note(writer: DirectoryWriter, catalog: Catalog, listing: Listing, done: Reconciled, cause: str) -> None:
+    """Tells the catalog how complete the directory was found, and what a listing that finds the same looks like."""
+    changes: dict[str, Any] = {"reconciled_on": datetime.now(UTC)}
+    if not listing.unsettled:
+        changes |= {"listing_digest": listing.digest, "listing_refresh": writer.volume.refresh_count}
+    writer.volume = catalog.volumes.change(writer.volume, **changes)
+    catalog.refreshes.note_reconcile(
+        Completeness(
+            volume_id=writer.volume.id, began_on=datetime.fromtimestamp(listing.began, UTC), seconds=done.seconds,
+            cause=cause, listed=done.files, bytes=done.bytes, missing=done.counts.inserted, changed=done.counts.updated,
+            phantom=done.counts.deleted, late=done.late, findings=done.findings,
+        )
+    )  # fmt: skip
 
 
 def _unchanged(writer: DirectoryWriter, base: Base, listing: Listing, prefix: str) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -12,46 +13,66 @@ import pyarrow as pa
 from volstream.delta import rows
 from volstream.delta.log import Commit
 from volstream.directory import table
+from volstream.directory.confirm import HEADS_AT_ONCE
 from volstream.directory.writer import Counts, DirectoryWriter, among, frame_of
+from volstream.errors import StorageDeniedError
 from volstream.model.files import FileInfo
 from volstream.storage.base import ObjectStore
-
-#: Looks at a store that are under way at once: they wait for a network, not for a processor.
-_HEADS_AT_ONCE = 16
 
 _KNOWN = pa.schema([table.SCHEMA.field(name) for name in ("relative_path", *table.CONTENT)])
 
 
-def refresh_keys(
-    writer: DirectoryWriter, store: ObjectStore, keys: Sequence[str], cause: str
-) -> tuple[Counts, Commit | None]:
+@dataclass(frozen=True)
+class Refreshed:
+    """What a refresh did.
+
+    Attributes:
+        commit: None where nothing differed.
+        denied: keys that may not be looked at, while others may: their rows stay as they are.
+    """
+
+    counts: Counts
+    commit: Commit | None
+    denied: Mapping[str, StorageDeniedError]
+
+
+def refresh_keys(writer: DirectoryWriter, store: ObjectStore, keys: Sequence[str], cause: str) -> Refreshed:
     """Makes the directory table true for ``keys``.
 
-    Returns:
-        What changed, and the commit; None where nothing differed.
-
     Raises:
-        StorageError: the store could not be asked; nothing was committed.
+        StorageError, StorageDeniedError: the store could not be asked for any of them; nothing was committed.
         FencedError: another writer took over.
     """
     base = writer.open()
-    seen = look(store, keys)
-    where = f"relative_path IN ({', '.join(map(rows.text, keys))})"
+    seen, denied = _look(store, keys)
+    where = f"relative_path IN ({', '.join(map(rows.text, seen))})"
     found = rows.read(writer.location, base.version, _KNOWN, where)
     known = {row["relative_path"]: row for row in found.to_pylist()}
-    actions = {key: _action(seen[key], known.get(key)) for key in keys}
+    actions = {key: _action(seen[key], known.get(key)) for key in seen}
     changed = _changed(actions, seen, store)
-    counts = Counts.of(changed)
-    if not counts:
-        return counts, None
-    return counts, writer.commit(base, cause, counts, frame_of(changed), among(changed["relative_path"].to_pylist()))
+    counts, commit = Counts.of(changed), None
+    if counts:
+        paths = among(changed["relative_path"].to_pylist())
+        commit = writer.commit(base, cause, counts, frame_of(changed), paths)
+    return Refreshed(counts, commit, denied)
 
 
-def look(store: ObjectStore, keys: Iterable[str]) -> dict[str, FileInfo | None]:
-    """What is at each key now; None where nothing is."""
-    with ThreadPoolExecutor(_HEADS_AT_ONCE, thread_name_prefix="head") as pool:
-        listed = list(keys)
-        return dict(zip(listed, pool.map(store.head, listed), strict=True))
+def _look(store: ObjectStore, keys: Sequence[str]) -> tuple[dict[str, FileInfo | None], dict[str, StorageDeniedError]]:
+    """What is at each key now, and the keys that may not be looked at."""
+    denied: dict[str, StorageDeniedError] = {}
+
+    def head(key: str) -> FileInfo | None:
+        try:
+            return store.head(key)
+        except StorageDeniedError as error:
+            denied[key] = error
+            return None
+
+    with ThreadPoolExecutor(HEADS_AT_ONCE, thread_name_prefix="head") as pool:
+        seen = dict(zip(keys, pool.map(head, keys), strict=True))
+    if len(denied) == len(seen):  # the credentials, not the keys: to be tried again
+        raise next(iter(denied.values()))
+    return {key: info for key, info in seen.items() if key not in denied}, denied
 
 
 def _action(now: FileInfo | None, row: Mapping[str, Any] | None) -> str | None:

@@ -39,6 +39,33 @@ class Refresh:
     committed_on: datetime | None
 
 
+@dataclass(frozen=True)
+class Completeness:
+    """What a full listing of a volume found, compared with its directory table as it was before.
+
+    Attributes:
+        cause: ``bootstrap``, ``reconcile``, or why it was asked for.
+        listed: files, ``bytes`` of them.
+        missing: of these, those that the directory lacked: no event had told of them.
+        changed: those that it showed otherwise.
+        phantom: files that it showed, and that are gone.
+        late: of the missing and changed, those that are so new that their events may have been under way.
+        findings: names that cannot be rows.
+    """
+
+    volume_id: str
+    began_on: datetime
+    seconds: float
+    cause: str
+    listed: int
+    bytes: int
+    missing: int
+    changed: int
+    phantom: int
+    late: int
+    findings: int
+
+
 class PlanKind(StrEnum):
     """What a plan holds: a stream's range, failed files due again, or current files run again, for a job; or a stream's
     range for a statement or a block of Python."""

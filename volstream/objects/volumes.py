@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from volstream.catalog.leases import held
@@ -71,7 +72,8 @@ class Volumes(Objects[Volume]):
         volume = self.get(name)
         prefix = _prefix(subdirectory)
         before = catalog.refreshes.last(volume.id)
-        asked, owner, stopped = False, new_owner(), Stop() if stop is None else stop
+        owner, stopped = new_owner(), Stop() if stop is None else stop
+        asked: datetime | None = None
         while not stopped:
             with held(
                 catalog.leases, lease_name(volume), owner, f"refresh of {volume.name}", settings.lease_seconds
@@ -79,12 +81,11 @@ class Volumes(Objects[Volume]):
                 if other is None:
                     keeper = DirectoryKeeper(volume, catalog, self._session.gateway, settings, stopped.wait)
                     done = keeper.reconcile(prefix)
-                    if asked:
-                        catalog.refreshes.checked(volume.id, [prefix])
+                    if asked is not None:
+                        catalog.refreshes.checked(volume.id, {prefix: asked})
                     return Refreshed(done.counts.inserted, done.counts.updated, done.counts.deleted, done)
-            if not asked:
-                catalog.refreshes.ask_check(volume.id, [prefix])
-                asked = True
+            if asked is None:
+                asked = catalog.refreshes.ask_check(volume.id, [prefix])
             elif not catalog.refreshes.is_asked(volume.id, prefix):
                 number = before.number if before else 0
                 since = catalog.refreshes.sums_after(volume.id, number)

@@ -39,6 +39,26 @@ class ObjectStore(Protocol):
 
 
 @runtime_checkable
+class KeyOrdered(Protocol):
+    """A store whose objects appear whole, never half-written, and are listed in the order of their keys from any key on.
+
+    A listing of it can be split among threads, and taken up again where it was interrupted.
+    """
+
+    def list_after(
+        self, prefix: str, selection: Selection, after: str, *, deep: bool = True
+    ) -> Iterator[FileInfo | Finding]:
+        """Like :meth:`ObjectStore.list`, in the order of the keys, beginning behind the path ``after`` (``""``: at once).
+
+        Args:
+            deep: with what lies below sub-prefixes; else only the objects directly below ``prefix``.
+        """
+
+    def prefixes(self, prefix: str) -> Iterator[str]:
+        """The sub-prefixes directly below ``prefix``, in order; each ends in ``/``."""
+
+
+@runtime_checkable
 class HasLocalPaths(Protocol):
     """A store whose objects are files of this machine."""
 

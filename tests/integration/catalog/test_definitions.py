@@ -103,7 +103,7 @@ def test_a_volume_takes_its_rows_with_it_and_leaves_its_streams(catalog: Catalog
         catalog.volumes.remove(transaction, source)
     assert catalog.volumes.find(source.name) is None
     assert catalog.streams.by_id(on_it.id) == on_it
-    assert catalog.refreshes.asked_checks(source.id, 10) == []
+    assert catalog.refreshes.asked_checks(source.id, 10) == {}
     assert catalog.refreshes.rejected() == []
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
 from tests import objects
@@ -10,7 +12,7 @@ from volstream.catalog import Catalog
 from volstream.errors import FencedError
 from volstream.model.hints import Rejection
 from volstream.model.objects import Volume
-from volstream.model.work import RefreshState
+from volstream.model.work import Completeness, RefreshState
 
 
 @pytest.fixture
@@ -83,9 +85,31 @@ def test_keys_are_asked_for_once_and_forgotten_when_looked_at(catalog: Catalog, 
     assert sorted(catalog.refreshes.asked_checks(volume.id, 10)) == ["a", "b", "c"]
     assert len(catalog.refreshes.asked_checks(volume.id, 2)) == 2
     assert catalog.refreshes.is_asked(volume.id, "a")
-    catalog.refreshes.checked(volume.id, ["a", "c", "never asked"])
-    assert catalog.refreshes.asked_checks(volume.id, 10) == ["b"]
+    asked = catalog.refreshes.asked_checks(volume.id, 10)
+    catalog.refreshes.checked(volume.id, {"a": asked["a"], "c": asked["c"], "never asked": asked["a"]})
+    assert [*catalog.refreshes.asked_checks(volume.id, 10)] == ["b"]
     assert not catalog.refreshes.is_asked(volume.id, "a")
+
+
+def test_a_key_that_is_asked_for_again_while_it_is_looked_at_stays_asked_for(catalog: Catalog, volume: Volume) -> None:
+    catalog.refreshes.ask_check(volume.id, ["a"])
+    seen = catalog.refreshes.asked_checks(volume.id, 10)
+    catalog.refreshes.ask_check(volume.id, ["a"])
+    catalog.refreshes.checked(volume.id, seen)
+    assert catalog.refreshes.is_asked(volume.id, "a")
+    catalog.refreshes.checked(volume.id, catalog.refreshes.asked_checks(volume.id, 10))
+    assert not catalog.refreshes.is_asked(volume.id, "a")
+
+
+def test_the_newest_full_listings_are_kept_on_record(catalog: Catalog, volume: Volume) -> None:
+    begin = datetime(2026, 1, 1, tzinfo=UTC)
+    for number in range(105):
+        at = begin + timedelta(minutes=number)
+        catalog.refreshes.note_reconcile(Completeness(volume.id, at, 1.5, "reconcile", number, 10, 1, 2, 3, 1, 0))
+    newest, second = catalog.refreshes.reconciles(volume.id, limit=2)
+    assert (newest.listed, second.listed) == (104, 103)
+    assert (newest.missing, newest.changed, newest.phantom, newest.late, newest.seconds) == (1, 2, 3, 1, 1.5)
+    assert len(catalog.refreshes.reconciles(volume.id, limit=1000)) == 100
 
 
 def test_jobs_of_several_processes_may_ask_for_the_same_keys(url: str, catalog: Catalog, volume: Volume) -> None:

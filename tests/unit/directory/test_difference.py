@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from volstream.directory import table
+from volstream.directory.confirm import Confirm, Since
 from volstream.directory.difference import compare
 from volstream.model.files import FileInfo
 from volstream.storage.memory import MemoryStore
@@ -27,7 +28,7 @@ def info(path: str, etag: str = "e", size: int = 1, version_id: str | None = Non
 
 
 def difference(store: MemoryStore, listed: list[FileInfo], known: list[FileInfo]) -> dict[str, str]:
-    found: pa.Table = compare(table.rows(listed, store.url), table.rows(known, store.url), store)
+    found: pa.Table = compare(table.rows(listed, store.url), table.rows(known, store.url), Confirm(store))
     return {row["relative_path"]: row["action"] for row in found.to_pylist()}
 
 
@@ -57,7 +58,28 @@ def test_nothing_differs_from_nothing(store: MemoryStore) -> None:
 
 def test_a_new_row_is_the_listing_s_and_a_deleted_one_the_table_s(store: MemoryStore) -> None:
     listed, known = [info("a", etag="new", size=7)], [info("a", etag="old"), info("b", etag="last")]
-    found = compare(table.rows(listed, store.url), table.rows(known, store.url), store).sort_by("relative_path")
+    found = compare(table.rows(listed, store.url), table.rows(known, store.url), Confirm(store)).sort_by(
+        "relative_path"
+    )
     assert found["etag"].to_pylist() == ["new", "last"]
     assert found["size"].to_pylist() == [7, 1]
     assert found["url"].to_pylist() == [store.url("a"), store.url("b")]
+
+
+def test_what_was_seen_since_the_listing_began_is_dropped_from_its_findings(store: MemoryStore) -> None:
+    """A file that is deleted during a long listing, and whose event is folded meanwhile, does not come back."""
+    listed = [info("deleted meanwhile"), info("b/listed again"), info("new")]
+    known = [info("made meanwhile"), info("gone")]
+    since = Since(frozenset({"deleted meanwhile", "made meanwhile"}), ("b/",))
+    found = compare(table.rows(listed, store.url), table.rows(known, store.url), Confirm(store, since))
+    assert {row["relative_path"]: row["action"] for row in found.to_pylist()} == {"new": "insert", "gone": "delete"}
+
+
+def test_where_it_is_not_known_what_was_seen_every_finding_is_looked_at(store: MemoryStore) -> None:
+    there, other = store.put("there", b"x"), store.put("written again", b"x")
+    listed = [there, info("written again", etag="older"), info("deleted since")]
+    found = compare(
+        table.rows(listed, store.url), table.rows([info("gone")], store.url), Confirm(store, Since(unknown=True))
+    )
+    assert {row["relative_path"]: row["action"] for row in found.to_pylist()} == {"there": "insert", "gone": "delete"}
+    assert other.etag != "older"

@@ -160,6 +160,22 @@ def upgrade() -> None:
     op.create_index("ix_failures_due", "failures", ["job_id", "state", "next_try"], unique=False)
     op.create_index("ix_failures_job_path", "failures", ["job_id", "path"], unique=False)
     op.create_table(
+        "reconciles",
+        sa.Column("volume_id", sa.String(length=36), nullable=False),
+        sa.Column("began_on", UtcDateTime(timezone=True), nullable=False),
+        sa.Column("seconds", sa.Float(), nullable=False),
+        sa.Column("cause", sa.Text(), nullable=False),
+        sa.Column("listed", sa.BigInteger(), nullable=False),
+        sa.Column("bytes", sa.BigInteger(), nullable=False),
+        sa.Column("missing", sa.BigInteger(), nullable=False),
+        sa.Column("changed", sa.BigInteger(), nullable=False),
+        sa.Column("phantom", sa.BigInteger(), nullable=False),
+        sa.Column("late", sa.BigInteger(), nullable=False),
+        sa.Column("findings", sa.BigInteger(), nullable=False),
+        sa.ForeignKeyConstraint(["volume_id"], ["volumes.id"], name=op.f("fk_reconciles_volume_id")),
+        sa.PrimaryKeyConstraint("volume_id", "began_on", name=op.f("pk_reconciles")),
+    )
+    op.create_table(
         "key_checks",
         sa.Column("volume_id", sa.String(length=36), nullable=False),
         sa.Column("path", Path(), nullable=False),

@@ -1,0 +1,161 @@
+"""Listings of buckets: in shards, and taken up again after a process was killed in one."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow.dataset as ds
+import pytest
+
+from volstream.directory import shards
+from volstream.directory.shards import ShardedListing
+from volstream.errors import InterruptedByUserError, StorageError
+from volstream.model.files import FileInfo, Finding
+from volstream.model.selection import Selection
+from volstream.storage.memory import MemoryStore
+
+ALL = Selection(ignores=())
+TIME = datetime(2024, 1, 1, tzinfo=UTC)
+
+
+class Bucket(MemoryStore):
+    """A bucket of the given keys, listed in their order; remembers what it was asked for."""
+
+    def __init__(self, keys: list[str], fails_at: str | None = None) -> None:
+        super().__init__("memory://bucket")
+        self.keys = sorted(keys, key=lambda key: key.encode())
+        self.fails_at = fails_at
+        self.asked: list[tuple[str, str, bool]] = []
+
+    def list_after(
+        self, prefix: str, selection: Selection, after: str, *, deep: bool = True
+    ) -> Iterator[FileInfo | Finding]:
+        self.asked.append((prefix, after, deep))
+        for key in self.keys:
+            inside = key.startswith(prefix) and (deep or "/" not in key[len(prefix) :])
+            if inside and key == self.fails_at:
+                raise StorageError("The store does not answer.")
+            if inside and key.encode() > after.encode() and selection.accepts(key):
+                yield FileInfo(key, 3, TIME, f"etag of {key}")
+
+    def prefixes(self, prefix: str) -> Iterator[str]:
+        below = [key[len(prefix) :] for key in self.keys if key.startswith(prefix)]
+        yield from dict.fromkeys(f"{prefix}{rest.partition('/')[0]}/" for rest in below if "/" in rest)
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shards, "_ROW_GROUP", 10)
+    monkeypatch.setattr(shards, "_FILE_ROWS", 20)
+
+
+def listed(folder: Path) -> list[str]:
+    rows = ds.dataset(f"{folder}/listed", format="parquet").to_table(columns=["relative_path"])
+    return sorted(rows["relative_path"].to_pylist())
+
+
+def keys_of(*prefixes: str, number: int = 25) -> list[str]:
+    return [f"{prefix}{at:05}" for prefix in prefixes for at in range(number)]
+
+
+def test_each_key_is_listed_once_whatever_the_shards(tmp_path: Path) -> None:
+    keys = [*keys_of("", "a/", "a/x/", "b/", "ü/", number=45), "top", "z/ /one"]
+    store = Bucket(keys)
+    listing = ShardedListing(str(tmp_path / "l"), store, "", ALL).run()
+    assert listed(tmp_path / "l") == sorted(keys)
+    assert (listing.files, listing.bytes, listing.resumed) == (len(keys), 3 * len(keys), False)
+    assert {(prefix, deep) for prefix, _, deep in store.asked} == {
+        ("", False), ("a/", True), ("b/", True), ("ü/", True), ("z/", True),
+    }  # fmt: skip
+
+
+def test_a_single_prefix_is_gone_down_for_several(tmp_path: Path) -> None:
+    keys = ["logs/README", *keys_of("logs/2026/01/", "logs/2026/02/")]
+    store = Bucket(keys)
+    ShardedListing(str(tmp_path / "l"), store, "", ALL).run()
+    assert listed(tmp_path / "l") == sorted(keys)
+    assert ("logs/2026/02/", "", True) in store.asked
+
+
+def test_a_digest_depends_on_the_files_alone(tmp_path: Path) -> None:
+    whole = ShardedListing(str(tmp_path / "a"), Bucket(keys_of("a/", "b/")), "", ALL).run()
+    again = ShardedListing(str(tmp_path / "b"), Bucket(keys_of("b/", "a/")), "", ALL).run()
+    other = ShardedListing(str(tmp_path / "c"), Bucket(keys_of("a/", "c/")), "", ALL).run()
+    assert whole.digest == again.digest != other.digest
+
+
+def test_only_what_is_selected_below_the_prefix_is_listed(tmp_path: Path) -> None:
+    store = Bucket(["a/x.jpg", "a/y.txt", "ab/x.jpg", "x.jpg", "a/.trash/z.jpg"])
+    selection = Selection(patterns=("*.jpg",))
+    ShardedListing(str(tmp_path / "l"), store, "a/", selection).run()
+    assert listed(tmp_path / "l") == ["a/x.jpg"]
+
+
+def test_an_empty_bucket_is_a_readable_folder(tmp_path: Path) -> None:
+    assert ShardedListing(str(tmp_path / "l"), Bucket([]), "", ALL).run().files == 0
+    assert listed(tmp_path / "l") == []
+
+
+def test_what_was_listed_before_the_store_failed_is_not_asked_for_again(tmp_path: Path) -> None:
+    keys = keys_of("a/", number=95)
+    with pytest.raises(StorageError):
+        ShardedListing(str(tmp_path / "l"), Bucket(keys, fails_at="a/00070"), "", ALL).run()
+    store = Bucket([*keys, "b/new"])
+    listing = ShardedListing(str(tmp_path / "l"), store, "", ALL).run()
+    assert listing.resumed
+    assert ("a/", "a/00059", True) in store.asked
+    assert listed(tmp_path / "l") == sorted(keys)
+    assert listing.files == 95
+    assert listing.digest == ShardedListing(str(tmp_path / "whole"), Bucket(keys), "", ALL).run().digest
+
+
+def test_a_listing_of_something_else_or_of_long_ago_is_not_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted() -> None:
+        with pytest.raises(StorageError):
+            ShardedListing(str(tmp_path / "l"), Bucket(keys_of("a/", number=95), fails_at="a/00070"), "", ALL).run()
+
+    interrupted()
+    listing = ShardedListing(str(tmp_path / "l"), Bucket(["x"]), "", Selection(patterns=("x",))).run()
+    assert (listing.resumed, listed(tmp_path / "l")) == (False, ["x"])
+    interrupted()
+    monkeypatch.setattr(shards, "_STALE_SECONDS", -1.0)
+    listing = ShardedListing(str(tmp_path / "l"), Bucket(["x"]), "", ALL).run()
+    assert (listing.resumed, listed(tmp_path / "l")) == (False, ["x"])
+
+
+def test_a_stop_ends_it(tmp_path: Path) -> None:
+    with pytest.raises(InterruptedByUserError):
+        ShardedListing(str(tmp_path / "l"), Bucket(keys_of("a/")), "", ALL, stopped=lambda: True).run()
+
+
+_KILLED = """
+import sys
+from pathlib import Path
+from tests.unit.directory.test_shards import ALL, Bucket, keys_of
+from volstream.directory import shards
+shards._ROW_GROUP, shards._FILE_ROWS = 10, 20
+shards.ShardedListing(sys.argv[1], Bucket(keys_of("a/", "b/", number=95)), "", ALL).run()
+"""
+
+
+def test_a_process_that_is_killed_in_the_middle_leaves_what_the_next_goes_on_with(tmp_path: Path) -> None:
+    folder = tmp_path / "l"
+    ended = subprocess.run(
+        [sys.executable, "-c", _KILLED, str(folder)], env={"VOLSTREAM_FAULT": "listing.file#5", "PYTHONPATH": "."},
+        timeout=60, check=False,
+    )  # fmt: skip
+    assert ended.returncode == -signal.SIGKILL
+    keys = keys_of("a/", "b/", number=95)
+    store = Bucket(keys)
+    listing = ShardedListing(str(folder), store, "", ALL).run()
+    assert listing.resumed
+    assert any(after for _, after, _ in store.asked)
+    assert listed(folder) == sorted(keys)
+    assert listing.files == len(keys)

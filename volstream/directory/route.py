@@ -1,0 +1,51 @@
+"""Which volumes an event about an object of a bucket concerns, by their locations. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from volstream.model.hints import Hint, KeyHint, ObjectHint, Rejection
+from volstream.model.locations import bucket_of, scheme_of
+from volstream.model.objects import Volume
+
+
+@dataclass
+class Routed:
+    """Where hints go.
+
+    Attributes:
+        own: those of the volume whose queue told them.
+        others: paths of other volumes of the home, by their ids.
+        strays: objects of no volume, put together by bucket and first part of the key.
+    """
+
+    own: list[Hint] = field(default_factory=list)
+    others: dict[str, set[str]] = field(default_factory=dict)
+    strays: dict[str, Rejection] = field(default_factory=dict)
+
+
+def route(volume: Volume, volumes: Sequence[Volume], hints: Iterable[Hint | ObjectHint]) -> Routed:
+    """Divides what the queue of ``volume`` told among ``volumes``, which may share it."""
+    routed = Routed()
+    scheme = scheme_of(volume.location)
+    places = [(one, *bucket_of(one.location)) for one in volumes if scheme_of(one.location) == scheme]
+    for hint in hints:
+        if not isinstance(hint, ObjectHint):
+            routed.own.append(hint)
+            continue
+        within = [
+            (one, hint.key[len(prefix) :])
+            for one, bucket, prefix in places
+            if bucket == hint.bucket and hint.key.startswith(prefix) and len(hint.key) > len(prefix)
+        ]
+        for one, path in within:
+            if one.id == volume.id:
+                routed.own.append(KeyHint(path))
+            elif one.selection.accepts(path):
+                routed.others.setdefault(one.id, set()).add(path)
+        if not within:
+            first, slash, _ = hint.key.partition("/")
+            subject = f"{scheme}://{hint.bucket}/{first + slash if slash else ''}"
+            routed.strays.setdefault(subject, Rejection(subject[:4096], "No volume is at this place."))
+    return routed

@@ -1,0 +1,229 @@
+"""A listing of a bucket: split among threads by sub-prefix, spooled to Parquet files, taken up again where it was interrupted.
+
+What is kept between processes: ``state.json`` in the listing's folder, renewed with each finished file of rows. What a
+listing is, and how that of a store without an order of keys is made, is in ``directory.listing``.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from itertools import islice
+from typing import Any
+
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from volstream.delta import folders
+from volstream.directory import table
+from volstream.directory.listing import Listing, SetDigest, note
+from volstream.errors import InterruptedByUserError
+from volstream.lifecycle import faults
+from volstream.model.files import FileInfo, Finding
+from volstream.model.selection import Selection
+from volstream.storage.base import KeyOrdered, ObjectStore
+
+#: Requests for pages that are under way at once.
+_THREADS = 4
+
+#: Rows that each thread holds in memory, and rows of a file: after each file the listing's state is kept.
+_ROW_GROUP, _FILE_ROWS = 10_000, 100_000
+
+#: Sub-prefixes of one level beyond which it is listed as a whole: shards are kept in memory and in the state.
+_MOST_SHARDS = 1000
+
+#: How many levels that hold a single sub-prefix are gone down for several.
+_MOST_LEVELS = 8
+
+#: What was listed so long ago is listed again.
+_STALE_SECONDS = 6 * 3600.0
+
+
+_NONE = "none.parquet"
+
+
+@dataclass
+class Shard:
+    """A part of the keys, and how far it is listed.
+
+    Attributes:
+        deep: with what lies below sub-prefixes of ``prefix``.
+        after: the path up to which its rows are in finished files.
+        files: how many those are.
+    """
+
+    prefix: str
+    deep: bool
+    after: str = ""
+    files: int = 0
+    done: bool = False
+
+
+@dataclass
+class _State:
+    began: float
+    shards: list[Shard]
+    listed: int = 0
+    bytes: int = 0
+    digest: int = 0
+    finding_count: int = 0
+    findings: list[Finding] = field(default_factory=list)
+
+
+class ShardedListing:
+    """One listing of a store in a folder; where the folder holds an unfinished one, that is gone on with.
+
+    Args:
+        folder: of the warehouse; its sub-folder ``listed`` gets the rows, with the columns of a directory table.
+        stopped: asked after each group of rows.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        store: ObjectStore,
+        prefix: str,
+        selection: Selection,
+        stopped: Callable[[], object] = lambda: False,
+    ) -> None:
+        assert isinstance(store, KeyOrdered), "asked before"
+        self._ordered: KeyOrdered = store
+        self._store = store
+        self._prefix = prefix
+        self._selection = selection
+        self._stopped = stopped
+        self._filesystem, self._folder = fs.FileSystem.from_uri(folder)
+        self._lock = threading.Lock()
+        self._ended = False
+
+    def run(self) -> Listing:
+        """Lists to the end.
+
+        Raises:
+            StorageError: the store did not answer; the next run goes on from here.
+            InterruptedByUserError: stopped; likewise.
+        """
+        state = self._kept()
+        resumed = state is not None
+        self._state = state or self._begun()
+        try:
+            with ThreadPoolExecutor(_THREADS, thread_name_prefix="listing") as pool:
+                for _ in pool.map(self._list, [one for one in self._state.shards if not one.done]):
+                    pass
+        except BaseException:
+            self._ended = True
+            raise
+        found = self._state
+        return Listing(
+            found.listed, found.bytes, SetDigest(found.digest).hexdigest(), list(found.findings), found.finding_count,
+            began=found.began, resumed=resumed,
+        )  # fmt: skip
+
+    def _begun(self) -> _State:
+        state = _State(time.time(), self._shards())
+        with self._filesystem.open_output_stream(f"{self._folder}/listed/{_NONE}") as sink:
+            pq.write_table(table.SCHEMA.empty_table(), sink)  # Spark reads no folder without files
+        self._keep(state)
+        return state
+
+    def _shards(self) -> list[Shard]:
+        above: list[Shard] = []
+        prefix = self._prefix
+        for _ in range(_MOST_LEVELS):
+            below = list(islice(self._ordered.prefixes(prefix), _MOST_SHARDS + 1))
+            if not below or len(below) > _MOST_SHARDS:
+                break
+            above.append(Shard(prefix, deep=False))
+            inside = [one for one in below if self._selection.descends(one[:-1])]
+            if len(inside) != 1:
+                return [*above, *(Shard(one, deep=True) for one in inside)]
+            prefix = inside[0]
+        return [*above, Shard(prefix, deep=True)]
+
+    def _list(self, shard: Shard) -> None:
+        rows = self._rows(shard)
+        while True:
+            first = list(islice(rows, _ROW_GROUP))
+            if not first:
+                break
+            self._write(shard, first, rows)
+        shard.done = True
+        self._keep(self._state)
+
+    def _rows(self, shard: Shard) -> Iterator[FileInfo | Finding]:
+        return self._ordered.list_after(shard.prefix, self._selection, shard.after, deep=shard.deep)
+
+    def _write(self, shard: Shard, group: list[FileInfo | Finding], rows: Iterator[FileInfo | Finding]) -> None:
+        """Writes one file of rows, and then keeps how far that is."""
+        name = f"{self._state.shards.index(shard):04}-{shard.files:06}.parquet"
+        count, size, digest, findings, last = 0, 0, SetDigest(), list[Finding](), shard.after
+        with (
+            self._filesystem.open_output_stream(f"{self._folder}/listed/{name}") as sink,
+            pq.ParquetWriter(sink, table.SCHEMA, compression="zstd") as writer,
+        ):
+            while group:
+                if self._ended or self._stopped():
+                    raise InterruptedByUserError("The listing was stopped.")
+                found = [one for one in group if isinstance(one, FileInfo)]
+                findings += [one for one in group if isinstance(one, Finding)]
+                for file in found:
+                    size += file.size
+                    digest.add(f"{file.relative_path}\0{file.version}")
+                    last = file.relative_path
+                count += len(found)
+                writer.write_table(table.rows(found, self._store.url))
+                group = list(islice(rows, _ROW_GROUP)) if count < _FILE_ROWS else []
+        faults.point("listing.file")
+        with self._lock:
+            shard.after, shard.files = last, shard.files + 1
+            state = self._state
+            state.listed, state.bytes, state.digest = (
+                state.listed + count,
+                state.bytes + size,
+                state.digest + digest.sum,
+            )
+            for finding in findings:
+                state.finding_count = note(state.findings, state.finding_count, finding)
+        self._keep(self._state)
+
+    def _keep(self, state: _State) -> None:
+        """Replaces the kept state, in one step."""
+        with self._lock:
+            text = json.dumps({**asdict(state), "digest": str(state.digest), "volume": self._identity()})
+            with self._filesystem.open_output_stream(f"{self._folder}/state.json.new") as file:
+                file.write(text.encode("utf-8", "surrogateescape"))
+            self._filesystem.move(f"{self._folder}/state.json.new", f"{self._folder}/state.json")
+
+    def _kept(self) -> _State | None:
+        """The state of an unfinished listing of the same, or None; then the folder holds no rows."""
+        try:
+            with self._filesystem.open_input_stream(f"{self._folder}/state.json") as file:
+                kept: dict[str, Any] = json.loads(file.read().decode("utf-8", "surrogateescape"))
+        except (OSError, ValueError):
+            kept = {}
+        if kept.pop("volume", None) == self._identity() and time.time() - kept["began"] < _STALE_SECONDS:
+            state = _State(**{**kept, "digest": int(kept["digest"])})
+            state.shards = [Shard(**shard) for shard in kept["shards"]]
+            state.findings = [Finding(**finding) for finding in kept["findings"]]
+            self._forget_others(state)
+            return state
+        folders.remove(self._folder)
+        self._filesystem.create_dir(f"{self._folder}/listed", recursive=True)
+        return None
+
+    def _forget_others(self, state: _State) -> None:
+        """Removes files of rows that were written and not kept."""
+        known = {_NONE} | {
+            f"{at:04}-{number:06}.parquet" for at, one in enumerate(state.shards) for number in range(one.files)
+        }
+        for info in self._filesystem.get_file_info(fs.FileSelector(f"{self._folder}/listed")):
+            if info.base_name not in known:
+                self._filesystem.delete_file(info.path)
+
+    def _identity(self) -> str:
+        """What is listed: another location or selection is another listing."""
+        return f"{self._store.url('')}\n{self._prefix}\n{self._selection!r}"
