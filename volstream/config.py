@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import platformdirs
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from volstream.errors import InvalidValueError
@@ -45,6 +45,21 @@ BytesOrNone = Annotated[
 ]
 
 
+class VirtualCluster(BaseModel):
+    """What a daemon of a virtual cluster runs on: what is given stands in the place of the home's own settings."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    spark_remote: str | None = None
+    spark_master: str | None = None
+    """Spark's master of the daemon's own engine, such as ``local[8]``, ``spark://host:7077`` or ``k8s://https://host``."""
+    spark_conf: dict[str, str] = {}
+    """More Spark settings, besides the home's."""
+    cores: int | None = Field(default=None, ge=0)
+    driver_memory: Bytes | None = None
+    max_parallel_jobs: int | None = Field(default=None, gt=0)
+
+
 class Settings(BaseSettings):
     """All settings of a home. Durations are seconds (``30s`` and the like are read too), sizes bytes (``64MiB``)."""
 
@@ -72,6 +87,9 @@ class Settings(BaseSettings):
     """How long a start of the engine may take."""
     engine_stall_seconds: Seconds = 60.0
     """An engine that answers no heartbeat for this long counts as lost."""
+
+    virtual_clusters: dict[str, VirtualCluster] = {}
+    """By name, in any case: what ``volstream daemon --virtual-cluster NAME`` runs on. One that is not here: on the home's."""
 
     lease_seconds: Seconds = 30.0
     """A lease that was not renewed for this long may be taken over by another host."""
@@ -123,6 +141,15 @@ class Settings(BaseSettings):
         del dotenv_settings, file_secret_settings
         home = init_settings.init_kwargs["home"]  # type: ignore[attr-defined]  # pydantic types it as the base class
         return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, Path(home) / "volstream.toml")
+
+    def for_cluster(self, name: str) -> Settings:
+        """The settings of a daemon of that virtual cluster."""
+        profile = next((one for key, one in self.virtual_clusters.items() if key.upper() == name.upper()), None)
+        if profile is None:
+            return self
+        given = profile.model_dump(exclude_none=True, exclude={"spark_master", "spark_conf"})
+        master = {"spark.master": profile.spark_master} if profile.spark_master else {}
+        return self.model_copy(update={**given, "spark_conf": {**self.spark_conf, **master, **profile.spark_conf}})
 
     @property
     def database_url(self) -> str:

@@ -27,6 +27,10 @@ _TOML = """\
 # http_port = 8642
 # reconcile_seconds = "1h"
 # time_zone = "UTC"
+#
+# What volstream daemon --virtual-cluster GPU runs on; without it, on the settings above.
+# [virtual_clusters.GPU]
+# spark_remote = "sc://gpu.example.com:15002"
 """
 
 
@@ -125,7 +129,7 @@ def daemon_command(virtual_cluster: str, http_port: int | None, log_level: str, 
     log.configure(log_level, json=format_ == "json")
     given = {} if http_port is None else {"http_port": http_port}
     stop = Stop()
-    daemon = Daemon(config.load(home, **given), virtual_cluster, stop)
+    daemon = Daemon(config.load(home, **given).for_cluster(virtual_cluster), virtual_cluster, stop)
     with stop_on_signals(stop, second=daemon.kill):
         daemon.run()
     # Threads that did not finish in time wait for Spark, which is gone by now: they must not keep the process.

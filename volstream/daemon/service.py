@@ -125,7 +125,7 @@ class Daemon:
             wanted = {
                 volume.id: volume
                 for volume in catalog.volumes.list()
-                if volume.virtual_cluster == self._virtual_cluster
+                if volume.virtual_cluster.upper() == self._virtual_cluster.upper()
             }
             for volume_id in self._workers.keys() - wanted.keys():
                 self._workers.pop(volume_id).stop.set()
