@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from volstream.delta import folders
 from volstream.delta.log import DeltaLog
-from volstream.delta.writer import literal, table_at, with_retries
+from volstream.delta.writer import literal, parquet_at, table_at, with_retries
 from volstream.directory.definitions import exclusive
 from volstream.errors import AlreadyExistsError, InvalidStateError, NotFoundError, SqlError
 from volstream.jobs.definitions import create_job
@@ -135,13 +135,25 @@ class _Refresh:
         whole = self._over(spark, lambda covered: f"{table_at(covered.location)} VERSION AS OF {covered.to_version}")
         key = keeping.group_key(whole)
         if key is not None:
-            merge = keeping.merge_by_key(location, whole, columns, key)
+            difference = keeping.difference_by_key(location, whole, columns, key)
         else:
-            changed = _view(spark, self._changed(spark, location, whole, columns))
-            merge = keeping.merge_by_content(location, changed, columns)
-        with_retries(lambda: spark.sql(merge).collect())
+            difference = self._difference(spark, location, whole, columns)
+        # Spilled, for a MERGE reads its source more than once, and where nothing differs there is nothing to merge.
+        spilled = f"{self._session.warehouse}/_staging/dynamic-{uuid.uuid4().hex}"
+        try:
+            spark.sql(difference).write.parquet(spilled)
+            if folders.dataset(spilled).count_rows():
+                changed = parquet_at(spilled)
+                merge = (
+                    keeping.merge_by_content(location, changed, columns)
+                    if key is None
+                    else keeping.merge_by_key(location, changed, columns, key)
+                )
+                with_retries(lambda: spark.sql(merge).collect())
+        finally:
+            folders.remove(spilled)
 
-    def _changed(self, spark: SparkSession, location: str, whole: str, columns: Sequence[str]) -> str:
+    def _difference(self, spark: SparkSession, location: str, whole: str, columns: Sequence[str]) -> str:
         """SQL of what the table lacks and has too much: found in the changed rows alone, where these tell."""
         if not keeping.is_row_by_row(whole):
             return keeping.difference(location, whole, columns)
@@ -193,11 +205,13 @@ def _streams(session: Session, name: Name, query: str) -> Sequence[StreamSpec]:
 def _make_table(session: Session, job: Job, query: str) -> None:
     """The table, empty, with the columns of the query."""
     properties = {**TRACKING, "delta.enableDeletionVectors": "true", _OWNER: job.id}
+    location = folders.table_location(session.warehouse, job.into)
     listed = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in properties.items())
     with as_sql_errors(), session.gateway.fresh() as spark:
         text = Binding(session, spark, None).bind(query)
         spark.sql(
-            f"CREATE TABLE {job.into.qualified} USING DELTA TBLPROPERTIES ({listed}) AS SELECT * FROM ({text}) LIMIT 0"
+            f"CREATE TABLE {job.into.qualified} USING DELTA LOCATION {literal(location)} TBLPROPERTIES ({listed}) "
+            f"AS SELECT * FROM ({text}) LIMIT 0"
         ).collect()
 
 

@@ -13,9 +13,11 @@ from volstream.delta.writer import table_at
 if TYPE_CHECKING:
     from sqlglot import exp
 
-#: Columns of a difference, beside the table's: how many rows of that content to add, or, where negative, to remove.
+#: Columns of a difference, beside the table's: how many rows of that content to add, or, where negative, to remove; or
+#: what to do with the row.
 _NET = "__net"
 _DO = "__do"
+_THERE = "__there"
 
 
 def group_key(query: str) -> Sequence[int] | None:
@@ -59,16 +61,31 @@ def is_row_by_row(query: str) -> bool:
     return len(list(select.find_all(exp.Select))) == 1 and select.find(*within) is None
 
 
-def merge_by_key(location: str, query: str, columns: Sequence[str], key: Sequence[int]) -> str:
-    """A MERGE that makes a table show a query's result: rows of one key are updated where they differ."""
+def difference_by_key(location: str, query: str, columns: Sequence[str], key: Sequence[int]) -> str:
+    """SQL: rows of a query's result that a table lacks or shows otherwise, and rows that it has too much, with what to do."""
     keys = [columns[position] for position in key]
-    others = [column for column in columns if column not in keys]
-    differs = " OR ".join(f"NOT (t.{_quoted(one)} <=> s.{_quoted(one)})" for one in others) or "false"
-    changes = ", ".join(f"t.{_quoted(one)} = s.{_quoted(one)}" for one in others)
-    updates = f" WHEN MATCHED AND ({differs}) THEN UPDATE SET {changes}" if others else ""
+    differs = " OR ".join(f"NOT (t.{_quoted(one)} <=> s.{_quoted(one)})" for one in columns)
+    shown = ", ".join(f"if(s.{_THERE}, s.{_quoted(one)}, t.{_quoted(one)}) AS {_quoted(one)}" for one in columns)
     return (
-        f"MERGE INTO {table_at(location)} t USING (SELECT * FROM ({query}) AS q({_listed(columns)})) s "
-        f"ON {_equal(keys)}{updates} WHEN NOT MATCHED THEN {_insert(columns)} WHEN NOT MATCHED BY SOURCE THEN DELETE"
+        f"SELECT {shown}, if(s.{_THERE}, 'put', 'delete') AS {_DO} "
+        f"FROM (SELECT *, true AS {_THERE} FROM ({query}) AS q({_listed(columns)})) s "
+        f"FULL OUTER JOIN (SELECT {_listed(columns)}, true AS {_THERE} FROM {table_at(location)}) t ON {_equal(keys)} "
+        f"WHERE t.{_THERE} IS NULL OR s.{_THERE} IS NULL OR {differs}"
+    )
+
+
+def merge_by_key(location: str, changed: str, columns: Sequence[str], key: Sequence[int]) -> str:
+    """A MERGE of what :func:`difference_by_key` found, in which a changed row stays the row that it was.
+
+    Args:
+        changed: the relation of that.
+    """
+    keys = [columns[position] for position in key]
+    changes = ", ".join(f"t.{_quoted(one)} = s.{_quoted(one)}" for one in columns if one not in keys)
+    updates = f" WHEN MATCHED THEN UPDATE SET {changes}" if changes else ""
+    return (
+        f"MERGE INTO {table_at(location)} t USING {changed} s ON {_equal(keys)} "
+        f"WHEN MATCHED AND s.{_DO} = 'delete' THEN DELETE{updates} WHEN NOT MATCHED THEN {_insert(columns)}"
     )
 
 
