@@ -15,6 +15,7 @@ from volstream.errors import InvalidValueError, NotFoundError
 from volstream.model.names import Name
 from volstream.model.objects import Stream
 from volstream.spark.errors import as_sql_errors
+from volstream.spark.views import Views
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -96,7 +97,7 @@ class StreamBatch:
         staged = f"{self._session.warehouse}/_staging/{uuid.uuid4().hex}"
 
         def statement(spark: SparkSession) -> None:
-            source = self._query(spark) if df is None else f"SELECT * FROM {parquet_at(staged)}"
+            source = self._query(Views(spark)) if df is None else f"SELECT * FROM {parquet_at(staged)}"
             text = _merge(location, source, keys, _common(columns, frame.columns), frame.columns)
             with_retries(lambda: spark.sql(text).collect())
 
@@ -118,11 +119,12 @@ class StreamBatch:
         if self._taken is None:
             return self._session.reader.unlisted(spark)
         with as_sql_errors():
-            return spark.sql(self._query(spark))
+            views = Views(spark)
+            return views.live_with(spark.sql(self._query(views)))
 
-    def _query(self, spark: SparkSession) -> str:
+    def _query(self, views: Views) -> str:
         assert self._taken is not None, "asked for after that was checked"
-        return self._session.reader.query(spark, self._taken.covered)
+        return self._session.reader.query(views, self._taken.covered)
 
     def _target(self, name: str) -> tuple[str, Sequence[str]]:
         location = folders.table_location(self._session.warehouse, Name.parse(name))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from volstream import session as sessions
 from volstream.errors import NotFoundError
 from volstream.model.names import Name
+from volstream.spark.views import Views
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -28,13 +29,14 @@ class Leaf:
     stream_id: str
     name: Name
     view: str
+    views: Views = field(compare=False)
 
     @classmethod
     def of(cls, session: sessions.Session, stream: Stream) -> Leaf:
         spark = session.gateway.session()
         # Spark Connect remembers the plans of frames that were asked for their columns, and views as they were then.
         spark.conf.set("spark.connect.session.planCache.enabled", "false")
-        leaf = cls(spark, stream.id, stream.name, f"volstream_{uuid.uuid4().hex}")
+        leaf = cls(spark, stream.id, stream.name, f"volstream_{uuid.uuid4().hex}", Views(spark))
         leaf.read_now(session)
         return leaf
 
@@ -56,5 +58,6 @@ class Leaf:
         if covered is None:
             session.reader.unlisted(self.spark).createOrReplaceTempView(self.view)
         else:
-            query = session.reader.query(self.spark, covered)
+            self.views.forget()
+            query = session.reader.query(self.views, covered)
             self.spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {self.view} AS {query}")

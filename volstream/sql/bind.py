@@ -6,7 +6,6 @@ Spark's embedded catalog is in memory and dies with the engine, so tables are at
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,7 @@ from volstream.directory import table as directory
 from volstream.jobs.scalar import call_of
 from volstream.model.names import DEFAULT_SCHEMA, Name, quote
 from volstream.spark.frames import relation
+from volstream.spark.views import Views
 from volstream.sql import adapt, names
 from volstream.streams.changes import query
 from volstream.streams.source import spark_reads
@@ -43,6 +43,7 @@ class Binding:
 
     def __init__(self, session: Session, spark: SparkSession, block: Block | None) -> None:
         self.spark = spark
+        self.views = Views(spark)
         self._session = session
         self._block = block
         self._pinned: dict[str, Range | None] = {}
@@ -65,8 +66,7 @@ class Binding:
             if changes is not None and not self._is_sparks(reference):
                 replacement, end = self._changes_view(reference, changes), changes.end
             elif reference.directory:
-                replacement = _new_view()
-                self._directory(reference.name).createOrReplaceTempView(replacement)
+                replacement = self.views.show(self._directory(reference.name))
             elif stream is not None:
                 replacement = self._stream_view(stream)
                 if merged_into is not None:
@@ -87,14 +87,13 @@ class Binding:
 
     def _changes_view(self, reference: names.Reference, changes: names.Changes) -> str:
         """A view of changes that Spark cannot tell: of directories, and of tables whose columns are mapped."""
-        view, options = _new_view(), changes.options
+        options = changes.options
         text = query(
             self._session.catalog, self._session.warehouse, reference.name, changes.first, changes.last,
             options.get("deduplicationmode", Deduplication.DROP_CARRYOVERS),
             compute_updates=options.get("computeupdates", "false").lower() == "true", directory=reference.directory,
         )  # fmt: skip
-        self.spark.sql(f"CREATE TEMPORARY VIEW {view} AS {text}")
-        return view
+        return self.views.of(text)
 
     def _with_functions(self, statement: str) -> str:
         """The statement with each call of a function of the home by the one part that names in Spark's registry have."""
@@ -112,8 +111,8 @@ class Binding:
         return text
 
     def _stream_view(self, stream: Stream) -> str:
-        """A view of what the stream shows. Made by SQL: of a frame of changes, Spark's views lose the range."""
-        reader, view = self._session.reader, _new_view()
+        """A view of what the stream shows."""
+        reader = self._session.reader
         if self._block is not None:
             covered = self._block.pin(stream)
         else:
@@ -121,19 +120,15 @@ class Binding:
                 self._pinned[stream.id] = reader.pin(stream)
             covered = self._pinned[stream.id]
         if covered is None:
-            reader.unlisted(self.spark).createOrReplaceTempView(view)
-        else:
-            self.spark.sql(f"CREATE TEMPORARY VIEW {view} AS {reader.query(self.spark, covered)}")
-        return view
+            return self.views.show(reader.unlisted(self.spark))
+        return self.views.of(reader.query(self.views, covered))
 
     def _filtered(self, view: str, statement: str, alias: str, columns: Sequence[str]) -> str:
         """A view of the rows that can fire a clause of a MERGE into a table of these columns."""
         wanted = adapt.merge_filter(statement, alias, self.spark.table(view).columns, columns)
         if wanted is None:
             return view
-        filtered = _new_view()
-        self.spark.sql(f"CREATE TEMPORARY VIEW {filtered} AS SELECT * FROM {view} WHERE {wanted}")
-        return filtered
+        return self.views.of(f"SELECT * FROM {view} WHERE {wanted}")
 
     def attach(self, name: Name) -> None:
         """Makes a table of the warehouse, and its schema, known to Spark; nothing where there is none."""
@@ -162,8 +157,3 @@ class Binding:
     def _is_folder(self, location: str) -> bool:
         filesystem, path = fs.FileSystem.from_uri(location)
         return bool(filesystem.get_file_info(path).type == fs.FileType.Directory)
-
-
-def _new_view() -> str:
-    """A name of its own for each reference: a frame finds its view only when it is asked for rows, and keeps its range."""
-    return f"volstream_{uuid.uuid4().hex}"

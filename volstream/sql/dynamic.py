@@ -21,6 +21,7 @@ from volstream.jobs.definitions import create_job
 from volstream.model.names import Name, quote
 from volstream.model.objects import Job, JobSpec, SourceKind, Stream, StreamSpec, Trigger
 from volstream.spark.errors import as_sql_errors, map_spark_errors
+from volstream.spark.views import Views
 from volstream.sql import keeping, names
 from volstream.sql.bind import Binding
 from volstream.streams.source import TRACKING
@@ -158,26 +159,27 @@ class _Refresh:
         if not keeping.is_row_by_row(whole):
             return keeping.difference(location, whole, columns)
 
+        views = Views(spark)
+
         def images(*kinds: str) -> str:
             wanted = ", ".join(map(literal, kinds))
             return self._over(
                 spark,
-                lambda covered: f"({self._session.reader.query(spark, covered)}) WHERE __change_type IN ({wanted})",
+                lambda covered: f"({self._session.reader.query(views, covered)}) WHERE __change_type IN ({wanted})",
             )
 
         return keeping.changes(images("INSERT", "UPDATE_AFTER"), images("DELETE", "UPDATE_BEFORE"), columns)
 
     def _over(self, spark: SparkSession, rows: Callable[[Range], str]) -> str:
         """The query over what ``rows`` says of each relation that it reads."""
-        text = self._query
+        text, views = self._query, Views(spark)
         for reference in reversed(names.references(self._query)):
             covered = self._block.pin(self._streams[_key(reference)])
             if covered is None:  # a volume that was never listed
-                view = _new_view()
-                self._session.reader.unlisted(spark).createOrReplaceTempView(view)
+                view = views.show(self._session.reader.unlisted(spark))
             else:
                 columns = ", ".join(f"`{name}`" for name in covered.source.columns(covered.to_version))
-                view = _view(spark, f"SELECT {columns} FROM {rows(covered)}")
+                view = views.of(f"SELECT {columns} FROM {rows(covered)}")
             alias = f" AS {quote(reference.name.name)}" if reference.takes_alias else ""
             text = f"{text[: reference.start]}{view}{alias}{text[reference.end :]}"
         return Binding(self._session, spark, None).bind(text)
@@ -217,14 +219,3 @@ def _make_table(session: Session, job: Job, query: str) -> None:
 
 def _key(reference: names.Reference) -> tuple[SourceKind, Name]:
     return SourceKind.VOLUME if reference.directory else SourceKind.TABLE, reference.name
-
-
-def _view(spark: SparkSession, query: str) -> str:
-    """A view of SQL's making: of a frame of changes, Spark's views lose the range."""
-    view = _new_view()
-    spark.sql(f"CREATE TEMPORARY VIEW {view} AS {query}")
-    return view
-
-
-def _new_view() -> str:
-    return f"volstream_{uuid.uuid4().hex}"

@@ -150,7 +150,9 @@ class _Spark:
                 return self._drop(binding.spark, statement, text)
             case ["MERGE", _]:
                 text = adapt.insert_all_columns(text, self._columns_of_target(statement))
-        return binding.spark.sql(text)
+        frame = binding.spark.sql(text)
+        # A view of the user's may read ours as long as the session lives.
+        return frame if _is_temporary(words) else binding.views.live_with(frame)
 
     def set_properties(self, statement: statements.Statement) -> Result:
         """``ALTER TABLE t SET PROPERTIES``: change tracking is several of Delta's properties; others are passed on."""

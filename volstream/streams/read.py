@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import uuid
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -18,6 +17,7 @@ from volstream.errors import StreamStaleError
 from volstream.model.objects import Mode, SourceKind, Stream
 from volstream.model.work import Plan
 from volstream.spark.frames import relation
+from volstream.spark.views import Views
 from volstream.streams import few, net
 from volstream.streams.source import Source, source_of
 
@@ -163,17 +163,17 @@ class StreamReader:
         Raises:
             StreamSchemaChangedError: the source's columns changed in it.
         """
-        return session.sql(self.query(session, covered))
+        views = Views(session)
+        return views.live_with(session.sql(self.query(views, covered)))
 
-    def query(self, session: SparkSession, covered: Range) -> str:
-        """SQL of :meth:`frame`, for that session."""
+    def query(self, views: Views, covered: Range) -> str:
+        """SQL of :meth:`frame`, for the views' session, over one of them."""
         source = covered.source
         columns = source.columns(covered.to_version)
         if covered.empty:
             return net.nothing(covered.location, covered.to_version, columns)
         changes = covered.changes()
-        versions = f"volstream_versions_{uuid.uuid4().hex}"
-        relation(session, source.versions()).createOrReplaceTempView(versions)
+        versions = views.show(relation(views.spark, source.versions()))
         both = not (covered.initial or covered.append_only)
         return net.stream_rows(changes, versions, columns, source.version, both_images=both)
 

@@ -1,0 +1,34 @@
+"""Temporary views of streams: a session that reads streams for days gathers none."""
+
+from __future__ import annotations
+
+import gc
+
+from tests.integration.conftest import Home
+
+
+def views(home: Home) -> set[str]:
+    spark = home.session.spark
+    return {row["viewName"] for row in spark.sql("SHOW VIEWS").collect() if row["viewName"].startswith("volstream_")}
+
+
+def test_views_of_frames_that_are_gone_are_dropped_and_others_stay(home: Home) -> None:
+    home.tracked()
+    home.sql("INSERT INTO t$ VALUES (1, 'a', 1)")
+    kept = home.session.table(home.name("s")).select("id")
+    gc.collect()
+    home.sql("SELECT 1")
+    before = views(home)
+    assert before
+    for _ in range(3):
+        home.sql("SELECT * FROM s$")
+    gc.collect()
+    home.sql("SELECT 1")
+    assert views(home) == before
+    assert [row["id"] for row in kept.collect()] == [1]
+    kept.createOrReplaceTempView("of_the_user")
+    del kept
+    gc.collect()
+    home.sql("SELECT 1")
+    assert views(home) == set()
+    assert [row["id"] for row in home.session.sql("SELECT * FROM of_the_user").collect()] == [1]
