@@ -73,7 +73,7 @@ class S3Store:
                 try:
                     found = self._client.head_object(Bucket=self._place.bucket, Key=key)
                 except self._client.exceptions.ClientError as exc:
-                    if aws.status(exc) != 404:
+                    if aws.status(exc) != 404 and not (aws.status(exc) == 403 and self._is_absent(key)):
                         raise
             if found is None:
                 self._check_bucket()
@@ -107,6 +107,11 @@ class S3Store:
     @property
     def _client(self) -> Any:
         return aws.client(self._access, "s3")
+
+    def _is_absent(self, key: str) -> bool:
+        """Whether a listing has no such key: who may list below a prefix only is refused when he asks for what is not there."""
+        page = self._client.list_objects_v2(Bucket=self._place.bucket, Prefix=key, MaxKeys=1)
+        return all(one["Key"] != key for one in page.get("Contents", ()))
 
     def _check_bucket(self) -> None:
         """Raises where there is no bucket: an answer to HEAD does not say which of the two is missing."""

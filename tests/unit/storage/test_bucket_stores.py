@@ -159,6 +159,20 @@ def test_a_refusal_will_not_pass_and_tells_no_secret(answers: Answers, code: str
         assert "token" not in str(listing.value)
 
 
+def test_who_may_list_only_below_a_prefix_is_told_by_a_listing_that_a_key_is_gone(answers: Answers) -> None:
+    page = b"<ListBucketResult><IsTruncated>false</IsTruncated>%s</ListBucketResult>"
+    longer = b"<Contents><Key>p/ab</Key><LastModified>2026-11-21T14:00:00Z</LastModified><ETag>e</ETag><Size>1</Size></Contents>"
+    pages = [page % b"", page % longer, page % longer.replace(b"ab", b"a")]
+    answers.answer = lambda method, path, asked: (403, {}, b"") if method == "HEAD" else (200, XML, pages[0])
+    store = S3Store("s3://bucket/p", Access("s3", "r", answers.url, credentials="static", keys=Keys("AK", "s", "t")))
+    assert store.head("a") is None
+    del pages[0]
+    assert store.head("a") is None
+    del pages[0]
+    with pytest.raises(StorageDeniedError):
+        store.head("a")
+
+
 def test_keys_that_have_ended_may_be_renewed(answers: Answers) -> None:
     refused(answers, 400, "ExpiredToken")
     with pytest.raises(StorageError) as s3:
