@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import boto3
+import botocore.loaders
 import botocore.session
 from botocore.config import Config
 from botocore.credentials import RefreshableCredentials
@@ -27,6 +28,7 @@ from botocore.exceptions import (
     ProfileNotFound,
     SSOError,
 )
+from botocore.loaders import Loader
 from urllib3.exceptions import HTTPError
 
 from volstream.cloud.access import Access, Keys
@@ -185,15 +187,27 @@ def _source(access: Access) -> boto3.Session:
         keys = access.keys
         if keys is None:
             raise NoCredentialsError
-        return boto3.Session(keys.id, keys.secret, keys.token, region_name=access.region)
+        return boto3.Session(keys.id, keys.secret, keys.token, access.region, botocore_session=_core())
     profile = access.credentials.partition(":")[2] or None
-    return boto3.Session(profile_name=profile, region_name=access.region)
+    return boto3.Session(profile_name=profile, region_name=access.region, botocore_session=_core())
 
 
 def _session_with(credentials: RefreshableCredentials, access: Access) -> boto3.Session:
-    core = botocore.session.Session()
+    core = _core()
     core.register_component("credential_provider", _Given(credentials))
     return boto3.Session(botocore_session=core, region_name=access.region or _source(access).region_name)
+
+
+def _core() -> botocore.session.Session:
+    core = botocore.session.Session()
+    core.register_component("data_loader", _loader())
+    return core
+
+
+@cache
+def _loader() -> Loader:
+    """Reads the definitions of services, megabytes each: once for all sessions."""
+    return botocore.loaders.create_loader()
 
 
 class _Given:
