@@ -57,6 +57,10 @@ class Place:
             return None
         return key
 
+    def path(self, key: str) -> str:
+        """What lies at a key that the place has."""
+        return key[len(self.root) :]
+
     def url(self, path: str) -> str:
         """The object's URL, percent-encoded."""
         return f"{self.scheme}://{self.bucket}/{quote_path(self.root + path)}"
@@ -69,7 +73,7 @@ class Place:
         self, key: str, size: int, modified: datetime, etag: str, selection: Selection
     ) -> FileInfo | Finding | None:
         """What a listing makes of a key: a file, a finding, or nothing."""
-        path = key[len(self.root) :]
+        path = self.path(key)
         if not path or path.endswith("/"):
             told = size > 0 and selection.descends(path.rstrip("/"))
             return Finding(path or key, _FOLDER) if told else None

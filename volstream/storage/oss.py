@@ -83,14 +83,15 @@ class OssStore:
 
     def list(self, prefix: str, selection: Selection) -> Iterator[FileInfo | Finding]:
         """See :meth:`ObjectStore.list`. In the order of the keys."""
-        if prefix and not (selection.recursive and selection.descends(prefix.rstrip("/"))):
+        return self.list_after(prefix, selection, "")
+
+    def list_after(
+        self, prefix: str, selection: Selection, after: str, *, deep: bool = True
+    ) -> Iterator[FileInfo | Finding]:
+        """See :meth:`KeyOrdered.list_after`."""
+        if not selection.descends(prefix[:-1]) or (prefix and not selection.recursive):
             return
-        delimiter, token, more = "" if selection.recursive else "/", "", True
-        while more:
-            page = self._ask(
-                prefix, self._bucket.list_objects_v2, self._place.root + prefix, delimiter, token, max_keys=self._page
-            )
-            self._seen = time.monotonic()
+        for page in self._pages(prefix, after, deep=deep and selection.recursive):
             for one in page.object_list:
                 modified = datetime.fromtimestamp(one.last_modified, UTC)
                 found = self._place.entry(one.key, one.size, modified, one.etag, selection)
@@ -98,7 +99,11 @@ class OssStore:
                     found = Finding(found.relative_path, _UNASKABLE)
                 if found is not None:
                     yield found
-            more, token = page.is_truncated, page.next_continuation_token
+
+    def prefixes(self, prefix: str) -> Iterator[str]:
+        """See :meth:`KeyOrdered.prefixes`."""
+        for page in self._pages(prefix, "", deep=False):
+            yield from map(self._place.path, page.prefix_list)
 
     def head(self, path: str) -> FileInfo | None:
         """See :meth:`ObjectStore.head`."""
@@ -154,6 +159,18 @@ class OssStore:
                 "Use a connection with --region, such as cn-hangzhou, or set ALIBABA_CLOUD_REGION_ID.",
             )
         return place
+
+    def _pages(self, prefix: str, after: str, *, deep: bool) -> Iterator[Any]:
+        token, more = "", True
+        start = self._place.root + after if after else ""
+        while more:
+            page = self._ask(
+                prefix, self._bucket.list_objects_v2, self._place.root + prefix, "" if deep else "/", token, start,
+                max_keys=self._page,
+            )  # fmt: skip
+            self._seen = time.monotonic()
+            yield page
+            more, token = page.is_truncated, page.next_continuation_token
 
     def _check_bucket(self) -> None:
         """Raises where there is no bucket: an answer to HEAD need not say which of the two is missing."""

@@ -47,22 +47,26 @@ class S3Store:
 
     def list(self, prefix: str, selection: Selection) -> Iterator[FileInfo | Finding]:
         """See :meth:`ObjectStore.list`. In the order of the keys."""
-        if prefix and not (selection.recursive and selection.descends(prefix.rstrip("/"))):
+        return self.list_after(prefix, selection, "")
+
+    def list_after(
+        self, prefix: str, selection: Selection, after: str, *, deep: bool = True
+    ) -> Iterator[FileInfo | Finding]:
+        """See :meth:`KeyOrdered.list_after`."""
+        if not selection.descends(prefix[:-1]) or (prefix and not selection.recursive):
             return
-        asked = {"Bucket": self._place.bucket, "Prefix": self._place.root + prefix}
-        if not selection.recursive:
-            asked["Delimiter"] = "/"
-        with self._errors(prefix):
-            pages = self._client.get_paginator("list_objects_v2").paginate(
-                **asked, PaginationConfig={"PageSize": self._page}
-            )
-            for page in pages:
-                self._seen = time.monotonic()
-                for one in page.get("Contents", ()):
-                    modified = one["LastModified"].astimezone(UTC)
-                    found = self._place.entry(one["Key"], one["Size"], modified, one["ETag"], selection)
-                    if found is not None:
-                        yield found
+        for page in self._pages(prefix, after, deep=deep and selection.recursive):
+            for one in page.get("Contents", ()):
+                modified = one["LastModified"].astimezone(UTC)
+                found = self._place.entry(one["Key"], one["Size"], modified, one["ETag"], selection)
+                if found is not None:
+                    yield found
+
+    def prefixes(self, prefix: str) -> Iterator[str]:
+        """See :meth:`KeyOrdered.prefixes`."""
+        for page in self._pages(prefix, "", deep=False):
+            for one in page.get("CommonPrefixes", ()):
+                yield self._place.path(one["Prefix"])
 
     def head(self, path: str) -> FileInfo | None:
         """See :meth:`ObjectStore.head`."""
@@ -107,6 +111,20 @@ class S3Store:
     @property
     def _client(self) -> Any:
         return aws.client(self._access, "s3")
+
+    def _pages(self, prefix: str, after: str, *, deep: bool) -> Iterator[Any]:
+        asked = {"Bucket": self._place.bucket, "Prefix": self._place.root + prefix}
+        if not deep:
+            asked["Delimiter"] = "/"
+        if after:
+            asked["StartAfter"] = self._place.root + after
+        with self._errors(prefix):
+            pages = self._client.get_paginator("list_objects_v2").paginate(
+                **asked, PaginationConfig={"PageSize": self._page}
+            )
+            for page in pages:
+                self._seen = time.monotonic()
+                yield page
 
     def _is_absent(self, key: str) -> bool:
         """Whether a listing has no such key: who may list below a prefix only is refused when he asks for what is not there."""

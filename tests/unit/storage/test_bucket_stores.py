@@ -19,7 +19,7 @@ from volstream.errors import StorageDeniedError, StorageError
 from volstream.model.files import FileInfo, Finding
 from volstream.model.selection import Selection
 from volstream.storage import open_store
-from volstream.storage.base import ObjectStore
+from volstream.storage.base import KeyOrdered, ObjectStore
 from volstream.storage.oss import DayKeys, OssStore
 from volstream.storage.s3 import S3Store
 
@@ -77,6 +77,26 @@ def test_keys_of_every_kind_are_listed_found_and_read_over_many_pages(cloud: Clo
     flat = [info.relative_path for info in store.list("", Selection(False, ignores=())) if isinstance(info, FileInfo)]
     assert flat == sorted((key for key in ODD if "/" not in key), key=str.encode)
     assert store.head("é" * 600) is None
+
+
+def test_a_listing_can_be_split_by_sub_prefixes_and_go_on_behind_any_key(cloud: Cloud, bucket: str) -> None:
+    paths = ["a", "b/1", "b/2", "b/c/3", "d/4", "e"]
+    for path in paths:
+        cloud.put(bucket, f"in/{path}", b"")
+    store = store_of(cloud, bucket, "/in", page=2)
+    assert isinstance(store, KeyOrdered)
+
+    def listed(prefix: str, after: str, *, deep: bool, recursive: bool = True) -> list[str]:
+        found = store.list_after(prefix, Selection(recursive), after, deep=deep)
+        return [one.relative_path for one in found if isinstance(one, FileInfo)]
+
+    assert [list(store.prefixes(prefix)) for prefix in ("", "b/", "d/")] == [["b/", "d/"], ["b/c/"], []]
+    assert [listed("", after, deep=True) for after in ("", "b/1", "e")] == [paths, paths[2:], []]
+    assert listed("", "", deep=False) == ["a", "e"]
+    assert listed("", "a", deep=False) == ["e"]
+    assert listed("b/", "b/1", deep=True) == ["b/2", "b/c/3"]
+    assert listed("", "", deep=True, recursive=False) == ["a", "e"]
+    assert listed("b/", "", deep=True, recursive=False) == []
 
 
 def test_what_stands_for_a_directory_is_no_file_and_with_content_a_finding(cloud: Cloud, bucket: str) -> None:
