@@ -51,11 +51,11 @@ def keys(
         denied: raised for what will not: no credentials, a role that refuses.
     """
     if access.role_arn is None:
-        return _source_keys(access, denied)
+        return _source_keys(access, passing, denied)
     with _lock:
         held = _assumed.get(access)
         if held is None or held.expires is None or held.expires - datetime.now(UTC) < _RENEW:
-            held = _assumed[access] = _assume(access, _source_keys(access, denied), passing, denied)
+            held = _assumed[access] = _assume(access, _source_keys(access, passing, denied), passing, denied)
         return held
 
 
@@ -77,7 +77,7 @@ def is_denied(status: int, code: str) -> bool:
     return status in (401, 403) and not expired and not code.startswith("Throttling")
 
 
-def _source_keys(access: Access, denied: type[DependencyError]) -> Keys:
+def _source_keys(access: Access, passing: type[DependencyError], denied: type[DependencyError]) -> Keys:
     """What the connection names as its credentials, before any role."""
     if access.credentials == "static":
         if access.keys is None:
@@ -91,9 +91,12 @@ def _source_keys(access: Access, denied: type[DependencyError]) -> Keys:
             token = config.environment("ALIBABA_CLOUD_SECURITY_TOKEN", "OSS_SESSION_TOKEN")
             return Keys(id_, secret, token)
     from alibabacloud_credentials.exceptions import CredentialException
+    from Tea.exceptions import RetryError
 
     try:
         found = _provider(profile).get_credentials()
+    except RetryError as exc:
+        raise passing(f"The credentials of Alibaba Cloud cannot be fetched: {exc}.") from exc
     except (CredentialException, OSError, ValueError, KeyError) as exc:
         where = f"the profile {profile!r} of ~/.aliyun/config.json" if profile else "the environment or this machine"
         raise denied(

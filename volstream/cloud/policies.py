@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,8 @@ ACCOUNT = "ACCOUNT_ID"
 
 #: Stands for what no volume says yet.
 _ANY_BUCKET = "BUCKET"
+
+_MNS_HOST = re.compile(r"(\d+)\.mns\.([a-z0-9-]+?)(?:-internal)?\.aliyuncs\.com")
 
 
 @dataclass(frozen=True)
@@ -93,8 +96,7 @@ def _alibaba(needs: Sequence[Need], region: str, account: str) -> list[dict[str,
             {"Effect": "Allow", "Action": ["oss:ListObjects"], "Resource": [resource], **limited},
             {"Effect": "Allow", "Action": ["oss:GetObject"], "Resource": [f"{resource}/{root}*" for root in roots]},
         ]
-    names = sorted({_last(need.queue) for need in needs if need.queue})
-    places = [f"acs:mns:{region}:{account}:/queues/{name}" for name in names]
+    places = [_mns_name(queue, region, account) for queue in sorted({need.queue for need in needs if need.queue})]
     if places:
         statements += [
             {"Effect": "Allow", "Action": ["mns:GetQueueAttributes"], "Resource": places},
@@ -126,8 +128,16 @@ def _sqs_arn(queue: str, partition: str, region: str, account: str) -> str:
     return f"arn:{partition}:sqs:{region}:{account}:{_last(queue)}"
 
 
-def _last(queue: str | None) -> str:
-    return (queue or "").rstrip("/").rpartition("/")[2]
+def _mns_name(queue: str, region: str, account: str) -> str:
+    """The resource name of a queue given by name, or by URL: ``https://<account>.mns.<region>.aliyuncs.com/queues/<name>``."""
+    found = _MNS_HOST.fullmatch(urlsplit(queue).hostname or "")
+    if found is not None:
+        account, region = found[1], found[2]
+    return f"acs:mns:{region}:{account}:/queues/{_last(queue)}"
+
+
+def _last(queue: str) -> str:
+    return queue.rstrip("/").rpartition("/")[2]
 
 
 def _partition(role_arn: str | None) -> str:

@@ -12,7 +12,13 @@ from volstream.model.locations import quote_path
 from volstream.model.selection import Selection
 from volstream.storage.types import content_type
 
-_LOCATION = re.compile(r"([a-z0-9]+)://([A-Za-z0-9][A-Za-z0-9._-]{1,254})(?:/(.*))?", re.DOTALL)
+_LOCATION = re.compile(r"([a-z0-9]+)://([^/]+)(?:/(.*))?", re.DOTALL)
+
+#: By scheme. Old buckets of S3 have names that new ones may not have.
+_NAMES = {
+    "oss": re.compile(r"[a-z0-9][a-z0-9-]{1,61}[a-z0-9]"),
+    "s3": re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{2,254}"),
+}
 
 #: Of a key, in UTF-8. OSS allows one byte less.
 _MOST_BYTES = 1024
@@ -44,7 +50,7 @@ class Place:
             InvalidValueError: no bucket is called that.
         """
         found = _LOCATION.fullmatch(location)
-        if found is None:
+        if found is None or not _NAMES[found[1]].fullmatch(found[2]):
             raise InvalidValueError(
                 f"{location!r} names no bucket.", "Write for example s3://my-bucket or oss://my-bucket/some/prefix."
             )

@@ -31,6 +31,9 @@ def test_a_queue_given_by_url_is_where_the_url_says() -> None:
     url = "https://sqs.eu-west-1.amazonaws.com/210987654321/q"
     (_, _, queue) = permission_policy("s3", [Need("b", "", url)], None, None)["Statement"]
     assert queue["Resource"] == ["arn:aws:sqs:eu-west-1:210987654321:q"]
+    url = "https://1234567890.mns.cn-beijing-internal.aliyuncs.com/queues/q"
+    (_, _, queue, _) = permission_policy("oss", [Need("b", "", url)], None, None)["Statement"]
+    assert queue["Resource"] == ["acs:mns:cn-beijing:1234567890:/queues/q"]
 
 
 def test_a_whole_bucket_and_a_connection_without_volumes_have_no_prefix() -> None:

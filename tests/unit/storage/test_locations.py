@@ -57,7 +57,19 @@ def test_a_location_has_one_spelling(text: str, expected: str) -> None:
     assert normalise_location(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", "file://host/a", "memory://", "s3://", "s3:///x", "oss://a b/x", "a\0b"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "file://host/a",
+        "memory://",
+        "s3://",
+        "s3:///x",
+        "oss://a b/x",
+        "oss://b.oss-cn-hangzhou.aliyuncs.com",
+        "a\0b",
+    ],
+)
 def test_what_is_no_location_is_refused(text: str) -> None:
     with pytest.raises(InvalidValueError):
         normalise_location(text)
