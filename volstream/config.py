@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import platformdirs
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from volstream.errors import InvalidValueError
@@ -60,10 +60,20 @@ class VirtualCluster(BaseModel):
     max_parallel_jobs: int | None = Field(default=None, gt=0)
 
 
+class StaticKeys(BaseModel):
+    """Keys of a storage connection that is made with ``--credentials static``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    access_key_id: str
+    access_key_secret: SecretStr
+    security_token: SecretStr | None = None
+
+
 class Settings(BaseSettings):
     """All settings of a home. Durations are seconds (``30s`` and the like are read too), sizes bytes (``64MiB``)."""
 
-    model_config = SettingsConfigDict(env_prefix="VOLSTREAM_", frozen=True, extra="forbid")
+    model_config = SettingsConfigDict(env_prefix="VOLSTREAM_", frozen=True, extra="forbid", hide_input_in_errors=True)
 
     home: Path
     catalog_url: str = ""
@@ -90,6 +100,9 @@ class Settings(BaseSettings):
 
     virtual_clusters: dict[str, VirtualCluster] = {}
     """By name, in any case: what ``volstream daemon --virtual-cluster NAME`` runs on. One that is not here: on the home's."""
+
+    credentials: dict[str, StaticKeys] = {}
+    """Keys by the connection that uses them; they stay in this process."""
 
     lease_seconds: Seconds = 30.0
     """A lease that was not renewed for this long may be taken over by another host."""
@@ -200,6 +213,11 @@ def cache_directory() -> Path:
     return Path(os.environ.get("VOLSTREAM_CACHE") or platformdirs.user_cache_path("volstream"))
 
 
+def environment(*names: str) -> str | None:
+    """The first of these environment variables, which are not volstream's own, that is set and not empty."""
+    return next((value for name in names if (value := os.environ.get(name))), None)
+
+
 def java_home() -> str | None:
     """``JAVA_HOME``, where it is set."""
-    return os.environ.get("JAVA_HOME") or None
+    return environment("JAVA_HOME")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
+from volstream.directory.access import policies
 from volstream.errors import VolstreamError
 from volstream.model.names import Name
 from volstream.model.objects import Connection, Function, Job, SourceKind, Stream, Volume
@@ -50,6 +51,9 @@ def _state(session: Session, stream: Stream) -> dict[str, Any]:
 def _more(session: Session, one: Connection | Volume | Stream | Job | Function) -> dict[str, Any]:
     catalog = session.catalog
     match one:
+        case Connection():
+            users = catalog.volumes.list(connection_id=one.id)
+            return {"volumes": [str(volume.name) for volume in users], **policies(one, catalog)}
         case Volume():
             last = catalog.refreshes.last(one.id)
             return {

@@ -12,8 +12,9 @@ from volstream.delta import folders
 from volstream.delta.log import DeltaLog
 from volstream.delta.writer import literal, table_at
 from volstream.directory import table
+from volstream.directory.access import access_of
 from volstream.model.files import is_utf8, printable
-from volstream.model.objects import Job
+from volstream.model.objects import Job, Volume
 from volstream.model.work import PlanKind
 from volstream.spark.errors import map_spark_errors
 from volstream.storage import open_store
@@ -66,7 +67,7 @@ def tell(session: Session, volume_name: str, path: str) -> list[Event]:
     events = [event for event in events if event.time is None] + sorted(
         known, key=lambda event: event.time or datetime.max
     )
-    return [*events, _now(volume.location, path)]
+    return [*events, _now(session, volume, path)]
 
 
 def _history(session: Session, location: str, path: str) -> dict[str, list[dict[str, Any]]]:
@@ -180,8 +181,8 @@ def _rows(session: Session, job: Job, path: str) -> list[Event]:
     ]  # fmt: skip
 
 
-def _now(location: str, path: str) -> Event:
-    info = open_store(location).head(path)
+def _now(session: Session, volume: Volume, path: str) -> Event:
+    info = open_store(volume.location, access_of(volume, session.catalog, session.settings)).head(path)
     if info is None:
         return Event(None, "not in the store now", {})
     return Event(None, "in the store now", {"size": info.size, "modified": info.last_modified_time, "etag": info.etag})

@@ -23,7 +23,10 @@ from volstream.session import Session
 @click.option("--if-not-exists", is_flag=True, help="Do nothing where there is one of that name.")
 @common
 def create_connection_command(session: Session, output: Output, name: str, type_: str, **options: Any) -> None:
-    """Describe how a store is reached. Only `local` stores can be read in this version."""
+    """Describe how a store is reached, and by whom.
+
+    Keys are never given here: they come from the environment, a profile, or volstream.toml.
+    """
     connection = session.connections.create(name, type_, **options)
     output.result(connection, f"Connection {connection.name}, external id {connection.external_id}.")
 
@@ -46,7 +49,10 @@ def create_connection_command(session: Session, output: Output, name: str, type_
 @existing
 @common
 def create_volume_command(session: Session, output: Output, name: str, location: str, **options: Any) -> None:
-    """Make LOCATION, a directory, a volume: its files are kept as a table and can be streamed."""
+    """Make LOCATION, a directory or s3://bucket/prefix or oss://bucket/prefix, a volume.
+
+    Its files are kept as a table and can be streamed.
+    """
     if not options["ignores"]:
         del options["ignores"]
     if options["queue_type"] is not None:

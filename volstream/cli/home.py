@@ -31,6 +31,10 @@ _TOML = """\
 # What volstream daemon --virtual-cluster GPU runs on; without it, on the settings above.
 # [virtual_clusters.GPU]
 # spark_remote = "sc://gpu.example.com:15002"
+#
+# [credentials.my_connection]                       # of a connection made with --credentials static
+# access_key_id = "..."
+# access_key_secret = "..."
 """
 
 
@@ -44,6 +48,7 @@ def init_command(session: Session, output: Output) -> None:
     settings.home.mkdir(parents=True, exist_ok=True)
     file = settings.home / "volstream.toml"
     if not file.exists():
+        file.touch(mode=0o600)  # it may get keys
         file.write_text(_TOML, encoding="utf-8")
     session.volumes.list()  # makes the catalog
     missing = ""

@@ -62,7 +62,7 @@ def list_command(
 @common
 def describe_command(session: Session, output: Output, kind: str, name: str) -> None:
     """Show everything about one object."""
-    output.details(_described(session, kind, name))
+    output.details(_described(session, kind, name), ("trust_policy", "permission_policy"))
 
 
 @click.command("drop")

@@ -6,7 +6,7 @@ import base64
 import dataclasses
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -48,8 +48,8 @@ class Output:
             console = _console()
             _print(console, arranged(rows, columns, console.width))
 
-    def details(self, values: Mapping[str, Any]) -> None:
-        """One object's attributes."""
+    def details(self, values: Mapping[str, Any], documents: Collection[str] = ()) -> None:
+        """One object's attributes; those named in ``documents`` follow the others as JSON to be copied."""
         if self.as_json:
             self._write(to_json(values))
             return
@@ -57,8 +57,12 @@ class Output:
 
         grid = Table.grid(padding=(0, 2))
         for key, value in values.items():
-            grid.add_row(key, _cell(value))
+            if key not in documents:
+                grid.add_row(key, _cell(value))
         _print(_console(), grid)
+        for key in values:
+            if key in documents:
+                self._write(f"\n{key}:\n{json.dumps(values[key], indent=2, ensure_ascii=False)}")
 
     def message(self, text: str) -> None:
         """A line for people, on stderr."""

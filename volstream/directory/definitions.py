@@ -7,9 +7,11 @@ import re
 import secrets
 import uuid
 from datetime import UTC, datetime
-from urllib.parse import urlsplit
 
 from volstream.catalog import Catalog
+from volstream.cloud.access import PROVIDERS, Access
+from volstream.config import Settings
+from volstream.directory.access import access_through
 from volstream.errors import AlreadyExistsError, InvalidValueError, NotFoundError, ObjectInUseError
 from volstream.model.files import printable
 from volstream.model.locations import local_path, scheme_of
@@ -18,7 +20,18 @@ from volstream.model.objects import Connection, QueueType, Volume, VolumeSpec
 from volstream.model.selection import Selection
 from volstream.storage import normalise_location, open_store
 
-_CONNECTION_TYPES = ("local", "oss", "s3")
+_CONNECTION_TYPES = ("local", *PROVIDERS)
+
+#: Without path, query and, above all, user and password: the catalog keeps no secret.
+_ENDPOINT = re.compile(r"https?://[A-Za-z0-9.-]+(:\d+)?/?|https?://\[[0-9a-fA-F:]+\](:\d+)?/?")
+
+_REGION = re.compile(r"[a-z0-9-]+")
+
+#: By provider: a role's ARN, and one that can be pasted.
+_ROLES = {
+    "s3": (re.compile(r"arn:aws[a-z-]*:iam::\d{12}:role/[\w+=,.@/-]+"), "arn:aws:iam::123456789012:role/volstream"),
+    "oss": (re.compile(r"acs:ram::\d+:role/[\w.-]+"), "acs:ram::1234567890123456:role/volstream"),
+}
 
 
 def create_connection(
@@ -36,7 +49,7 @@ def create_connection(
     """Makes a connection, with an external id of its own for the role's trust policy.
 
     Raises:
-        InvalidValueError: an unknown type or credential source.
+        InvalidValueError: an unknown type or credential source; a region, endpoint or role that is none.
         AlreadyExistsError: the name is taken.
     """
     existing = catalog.connections.find(name)
@@ -48,6 +61,7 @@ def create_connection(
         )
     if not re.fullmatch(r"env|static|profile:.+", credentials):
         raise InvalidValueError(f"{credentials!r} names no credentials.", "Write env, static or profile:NAME.")
+    _check_place(type_, region, endpoint, role_arn)
     connection = Connection(
         str(uuid.uuid4()), name, type_, region, endpoint, role_arn, secrets.token_urlsafe(18), credentials, comment,
         datetime.now(UTC),
@@ -58,7 +72,7 @@ def create_connection(
 
 
 def create_volume(
-    catalog: Catalog, spec: VolumeSpec, *, or_replace: bool = False, if_not_exists: bool = False
+    catalog: Catalog, settings: Settings, spec: VolumeSpec, *, or_replace: bool = False, if_not_exists: bool = False
 ) -> Volume:
     """Makes a volume.
 
@@ -66,9 +80,10 @@ def create_volume(
         or_replace: in the place of one of that name; it is a new volume then, and streams of the old one are stale.
 
     Raises:
-        InvalidValueError: a location, glob or queue that cannot be used; both options at once.
+        InvalidValueError: a location, connection, glob or queue that cannot be used; both options at once.
         AlreadyExistsError: the name is taken.
         NotFoundError: no such directory or connection.
+        StorageError: the bucket cannot be asked now, or does not exist; StorageDeniedError: or may not be.
     """
     exclusive(or_replace=or_replace, if_not_exists=if_not_exists)
     existing = catalog.volumes.find(spec.name)
@@ -79,13 +94,15 @@ def create_volume(
             f"There is already a volume {spec.name}.", "Use --or-replace or --if-not-exists, or another name."
         )
     location = normalise_location(spec.location)
-    _check_reachable(location)
     connection = catalog.connections.get(spec.connection) if spec.connection is not None else None
+    _check_type(connection, location)
+    queue_type = _queue_type(spec, location)
     for glob in (*spec.patterns, *spec.ignores):
         _check_glob(glob)
+    _check_reachable(location, access_through(connection, location, settings))
     volume = Volume(
         id=str(uuid.uuid4()), name=spec.name, location=location, connection_id=connection.id if connection else None,
-        queue_type=_queue_type(spec, location), queue_name=spec.queue_name, virtual_cluster=spec.virtual_cluster,
+        queue_type=queue_type, queue_name=spec.queue_name, virtual_cluster=spec.virtual_cluster,
         recursive=spec.recursive, patterns=tuple(spec.patterns), ignores=tuple(spec.ignores), comment=spec.comment,
         created_on=datetime.now(UTC),
     )  # fmt: skip
@@ -127,26 +144,57 @@ def exclusive(*, or_replace: bool, if_not_exists: bool) -> None:
 
 def _queue_type(spec: VolumeSpec, location: str) -> QueueType:
     """The queue that was asked for, or what suits the location; raises InvalidValueError where it cannot work there."""
-    scheme = urlsplit(location).scheme
-    suitable = {
-        "file": (QueueType.LOCAL, QueueType.POLL, QueueType.NONE),
-        "memory": (QueueType.MEMORY, QueueType.POLL, QueueType.NONE),
-    }.get(scheme, (QueueType.SQS, QueueType.MNS, QueueType.POLL, QueueType.NONE))
-    chosen = spec.queue_type or suitable[0]
+    scheme = scheme_of(location)
+    own = {"file": QueueType.LOCAL, "memory": QueueType.MEMORY, "s3": QueueType.SQS, "oss": QueueType.MNS}[scheme]
+    suitable = (own, QueueType.POLL, QueueType.NONE)
+    named = scheme not in PROVIDERS or spec.queue_name
+    chosen = spec.queue_type or (own if named else QueueType.POLL)
     if chosen not in suitable:
         raise InvalidValueError(
             f"A volume at {scheme}: cannot use the queue type {chosen}.", f"Choose one of {', '.join(suitable)}."
         )
+    if chosen is own and not named:
+        raise InvalidValueError(f"A queue of the type {chosen} needs a name.", "Give --queue-name.")
     return chosen
 
 
-def _check_reachable(location: str) -> None:
+def _check_place(type_: str, region: str | None, endpoint: str | None, role_arn: str | None) -> None:
+    if region is not None and not _REGION.fullmatch(region):
+        raise InvalidValueError(f"{region!r} is no region.", "Write for example eu-west-1 or cn-hangzhou.")
+    if endpoint is not None and not _ENDPOINT.fullmatch(endpoint):
+        # It may have a password in it, and so is not repeated.
+        raise InvalidValueError(
+            "The endpoint is not the URL of a server.", "Write for example https://minio.example:9000."
+        )
+    if role_arn is None:
+        return
+    if type_ not in _ROLES:
+        raise InvalidValueError(f"A connection of the type {type_} has no role.", "Leave --role-arn out.")
+    pattern, example = _ROLES[type_]
+    # The roles of S3-compatible stores have ARNs of their own.
+    foreign = type_ == "s3" and endpoint is not None and re.fullmatch(r"arn:\S+", role_arn)
+    if not foreign and not pattern.fullmatch(role_arn):
+        raise InvalidValueError(f"{role_arn!r} is no role of the type {type_}.", f"Write for example {example}.")
+
+
+def _check_type(connection: Connection | None, location: str) -> None:
+    scheme = scheme_of(location)
+    needed = scheme if scheme in PROVIDERS else "local"
+    if connection is not None and connection.type != needed:
+        raise InvalidValueError(
+            f"The connection {connection.name} is of the type {connection.type}, and {location} needs one of the type "
+            f"{needed}.",
+            "Use another connection, or none.",
+        )
+
+
+def _check_reachable(location: str, access: Access | None) -> None:
     if scheme_of(location) == "file":
         folder = local_path(location)
         if not os.path.isdir(folder):
             what = "is not a directory" if os.path.exists(folder) else "does not exist"
             raise NotFoundError(f"The location {printable(folder)} {what}.", "Make it, or correct the path.")
-    open_store(location).head(".volstream-probe")
+    open_store(location, access).head(".volstream-probe")
 
 
 def _check_glob(glob: str) -> None:

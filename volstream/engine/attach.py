@@ -92,7 +92,7 @@ def _start(settings: Settings, log: Path) -> subprocess.Popen[bytes]:
     _started[:] = [earlier for earlier in _started if earlier.poll() is None] + [child]
     assert child.stdin is not None  # a pipe was asked for
     with child.stdin as pipe:
-        pipe.write(settings.model_dump_json(exclude={"home"}, exclude_unset=True).encode())
+        pipe.write(settings.model_dump_json(exclude={"home", "credentials"}, exclude_unset=True).encode())
     return child
 
 

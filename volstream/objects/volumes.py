@@ -51,7 +51,7 @@ class Volumes(Objects[Volume]):
             options["connection"] = Name.parse(options["connection"])
         spec = VolumeSpec(Name.parse(name), location, **options)
         return volume_rules.create_volume(
-            self._session.catalog, spec, or_replace=or_replace, if_not_exists=if_not_exists
+            self._session.catalog, self._session.settings, spec, or_replace=or_replace, if_not_exists=if_not_exists
         )
 
     def drop(self, name: str, *, if_exists: bool = False) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,7 +24,10 @@ _QUEUES = {"ALICLOUD_MNS": "mns", "AWS_SQS": "sqs"}
 #: Collections that are not called by their kind.
 _COLLECTIONS = {"dynamic": "dynamic_tables"}
 
-_CONNECTION_KEYS = {"external_id": "externalId", "role_arn": "roleArn"}
+_CONNECTION_KEYS = {
+    "external_id": "externalId", "role_arn": "roleArn", "trust_policy": "trustPolicy",
+    "permission_policy": "permissionPolicy",
+}  # fmt: skip
 
 #: What SHOW shows of each kind, in this order.
 _SHOWN: Mapping[str, Sequence[str]] = {
@@ -318,6 +322,8 @@ def _plain(value: Any) -> str | None:
         return value.isoformat(sep=" ", timespec="milliseconds")
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, dict):
+        return json.dumps(value, indent=2, default=str)
     if isinstance(value, list | tuple):
         return ", ".join(str(one) for one in value)
     return str(value)

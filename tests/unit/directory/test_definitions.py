@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from volstream import config
 from volstream.catalog import Catalog
 from volstream.directory.definitions import create_connection, create_volume, drop_connection, drop_volume
 from volstream.errors import AlreadyExistsError, InvalidValueError, NotFoundError, ObjectInUseError, StorageError
@@ -15,6 +16,7 @@ from volstream.model.objects import QueueType, VolumeSpec
 from volstream.storage.memory import MemoryStore
 
 V = Name.parse("v")
+SETTINGS = config.load("/nowhere")
 
 
 @pytest.fixture
@@ -32,7 +34,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_volume_on_a_directory_watches_it(catalog: Catalog, folder: Path) -> None:
-    made = create_volume(catalog, VolumeSpec(V, str(folder)))
+    made = create_volume(catalog, SETTINGS, VolumeSpec(V, str(folder)))
     assert (made.location, made.queue_type) == (f"file://{str(folder).replace(' ', '%20')}", QueueType.LOCAL)
     assert catalog.volumes.get(V).id == made.id
     assert made.table_id is None
@@ -40,54 +42,57 @@ def test_a_volume_on_a_directory_watches_it(catalog: Catalog, folder: Path) -> N
 
 def test_a_queue_that_cannot_serve_the_location_is_refused(catalog: Catalog, folder: Path) -> None:
     with pytest.raises(InvalidValueError, match="Choose one of local, poll, none"):
-        create_volume(catalog, VolumeSpec(V, str(folder), queue_type=QueueType.SQS))
-    assert create_volume(catalog, VolumeSpec(V, str(folder), queue_type=QueueType.POLL)).queue_type is QueueType.POLL
+        create_volume(catalog, SETTINGS, VolumeSpec(V, str(folder), queue_type=QueueType.SQS))
+    assert (
+        create_volume(catalog, SETTINGS, VolumeSpec(V, str(folder), queue_type=QueueType.POLL)).queue_type
+        is QueueType.POLL
+    )
 
 
 def test_a_directory_that_is_not_there_is_the_users_mistake(catalog: Catalog, folder: Path) -> None:
     with pytest.raises(NotFoundError, match=r"my files/none does not exist"):
-        create_volume(catalog, VolumeSpec(V, f"{folder}/none"))
+        create_volume(catalog, SETTINGS, VolumeSpec(V, f"{folder}/none"))
     (folder / "file").write_text("")
     with pytest.raises(NotFoundError, match="is not a directory"):
-        create_volume(catalog, VolumeSpec(V, f"{folder}/file"))
+        create_volume(catalog, SETTINGS, VolumeSpec(V, f"{folder}/file"))
     with pytest.raises(StorageError):
-        create_volume(catalog, VolumeSpec(V, "memory://nobody-made-this"))
+        create_volume(catalog, SETTINGS, VolumeSpec(V, "memory://nobody-made-this"))
     assert catalog.volumes.list() == []
 
 
 def test_a_scheme_without_a_store_is_refused(catalog: Catalog) -> None:
     with pytest.raises(InvalidValueError, match="gopher"):
-        create_volume(catalog, VolumeSpec(V, "gopher://hole"))
+        create_volume(catalog, SETTINGS, VolumeSpec(V, "gopher://hole"))
 
 
 @pytest.mark.parametrize("glob", ["", "/absolute/*"])
 def test_what_is_no_glob_is_refused(catalog: Catalog, folder: Path, glob: str) -> None:
     with pytest.raises(InvalidValueError, match="not a glob"):
-        create_volume(catalog, VolumeSpec(V, str(folder), patterns=(glob,)))
+        create_volume(catalog, SETTINGS, VolumeSpec(V, str(folder), patterns=(glob,)))
     with pytest.raises(InvalidValueError, match="not a glob"):
-        create_volume(catalog, VolumeSpec(V, str(folder), ignores=(glob,)))
+        create_volume(catalog, SETTINGS, VolumeSpec(V, str(folder), ignores=(glob,)))
 
 
 def test_a_name_is_taken_once_unless_asked_otherwise(catalog: Catalog, folder: Path) -> None:
-    first = create_volume(catalog, VolumeSpec(V, str(folder)))
+    first = create_volume(catalog, SETTINGS, VolumeSpec(V, str(folder)))
     with pytest.raises(AlreadyExistsError):
-        create_volume(catalog, VolumeSpec(V, str(folder)))
+        create_volume(catalog, SETTINGS, VolumeSpec(V, str(folder)))
     with pytest.raises(InvalidValueError, match="exclude each other"):
-        create_volume(catalog, VolumeSpec(V, str(folder)), or_replace=True, if_not_exists=True)
-    assert create_volume(catalog, VolumeSpec(V, f"{folder}/none"), if_not_exists=True).id == first.id
-    assert create_volume(catalog, VolumeSpec(V, str(folder)), or_replace=True).id != first.id
+        create_volume(catalog, SETTINGS, VolumeSpec(V, str(folder)), or_replace=True, if_not_exists=True)
+    assert create_volume(catalog, SETTINGS, VolumeSpec(V, f"{folder}/none"), if_not_exists=True).id == first.id
+    assert create_volume(catalog, SETTINGS, VolumeSpec(V, str(folder)), or_replace=True).id != first.id
     assert len(catalog.volumes.list()) == 1
 
 
 def test_a_replacement_that_cannot_be_leaves_what_there_was(catalog: Catalog, folder: Path) -> None:
-    first = create_volume(catalog, VolumeSpec(V, str(folder)))
+    first = create_volume(catalog, SETTINGS, VolumeSpec(V, str(folder)))
     with pytest.raises(NotFoundError):
-        create_volume(catalog, VolumeSpec(V, f"{folder}/none"), or_replace=True)
+        create_volume(catalog, SETTINGS, VolumeSpec(V, f"{folder}/none"), or_replace=True)
     assert catalog.volumes.get(V).id == first.id
 
 
 def test_a_dropped_volume_is_gone_and_dropping_nothing_says_so(catalog: Catalog, folder: Path) -> None:
-    create_volume(catalog, VolumeSpec(V, str(folder)))
+    create_volume(catalog, SETTINGS, VolumeSpec(V, str(folder)))
     assert drop_volume(catalog, V)
     assert not drop_volume(catalog, V, if_exists=True)
     with pytest.raises(NotFoundError):
@@ -112,7 +117,7 @@ def test_a_connection_in_use_is_not_dropped(catalog: Catalog) -> None:
     create_connection(catalog, name, "local")
     store = MemoryStore("memory://connected")
     store.create()
-    create_volume(catalog, VolumeSpec(V, "memory://connected", connection=name))
+    create_volume(catalog, SETTINGS, VolumeSpec(V, "memory://connected", connection=name))
     with pytest.raises(ObjectInUseError, match="Volume v"):
         drop_connection(catalog, name)
     drop_volume(catalog, V)
@@ -123,4 +128,4 @@ def test_a_connection_in_use_is_not_dropped(catalog: Catalog) -> None:
 
 def test_a_volume_on_a_missing_connection_is_refused(catalog: Catalog, folder: Path) -> None:
     with pytest.raises(NotFoundError, match="no connection nobody"):
-        create_volume(catalog, VolumeSpec(V, str(folder), connection=Name.parse("nobody")))
+        create_volume(catalog, SETTINGS, VolumeSpec(V, str(folder), connection=Name.parse("nobody")))

@@ -1,0 +1,136 @@
+"""Reaching Amazon: whose keys sign, how roles renew themselves, what its errors mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import botocore.exceptions
+import pytest
+from botocore.exceptions import BotoCoreError, ClientError
+
+from tests.clouds import Answers, Cloud
+from volstream.cloud import aws
+from volstream.cloud.access import Access, Keys
+from volstream.errors import DependencyError, QueueError, StorageDeniedError, StorageError
+
+ROLE = "arn:aws:iam::123456789012:role/reader"
+
+
+@pytest.fixture
+def no_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A machine without any; the file of its profiles."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    aws._session.cache_clear()
+    return tmp_path / "config"
+
+
+def sessions(answers: Answers, lifetimes: list[float]) -> None:
+    """Makes the server an STS whose keys live so long, one after another."""
+    numbers: Iterator[int] = iter(range(100))
+
+    def answer(*_: object) -> tuple[int, dict[str, str], bytes]:
+        number = next(numbers)
+        ends = (datetime.now(UTC) + timedelta(seconds=lifetimes[number])).strftime("%Y-%m-%dT%H:%M:%SZ")
+        keys = (
+            f"<Credentials><AccessKeyId>ASIA{number}</AccessKeyId><SecretAccessKey>s</SecretAccessKey>"
+            f"<SessionToken>t</SessionToken><Expiration>{ends}</Expiration></Credentials>"
+        )
+        results = "".join(f"<{name}Result>{keys}</{name}Result>" for name in ("AssumeRole", "GetSessionToken"))
+        return 200, {"Content-Type": "text/xml"}, f"<Response>{results}</Response>".encode()
+
+    answers.answer = answer
+
+
+def access(answers: Answers, role: str | None = None, token: str | None = None) -> Access:
+    return Access("s3", "eu-west-1", answers.url, role, "external", "static", Keys("AKIA", "long-lived", token))
+
+
+def test_the_keys_of_a_role_are_renewed_before_they_end(answers: Answers) -> None:
+    sessions(answers, [300, 3600])
+    one = access(answers, ROLE)
+    assert aws.temporary_keys(one).id == "ASIA1"
+    assert aws.temporary_keys(one) == Keys("ASIA1", "s", "t")
+    assert len(answers.log) == 2
+
+
+def test_long_lived_keys_become_those_of_a_session_and_temporary_ones_stay(answers: Answers) -> None:
+    sessions(answers, [3600])
+    assert aws.temporary_keys(access(answers)) == Keys("ASIA0", "s", "t")
+    assert aws.temporary_keys(access(answers, token="mine")) == Keys("AKIA", "long-lived", "mine")
+    assert len(answers.log) == 1
+
+
+def test_keys_come_from_the_environment_or_a_profile(no_credentials: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    no_credentials.write_text(
+        "[profile work]\naws_access_key_id = P\naws_secret_access_key = s\naws_session_token = t\nregion = eu-north-1\n"
+    )
+    profile = Access("s3", credentials="profile:work")
+    assert aws.temporary_keys(profile).id == "P"
+    assert aws.region(profile) == "eu-north-1"
+    for name, value in (("ACCESS_KEY_ID", "E"), ("SECRET_ACCESS_KEY", "s"), ("SESSION_TOKEN", "t")):
+        monkeypatch.setenv(f"AWS_{name}", value)
+    assert aws.temporary_keys(Access("s3")).id == "E"
+
+
+def test_missing_credentials_say_what_to_do(no_credentials: Path) -> None:
+    with pytest.raises(StorageDeniedError, match="AWS_ACCESS_KEY_ID"), aws.errors("s3://bucket"):
+        aws.temporary_keys(Access("s3"))
+    with pytest.raises(StorageDeniedError, match=r"nobody.*could not be found"), aws.errors("s3://bucket"):
+        aws.client(Access("s3", credentials="profile:nobody"), "s3")
+    with pytest.raises(StorageDeniedError, match="region"), aws.errors("the queue q"):
+        aws.client(Access("s3", credentials="static", keys=Keys("a", "b")), "sqs")
+
+
+def test_other_services_are_where_a_store_is_that_is_not_amazons() -> None:
+    keys = Keys("a", "b", "c")
+    own = Access("s3", "eu-west-1", "https://s3.dualstack.eu-west-1.amazonaws.com", credentials="static", keys=keys)
+    foreign = Access("s3", None, "http://minio:9000", credentials="static", keys=keys)
+    places = [aws.client(one, service).meta.endpoint_url for one in (own, foreign) for service in ("s3", "sqs")]
+    assert places == [own.endpoint, "https://sqs.eu-west-1.amazonaws.com", foreign.endpoint, foreign.endpoint]
+    assert aws.client(own, "sqs", "http://elsewhere:1").meta.endpoint_url == "http://elsewhere:1"
+
+
+def test_clients_of_s3_and_sqs_work(s3: Cloud) -> None:
+    client = aws.client(s3.access, "sqs")
+    url = client.create_queue(QueueName="q")["QueueUrl"]
+    assert url in client.list_queues()["QueueUrls"]
+    with pytest.raises(QueueError) as error, aws.errors("the queue x", QueueError, DependencyError):
+        client.get_queue_url(QueueName="x")
+    assert error.value.transient
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind"),
+    [
+        (403, "AccessDenied", StorageDeniedError),
+        (400, "InvalidToken", StorageDeniedError),
+        (400, "ExpiredToken", StorageError),
+        (403, "ExpiredToken", StorageError),
+        (404, "NoSuchBucket", StorageError),
+        (503, "SlowDown", StorageError),
+        (400, "RequestTimeout", StorageError),
+    ],
+)
+def test_an_answer_is_a_refusal_or_may_pass(status: int, code: str, kind: type[StorageError]) -> None:
+    said = {"Error": {"Code": code, "Message": "Because."}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    with pytest.raises(StorageError, match=rf"s3://b: Because\. \({code}\)") as error, aws.errors("s3://b"):
+        raise ClientError(said, "GetObject")
+    assert type(error.value) is kind
+
+
+def test_no_error_of_the_vendor_escapes() -> None:
+    kinds = [
+        one for one in vars(botocore.exceptions).values() if isinstance(one, type) and issubclass(one, BotoCoreError)
+    ]
+    assert len(kinds) > 50
+    for kind in kinds:
+        made: Any = kind.__new__(kind, "text")  # their constructors all want something else
+        with pytest.raises(StorageError), aws.errors("s3://b"):
+            raise made

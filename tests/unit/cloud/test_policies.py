@@ -1,0 +1,56 @@
+"""What is pasted at a provider: exactly what the volumes of a connection need."""
+
+from __future__ import annotations
+
+from volstream.cloud.policies import Need, permission_policy, trust_policy
+
+AWS_ROLE = "arn:aws-cn:iam::123456789012:role/r"
+OSS_ROLE = "acs:ram::1234567890:role/r"
+
+
+def test_a_role_is_trusted_to_who_names_the_external_id() -> None:
+    (aws,) = trust_policy("s3", "x1", AWS_ROLE)["Statement"]
+    (oss,) = trust_policy("oss", "x1", None)["Statement"]
+    assert aws["Principal"] == {"AWS": "arn:aws-cn:iam::ACCOUNT_ID:root"}
+    assert oss["Principal"] == {"RAM": ["acs:ram::ACCOUNT_ID:root"]}
+    assert aws["Condition"] == oss["Condition"] == {"StringEquals": {"sts:ExternalId": "x1"}}
+
+
+def test_a_volume_of_s3_may_list_its_prefix_read_below_it_and_take_from_its_queue() -> None:
+    needs = [Need("b", "in/", "q"), Need("b", "in/more/", "q"), Need("b", "a*b/")]
+    listing, reading, queue = permission_policy("s3", needs, "cn-north-1", AWS_ROLE)["Statement"]
+    assert (listing["Action"], listing["Resource"]) == (["s3:ListBucket"], ["arn:aws-cn:s3:::b"])
+    assert listing["Condition"] == {"StringLike": {"s3:prefix": ["a${*}b/*", "in/*"]}}
+    assert reading["Action"] == ["s3:GetObject", "s3:GetObjectVersion"]
+    assert reading["Resource"] == ["arn:aws-cn:s3:::b/a${*}b/*", "arn:aws-cn:s3:::b/in/*"]
+    assert queue["Resource"] == ["arn:aws-cn:sqs:cn-north-1:123456789012:q"]
+    assert {"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:ChangeMessageVisibility"} < {*queue["Action"]}
+
+
+def test_a_queue_given_by_url_is_where_the_url_says() -> None:
+    url = "https://sqs.eu-west-1.amazonaws.com/210987654321/q"
+    (_, _, queue) = permission_policy("s3", [Need("b", "", url)], None, None)["Statement"]
+    assert queue["Resource"] == ["arn:aws:sqs:eu-west-1:210987654321:q"]
+    url = "https://1234567890.mns.cn-beijing-internal.aliyuncs.com/queues/q"
+    (_, _, queue, _) = permission_policy("oss", [Need("b", "", url)], None, None)["Statement"]
+    assert queue["Resource"] == ["acs:mns:cn-beijing:1234567890:/queues/q"]
+
+
+def test_a_whole_bucket_and_a_connection_without_volumes_have_no_prefix() -> None:
+    for needs, bucket in (([Need("b", ""), Need("b", "in/")], "b"), ([], "BUCKET")):
+        listing, reading = permission_policy("s3", needs, None, None)["Statement"]
+        assert "Condition" not in listing
+        assert reading["Resource"] == [f"arn:aws:s3:::{bucket}/*"]
+        listing, reading = permission_policy("oss", needs, None, None)["Statement"]
+        assert "Condition" not in listing
+        assert reading["Resource"] == [f"acs:oss:*:*:{bucket}/*"]
+
+
+def test_a_volume_of_oss_may_list_its_prefix_read_below_it_and_take_from_its_queue() -> None:
+    needs = [Need("b", "in/", "q")]
+    listing, reading, queue, messages = permission_policy("oss", needs, "cn-hangzhou", OSS_ROLE)["Statement"]
+    assert (listing["Action"], listing["Resource"]) == (["oss:ListObjects"], ["acs:oss:*:1234567890:b"])
+    assert listing["Condition"] == {"StringLike": {"oss:Prefix": ["in/*"]}}
+    assert (reading["Action"], reading["Resource"]) == (["oss:GetObject"], ["acs:oss:*:1234567890:b/in/*"])
+    assert queue["Resource"] == ["acs:mns:cn-hangzhou:1234567890:/queues/q"]
+    assert messages["Resource"] == ["acs:mns:cn-hangzhou:1234567890:/queues/q/messages"]

@@ -1,0 +1,172 @@
+"""Connections to providers and volumes in buckets: what is checked when they are made, and where the keys are."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tests.clouds import Cloud
+from volstream import config, details
+from volstream.cli.objects import describe_command, list_command
+from volstream.config import Settings
+from volstream.directory.access import access_of
+from volstream.errors import InvalidValueError, StorageDeniedError, StorageError
+from volstream.model.names import Name
+from volstream.model.objects import Connection, QueueType
+from volstream.session import Session
+from volstream.sql.run import rows as rows_of
+
+C = Name.parse("c")
+
+
+@pytest.fixture
+def home(tmp_path: Path, s3: Cloud) -> Path:
+    assert s3.access.keys is not None
+    (tmp_path / "volstream.toml").write_text(
+        f'[credentials.c]\naccess_key_id = "AKIATEST"\naccess_key_secret = "{s3.access.keys.secret}"\n'
+    )
+    return tmp_path
+
+
+@pytest.fixture
+def session(home: Path) -> Iterator[Session]:
+    with Session(config.load(home)) as opened:
+        yield opened
+
+
+def connect(session: Session, cloud: Cloud, **options: str) -> Connection:
+    one = cloud.access
+    said = {"region": one.region, "endpoint": one.endpoint, "credentials": "static", **options}
+    return session.connections.create("c", one.provider, **said)
+
+
+def test_a_volume_in_a_bucket_is_reached_through_its_connection(session: Session, s3: Cloud) -> None:
+    s3.make_bucket("reached")
+    connection = connect(session, s3)
+    volume = session.volumes.create("v", "s3a://reached/in/", connection="c")
+    assert (volume.location, volume.queue_type) == ("s3://reached/in", QueueType.POLL)
+    access = access_of(volume, session.catalog, session.settings)
+    assert access == replace(s3.access, external_id=connection.external_id)
+
+
+def test_a_volume_in_a_bucket_needs_none_and_says_what_is_wrong(session: Session, s3: Cloud, oss: Cloud) -> None:
+    oss.make_bucket("reached")
+    connect(session, s3)
+    with pytest.raises(StorageError, match="NoSuchBucket"):
+        session.volumes.create("v", "s3://nobody-made-this", connection="c")
+    with pytest.raises(InvalidValueError, match="c is of the type s3, and oss://reached needs one of the type oss"):
+        session.volumes.create("v", "oss://reached", connection="c")
+    with pytest.raises(InvalidValueError, match="needs one of the type local"):
+        session.volumes.create("v", str(session.settings.home), connection="c")
+    session.connections.create("d", "oss", region="cn-hangzhou", endpoint=oss.access.endpoint, credentials="static")
+    with pytest.raises(InvalidValueError, match=r"below \[credentials.d\] in volstream.toml"):
+        session.volumes.create("v", "oss://reached", connection="d")
+    assert session.volumes.list() == []
+
+
+def test_wrong_keys_are_refused_when_the_volume_is_made(home: Path, oss: Cloud) -> None:
+    (home / "volstream.toml").write_text(
+        '[credentials.c]\naccess_key_id = "LTAITEST"\naccess_key_secret = "mistyped"\n'
+    )
+    oss.make_bucket("reached")
+    with Session(config.load(home)) as session:
+        connect(session, oss)
+        with pytest.raises(StorageDeniedError, match=r"oss://reached/\.volstream-probe: Forbidden"):
+            session.volumes.create("v", "oss://reached", connection="c")
+
+
+def test_a_queue_must_be_the_providers_and_have_a_name(session: Session, s3: Cloud) -> None:
+    connect(session, s3)
+    with pytest.raises(InvalidValueError, match="Choose one of sqs, poll, none"):
+        session.volumes.create("v", "s3://bucket", connection="c", queue_type=QueueType.MNS)
+    with pytest.raises(InvalidValueError, match="--queue-name"):
+        session.volumes.create("v", "s3://bucket", connection="c", queue_type=QueueType.SQS)
+
+
+def test_a_connection_to_nowhere_is_refused(session: Session) -> None:
+    wrong: list[tuple[str, dict[str, str]]] = [
+        ("s3", {"endpoint": "s3.example"}),
+        ("s3", {"endpoint": "https://user:password@s3.example"}),
+        ("s3", {"endpoint": "https://s3.example/path"}),
+        ("s3", {"region": "Europe (Ireland)"}),
+        ("s3", {"role_arn": "acs:ram::1234567890:role/r"}),
+        ("s3", {"role_arn": "arn:aws:iam::1:role/r"}),
+        ("oss", {"role_arn": "arn:aws:iam::123456789012:role/r"}),
+        ("local", {"role_arn": "arn:aws:iam::123456789012:role/r"}),
+    ]
+    for type_, options in wrong:
+        with pytest.raises(InvalidValueError) as error:
+            session.connections.create("c", type_, **options)
+        assert "password" not in str(error.value)
+
+
+def test_a_connection_takes_what_its_provider_has(session: Session) -> None:
+    session.connections.create("a", "s3", region="eu-west-1", role_arn="arn:aws:iam::123456789012:role/path/r")
+    session.connections.create("b", "s3", endpoint="http://minio:9000", role_arn="arn:minio:iam:::role/r")
+    session.connections.create("d", "oss", region="cn-hangzhou", role_arn="acs:ram::1234567890:role/r")
+
+
+def test_describe_prints_the_external_id_and_policies_to_paste(session: Session, s3: Cloud) -> None:
+    s3.make_bucket("described")
+    connection = connect(session, s3, role_arn="arn:aws:iam::123456789012:role/r")
+    session.volumes.create("v", "s3://described/in", connection="c", queue_type=QueueType.SQS, queue_name="q")
+    text = CliRunner().invoke(describe_command, ["connection", "c", "--home", str(session.settings.home)]).output
+    said = CliRunner().invoke(
+        describe_command, ["connection", "c", "--home", str(session.settings.home), "--format", "json"]
+    )
+    found = json.loads(said.output)
+    assert found["external_id"] == connection.external_id
+    assert found["volumes"] == ["v"]
+    assert found["trust_policy"]["Statement"][0]["Condition"] == {
+        "StringEquals": {"sts:ExternalId": connection.external_id}
+    }
+    queue = found["permission_policy"]["Statement"][2]
+    assert queue["Resource"] == ["arn:aws:sqs:eu-west-1:123456789012:q"]
+    assert json.loads(text.partition("permission_policy:")[2]) == found["permission_policy"]
+    assert session.connections.policies("c") == {key: found[key] for key in ("trust_policy", "permission_policy")}
+    _, described = rows_of(session, "DESCRIBE CONNECTION c")
+    rows = {row["property"]: row["value"] for row in described}
+    assert rows["externalId"] == connection.external_id
+    assert json.loads(rows["permissionPolicy"]) == found["permission_policy"]
+
+
+def test_a_local_connection_has_no_policies(session: Session) -> None:
+    session.connections.create("c", "local")
+    assert session.connections.policies("c") == {}
+    assert "trust_policy" not in details.described(session, session.connections.get("c"))
+
+
+def test_no_secret_is_shown_or_kept_anywhere(session: Session, s3: Cloud, capfd: pytest.CaptureFixture[str]) -> None:
+    s3.make_bucket("secret")
+    assert s3.access.keys is not None
+    secret = s3.access.keys.secret
+    connection = connect(session, s3)
+    volume = session.volumes.create("v", "s3://secret", connection="c")
+    access = access_of(volume, session.catalog, session.settings)
+    assert access is not None
+    assert access.keys == s3.access.keys
+    home = ["--home", str(session.settings.home)]
+    shown = [
+        repr(access), str(access), repr(session.settings), session.settings.model_dump_json(), str(asdict(connection)),
+        repr(pickle.dumps(connection)), *(repr(path.read_bytes()) for path in session.settings.home.glob("catalog.db*")),
+    ]  # fmt: skip
+    for command, arguments in ((describe_command, ["connection", "c"]), (list_command, ["connections"])):
+        for form in ("text", "json"):
+            shown.append(CliRunner().invoke(command, [*arguments, *home, "--format", form]).output)
+    shown += [*capfd.readouterr()]
+    assert not [text for text in shown if secret in text]
+
+
+def test_keys_that_are_not_valid_settings_are_not_repeated(tmp_path: Path) -> None:
+    for text in ('access_key_secret = "hush"', 'access_key_id = "a"\naccess_key_secret = ["hush"]', 'secret = "hush"'):
+        (tmp_path / "volstream.toml").write_text(f"[credentials.c]\n{text}\n")
+        with pytest.raises(InvalidValueError, match=r"credentials\.c") as error:
+            config.load(tmp_path)
+        assert "hush" not in str(error.value)
+    assert Settings(home=tmp_path.parent).credentials == {}

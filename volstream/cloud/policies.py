@@ -1,0 +1,154 @@
+"""What a provider must be told so that volstream may read: who may take a role, and the least that its volumes need. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+#: Stands for the account whose keys volstream has: only its owner knows it.
+ACCOUNT = "ACCOUNT_ID"
+
+#: Stands for what no volume says yet.
+_ANY_BUCKET = "BUCKET"
+
+_MNS_HOST = re.compile(r"(\d+)\.mns\.([a-z0-9-]+?)(?:-internal)?\.aliyuncs\.com")
+
+
+@dataclass(frozen=True)
+class Need:
+    """What one volume reads.
+
+    Attributes:
+        root: what all of its keys begin with; empty, or ending in ``/``.
+        queue: name or URL of its queue at the provider; None: it has none.
+    """
+
+    bucket: str
+    root: str
+    queue: str | None = None
+
+
+def trust_policy(provider: str, external_id: str, role_arn: str | None) -> dict[str, Any]:
+    """Who may assume the role: the account of volstream's own keys, if it names the external id."""
+    condition = {"StringEquals": {"sts:ExternalId": external_id}}
+    if provider == "oss":
+        statement = {
+            "Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"RAM": [f"acs:ram::{ACCOUNT}:root"]},
+            "Condition": condition,
+        }  # fmt: skip
+        return {"Version": "1", "Statement": [statement]}
+    principal = {"AWS": f"arn:{_partition(role_arn)}:iam::{ACCOUNT}:root"}
+    return {
+        "Version": "2012-10-17",
+        "Statement": [
+            {"Effect": "Allow", "Principal": principal, "Action": "sts:AssumeRole", "Condition": condition}
+        ],
+    }  # fmt: skip
+
+
+def permission_policy(provider: str, needs: Sequence[Need], region: str | None, role_arn: str | None) -> dict[str, Any]:
+    """What the role, or the user without one, must be allowed; without volumes, for a bucket yet to be named."""
+    wanted = needs or [Need(_ANY_BUCKET, "")]
+    if provider == "oss":
+        return {"Version": "1", "Statement": _alibaba(wanted, region or "*", _account(role_arn, 3))}
+    return {"Version": "2012-10-17", "Statement": _amazon(wanted, region, role_arn)}
+
+
+def _amazon(needs: Sequence[Need], region: str | None, role_arn: str | None) -> list[dict[str, Any]]:
+    partition = _partition(role_arn)
+    statements: list[dict[str, Any]] = []
+    for bucket in sorted({need.bucket for need in needs}):
+        roots = _outermost(need.root for need in needs if need.bucket == bucket)
+        resource = f"arn:{partition}:s3:::{bucket}"
+        limited = (
+            {"Condition": {"StringLike": {"s3:prefix": [f"{_literal(root)}*" for root in roots]}}} if all(roots) else {}
+        )
+        statements += [
+            {"Effect": "Allow", "Action": ["s3:ListBucket"], "Resource": [resource], **limited},
+            {
+                "Effect": "Allow", "Action": ["s3:GetObject", "s3:GetObjectVersion"],
+                "Resource": [f"{resource}/{_literal(root)}*" for root in roots],
+            },
+        ]  # fmt: skip
+    queues = [
+        _sqs_arn(queue, partition, region or "*", _account(role_arn, 4))
+        for queue in sorted({need.queue for need in needs if need.queue})
+    ]
+    if queues:
+        actions = [
+            "sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:ChangeMessageVisibility", "sqs:GetQueueAttributes",
+            "sqs:GetQueueUrl",
+        ]  # fmt: skip
+        statements.append({"Effect": "Allow", "Action": actions, "Resource": queues})
+    return statements
+
+
+def _alibaba(needs: Sequence[Need], region: str, account: str) -> list[dict[str, Any]]:
+    statements: list[dict[str, Any]] = []
+    for bucket in sorted({need.bucket for need in needs}):
+        roots = _outermost(need.root for need in needs if need.bucket == bucket)
+        resource = f"acs:oss:*:{account}:{bucket}"
+        limited = {"Condition": {"StringLike": {"oss:Prefix": [f"{root}*" for root in roots]}}} if all(roots) else {}
+        statements += [
+            {"Effect": "Allow", "Action": ["oss:ListObjects"], "Resource": [resource], **limited},
+            {"Effect": "Allow", "Action": ["oss:GetObject"], "Resource": [f"{resource}/{root}*" for root in roots]},
+        ]
+    places = [_mns_name(queue, region, account) for queue in sorted({need.queue for need in needs if need.queue})]
+    if places:
+        statements += [
+            {"Effect": "Allow", "Action": ["mns:GetQueueAttributes"], "Resource": places},
+            {
+                "Effect": "Allow", "Action": ["mns:ReceiveMessage", "mns:DeleteMessage", "mns:ChangeMessageVisibility"],
+                "Resource": [f"{place}/messages" for place in places],
+            },
+        ]  # fmt: skip
+    return statements
+
+
+def _outermost(roots: Iterable[str]) -> list[str]:
+    """The roots that lie below no other."""
+    kept: list[str] = []
+    for root in sorted(set(roots)):
+        if not any(root.startswith(outer) for outer in kept):
+            kept.append(root)
+    return kept
+
+
+def _sqs_arn(queue: str, partition: str, region: str, account: str) -> str:
+    """The ARN of a queue given by name, or by URL: ``https://sqs.<region>.amazonaws.com/<account>/<name>``."""
+    place = urlsplit(queue)
+    parts = place.path.strip("/").split("/")
+    if place.scheme and len(parts) == 2:
+        host = (place.hostname or "").split(".")
+        region = host[1] if host[0] == "sqs" and len(host) > 2 else region
+        account = parts[0]
+    return f"arn:{partition}:sqs:{region}:{account}:{_last(queue)}"
+
+
+def _mns_name(queue: str, region: str, account: str) -> str:
+    """The resource name of a queue given by name, or by URL: ``https://<account>.mns.<region>.aliyuncs.com/queues/<name>``."""
+    found = _MNS_HOST.fullmatch(urlsplit(queue).hostname or "")
+    if found is not None:
+        account, region = found[1], found[2]
+    return f"acs:mns:{region}:{account}:/queues/{_last(queue)}"
+
+
+def _last(queue: str) -> str:
+    return queue.rstrip("/").rpartition("/")[2]
+
+
+def _partition(role_arn: str | None) -> str:
+    """Amazon's part of the world: ``aws``, or ``aws-cn`` and the like, as the role's ARN says."""
+    return role_arn.split(":")[1] if role_arn else "aws"
+
+
+def _account(role_arn: str | None, position: int) -> str:
+    return (role_arn.split(":")[position] if role_arn else "") or "*"
+
+
+def _literal(prefix: str) -> str:
+    """``prefix`` with what IAM would read as a wildcard or variable escaped."""
+    return "".join(f"${{{one}}}" if one in "*?$" else one for one in prefix)
