@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from volstream.cloud.access import PROVIDERS
 from volstream.model.hints import Hint, KeyHint, ObjectHint, Rejection
-from volstream.model.locations import bucket_of, scheme_of
+from volstream.model.locations import scheme_of
 from volstream.model.objects import Volume
+from volstream.storage.bucket import Place
 
 
 @dataclass
@@ -29,15 +31,16 @@ def route(volume: Volume, volumes: Sequence[Volume], hints: Iterable[Hint | Obje
     """Divides what the queue of ``volume`` told among ``volumes``, which may share it."""
     routed = Routed()
     scheme = scheme_of(volume.location)
-    places = [(one, *bucket_of(one.location)) for one in volumes if scheme_of(one.location) == scheme]
+    same = [one for one in volumes if scheme_of(one.location) == scheme] if scheme in PROVIDERS else []
+    places = [(one, Place.of(one.location)) for one in same]
     for hint in hints:
         if not isinstance(hint, ObjectHint):
             routed.own.append(hint)
             continue
         within = [
-            (one, hint.key[len(prefix) :])
-            for one, bucket, prefix in places
-            if bucket == hint.bucket and hint.key.startswith(prefix) and len(hint.key) > len(prefix)
+            (one, place.path(hint.key))
+            for one, place in places
+            if place.bucket == hint.bucket and hint.key.startswith(place.root) and hint.key != place.root
         ]
         for one, path in within:
             if one.id == volume.id:

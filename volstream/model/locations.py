@@ -56,13 +56,6 @@ def local_path(location: str) -> str:
     return os.fsdecode(unquote_to_bytes(os.fsencode(match[2])))
 
 
-def bucket_of(location: str) -> tuple[str, str]:
-    """Bucket, and the prefix of its keys (empty, or ending in ``/``), of ``scheme://bucket/prefix``."""
-    _, _, rest = location.partition("://")
-    bucket, _, prefix = rest.partition("/")
-    return bucket, f"{prefix.rstrip('/')}/" if prefix.rstrip("/") else ""
-
-
 def quote_path(path: str) -> str:
     """``path`` percent-encoded byte by byte, slashes kept; file names that are not UTF-8 survive."""
     return quote(path.encode("utf-8", "surrogateescape"), safe="/")
