@@ -24,7 +24,7 @@ setup: engine
 .venv/packages: pyproject.toml | .venv/bin/python
 	@echo "Python packages: installing into .venv"
 	@$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --editable '.[postgres,demo]' --group dev
+	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --editable '.[postgres,demo,s3,oss]' --group dev
 	@touch $@
 
 java: .venv/packages

@@ -200,6 +200,11 @@ def cache_directory() -> Path:
     return Path(os.environ.get("VOLSTREAM_CACHE") or platformdirs.user_cache_path("volstream"))
 
 
+def environment(*names: str) -> str | None:
+    """The first of these environment variables, which are not volstream's own, that is set and not empty."""
+    return next((value for name in names if (value := os.environ.get(name))), None)
+
+
 def java_home() -> str | None:
     """``JAVA_HOME``, where it is set."""
-    return os.environ.get("JAVA_HOME") or None
+    return environment("JAVA_HOME")

@@ -17,8 +17,8 @@ class Keys:
     """What signs requests. Its secrets are in no repr.
 
     Attributes:
-        token: of temporary keys.
-        expires: when temporary keys end; None: they are long-lived, and must not leave this process.
+        token: of temporary keys; None: the keys are long-lived, and must not leave this process.
+        expires: when temporary keys end, where that is known.
     """
 
     id: str

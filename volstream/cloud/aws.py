@@ -1,0 +1,233 @@
+"""Amazon's side of an :class:`Access`: clients that sign with it, temporary keys for tasks, and what its errors mean.
+
+The only module that knows boto3. What is asked of a service is the business of the store or queue that asks.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+from urllib.parse import urlsplit
+
+import boto3
+import botocore.session
+from botocore.config import Config
+from botocore.credentials import RefreshableCredentials
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    CredentialRetrievalError,
+    InvalidConfigError,
+    NoCredentialsError,
+    NoRegionError,
+    PartialCredentialsError,
+    ProfileNotFound,
+    SSOError,
+)
+from urllib3.exceptions import HTTPError
+
+from volstream.cloud.access import Access, Keys
+from volstream.errors import DependencyError, StorageDeniedError, StorageError
+
+#: A role whose sessions may be longer grants this, too; one that was assumed by way of another grants no more.
+_SESSION_SECONDS = 3600
+
+#: Keys are renewed with so much left, so that a task that just got them can end with them.
+_RENEW_SECONDS = 1800
+
+#: What signs somewhere where regions mean nothing, and where Amazon's own services find the right one by themselves.
+_ANY_REGION = "us-east-1"
+
+_OPTIONS: Mapping[str, Any] = {
+    "connect_timeout": 5,
+    "read_timeout": 60,  # a long poll of SQS takes 20
+    "retries": {"mode": "standard", "total_max_attempts": 6},
+    "max_pool_connections": 64,  # contents are fetched and versions looked at in 32 threads each
+    "tcp_keepalive": True,
+    # Ranged reads have no checksum, and S3-compatible stores do not know the newer ones.
+    "response_checksum_validation": "when_required",
+    "request_checksum_calculation": "when_required",
+}
+
+_EXPIRED = {"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired"}
+_REFUSED = {
+    "AccessDenied", "AccessDeniedException", "AllAccessDisabled", "AccountProblem", "AuthFailure",
+    "InvalidAccessKeyId", "InvalidClientTokenId", "InvalidSecurity", "InvalidToken", "InvalidObjectState",
+    "NotSignedUp", "SignatureDoesNotMatch", "UnrecognizedClientException", "KMS.AccessDeniedException",
+    "InvalidArnException", "ValidationError",
+}  # fmt: skip
+_REMEDIES = {
+    "NoSuchBucket": "Make the bucket, or correct its name; until then its files are kept as they were.",
+    "PermanentRedirect": "The bucket is in another region: give the connection that region.",
+    "AuthorizationHeaderMalformed": "The bucket is in another region: give the connection that region.",
+    "InvalidObjectState": "The object is archived: restore it, or exclude it with an ignore pattern.",
+    "RequestTimeTooSkewed": "Set this machine's clock.",
+}
+_ALLOW = "Allow it: `volstream describe connection NAME` prints the policies."
+
+_lock = threading.RLock()
+
+
+def client(access: Access, service: str, endpoint: str | None = None) -> Any:
+    """A boto3 client of ``service``, one for each access, safe for threads; its keys renew themselves.
+
+    Throttling, 5xx and broken connections are retried. Asks STS the first time, where there is a role.
+
+    Args:
+        endpoint: URL of the service; None: what the access says. A store that is not Amazon's has its queues and its STS
+            where it is.
+
+    Raises:
+        As the vendor does: call it inside :func:`errors`.
+    """
+    with _lock:
+        return _client(access, service, endpoint)
+
+
+def temporary_keys(access: Access) -> Keys:
+    """Keys that expire, for a task: those of the role, else what is temporary already, else a session's of the keys.
+
+    Raises:
+        As the vendor does: call it inside :func:`errors`.
+    """
+    with _lock:
+        session = _session(access)
+        credentials = session.get_credentials()
+        if credentials is None:
+            raise NoCredentialsError
+        frozen = credentials.get_frozen_credentials()
+        if frozen.token is None:
+            frozen = _session_of_keys(access).get_frozen_credentials()
+    return Keys(frozen.access_key, frozen.secret_key, frozen.token)
+
+
+def region(access: Access) -> str | None:
+    """The region that the access, or else the environment or profile, names."""
+    with _lock:
+        name: str | None = _session(access).region_name
+    return name
+
+
+@contextmanager
+def errors(
+    what: str,
+    passing: type[DependencyError] = StorageError,
+    denied: type[DependencyError] = StorageDeniedError,
+) -> Iterator[None]:
+    """Maps what boto3 raises.
+
+    Args:
+        what: what was asked for, as the message names it.
+        passing: for what may pass.
+        denied: for what will not: no credentials, no permission.
+    """
+    try:
+        yield
+    except ClientError as exc:
+        code = exc.response["Error"].get("Code", "")
+        text = f"{what}: {exc.response['Error'].get('Message') or 'the service gave no reason'} ({code})."
+        if code in _EXPIRED:
+            raise passing(text, "The credentials have ended: renew them where they come from.") from exc
+        if code in _REFUSED or status(exc) in (401, 403):
+            raise denied(text, _REMEDIES.get(code, _ALLOW)) from exc
+        raise passing(text, _REMEDIES.get(code, "")) from exc
+    except (NoCredentialsError, PartialCredentialsError) as exc:
+        raise denied(
+            f"{what}: there are no AWS credentials ({exc}).",
+            "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or use a connection with --credentials profile:NAME.",
+        ) from exc
+    except (ProfileNotFound, InvalidConfigError, SSOError, NoRegionError) as exc:
+        raise denied(f"{what}: {exc}", "Correct the connection, or ~/.aws/config.") from exc
+    except CredentialRetrievalError as exc:
+        raise passing(f"{what}: {exc}") from exc
+    except (BotoCoreError, HTTPError) as exc:
+        raise passing(f"{what}: {exc}") from exc
+
+
+def status(error: Exception) -> int:
+    """The HTTP status of a service's answer; 0 for any other error."""
+    if not isinstance(error, ClientError):
+        return 0
+    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+
+
+def is_own(endpoint: str | None) -> bool:
+    """Whether ``endpoint`` is Amazon's: then its other services are not to be found there."""
+    host = urlsplit(endpoint or "").hostname or ""
+    return endpoint is None or host.endswith((".amazonaws.com", ".amazonaws.com.cn"))
+
+
+@cache
+def _client(access: Access, service: str, endpoint: str | None) -> Any:
+    return _made(_session(access), access, service, endpoint)
+
+
+def _made(session: boto3.Session, access: Access, service: str, endpoint: str | None = None) -> Any:
+    foreign = not is_own(access.endpoint)
+    place = endpoint or (access.endpoint if foreign or service == "s3" else None)
+    # Virtual hosts need a name for each bucket, which other stores seldom have.
+    options = Config(**_OPTIONS, s3={"addressing_style": "path"} if foreign else None)
+    name = session.region_name or (_ANY_REGION if foreign or service in ("s3", "sts") else None)
+    return session.client(service, endpoint_url=place, region_name=name, config=options)
+
+
+@cache
+def _session(access: Access) -> boto3.Session:
+    """What signs: with the role's keys where there is a role."""
+    return _source(access) if access.role_arn is None else _session_with(_assumed(access), access)
+
+
+def _source(access: Access) -> boto3.Session:
+    if access.credentials == "static":
+        keys = access.keys
+        if keys is None:
+            raise NoCredentialsError
+        return boto3.Session(keys.id, keys.secret, keys.token, region_name=access.region)
+    profile = access.credentials.partition(":")[2] or None
+    return boto3.Session(profile_name=profile, region_name=access.region)
+
+
+def _session_with(credentials: RefreshableCredentials, access: Access) -> boto3.Session:
+    core = botocore.session.Session()
+    core.register_component("credential_provider", _Given(credentials))
+    return boto3.Session(botocore_session=core, region_name=access.region or _source(access).region_name)
+
+
+class _Given:
+    """A source of credentials, as botocore looks for one, that has those which it was given."""
+
+    def __init__(self, credentials: RefreshableCredentials) -> None:
+        self._credentials = credentials
+
+    def load_credentials(self) -> RefreshableCredentials:
+        return self._credentials
+
+
+def _assumed(access: Access) -> RefreshableCredentials:
+    asked = {"RoleArn": access.role_arn, "RoleSessionName": "volstream", "DurationSeconds": _SESSION_SECONDS}
+    if access.external_id is not None:
+        asked["ExternalId"] = access.external_id
+    sts = _made(_source(access), access, "sts")
+    return _refreshed(lambda: sts.assume_role(**asked), "assume-role")
+
+
+@cache
+def _session_of_keys(access: Access) -> RefreshableCredentials:
+    sts = _made(_source(access), access, "sts")
+    return _refreshed(sts.get_session_token, "session-token")
+
+
+def _refreshed(ask: Callable[[], dict[str, Any]], method: str) -> RefreshableCredentials:
+    def metadata() -> dict[str, str]:
+        keys = ask()["Credentials"]
+        return {
+            "access_key": keys["AccessKeyId"], "secret_key": keys["SecretAccessKey"], "token": keys["SessionToken"],
+            "expiry_time": keys["Expiration"].isoformat(),
+        }  # fmt: skip
+
+    return RefreshableCredentials.create_from_metadata(
+        metadata(), metadata, method, advisory_timeout=_RENEW_SECONDS, mandatory_timeout=_RENEW_SECONDS // 2
+    )
