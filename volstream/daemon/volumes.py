@@ -24,7 +24,7 @@ from volstream.log import get
 from volstream.model.hints import Hint, ObjectHint, Rejection
 from volstream.model.objects import Volume
 from volstream.queues import open_queue, parser_for
-from volstream.queues.base import Message, QueueSettings
+from volstream.queues.base import Message, QueueSettings, QueueSpec
 from volstream.spark.session import SparkGateway
 
 _log = get("volume")
@@ -72,12 +72,16 @@ class VolumeWorker:
         self._keeper = DirectoryKeeper(volume, catalog, gateway, settings, self.stop.wait)
         self._queue = open_queue(
             volume.queue_type,
-            location=volume.location,
-            selection=volume.selection,
-            settings=QueueSettings(
-                debounce_seconds=settings.debounce_seconds,
-                poll_seconds=settings.poll_seconds,
-                visibility_seconds=max(60.0, settings.engine_stall_seconds * 2),
+            QueueSpec(
+                volume.location,
+                volume.selection,
+                QueueSettings(
+                    debounce_seconds=settings.debounce_seconds,
+                    poll_seconds=settings.poll_seconds,
+                    visibility_seconds=max(60.0, settings.engine_stall_seconds * 2),
+                    pollers=settings.queue_pollers,
+                ),
+                volume.queue_name,
             ),
         )
         self._parse = parser_for(volume.queue_type)
