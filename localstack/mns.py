@@ -41,7 +41,7 @@ _DEFAULTS = {
 _BATCH, _WAIT_SECONDS = 16, 30
 
 
-class Refusal(Exception):
+class RefusedError(Exception):
     """What MNS answers to a request that it does not do."""
 
     def __init__(self, status: HTTPStatus, code: str, message: str) -> None:
@@ -136,7 +136,9 @@ class Queue:
         self._reveal(time.time())
         message = self._in_flight.get(handle)
         if message is None:
-            raise Refusal(HTTPStatus.NOT_FOUND, "MessageNotExist", "The receipt handle is no longer that of a message.")
+            raise RefusedError(
+                HTTPStatus.NOT_FOUND, "MessageNotExist", "The receipt handle is no longer that of a message."
+            )
         return message
 
 
@@ -189,7 +191,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             self._check_signature()
             status, answer = self._do(body)
-        except Refusal as refusal:
+        except RefusedError as refusal:
             status = refusal.status
             answer = _element(
                 "Error", {"Code": refusal.code, "Message": refusal.message, "RequestId": "0", "HostId": self.server.url}
@@ -211,14 +213,16 @@ class _Handler(BaseHTTPRequestHandler):
         key_id, _, signature = credential.partition(":")
         secret = self.server.keys.get(key_id)
         if scheme != "MNS" or secret is None:
-            raise Refusal(HTTPStatus.FORBIDDEN, "AccessIDAuthError", "The access key id is not known.")
+            raise RefusedError(HTTPStatus.FORBIDDEN, "AccessIDAuthError", "The access key id is not known.")
         names = sorted({name.lower() for name in self.headers if name.lower().startswith("x-mns-")})
         special = "".join(f"{name}:{self.headers[name]}\n" for name in names)
         head = [self.command, *(self.headers.get(name, "") for name in ("Content-MD5", "Content-Type", "Date"))]
         text = "\n".join(head) + f"\n{special}{self.path}"
         expected = base64.b64encode(hmac.new(secret.encode(), text.encode(), hashlib.sha1).digest()).decode()
         if not hmac.compare_digest(expected, signature):
-            raise Refusal(HTTPStatus.FORBIDDEN, "SignatureDoesNotMatch", "The signature is not that of the request.")
+            raise RefusedError(
+                HTTPStatus.FORBIDDEN, "SignatureDoesNotMatch", "The signature is not that of the request."
+            )
 
     def _do(self, body: bytes) -> tuple[int, str]:
         url = urlsplit(self.path)
@@ -245,12 +249,12 @@ class _Handler(BaseHTTPRequestHandler):
                 message = self._queue(name).change_visibility(query.get("ReceiptHandle", ""), seconds)
                 fields = {"ReceiptHandle": message.handle, "NextVisibleTime": _milliseconds(message.visible)}
                 return HTTPStatus.OK, _element("ChangeVisibility", fields)
-        raise Refusal(HTTPStatus.BAD_REQUEST, "InvalidArgument", f"{self.command} {self.path} is not done here.")
+        raise RefusedError(HTTPStatus.BAD_REQUEST, "InvalidArgument", f"{self.command} {self.path} is not done here.")
 
     def _queue(self, name: str) -> Queue:
         queue = self.server.queues.get(name)
         if queue is None:
-            raise Refusal(HTTPStatus.NOT_FOUND, "QueueNotExist", "The queue name you provided is not exist.")
+            raise RefusedError(HTTPStatus.NOT_FOUND, "QueueNotExist", "The queue name you provided is not exist.")
         return queue
 
     def _create(self, name: str, body: bytes, override: bool) -> tuple[int, str]:
@@ -279,7 +283,7 @@ class _Handler(BaseHTTPRequestHandler):
         batch = _tag(root) == "Messages"
         nodes = list(root) if batch else [root]
         if len(nodes) > _BATCH:
-            raise Refusal(HTTPStatus.BAD_REQUEST, "InvalidArgument", "Too many messages.")
+            raise RefusedError(HTTPStatus.BAD_REQUEST, "InvalidArgument", "Too many messages.")
         sent = [queue.send(_fields(node).get("MessageBody", "")) for node in nodes]
         fields = [{"MessageId": message.id, "MessageBodyMD5": _md5(message.body)} for message in sent]
         return HTTPStatus.CREATED, _elements("Messages", "Message", fields) if batch else _element("Message", fields[0])
@@ -288,7 +292,7 @@ class _Handler(BaseHTTPRequestHandler):
         wait = _number(query.get("waitseconds", str(queue.attributes["PollingWaitSeconds"])), 0, _WAIT_SECONDS)
         received = queue.receive(_number(query.get("numOfMessages", "1"), 1, _BATCH), wait)
         if not received:
-            raise Refusal(HTTPStatus.NOT_FOUND, "MessageNotExist", "Message not exist.")
+            raise RefusedError(HTTPStatus.NOT_FOUND, "MessageNotExist", "Message not exist.")
         fields = [
             {
                 "MessageId": message.id,
@@ -313,7 +317,7 @@ class _Handler(BaseHTTPRequestHandler):
             handle = node.text or ""
             try:
                 queue.delete(handle)
-            except Refusal as refusal:
+            except RefusedError as refusal:
                 error = {"ErrorCode": refusal.code, "ErrorMessage": refusal.message, "ReceiptHandle": handle}
                 failed.append(error)
         if failed:
@@ -327,7 +331,7 @@ def _number(text: str | None, low: int, high: int) -> int:
     except ValueError:
         number = low - 1
     if not low <= number <= high:
-        raise Refusal(HTTPStatus.BAD_REQUEST, "InvalidArgument", f"{text!r} is not between {low} and {high}.")
+        raise RefusedError(HTTPStatus.BAD_REQUEST, "InvalidArgument", f"{text!r} is not between {low} and {high}.")
     return number
 
 
@@ -343,7 +347,7 @@ def _parse(body: bytes) -> ElementTree.Element:
     try:
         return ElementTree.fromstring(body)
     except ElementTree.ParseError as error:
-        raise Refusal(HTTPStatus.BAD_REQUEST, "MalformedXML", str(error)) from error
+        raise RefusedError(HTTPStatus.BAD_REQUEST, "MalformedXML", str(error)) from error
 
 
 def _tag(node: ElementTree.Element) -> str:

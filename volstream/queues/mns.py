@@ -6,6 +6,7 @@ The only module that knows its SDK. What does not belong here: pollers and what 
 
 from __future__ import annotations
 
+import math
 import re
 import threading
 import weakref
@@ -95,13 +96,13 @@ class MnsService:
                 return [one["ReceiptHandle"] for one in exc.sub_errors or () if one["ErrorCode"] not in _GONE]
         return ()
 
-    def keep(self, handles: Sequence[str], seconds: int) -> Mapping[str, str | None]:
+    def keep(self, handles: Sequence[str], seconds: float) -> Mapping[str, str | None]:
         """See :meth:`Service.keep`. MNS has no batch of this, and each time gives a new handle."""
         kept: dict[str, str | None] = {}
         try:
             with self._errors("keeps no messages"):
                 for handle in handles:
-                    kept[handle] = self._keep_one(handle, min(seconds, _MOST_VISIBILITY))
+                    kept[handle] = self._keep_one(handle, min(math.ceil(seconds), _MOST_VISIBILITY))
         except QueueError:
             if not kept:  # else the new handles are worth more than the error, which comes again
                 raise

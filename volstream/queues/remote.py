@@ -23,7 +23,7 @@ _log = get("queue")
 _MOST_WAITING, _MOST_HELD = 1_000, 10_000
 
 #: How often those that a provider failed to delete are tried, with a pause; then they come again.
-_DELETIONS, _PAUSE_SECONDS = 3, 0.2
+_DELETIONS, _PAUSE_SECONDS = 3, 0.1
 
 #: How old the provider's count may be: the daemon asks for it twice a second.
 _COUNT_SECONDS = 10.0
@@ -50,7 +50,7 @@ class Service(Protocol):
     def delete(self, handles: Sequence[str]) -> Sequence[str]:
         """Deletes messages; those that should be tried again. What the provider knows no more is no failure."""
 
-    def keep(self, handles: Sequence[str], seconds: int) -> Mapping[str, str | None]:
+    def keep(self, handles: Sequence[str], seconds: float) -> Mapping[str, str | None]:
         """Keeps messages for ``seconds`` from now (0: hands them back). What each handle is from now on; None: the provider
         gave the message up. Those that should be tried again are not told."""
 
@@ -70,7 +70,7 @@ class RemoteQueue:
         self._service = service
         self._pollers = settings.pollers
         self._wait_seconds = settings.wait_seconds
-        self._visibility = max(1, round(settings.visibility_seconds))
+        self._visibility = settings.visibility_seconds
         self._handles = threading.Lock()
         self._changed = threading.Condition()
         self._held = Held()

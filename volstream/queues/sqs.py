@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -51,7 +52,7 @@ class SqsService:
             )
         self._name = spec.name
         self._access, self._endpoint = _place(spec.name, spec.access)
-        self._visibility = min(_MOST_VISIBILITY, max(1, round(spec.settings.visibility_seconds)))
+        self._visibility = min(_MOST_VISIBILITY, max(1, math.ceil(spec.settings.visibility_seconds)))
         self._url = spec.name if "://" in spec.name else ""
 
     def open(self) -> float:
@@ -84,10 +85,10 @@ class SqsService:
             answer = self._client.delete_message_batch(QueueUrl=self._url, Entries=entries)
         return [handles[int(one["Id"])] for one in answer.get("Failed", ()) if not one.get("SenderFault")]
 
-    def keep(self, handles: Sequence[str], seconds: int) -> Mapping[str, str | None]:
+    def keep(self, handles: Sequence[str], seconds: float) -> Mapping[str, str | None]:
         """See :meth:`Service.keep`. Handles stay; after twelve hours in all SQS gives a message up."""
         entries = [
-            {"Id": str(place), "ReceiptHandle": handle, "VisibilityTimeout": min(seconds, _MOST_VISIBILITY)}
+            {"Id": str(place), "ReceiptHandle": handle, "VisibilityTimeout": min(math.ceil(seconds), _MOST_VISIBILITY)}
             for place, handle in enumerate(handles)
         ]
         with self._errors("keeps no messages"):

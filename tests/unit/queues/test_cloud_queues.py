@@ -108,7 +108,7 @@ def test_while_a_commit_takes_longer_than_the_visibility_nobody_else_gets_its_me
     queue.start()
     messages = take(queue, 3)
     other.start()
-    assert not other.receive(10, 2.3)
+    assert not other.receive(10, 1.4)
     queue.acknowledge(messages)
     assert place.left() == 0
 

@@ -28,7 +28,7 @@ class Provider:
         self.ready = [f"m{number}" for number in range(count)]
         self.handles: dict[str, str] = {}  # of what is in flight, by handle
         self.numbers = itertools.count()
-        self.kept: list[tuple[str, int]] = []
+        self.kept: list[tuple[str, float]] = []
         self.polls = 0
         self.waits = True
         self.errors: list[VolstreamError] = []
@@ -67,7 +67,7 @@ class Provider:
                     del self.handles[handle]
             return failed
 
-    def keep(self, handles: Sequence[str], seconds: int) -> Mapping[str, str | None]:
+    def keep(self, handles: Sequence[str], seconds: float) -> Mapping[str, str | None]:
         with self.changed:
             messages = [self.handles.pop(handle) for handle in handles]
             self.kept += [(message, seconds) for message in messages]
@@ -126,15 +126,15 @@ def test_messages_are_delivered_once_and_deleted_when_they_are_acknowledged(star
 
 def test_what_is_not_acknowledged_is_kept_and_its_newest_handle_deletes_it(start: Start) -> None:
     provider = Provider(count=4)
-    provider.visibility = 1
-    queue = start(provider, QueueSettings(visibility_seconds=1))
+    provider.visibility = 0.1
+    queue = start(provider, QueueSettings(visibility_seconds=0.1))
     messages = queue.receive(1, 5)
     eventually(lambda: {message for message, _ in provider.kept} == {"m0", "m1", "m2", "m3"})
     eventually(lambda: len(provider.kept) >= 8)
     messages = [*messages, *queue.receive(10, 0)]
     queue.acknowledge(messages)
     assert not provider.handles
-    assert set(provider.kept) == {(f"m{number}", 1) for number in range(4)}
+    assert set(provider.kept) == {(f"m{number}", 0.1) for number in range(4)}
 
 
 def test_a_message_that_comes_again_while_it_is_held_is_not_delivered_twice(start: Start) -> None:
@@ -150,12 +150,12 @@ def test_a_message_that_comes_again_while_it_is_held_is_not_delivered_twice(star
 
 def test_what_the_provider_gave_up_is_not_kept_any_more(start: Start) -> None:
     provider = Provider(count=1)
-    provider.gives_up, provider.visibility = True, 1
-    queue = start(provider, QueueSettings(visibility_seconds=1))
+    provider.gives_up, provider.visibility = True, 0.1
+    queue = start(provider, QueueSettings(visibility_seconds=0.1))
     eventually(lambda: provider.kept)
     provider.send("m1")
-    eventually(lambda: ("m1", 1) in provider.kept)
-    assert provider.kept.count(("m0", 1)) == 1
+    eventually(lambda: ("m1", 0.1) in provider.kept)
+    assert provider.kept.count(("m0", 0.1)) == 1
     assert bodies(queue.receive(10, 0)) == ["m0", "m1"]
 
 
