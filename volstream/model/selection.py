@@ -30,8 +30,9 @@ class Selection:
         """Whether the file at ``path`` belongs to the volume."""
         if not path or path.endswith("/"):
             return False
-        parent, _, _ = path.rpartition("/")
-        return self.accepts_name(path) and (not parent or self.descends(parent))
+        parent, slash, _ = path.rpartition("/")
+        # A key that begins with "/" lies in a directory without a name.
+        return self.accepts_name(path) and (not slash or (self.recursive and self.descends(parent)))
 
     def accepts_name(self, path: str) -> bool:
         """Like :meth:`accepts` for a file whose directory is known to be in."""

@@ -8,8 +8,10 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, cast
 
-from volstream.errors import InvalidValueError
+from volstream.cloud.access import PROVIDERS, Access
+from volstream.errors import DependencyError, InvalidValueError
 from volstream.model.locations import file_uri, local_path, scheme_of
+from volstream.storage.bucket import Place
 
 if TYPE_CHECKING:
     from volstream.storage.base import ObjectStore
@@ -19,24 +21,43 @@ __all__ = ["normalise_location", "open_store"]
 _BACKENDS = {
     "file": "volstream.storage.local:LocalStore",
     "memory": "volstream.storage.memory:MemoryStore",
+    "oss": "volstream.storage.oss:OssStore",
+    "s3": "volstream.storage.s3:S3Store",
 }
 
+#: Other schemes for the same store: Hadoop's.
+_ALIASES = {"s3a": "s3"}
 
-def open_store(location: str) -> ObjectStore:
+
+def open_store(location: str, access: Access | None = None) -> ObjectStore:
     """The store at ``location``: a URI, or a plain path for a local directory. Does no I/O.
+
+    Args:
+        access: to a bucket; None: as the provider's own settings (environment, instance) say.
 
     Raises:
         InvalidValueError: this version has no store for the location's scheme, or the location is not one.
+        DependencyError: what the store needs is not installed.
     """
     module, _, name = _backend(location).partition(":")
-    return cast("ObjectStore", getattr(importlib.import_module(module), name)(normalise_location(location)))
+    normal = normalise_location(location)
+    scheme = scheme_of(normal)
+    try:
+        store = getattr(importlib.import_module(module), name)
+    except ModuleNotFoundError as exc:
+        raise DependencyError(
+            f"{scheme}:// needs the package {exc.name}, which is not installed.",
+            f"Install it: pip install 'volstream[{scheme}]'.",
+        ) from None
+    arguments = (access or Access(scheme),) if scheme in PROVIDERS else ()
+    return cast("ObjectStore", store(normal, *arguments))
 
 
 def normalise_location(text: str) -> str:
     """One spelling per location: what the catalog keeps and compares. Applying it twice changes nothing.
 
     A plain path (relative to the current directory, with ``~``, or absolute) or ``file:`` URI becomes an absolute,
-    percent-encoded ``file:///...``; other URIs stay, without trailing slashes.
+    percent-encoded ``file:///...``; other URIs stay, without trailing slashes. The prefix of a bucket is taken literally.
 
     Raises:
         InvalidValueError: this version has no store for the location's scheme, or the location is not one.
@@ -44,15 +65,22 @@ def normalise_location(text: str) -> str:
     _backend(text)
     if scheme_of(text) == "file":
         return file_uri(local_path(text) if text else text)
-    scheme, _, rest = text.partition("://")
-    name = rest.rstrip("/")
+    scheme, name = _scheme(text), text.partition("://")[2].rstrip("/")
     if not name:
-        raise InvalidValueError(f"{text!r} names no location.", f"Write {scheme.lower()}://name.")
-    return f"{scheme.lower()}://{name}"
+        raise InvalidValueError(f"{text!r} names no location.", f"Write {scheme}://name.")
+    normal = f"{scheme}://{name}"
+    if scheme in PROVIDERS:
+        Place.of(normal)
+    return normal
+
+
+def _scheme(location: str) -> str:
+    scheme = scheme_of(location)
+    return _ALIASES.get(scheme, scheme)
 
 
 def _backend(location: str) -> str:
-    scheme = scheme_of(location)
+    scheme = _scheme(location)
     if scheme not in _BACKENDS:
         raise InvalidValueError(
             f"{location!r}: locations of the scheme {scheme!r} are not available in this version.",

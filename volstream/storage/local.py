@@ -7,13 +7,11 @@ a dangling one is nothing. What does not belong here: noticing changes (``queues
 from __future__ import annotations
 
 import errno
-import mimetypes
 import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO
 
@@ -21,6 +19,7 @@ from volstream.errors import StorageDeniedError, StorageError
 from volstream.model.files import FileInfo, Finding, is_utf8, printable
 from volstream.model.locations import file_uri, local_path, quote_path
 from volstream.model.selection import Selection
+from volstream.storage.types import content_type
 
 _NOT_UTF8 = "The name is not valid UTF-8, so no table can hold it; rename it."
 _LINK_OUT = "A symbolic link to a file outside the volume's location is not followed."
@@ -28,8 +27,6 @@ _LINK_DIRECTORY = "A symbolic link to a directory is not followed."
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: The path cannot name an object: a missing or non-directory parent, a loop of links, a name too long to exist.
 _NO_SUCH = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG}
-#: An instance of its own: the module's functions also read the machine's mime.types, and hosts would disagree.
-_TYPES = mimetypes.MimeTypes()
 
 
 class LocalStore:
@@ -225,17 +222,8 @@ def _file_info(path: str, status: os.stat_result) -> FileInfo:
         size=status.st_size,
         last_modified_time=modified,
         etag=f"{status.st_ino:x}-{status.st_mtime_ns:x}-{status.st_size:x}",
-        content_type=_content_type(os.path.splitext(path)[1]),
+        content_type=content_type(path),
     )
-
-
-@lru_cache(maxsize=4096)
-def _content_type(extension: str) -> str | None:
-    content_type, encoding = _TYPES.guess_type("name" + extension)
-    if encoding is None:
-        return content_type
-    # The bytes are those of the compressed file, whatever is inside it.
-    return "application/gzip" if encoding == "gzip" else f"application/x-{encoding}"
 
 
 def _no_root(root: str) -> StorageError:

@@ -69,6 +69,7 @@ def test_without_recursion_only_the_top_belongs() -> None:
     selection = Selection(recursive=False)
     assert selection.accepts("a")
     assert not selection.accepts("d/a")
+    assert not selection.accepts("/a")
     assert selection.descends("")
     assert not selection.descends("d")
 

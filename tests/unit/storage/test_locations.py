@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import sys
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from volstream.errors import InvalidValueError
+from volstream.errors import DependencyError, InvalidValueError
 from volstream.model.locations import file_uri, local_path
 from volstream.storage import normalise_location, open_store
 from volstream.storage.local import LocalStore
 from volstream.storage.memory import MemoryStore
+from volstream.storage.oss import OssStore
+from volstream.storage.s3 import S3Store
 
 NAMES = st.binary(min_size=1).map(os.fsdecode).filter(lambda name: "\0" not in name)
 
@@ -44,6 +47,9 @@ def test_normalising_twice_changes_nothing(name: str) -> None:
         ("memory://name", "memory://name"),
         ("memory://name/", "memory://name"),
         ("~", "file://" + os.path.expanduser("~")),
+        ("s3://bucket/a b%20/", "s3://bucket/a b%20"),
+        ("S3A://bucket", "s3://bucket"),
+        ("oss://bucket/a//b", "oss://bucket/a//b"),
         ("relative/x", "file://" + os.getcwd() + "/relative/x"),
     ],
 )
@@ -51,18 +57,27 @@ def test_a_location_has_one_spelling(text: str, expected: str) -> None:
     assert normalise_location(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", "file://host/a", "memory://", "s3://bucket/x", "oss://bucket", "a\0b"])
+@pytest.mark.parametrize("text", ["", "file://host/a", "memory://", "s3://", "s3:///x", "oss://a b/x", "a\0b"])
 def test_what_is_no_location_is_refused(text: str) -> None:
     with pytest.raises(InvalidValueError):
         normalise_location(text)
 
 
 def test_an_unknown_scheme_is_refused_with_those_that_are_available() -> None:
-    with pytest.raises(InvalidValueError, match=r"file://, memory:// and plain paths"):
-        open_store("s3://bucket/prefix")
+    with pytest.raises(InvalidValueError, match=r"file://, memory://, oss://, s3:// and plain paths"):
+        open_store("gopher://hole")
 
 
 def test_the_scheme_chooses_the_store() -> None:
     assert isinstance(open_store("/data"), LocalStore)
     assert isinstance(open_store("file:///data"), LocalStore)
     assert isinstance(open_store("memory://x"), MemoryStore)
+    assert isinstance(open_store("s3://bucket"), S3Store)
+    assert isinstance(open_store("oss://bucket"), OssStore)
+
+
+def test_a_missing_package_is_named_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "volstream.storage.oss", raising=False)
+    monkeypatch.setitem(sys.modules, "oss2", None)
+    with pytest.raises(DependencyError, match=r"pip install 'volstream\[oss\]'"):
+        open_store("oss://bucket")

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.clouds import Cloud
+from volstream.cloud.access import Access
 from volstream.errors import StorageError
 from volstream.model.files import FileInfo
 from volstream.model.selection import Selection
@@ -28,14 +30,16 @@ class Place:
     missing: str
     put: Callable[[str, bytes], object]
     delete: Callable[[str], object]
+    access: Access | None = None
 
     @property
     def store(self) -> ObjectStore:
-        return open_store(self.location)
+        return open_store(self.location, self.access)
 
 
-@pytest.fixture(params=["local", "memory"])
+@pytest.fixture(params=["local", "memory", "s3", "oss"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    name = f"b{uuid.uuid4().hex}"
     if request.param == "local":
         root = tmp_path / "root #1?"
         root.mkdir()
@@ -45,12 +49,20 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
             (root / path).write_bytes(content)
 
         yield Place(str(root), str(tmp_path / "missing"), put, lambda path: (root / path).unlink())
-    else:
-        name = uuid.uuid4().hex
+    elif request.param == "memory":
         memory = MemoryStore(f"memory://{name}")
         memory.create()
         yield Place(f"memory://{name}", f"memory://{name}-missing", memory.put, memory.delete)
         memory.drop()
+    else:
+        cloud: Cloud = request.getfixturevalue(request.param)
+        scheme = cloud.access.provider
+        cloud.make_bucket(name)
+        yield Place(
+            f"{scheme}://{name}/a prefix", f"{scheme}://{name}-missing/a prefix",
+            lambda path, content: cloud.put(name, f"a prefix/{path}", content),
+            lambda path: cloud.delete(name, f"a prefix/{path}"), cloud.access,
+        )  # fmt: skip
 
 
 def listed(store: ObjectStore, prefix: str = "", selection: Selection = ALL) -> dict[str, FileInfo]:
@@ -134,7 +146,7 @@ def test_an_object_that_is_gone_cannot_be_opened(place: Place) -> None:
 
 
 def test_a_missing_location_is_an_error_and_not_an_empty_listing(place: Place) -> None:
-    store = open_store(place.missing)
+    store = open_store(place.missing, place.access)
     with pytest.raises(StorageError) as listing:
         list(store.list("", ALL))
     assert listing.value.remedy
@@ -157,6 +169,8 @@ def test_a_url_is_percent_encoded_below_the_location(place: Place) -> None:
     "name", ["with space", "a+b", "50%25", "a&b=c", 'it\'s "x"', "new\nline", "ü日本", "-rf", "a" * 255]
 )
 def test_odd_names_are_listed_read_and_found(place: Place, name: str) -> None:
+    if "\n" in name and place.location.startswith("s3:"):
+        pytest.skip("moto finds no route for a key with a newline; test_bucket_stores has it")
     place.put(f"d/{name}", b"x")
     assert set(listed(place.store)) == {f"d/{name}"}
     assert place.store.head(f"d/{name}") is not None

@@ -1,0 +1,169 @@
+"""Clouds for tests, on 127.0.0.1 and without Docker: moto for S3, SQS and STS; the stand-ins of ``localstack/`` for Alibaba's."""
+
+from __future__ import annotations
+
+import importlib.util
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from tests.waiting import eventually
+from volstream.cloud import aws
+from volstream.cloud.access import Access, Keys
+
+STANDINS = Path(__file__).parent.parent / "localstack"
+
+
+@dataclass(frozen=True)
+class Cloud:
+    """A provider's object store.
+
+    Attributes:
+        access: with long-lived keys.
+        service: the stand-in's module and state, where it is one.
+    """
+
+    access: Access
+    make_bucket: Callable[[str], object]
+    put: Callable[[str, str, bytes], object]
+    delete: Callable[[str, str], object]
+    service: Any = None
+
+
+def standin(name: str) -> ModuleType:
+    """A module of ``localstack/``, which is no package: its name is that of one on PyPI."""
+    full = f"standin_{name}"
+    if full not in sys.modules:
+        spec = importlib.util.spec_from_file_location(full, STANDINS / f"{name}.py")
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules[full] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[full])
+    return sys.modules[full]
+
+
+class QuietServer(ThreadingHTTPServer):
+    """Says nothing of clients that go away in the middle."""
+
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """What breaks here, breaks a test there."""
+
+
+@contextmanager
+def serving(server: ThreadingHTTPServer) -> Iterator[str]:
+    """Serves in a thread; the URL."""
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+@contextmanager
+def moto() -> Iterator[str]:
+    """A moto server in a process of its own; the URL."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        eventually(lambda: _answers(port), 30)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+def _answers(port: int) -> bool:
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        return True
+    return False
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[Cloud]:
+    """S3, with SQS and STS at the same endpoint."""
+    with moto() as url:
+        access = Access("s3", "eu-west-1", url, credentials="static", keys=Keys("AKIATEST", "s3-long-lived-secret"))
+        client = aws.client(access, "s3")
+        where = {"LocationConstraint": "eu-west-1"}
+        yield Cloud(
+            access,
+            lambda bucket: client.create_bucket(Bucket=bucket, CreateBucketConfiguration=where),
+            lambda bucket, key, content: client.put_object(Bucket=bucket, Key=key, Body=content),
+            lambda bucket, key: client.delete_object(Bucket=bucket, Key=key),
+        )
+
+
+@pytest.fixture(scope="session")
+def oss() -> Iterator[Cloud]:
+    """OSS, with STS at the same endpoint."""
+    module = standin("oss")
+    state = module.Oss(keys={"LTAITEST": ("oss-long-lived-secret", None, None)})
+    with serving(module.serve(state)) as url:
+        access = Access("oss", "cn-hangzhou", url, credentials="static", keys=Keys("LTAITEST", "oss-long-lived-secret"))
+        yield Cloud(access, lambda bucket: state.buckets.setdefault(bucket, {}), state.put, state.delete, state)
+
+
+@dataclass
+class Answers:
+    """A server that answers as a test says.
+
+    Attributes:
+        answer: status, headers and body for a request, given its method, path with query, and headers by name in lower
+            case; None: closes the connection.
+        log: the requests, as ``METHOD path``.
+    """
+
+    url: str = ""
+    answer: Callable[[str, str, Mapping[str, str]], tuple[int, Mapping[str, str], bytes] | None] = field(
+        default=lambda method, path, headers: (500, {}, b"")
+    )
+    log: list[str] = field(default_factory=list)
+
+
+@pytest.fixture
+def answers() -> Iterator[Answers]:
+    """A server whose every answer the test gives."""
+    made = Answers()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            made.log.append(f"{self.command} {self.path}")
+            answer = made.answer(self.command, self.path, {name.lower(): value for name, value in self.headers.items()})
+            if answer is None:
+                self.close_connection = True
+                return
+            status, headers, body = answer
+            self.send_response(status)
+            for name, value in {"Content-Length": str(len(body)), **headers}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(body)
+            if int(headers.get("Content-Length", len(body))) != len(body):
+                self.close_connection = True
+
+        do_HEAD = do_POST = do_PUT = do_GET  # noqa: N815
+
+        def log_message(self, *arguments: object) -> None:
+            """Says nothing."""
+
+    with serving(QuietServer(("127.0.0.1", 0), Handler)) as url:
+        made.url = url
+        yield made

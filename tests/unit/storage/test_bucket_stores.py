@@ -1,0 +1,248 @@
+"""What is particular to buckets: keys that no directory has, pages, faults of a service, refusals, keys that travel."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import uuid
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from tests.clouds import Answers, Cloud
+from volstream.cloud import aws
+from volstream.cloud.access import Access, Keys
+from volstream.errors import StorageDeniedError, StorageError
+from volstream.model.files import FileInfo, Finding
+from volstream.model.selection import Selection
+from volstream.storage import open_store
+from volstream.storage.base import ObjectStore
+from volstream.storage.oss import DayKeys, OssStore
+from volstream.storage.s3 import S3Store
+
+ALL = Selection(ignores=())
+
+ODD = ["/lead", "d//double", "x\x01y", "?q", "#f", "~t", "*'()!", "a%2Fb", "é" * 500, "i/n/side", "<&>"]
+
+XML = {"Content-Type": "application/xml"}
+
+
+@pytest.fixture(params=["s3", "oss"])
+def cloud(request: pytest.FixtureRequest) -> Cloud:
+    found: Cloud = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.fixture
+def bucket(cloud: Cloud) -> str:
+    name = f"b{uuid.uuid4().hex}"
+    cloud.make_bucket(name)
+    return name
+
+
+def store_of(
+    cloud: Cloud, bucket: str, prefix: str = "", page: int = 1000, access: Access | None = None
+) -> ObjectStore:
+    location = f"{cloud.access.provider}://{bucket}{prefix}"
+    made = S3Store if cloud.access.provider == "s3" else OssStore
+    return made(location, access or cloud.access, page=page)
+
+
+def refused(answers: Answers, status: int, code: str) -> None:
+    body = f"<Error><Code>{code}</Code><Message>Because.</Message></Error>".encode()
+    answers.answer = lambda method, path, headers: (status, XML, body)
+
+
+def both(answers: Answers) -> list[ObjectStore]:
+    """A store of each provider, at the server that the test speaks for."""
+    keys = Keys("AK", "secret", "token")
+    oss = Access("oss", "cn-hangzhou", answers.url, credentials="static", keys=keys)
+    return [S3Store("s3://bucket", replace(oss, provider="s3")), OssStore("oss://bucket", oss)]
+
+
+def test_keys_of_every_kind_are_listed_found_and_read_over_many_pages(cloud: Cloud, bucket: str) -> None:
+    for key in ODD:
+        cloud.put(bucket, f"in/{key}", key.encode())
+    cloud.put(bucket, "inside", b"")
+    store = store_of(cloud, bucket, "/in", page=3)
+    infos = [info for info in store.list("", ALL) if isinstance(info, FileInfo)]
+    assert [info.relative_path for info in infos] == sorted(ODD, key=str.encode)
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(store.head, sorted(ODD, key=str.encode))) == infos
+        assert list(pool.map(lambda key: store.open(key).read(), ODD)) == [key.encode() for key in ODD]
+    assert {info.relative_path for info in store.list("/", ALL) if isinstance(info, FileInfo)} == {"/lead"}
+    flat = [info.relative_path for info in store.list("", Selection(False, ignores=())) if isinstance(info, FileInfo)]
+    assert flat == sorted((key for key in ODD if "/" not in key), key=str.encode)
+    assert store.head("é" * 600) is None
+
+
+def test_what_stands_for_a_directory_is_no_file_and_with_content_a_finding(cloud: Cloud, bucket: str) -> None:
+    cloud.put(bucket, "in/", b"")
+    cloud.put(bucket, "in/marker/", b"")
+    cloud.put(bucket, "in/odd/", b"content")
+    cloud.put(bucket, "in/.ignored/", b"content")
+    assert [
+        found.path for found in store_of(cloud, bucket, "/in").list("", Selection()) if isinstance(found, Finding)
+    ] == ["odd/"]
+
+
+def test_an_oss_key_that_no_url_can_have_is_a_finding(oss: Cloud) -> None:
+    oss.make_bucket("dots")
+    oss.put("dots", "a/../b", b"")
+    store = store_of(oss, "dots")
+    assert [found.path for found in store.list("", ALL) if isinstance(found, Finding)] == ["a/../b"]
+    assert store.head("a/../b") is None
+
+
+def test_what_is_stored_compressed_is_read_as_it_is_stored(answers: Answers) -> None:
+    headers = {"ETag": '"e"', "Content-Encoding": "gzip", "Last-Modified": "Sat, 21 Nov 2026 14:00:00 GMT"}
+    answers.answer = lambda method, path, asked: (200, headers, b"\x1f\x8b not really")
+    for store in both(answers):
+        assert store.open("a").read() == b"\x1f\x8b not really"
+
+
+def test_the_whole_content_is_one_request_and_a_part_one_more(answers: Answers) -> None:
+    content = bytes(range(256)) * (3 << 12)
+
+    def answer(method: str, path: str, headers: Mapping[str, str]) -> tuple[int, Mapping[str, str], bytes]:
+        start = int(headers.get("range", "bytes=0-").removeprefix("bytes=").removesuffix("-"))
+        return 206 if start else 200, {"ETag": '"e"'}, content[start:]
+
+    answers.answer = answer
+    for store in both(answers):
+        answers.log.clear()
+        assert store.open("a").read() == content
+        assert answers.log == ["GET /bucket/a"]
+        with store.open("a") as file:
+            file.seek(len(content) - 5)
+            assert file.read() == content[-5:]
+        assert len(answers.log) == 3
+
+
+def test_an_object_replaced_while_it_is_read_is_an_error(cloud: Cloud, bucket: str) -> None:
+    cloud.put(bucket, "a", b"1" * (3 << 20))
+    with store_of(cloud, bucket).open("a") as file:
+        file.read(1)
+        cloud.put(bucket, "a", b"2" * (3 << 20))
+        file.seek(2 << 20)
+        with pytest.raises(StorageError, match="changed while it was read"):
+            file.read()
+
+
+def test_throttling_and_faults_of_the_service_are_asked_again(answers: Answers) -> None:
+    headers = {"ETag": '"e"', "Last-Modified": "Sat, 21 Nov 2026 14:00:00 GMT", "Content-Length": "3"}
+    for store in both(answers):
+        pending = [(503, XML, b"<Error><Code>SlowDown</Code></Error>"), None, (200, headers, b"")]
+        answers.answer = lambda method, path, asked, pending=pending: pending.pop(0)  # type: ignore[misc]
+        info = store.head("a")
+        assert info is not None
+        assert (info.size, info.last_modified_time) == (3, datetime(2026, 11, 21, 14, tzinfo=UTC))
+        assert not pending
+
+
+@pytest.mark.parametrize("code", ["AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch"])
+def test_a_refusal_will_not_pass_and_tells_no_secret(answers: Answers, code: str) -> None:
+    refused(answers, 403, code)
+    for store in both(answers):
+        with pytest.raises(StorageDeniedError) as listing:
+            list(store.list("", ALL))
+        assert code in listing.value.message
+        assert "describe connection" in listing.value.remedy
+        with pytest.raises(StorageDeniedError):
+            store.head("a")
+        with pytest.raises(StorageDeniedError):
+            store.open("a")
+        assert "secret" not in str(listing.value)
+        assert "token" not in str(listing.value)
+
+
+def test_keys_that_have_ended_may_be_renewed(answers: Answers) -> None:
+    refused(answers, 400, "ExpiredToken")
+    with pytest.raises(StorageError) as s3:
+        list(both(answers)[0].list("", ALL))
+    refused(answers, 403, "SecurityTokenExpired")
+    with pytest.raises(StorageError) as oss:
+        list(both(answers)[1].list("", ALL))
+    assert s3.value.transient
+    assert oss.value.transient
+
+
+def test_a_server_that_is_not_there_may_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("volstream.storage.oss._ATTEMPTS", 1)
+    keys = Keys("AK", "secret", "token")
+    store = OssStore(
+        "oss://bucket", Access("oss", "cn-hangzhou", "http://127.0.0.1:1", credentials="static", keys=keys)
+    )
+    with pytest.raises(StorageError) as error:
+        store.head("a")
+    assert error.value.transient
+
+
+def test_s3_keys_with_a_newline_are_asked_for_and_listed(answers: Answers) -> None:
+    listing = (
+        b"<ListBucketResult><EncodingType>url</EncodingType><IsTruncated>false</IsTruncated><Contents><Key>a%0A+b%01</Key>"
+        b'<LastModified>2026-11-21T14:00:00.123Z</LastModified><ETag>"e"</ETag><Size>3</Size></Contents></ListBucketResult>'
+    )
+    said = {"ETag": '"e"', "Last-Modified": "Sat, 21 Nov 2026 14:00:00 GMT", "Content-Length": "3"}
+    answers.answer = lambda method, path, asked: (200, said, b"") if method == "HEAD" else (200, XML, listing)
+    store = both(answers)[0]
+    assert list(store.list("", ALL)) == [store.head("a\n b\x01")]
+    assert answers.log[-1] == "HEAD /bucket/a%0A%20b%01"
+
+
+def test_no_long_lived_secret_travels_with_a_store(cloud: Cloud, bucket: str) -> None:
+    cloud.put(bucket, "a", b"x")
+    secret = cloud.access.keys.secret.encode() if cloud.access.keys else b""
+    travelled = pickle.dumps(store_of(cloud, bucket))
+    again = pickle.dumps(pickle.loads(travelled))
+    assert b"long-lived" in secret
+    assert secret not in travelled
+    assert secret not in again
+    assert pickle.loads(again).open("a").read() == b"x"
+    assert secret.decode() not in repr(cloud.access)
+
+
+def test_the_keys_of_a_role_travel_and_not_those_that_assume_it(cloud: Cloud, bucket: str) -> None:
+    arn = "arn:aws:iam::123456789012:role/reader"
+    if cloud.service is not None:
+        arn = "acs:ram::1234567890:role/reader"
+        cloud.service.roles[arn] = "said-to-sts"
+    access = replace(cloud.access, role_arn=arn, external_id="said-to-sts")
+    travelled = pickle.dumps(store_of(cloud, bucket, access=access))
+    assert b"long-lived" not in travelled
+    assert b"said-to-sts" not in travelled
+    assert pickle.loads(travelled).head("a") is None
+
+
+def test_temporary_keys_travel_as_they_are() -> None:
+    keys = Keys("ASIA", "passing", "token", datetime.now(UTC))
+    for scheme in ("s3", "oss"):
+        store = open_store(f"{scheme}://bucket", Access(scheme, "cn-hangzhou", credentials="static", keys=keys))
+        assert b"passing" in pickle.dumps(store)
+
+
+def test_what_signs_for_a_day_does_not_sign_later(oss: Cloud) -> None:
+    access = replace(oss.access, keys=None)
+    days = DayKeys("LTAITEST", {"20260101": b"key"})
+    assert "key" not in repr(days).replace("DayKeys", "")
+    with pytest.raises(StorageError, match="have ended") as error:
+        OssStore("oss://bucket", access, days).head("a")
+    assert error.value.transient
+
+
+def test_threads_share_a_store(s3: Cloud) -> None:
+    s3.make_bucket("shared")
+    s3.put("shared", "a", b"x")
+    store, barrier = store_of(s3, "shared"), threading.Barrier(4)
+
+    def read(_: int) -> bytes:
+        barrier.wait(10)
+        with store.open("a") as file:
+            return file.read()
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(read, range(4))) == [b"x"] * 4
+    assert aws.client(s3.access, "s3") is aws.client(replace(s3.access), "s3")

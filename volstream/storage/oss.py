@@ -1,0 +1,258 @@
+"""The objects of an Alibaba Cloud OSS bucket. The only module that knows oss2.
+
+What does not belong here: where keys come from (``cloud.aliyun``), what a key is (``bucket``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from http import HTTPStatus
+from typing import Any, BinaryIO, TypeVar
+
+import oss2
+import requests
+import stamina
+from oss2.credentials import Credentials
+from oss2.exceptions import OssError
+from urllib3.exceptions import HTTPError
+
+from volstream.cloud import aliyun
+from volstream.cloud.access import Access, Keys
+from volstream.errors import InvalidValueError, StorageDeniedError, StorageError
+from volstream.model.files import FileInfo, Finding
+from volstream.model.selection import Selection
+from volstream.storage.bucket import Place
+from volstream.storage.ranged import Content, ranged
+
+T = TypeVar("T")
+
+#: Once the bucket was seen, a key without an object means just that for so long.
+_SEEN_SECONDS = 60.0
+
+_CONNECTIONS = 64
+
+_TIMEOUTS = (5, 60)
+
+_ATTEMPTS, _MOST_WAIT_SECONDS = 6, 5.0
+
+_UNASKABLE = "A part of its key is '.' or '..', which no URL can have; rename it."
+
+_REMEDIES = {
+    "NoSuchBucket": "Make the bucket, or correct its name; until then its files are kept as they were.",
+    "InvalidObjectState": "The object is archived: restore it, or exclude it with an ignore pattern.",
+    "RequestTimeTooSkewed": "Set this machine's clock.",
+    "SecurityTokenExpired": "The credentials have ended: renew them where they come from.",
+}
+_ALLOW = "Allow it: `volstream describe connection NAME` prints the policies."
+
+
+class OssStore:
+    """The objects of ``oss://bucket[/prefix]``.
+
+    A pickled store has temporary keys in the place of what it signs with. Where there is no role and the keys are
+    long-lived it has what signs requests to OSS, in this region, on this day and the next.
+
+    Args:
+        page: keys of one request when listing.
+    """
+
+    def __init__(self, location: str, access: Access, signing: DayKeys | None = None, *, page: int = 1000) -> None:
+        self._location = location
+        self._place = Place.of(location)
+        self._access = access
+        self._signing = signing
+        self._page = page
+        self._seen = float("-inf")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        place = self._region
+        access = replace(self._access, region=place, role_arn=None, external_id=None, credentials="static", keys=None)
+        if self._signing is not None:
+            return (OssStore, (self._location, access, self._signing))
+        keys = aliyun.keys(self._access)
+        if keys.token is None:
+            return (OssStore, (self._location, access, DayKeys.of(keys, place)))
+        return (OssStore, (self._location, replace(access, keys=keys)))
+
+    def list(self, prefix: str, selection: Selection) -> Iterator[FileInfo | Finding]:
+        """See :meth:`ObjectStore.list`. In the order of the keys."""
+        if prefix and not (selection.recursive and selection.descends(prefix.rstrip("/"))):
+            return
+        delimiter, token, more = "" if selection.recursive else "/", "", True
+        while more:
+            page = self._ask(
+                prefix, self._bucket.list_objects_v2, self._place.root + prefix, delimiter, token, max_keys=self._page
+            )
+            self._seen = time.monotonic()
+            for one in page.object_list:
+                modified = datetime.fromtimestamp(one.last_modified, UTC)
+                found = self._place.entry(one.key, one.size, modified, one.etag, selection)
+                if isinstance(found, FileInfo) and not _askable(one.key):
+                    found = Finding(found.relative_path, _UNASKABLE)
+                if found is not None:
+                    yield found
+            more, token = page.is_truncated, page.next_continuation_token
+
+    def head(self, path: str) -> FileInfo | None:
+        """See :meth:`ObjectStore.head`."""
+        key = self._place.key(path)
+        found = None
+        if key is not None and _askable(key):
+            with suppress(_NotThereError):
+                found = self._ask(path, self._bucket.head_object, key)
+        if found is None:
+            self._check_bucket()
+            return None
+        self._seen = time.monotonic()
+        modified = datetime.fromtimestamp(found.last_modified, UTC)
+        return self._place.file(path, found.content_length, modified, found.etag, found.content_type)
+
+    def open(self, path: str) -> BinaryIO:
+        """See :meth:`ObjectStore.open`. Read to its end, it is one request."""
+        key = self._place.key(path)
+        if key is None or not _askable(key):
+            raise FileNotFoundError(path)
+
+        def fetch(start: int) -> Content:
+            try:
+                got = self._ask(path, self._bucket.get_object, key, (start, None) if start else None)
+            except _NotThereError as exc:
+                raise FileNotFoundError(path) from exc
+            # Its own reader would unpack what is stored with a Content-Encoding.
+            return Content(start + got.content_length, got.headers["etag"], got.resp.response.raw)
+
+        return ranged(self._place.name(path), fetch, lambda: _errors(self._place.name(path)))
+
+    def url(self, path: str) -> str:
+        """See :meth:`ObjectStore.url`."""
+        return self._place.url(path)
+
+    @cached_property
+    def _bucket(self) -> Any:
+        place = self._region
+        endpoint = self._access.endpoint or f"https://oss-{place}.aliyuncs.com"
+        auth = _DayAuth(self._signing) if self._signing else oss2.ProviderAuthV4(_Source(self._access))
+        with _errors(self._place.name("")):
+            return oss2.Bucket(
+                auth, endpoint, self._place.bucket, session=oss2.Session(_CONNECTIONS), connect_timeout=_TIMEOUTS,
+                enable_crc=False, region=place, is_verify_object_strict=False,
+            )  # fmt: skip
+
+    @property
+    def _region(self) -> str:
+        place = aliyun.region(self._access)
+        if place is None:
+            raise InvalidValueError(
+                f"The region of {self._location} is not known.",
+                "Use a connection with --region, such as cn-hangzhou, or set ALIBABA_CLOUD_REGION_ID.",
+            )
+        return place
+
+    def _check_bucket(self) -> None:
+        """Raises where there is no bucket: an answer to HEAD need not say which of the two is missing."""
+        if time.monotonic() - self._seen > _SEEN_SECONDS:
+            self._ask("", self._bucket.list_objects_v2, self._place.root, max_keys=1)
+            self._seen = time.monotonic()
+
+    def _ask(self, path: str, call: Callable[..., T], *arguments: Any, **options: Any) -> T:
+        """The answer, asked for again where that may help; the SDK does so for no single request."""
+        with _errors(self._place.name(path)):
+            for attempt in stamina.retry_context(_may_pass, attempts=_ATTEMPTS, wait_max=_MOST_WAIT_SECONDS):
+                with attempt:
+                    return call(*arguments, **options)
+        raise AssertionError("the last attempt raises")
+
+
+@dataclass(frozen=True)
+class DayKeys:
+    """What signs requests to OSS in one region on two days, made of long-lived keys, which it does not tell.
+
+    Version 4 of the signature signs with a key that is derived from the secret, the day (UTC), the region and the service.
+
+    Attributes:
+        days: the signing key by day, as ``20260131``.
+    """
+
+    id: str
+    days: dict[str, bytes] = field(repr=False)
+
+    @classmethod
+    def of(cls, keys: Keys, region: str) -> DayKeys:
+        """Those of this day and the next."""
+        today = datetime.now(UTC)
+        days = [(today + timedelta(days=more)).strftime("%Y%m%d") for more in (0, 1)]
+        return cls(keys.id, {day: _derived(keys.secret, day, region, "oss", "aliyun_v4_request") for day in days})
+
+
+def _derived(secret: str, *scope: str) -> bytes:
+    key = f"aliyun_v4{secret}".encode()
+    for part in scope:
+        key = hmac.digest(key, part.encode(), hashlib.sha256)
+    return key
+
+
+class _Source:
+    """What the SDK asks for keys, before each request."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+
+    def get_credentials(self) -> Credentials:
+        keys = aliyun.keys(self._access)
+        return Credentials(keys.id, keys.secret, keys.token or "")
+
+
+class _DayAuth(oss2.ProviderAuthV4):  # type: ignore[misc]  # oss2 has no types
+    def __init__(self, keys: DayKeys) -> None:
+        super().__init__(oss2.credentials.StaticCredentialsProvider(keys.id, "unknown"))
+        self._days = keys.days
+
+    def _ProviderAuthV4__get_signing_key(self, _request: Any, _credentials: Any, moment: str) -> bytes:  # noqa: N802  # the SDK's
+        if moment[:8] not in self._days:
+            raise StorageError("The keys of this task have ended.", "The next run brings new ones.")
+        return self._days[moment[:8]]
+
+
+class _NotThereError(StorageError):
+    """What was asked for is not there, and it is not the bucket."""
+
+
+@contextmanager
+def _errors(what: str) -> Iterator[None]:
+    """Maps what oss2 raises, and what reading an answer does."""
+    try:
+        yield
+    except OssError as exc:
+        kind = StorageError
+        if aliyun.is_denied(exc.status, exc.code):
+            kind = StorageDeniedError
+        elif exc.status == 404 and exc.code != "NoSuchBucket":
+            kind = _NotThereError
+        # An answer to HEAD has no text.
+        reason = exc.message or (exc.body if exc.status < 0 else HTTPStatus(exc.status).phrase)
+        remedy = _REMEDIES.get(exc.code, _ALLOW if kind is StorageDeniedError else "")
+        # Without the cause: a refusal repeats what was signed, the token of temporary keys included.
+        raise kind(f"{what}: {reason} ({exc.code or exc.status}).", remedy) from None
+    except (requests.RequestException, HTTPError) as exc:
+        raise StorageError(f"{what}: {exc}.") from exc
+
+
+def _may_pass(error: Exception) -> bool:
+    """Whether asking again can help: broken connections, throttling, and faults of the service."""
+    if not isinstance(error, OssError):
+        return False
+    status: int = error.status
+    broken = status == oss2.exceptions.OSS_REQUEST_ERROR_STATUS
+    return broken or status == 429 or status >= 500 or error.code == "RequestTimeout"
+
+
+def _askable(key: str) -> bool:
+    """Whether a URL can have the key: the SDK's HTTP library resolves ``.`` and ``..``, and would ask for another."""
+    return not any(part in (".", "..") for part in key.split("/"))

@@ -1,0 +1,118 @@
+"""The objects of an S3 bucket, Amazon's or one that speaks its protocol.
+
+What does not belong here: credentials, retries and what errors mean (``cloud.aws``), what a key is (``bucket``).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from datetime import UTC
+from typing import Any, BinaryIO
+
+from volstream.cloud import aws
+from volstream.cloud.access import Access
+from volstream.model.files import FileInfo, Finding
+from volstream.model.selection import Selection
+from volstream.storage.bucket import Place
+from volstream.storage.ranged import Content, ranged
+
+#: Once the bucket was seen, a key without an object means just that for so long.
+_SEEN_SECONDS = 60.0
+
+
+class S3Store:
+    """The objects of ``s3://bucket[/prefix]``.
+
+    A pickled store has temporary keys in the place of what it signs with, and so works for an hour or more.
+
+    Args:
+        page: keys of one request when listing.
+    """
+
+    def __init__(self, location: str, access: Access, *, page: int = 1000) -> None:
+        self._location = location
+        self._place = Place.of(location)
+        self._access = access
+        self._page = page
+        self._seen = float("-inf")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        with self._errors(""):
+            keys, region = aws.temporary_keys(self._access), aws.region(self._access)
+        access = replace(self._access, region=region, role_arn=None, external_id=None, credentials="static", keys=keys)
+        return (S3Store, (self._location, access))
+
+    def list(self, prefix: str, selection: Selection) -> Iterator[FileInfo | Finding]:
+        """See :meth:`ObjectStore.list`. In the order of the keys."""
+        if prefix and not (selection.recursive and selection.descends(prefix.rstrip("/"))):
+            return
+        asked = {"Bucket": self._place.bucket, "Prefix": self._place.root + prefix}
+        if not selection.recursive:
+            asked["Delimiter"] = "/"
+        with self._errors(prefix):
+            pages = self._client.get_paginator("list_objects_v2").paginate(
+                **asked, PaginationConfig={"PageSize": self._page}
+            )
+            for page in pages:
+                self._seen = time.monotonic()
+                for one in page.get("Contents", ()):
+                    modified = one["LastModified"].astimezone(UTC)
+                    found = self._place.entry(one["Key"], one["Size"], modified, one["ETag"], selection)
+                    if found is not None:
+                        yield found
+
+    def head(self, path: str) -> FileInfo | None:
+        """See :meth:`ObjectStore.head`."""
+        key = self._place.key(path)
+        found = None
+        with self._errors(path):
+            if key is not None:
+                try:
+                    found = self._client.head_object(Bucket=self._place.bucket, Key=key)
+                except self._client.exceptions.ClientError as exc:
+                    if aws.status(exc) != 404:
+                        raise
+            if found is None:
+                self._check_bucket()
+                return None
+        self._seen = time.monotonic()
+        return self._place.file(
+            path, found["ContentLength"], found["LastModified"].astimezone(UTC), found["ETag"], found.get("ContentType")
+        )
+
+    def open(self, path: str) -> BinaryIO:
+        """See :meth:`ObjectStore.open`. Read to its end, it is one request."""
+        key = self._place.key(path)
+        if key is None:
+            raise FileNotFoundError(path)
+
+        def fetch(start: int) -> Content:
+            asked = {"Range": f"bytes={start}-"} if start else {}
+            with self._errors(path):
+                try:
+                    got = self._client.get_object(Bucket=self._place.bucket, Key=key, **asked)
+                except self._client.exceptions.NoSuchKey as exc:
+                    raise FileNotFoundError(path) from exc
+            return Content(start + got["ContentLength"], got["ETag"], got["Body"])
+
+        return ranged(self._place.name(path), fetch, lambda: self._errors(path))
+
+    def url(self, path: str) -> str:
+        """See :meth:`ObjectStore.url`."""
+        return self._place.url(path)
+
+    @property
+    def _client(self) -> Any:
+        return aws.client(self._access, "s3")
+
+    def _check_bucket(self) -> None:
+        """Raises where there is no bucket: an answer to HEAD does not say which of the two is missing."""
+        if time.monotonic() - self._seen > _SEEN_SECONDS:
+            self._client.list_objects_v2(Bucket=self._place.bucket, Prefix=self._place.root, MaxKeys=1)
+            self._seen = time.monotonic()
+
+    def _errors(self, path: str) -> AbstractContextManager[None]:
+        return aws.errors(self._place.name(path))
