@@ -1,6 +1,6 @@
 """A stand-in for Alibaba's MNS on one machine: queues in memory over HTTP, enough for the real SDK, signatures checked.
 
-    python localstack/mns.py --port 4567 --access-key-id test --access-key-secret test
+    python localstack/mns.py --port 9101 --access-key-id test --access-key-secret test
 
 What it has: create, describe, change and delete queues; send and receive, one message or a batch, with long polls; delete, one or
 a batch; change visibility, which gives a new receipt handle. What it has not: topics, priorities, delays, dead letters, limits of
@@ -19,7 +19,7 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -147,15 +147,15 @@ class MnsServer(ThreadingHTTPServer):
 
     Args:
         port: 0: any free one.
-        keys: secrets of access keys by id; more may be added while it runs.
+        secret_of: the secret of an access key, given its id and security token; raises where there is none such.
     """
 
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, port: int, keys: dict[str, str]) -> None:
+    def __init__(self, port: int, secret_of: Callable[[str, str | None], str]) -> None:
         super().__init__(("127.0.0.1", port), _Handler)
-        self.keys = keys
+        self.secret_of = secret_of
         self.queues: dict[str, Queue] = {}
 
     def make(self, name: str, **attributes: int) -> Queue:
@@ -208,12 +208,13 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def _check_signature(self) -> None:
-        """As MNS documents it; a security token is taken as it comes."""
-        scheme, _, credential = self.headers.get("Authorization", "").partition(" ")
+        """As MNS documents it."""
+        _, _, credential = self.headers.get("Authorization", "").partition(" ")
         key_id, _, signature = credential.partition(":")
-        secret = self.server.keys.get(key_id)
-        if scheme != "MNS" or secret is None:
-            raise RefusedError(HTTPStatus.FORBIDDEN, "AccessIDAuthError", "The access key id is not known.")
+        try:
+            secret = self.server.secret_of(key_id, self.headers.get("security-token"))
+        except Exception as error:
+            raise RefusedError(HTTPStatus.FORBIDDEN, "AccessIDAuthError", str(error)) from error
         names = sorted({name.lower() for name in self.headers if name.lower().startswith("x-mns-")})
         special = "".join(f"{name}:{self.headers[name]}\n" for name in names)
         head = [self.command, *(self.headers.get(name, "") for name in ("Content-MD5", "Content-Type", "Date"))]
@@ -374,12 +375,13 @@ def _inner(fields: Mapping[str, object]) -> str:
 def main() -> None:
     """Serves until it is killed."""
     parser = argparse.ArgumentParser(description="A stand-in for Alibaba's MNS.")
-    parser.add_argument("--port", type=int, default=4567, help="0: any free one; the address is printed")
+    parser.add_argument("--port", type=int, default=9101, help="0: any free one; the address is printed")
     parser.add_argument("--access-key-id", default="test")
     parser.add_argument("--access-key-secret", default="test")
     options = parser.parse_args()
-    with MnsServer(options.port, {options.access_key_id: options.access_key_secret}) as server:
-        print(server.url, flush=True)  # noqa: T201 - who started it reads this
+    keys = {options.access_key_id: options.access_key_secret}
+    with MnsServer(options.port, lambda id_, _token: keys[id_]) as server:
+        print(f"MNS stand-in at {server.url}", flush=True)
         server.serve_forever()
 
 

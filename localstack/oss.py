@@ -14,6 +14,7 @@ import hashlib
 import hmac
 import json
 import mimetypes
+import os
 import re
 import secrets
 import sys
@@ -376,6 +377,8 @@ def serve(oss: Oss, port: int = 0) -> ThreadingHTTPServer:
 
 def mns(url: str, queue: str, id_: str, secret: str) -> Callable[[bytes], object]:
     """Sends messages to a queue of MNS."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [path for path in sys.path if os.path.abspath(path) != here]  # it has a file named like the SDK
     from mns.account import Account
     from mns.queue import Message
 

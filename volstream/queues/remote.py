@@ -77,6 +77,7 @@ class RemoteQueue:
         self._stopping: Stop | None = None  # of the run that is on; each start begins another
         self._failure: VolstreamError | None = None
         self._broken: BaseException | None = None
+        self._arrived = 0
         self._waiting = 0
         self._counted = float("-inf")
 
@@ -140,12 +141,17 @@ class RemoteQueue:
     def depth(self) -> int | None:
         """See :meth:`EventQueue.depth`. The provider's count is up to ten seconds old."""
         if time.monotonic() - self._counted >= _COUNT_SECONDS:
+            arrived = self._arrived
             try:
                 waiting = self._service.describe().waiting
             except QueueError:
                 return None  # what is wrong ``receive`` says
             with self._changed:
-                self._waiting, self._counted = waiting, time.monotonic()
+                self._waiting = waiting
+                if (
+                    self._arrived == arrived
+                ):  # else some may have been counted there and are here now: once more, next time
+                    self._counted = time.monotonic()
         with self._changed:
             return self._waiting + self._held.waiting
 
@@ -184,6 +190,7 @@ class RemoteQueue:
                 return False
             for delivery in deliveries:
                 self._held.add(delivery, due)
+            self._arrived += len(deliveries)
             self._waiting = max(0, self._waiting - len(deliveries))
             self._changed.notify_all()
         return True

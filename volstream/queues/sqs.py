@@ -9,12 +9,10 @@ import dataclasses
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 from urllib.parse import urlsplit
-
-from botocore.exceptions import ClientError
 
 from volstream.cloud import aws
 from volstream.cloud.access import Access
@@ -27,7 +25,6 @@ from volstream.queues.remote import RemoteQueue
 _MOST_WAIT_SECONDS, _MOST_VISIBILITY = 20, 43_200
 
 _OWN_HOST = re.compile(r"(?:sqs\.([a-z0-9-]+)|([a-z0-9-]+)\.queue)\.amazonaws\.com(?:\.cn)?")
-_MISSING = {"AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExist", "AWS.SimpleQueueService.QueueDoesNotExist"}
 
 
 def sqs_queue(spec: QueueSpec) -> RemoteQueue:
@@ -119,19 +116,8 @@ class SqsService:
     def _client(self) -> Any:
         return aws.client(self._access, "sqs", self._endpoint)
 
-    @contextmanager
-    def _errors(self, what: str) -> Iterator[None]:
-        subject = f"The SQS queue {self._name!r} {what}"
-        with aws.errors(subject, QueueError, QueueError):
-            try:
-                yield
-            except ClientError as exc:
-                if exc.response["Error"].get("Code") not in _MISSING:
-                    raise
-                raise QueueError(
-                    f"{subject}: there is none of that name in {self._access.region or 'the default region'}.",
-                    "Make the queue, or correct the volume's queue name or the connection's region and role.",
-                ) from exc
+    def _errors(self, what: str) -> AbstractContextManager[None]:
+        return aws.errors(f"The SQS queue {self._name!r} {what}", QueueError, QueueError)
 
 
 def _place(name: str, access: Access) -> tuple[Access, str | None]:

@@ -15,13 +15,14 @@ from typing import Any
 import botocore.exceptions
 import pytest
 
-from tests import cloud
+from tests.clouds import Cloud, unused_name
 from tests.unit.queues.bodies import oss_body
 from tests.waiting import eventually
-from volstream.cloud.access import Access
+from volstream.cloud import aws
+from volstream.cloud.access import Access, Keys
 from volstream.errors import InvalidValueError, QueueError
 from volstream.model.hints import ObjectHint, Rejection
-from volstream.queues import open_queue, oss_events
+from volstream.queues import open_queue, oss_events, parser_for
 from volstream.queues.base import Described, Message, QueueSettings, QueueSpec
 from volstream.queues.mns import MnsService, address
 from volstream.queues.remote import RemoteQueue
@@ -53,16 +54,17 @@ class Place:
 @pytest.fixture(params=["sqs", "mns"])
 def place(request: pytest.FixtureRequest) -> Iterator[Place]:
     opened: list[RemoteQueue] = []
-    name = cloud.unused_name()
+    name = unused_name()
     if request.param == "sqs":
-        url = request.getfixturevalue("moto")
-        client = cloud.sqs_of(url)
+        s3: Cloud = request.getfixturevalue("s3")
+        client = aws.client(s3.access, "sqs")
         address = client.create_queue(QueueName=name, Attributes={"VisibilityTimeout": "1"})["QueueUrl"]
-        spec = QueueSpec("s3://photos/in", name=name, access=cloud.s3_access(url))
+        spec = QueueSpec("s3://photos/in", name=name, access=s3.access)
     else:
         queue = request.getfixturevalue("mns").make(name, VisibilityTimeout=1)
         url = request.getfixturevalue("mns").url
-        spec = QueueSpec("oss://photos/in", name=f"{url}/queues/{name}", access=cloud.oss_access())
+        access = request.getfixturevalue("oss").access
+        spec = QueueSpec("oss://photos/in", name=f"{url}/queues/{name}", access=access)
 
     def send(body: str) -> object:
         return client.send_message(QueueUrl=address, MessageBody=body) if request.param == "sqs" else queue.send(body)
@@ -166,19 +168,19 @@ def test_a_volume_without_a_queue_or_a_connection_is_refused(kind: str) -> None:
         open_queue(kind, QueueSpec("s3://photos/in", name="q"))
 
 
-def test_a_dead_letter_queue_is_told(moto: str) -> None:
-    client, name = cloud.sqs_of(moto), cloud.unused_name()
+def test_a_dead_letter_queue_is_told(s3: Cloud) -> None:
+    client, name = aws.client(s3.access, "sqs"), unused_name()
     dead = client.create_queue(QueueName=f"{name}-dead")["QueueUrl"]
     arn = client.get_queue_attributes(QueueUrl=dead, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
     policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": "20"})
     client.create_queue(QueueName=name, Attributes={"RedrivePolicy": policy})
-    state = SqsService(QueueSpec("s3://photos/in", name=name, access=cloud.s3_access(moto))).describe()
+    state = SqsService(QueueSpec("s3://photos/in", name=name, access=s3.access)).describe()
     assert (state.dead_letter_queue, state.max_receives) == (f"{name}-dead", 20)
 
 
-def test_a_queue_of_sqs_may_be_given_by_its_url(moto: str) -> None:
-    url = cloud.sqs_of(moto).create_queue(QueueName=cloud.unused_name())["QueueUrl"]
-    access = dataclasses.replace(cloud.s3_access(moto), endpoint="http://127.0.0.1:1")
+def test_a_queue_of_sqs_may_be_given_by_its_url(s3: Cloud) -> None:
+    url = aws.client(s3.access, "sqs").create_queue(QueueName=unused_name())["QueueUrl"]
+    access = dataclasses.replace(s3.access, endpoint="http://127.0.0.1:1")
     SqsService(QueueSpec("s3://photos/in", name=url, access=access)).open()
 
 
@@ -192,7 +194,7 @@ def test_a_queue_of_sqs_may_be_given_by_its_url(moto: str) -> None:
     ],
 )
 def test_a_url_says_where_the_queue_is(url: str, endpoint: str, region: str) -> None:
-    access = cloud.s3_access("https://s3.us-east-1.amazonaws.com")
+    access = Access("s3", "us-east-1", credentials="static", keys=Keys("id", "secret"))
     client = SqsService(QueueSpec("s3://photos/in", name=url, access=access))._client
     assert (client.meta.endpoint_url, client.meta.region_name) == (endpoint, region)
 
@@ -220,9 +222,9 @@ def test_where_a_queue_of_mns_is_must_be_said(name: str, access: Access, reason:
     assert "aliyuncs.com/queues/NAME" in error.value.remedy
 
 
-def test_keys_that_mns_does_not_know_are_an_error_that_says_what_to_do(mns: Any) -> None:
-    access = dataclasses.replace(cloud.oss_access(), keys=dataclasses.replace(cloud.KEYS, secret="wrong"))
-    spec = QueueSpec("oss://photos", name=f"{mns.url}/queues/{mns.make(cloud.unused_name()).name}", access=access)
+def test_keys_that_mns_does_not_know_are_an_error_that_says_what_to_do(oss: Cloud, mns: Any) -> None:
+    access = dataclasses.replace(oss.access, keys=Keys("LTAITEST", "wrong"))
+    spec = QueueSpec("oss://photos", name=f"{mns.url}/queues/{mns.make(unused_name()).name}", access=access)
     queue = open_queue("mns", spec)
     with pytest.raises(QueueError, match="SignatureDoesNotMatch") as error:
         queue.start()
@@ -230,12 +232,12 @@ def test_keys_that_mns_does_not_know_are_an_error_that_says_what_to_do(mns: Any)
     assert "wrong" not in str(error.value)
 
 
-def test_raw_bodies_base64_and_poison_come_in_one_batch_of_mns(mns: Any) -> None:
-    at = mns.make(cloud.unused_name())
+def test_raw_bodies_base64_and_poison_come_in_one_batch_of_mns(oss: Cloud, mns: Any) -> None:
+    at = mns.make(unused_name())
     at.send(oss_body("raw").decode())
     at.send(base64.b64encode(oss_body("encoded")).decode())
     at.send("no event & no <base64>")
-    spec = QueueSpec("oss://photos", settings=LONG, name=f"{mns.url}/queues/{at.name}", access=cloud.oss_access())
+    spec = QueueSpec("oss://photos", settings=LONG, name=f"{mns.url}/queues/{at.name}", access=oss.access)
     queue = open_queue("mns", spec)
     queue.start()
     assert isinstance(queue, RemoteQueue)
@@ -273,7 +275,7 @@ class Broken:
 )
 def test_what_boto3_raises_is_an_error_of_the_queue(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     url = "http://127.0.0.1:1/1/q"
-    service = SqsService(QueueSpec("s3://b", name=url, access=cloud.s3_access("http://127.0.0.1:1")))
+    service = SqsService(QueueSpec("s3://b", name=url, access=Access("s3")))
     monkeypatch.setattr(SqsService, "_client", Broken(error))
     for ask in _requests(service):
         with pytest.raises(QueueError, match=re.escape(url)):
@@ -283,7 +285,7 @@ def test_what_boto3_raises_is_an_error_of_the_queue(error: Exception, monkeypatc
 def test_no_exception_of_the_sdk_of_mns_escapes(monkeypatch: pytest.MonkeyPatch) -> None:
     from mns import mns_exception as exceptions
 
-    service = MnsService(QueueSpec("oss://b", name="http://127.0.0.1:1/queues/q", access=cloud.oss_access()))
+    service = MnsService(QueueSpec("oss://b", name="http://127.0.0.1:1/queues/q", access=Access("oss")))
     errors = [
         exceptions.MNSExceptionBase("type", "message"),
         exceptions.MNSClientException("type", "message"),
@@ -310,9 +312,9 @@ def _requests(service: SqsService | MnsService) -> Sequence[Callable[[], object]
     )
 
 
-def test_each_thread_has_a_connection_of_its_own_to_mns_that_ends_with_it(mns: Any) -> None:
-    name = f"{mns.url}/queues/{mns.make(cloud.unused_name()).name}"
-    service = MnsService(QueueSpec("oss://photos", name=name, access=cloud.oss_access()))
+def test_each_thread_has_a_connection_of_its_own_to_mns_that_ends_with_it(oss: Cloud, mns: Any) -> None:
+    name = f"{mns.url}/queues/{mns.make(unused_name()).name}"
+    service = MnsService(QueueSpec("oss://photos", name=name, access=oss.access))
     states: list[object] = []
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -324,24 +326,19 @@ def test_each_thread_has_a_connection_of_its_own_to_mns_that_ends_with_it(mns: A
     assert len(states) == 8
 
 
-def test_a_message_of_s3_goes_all_the_way_from_a_bucket(moto: str) -> None:
-    from volstream.cloud import aws
-    from volstream.queues import parser_for
-
-    access = cloud.s3_access(moto)
-    client, name = cloud.sqs_of(moto), cloud.unused_name()
+def test_a_message_of_s3_goes_all_the_way_from_a_bucket(s3: Cloud) -> None:
+    client, name = aws.client(s3.access, "sqs"), unused_name()
     url = client.create_queue(QueueName=name)["QueueUrl"]
     arn = client.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
-    s3 = aws.client(access, "s3")
-    s3.create_bucket(Bucket=name)
+    s3.make_bucket(name)
     events = ["s3:ObjectCreated:*", "s3:ObjectRemoved:*"]
     wiring = {"QueueConfigurations": [{"QueueArn": arn, "Events": events}]}
-    s3.put_bucket_notification_configuration(Bucket=name, NotificationConfiguration=wiring)
+    aws.client(s3.access, "s3").put_bucket_notification_configuration(Bucket=name, NotificationConfiguration=wiring)
     keys = ["in/sp ace", "in/a+b%41", "in/日本", "in/"]
     for key in keys:
-        s3.put_object(Bucket=name, Key=key, Body=b"x")
-    s3.delete_object(Bucket=name, Key=keys[0])
-    queue = open_queue("sqs", QueueSpec(f"s3://{name}", settings=LONG, name=name, access=access))
+        s3.put(name, key, b"x")
+    s3.delete(name, keys[0])
+    queue = open_queue("sqs", QueueSpec(f"s3://{name}", settings=LONG, name=name, access=s3.access))
     queue.start()
     assert isinstance(queue, RemoteQueue)
     told: list[Any] = []
@@ -351,3 +348,31 @@ def test_a_message_of_s3_goes_all_the_way_from_a_bucket(moto: str) -> None:
         told.extend(parsed)
     queue.stop()
     assert sorted(told, key=str) == sorted((ObjectHint(name, key) for key in [*keys[:3], keys[0]]), key=str)
+
+
+def test_a_message_of_oss_goes_all_the_way_from_a_bucket_to_who_assumed_a_role(oss: Cloud, mns: Any) -> None:
+    name, role = unused_name(), f"acs:ram::1234567890:role/{unused_name()}"
+    oss.service.roles[role] = "x"
+    oss.make_bucket(name)
+    queue_there = mns.make(name)
+    oss.service.tell = lambda body: queue_there.send(body.decode())
+    try:
+        for key in ("in/sp ace", "in/a+b%41", "in/"):
+            oss.put(name, key, b"x")
+        oss.delete(name, "in/sp ace")
+    finally:
+        oss.service.tell = None
+    access = dataclasses.replace(oss.access, role_arn=role, external_id="x")
+    queue = open_queue("mns", QueueSpec(f"oss://{name}", settings=LONG, name=f"{mns.url}/queues/{name}", access=access))
+    queue.start()
+    assert isinstance(queue, RemoteQueue)
+    messages = take(queue, 4)
+    told: list[Any] = []
+    for message in messages:
+        parsed = parser_for("mns")(message.body)
+        assert not isinstance(parsed, Rejection)
+        told.extend(parsed)
+    queue.acknowledge(messages)
+    queue.stop()
+    assert told == [ObjectHint(name, key) for key in ("in/sp ace", "in/a+b%41", "in/a+bA", "in/sp ace")]
+    assert queue_there.counts() == (0, 0)

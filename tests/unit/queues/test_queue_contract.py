@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 
-from tests import cloud
+from tests.clouds import Cloud, unused_name
 from tests.unit.queues.bodies import oss_body, s3_body
 from tests.waiting import eventually
+from volstream.cloud import aws
+from volstream.cloud.access import Access
 from volstream.errors import InvalidValueError
 from volstream.model.hints import KeyHint, Rejection
 from volstream.queues import QUEUE_TYPES, open_queue, parser_for
@@ -62,9 +64,9 @@ def open_bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]
         kind: str = request.param
         spec = QueueSpec(str(tmp_path), settings=dataclasses.replace(settings, wait_seconds=1))
         if kind == "sqs":
-            bench = _sqs(request.getfixturevalue("moto"), spec)
+            bench = _sqs(request.getfixturevalue("s3"), spec)
         elif kind == "mns":
-            bench = _mns(request.getfixturevalue("mns"), spec)
+            bench = _mns(request.getfixturevalue("oss"), request.getfixturevalue("mns"), spec)
         else:
             bench = Bench(kind, open_queue(kind, spec), lambda path: (tmp_path / path).write_bytes(b"x"))
         if isinstance(bench.queue, MemoryQueue):
@@ -78,17 +80,17 @@ def open_bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]
         queue.stop()
 
 
-def _sqs(url: str, spec: QueueSpec) -> Bench:
-    client, name = cloud.sqs_of(url), cloud.unused_name()
+def _sqs(s3: Cloud, spec: QueueSpec) -> Bench:
+    client, name = aws.client(s3.access, "sqs"), unused_name()
     address = client.create_queue(QueueName=name)["QueueUrl"]
-    queue = open_queue("sqs", dataclasses.replace(spec, name=name, access=cloud.s3_access(url)))
+    queue = open_queue("sqs", dataclasses.replace(spec, name=name, access=s3.access))
     return Bench("sqs", queue, lambda path: client.send_message(QueueUrl=address, MessageBody=s3_body(path).decode()))
 
 
-def _mns(server: Any, spec: QueueSpec) -> Bench:
-    queue = server.make(cloud.unused_name())
+def _mns(oss: Cloud, server: Any, spec: QueueSpec) -> Bench:
+    queue = server.make(unused_name())
     address = f"{server.url}/queues/{queue.name}"
-    spec = dataclasses.replace(spec, name=address, access=cloud.oss_access())
+    spec = dataclasses.replace(spec, name=address, access=oss.access)
     return Bench("mns", open_queue("mns", spec), lambda path: queue.send(oss_body(path).decode()))
 
 
@@ -212,7 +214,7 @@ def test_a_queue_that_this_version_lacks_is_refused_with_those_it_has(queue_type
 
 
 def test_every_queue_type_can_be_opened_and_parsed() -> None:
-    accesses = {"sqs": cloud.s3_access("http://127.0.0.1:1"), "mns": cloud.oss_access()}
+    accesses = {"sqs": Access("s3"), "mns": Access("oss")}
     for queue_type in QUEUE_TYPES:
         spec = QueueSpec("/", name="http://127.0.0.1:1/queues/q", access=accesses.get(queue_type))
         assert open_queue(queue_type, spec)

@@ -272,12 +272,16 @@ def test_several_pollers_wait_at_once(start: Start) -> None:
 
 
 def test_threads_end_with_the_queue(start: Start) -> None:
-    threads = threading.active_count()
+    before = {*threading.enumerate()}
     provider = Provider()
     queue = start(provider, QueueSettings(pollers=2))
+    own = [thread for thread in {*threading.enumerate()} - before if thread.name == "queue"]
+    assert len(own) == 3
     queue.stop()
     provider.send()
-    eventually(lambda: threading.active_count() == threads)
+    for thread in own:
+        thread.join(10)
+        assert not thread.is_alive()
 
 
 def test_messages_that_are_held_forget_handles_that_are_gone() -> None:
