@@ -4,7 +4,7 @@
 
 What it has: create, describe, change and delete queues; send and receive, one message or a batch, with long polls; delete, one or
 a batch; change visibility, which gives a new receipt handle. What it has not: topics, priorities, delays, dead letters, limits of
-rate, anything that outlives it. It knows one account, and listens on 127.0.0.1 only.
+rate, anything that outlives it. It knows one account, and listens on 127.0.0.1 unless it is in a container.
 """
 
 from __future__ import annotations
@@ -153,8 +153,8 @@ class MnsServer(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, port: int, secret_of: Callable[[str, str | None], str]) -> None:
-        super().__init__(("127.0.0.1", port), _Handler)
+    def __init__(self, port: int, secret_of: Callable[[str, str | None], str], host: str = "127.0.0.1") -> None:
+        super().__init__((host, port), _Handler)
         self.secret_of = secret_of
         self.queues: dict[str, Queue] = {}
 

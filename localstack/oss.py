@@ -370,9 +370,9 @@ class _Server(ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
 
-def serve(oss: Oss, port: int = 0) -> ThreadingHTTPServer:
-    """A server on 127.0.0.1, not yet serving; port 0: any free one."""
-    return _Server(("127.0.0.1", port), type("Handler", (Handler,), {"oss": oss}))
+def serve(oss: Oss, port: int = 0, host: str = "127.0.0.1") -> ThreadingHTTPServer:
+    """A server, not yet serving; port 0: any free one."""
+    return _Server((host, port), type("Handler", (Handler,), {"oss": oss}))
 
 
 def mns(url: str, queue: str, id_: str, secret: str) -> Callable[[bytes], object]:
