@@ -14,6 +14,7 @@ import hashlib
 import hmac
 import json
 import mimetypes
+import os
 import re
 import secrets
 import sys
@@ -369,13 +370,15 @@ class _Server(ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
 
-def serve(oss: Oss, port: int = 0) -> ThreadingHTTPServer:
-    """A server on 127.0.0.1, not yet serving; port 0: any free one."""
-    return _Server(("127.0.0.1", port), type("Handler", (Handler,), {"oss": oss}))
+def serve(oss: Oss, port: int = 0, host: str = "127.0.0.1") -> ThreadingHTTPServer:
+    """A server, not yet serving; port 0: any free one."""
+    return _Server((host, port), type("Handler", (Handler,), {"oss": oss}))
 
 
 def mns(url: str, queue: str, id_: str, secret: str) -> Callable[[bytes], object]:
     """Sends messages to a queue of MNS."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [path for path in sys.path if os.path.abspath(path) != here]  # it has a file named like the SDK
     from mns.account import Account
     from mns.queue import Message
 

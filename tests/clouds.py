@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -115,6 +116,19 @@ def oss() -> Iterator[Cloud]:
     with serving(module.serve(state)) as url:
         access = Access("oss", "cn-hangzhou", url, credentials="static", keys=Keys("LTAITEST", "oss-long-lived-secret"))
         yield Cloud(access, lambda bucket: state.buckets.setdefault(bucket, {}), state.put, state.delete, state)
+
+
+@pytest.fixture(scope="session")
+def mns(oss: Cloud) -> Iterator[Any]:
+    """MNS: the running server of its stand-in, which takes the keys that OSS and its STS take."""
+    server = standin("mns").MnsServer(0, oss.service.secret_of)
+    with serving(server):
+        yield server
+
+
+def unused_name() -> str:
+    """A name that no other test has, as queues and buckets may have it."""
+    return f"test-{uuid.uuid4().hex[:12]}"
 
 
 @dataclass

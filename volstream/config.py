@@ -117,6 +117,8 @@ class Settings(BaseSettings):
     """A listing takes a file only if it was last modified at least this long ago, or did not change meanwhile."""
     poll_seconds: Seconds = 10.0
     """Period of full scans for volumes with queue type ``poll``."""
+    queue_pollers: int = Field(default=1, ge=1, le=16)
+    """Threads that ask the queue of a volume with queue type ``sqs`` or ``mns`` for messages."""
     reconcile_seconds: Seconds = 3600.0
     """Period of full listings while the daemon runs."""
     tick_keys: int = Field(default=2000, gt=0)

@@ -61,7 +61,10 @@ _REFUSED = {
     "NotSignedUp", "SignatureDoesNotMatch", "UnrecognizedClientException", "KMS.AccessDeniedException",
     "InvalidArnException", "ValidationError",
 }  # fmt: skip
+_NO_QUEUE = "Make the queue, or correct the volume's queue name or the connection's region and role."
 _REMEDIES = {
+    "QueueDoesNotExist": _NO_QUEUE,
+    "AWS.SimpleQueueService.NonExistentQueue": _NO_QUEUE,
     "NoSuchBucket": "Make the bucket, or correct its name; until then its files are kept as they were.",
     "PermanentRedirect": "The bucket is in another region: give the connection that region.",
     "AuthorizationHeaderMalformed": "The bucket is in another region: give the connection that region.",

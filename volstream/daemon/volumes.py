@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from volstream.catalog import Catalog
 from volstream.catalog.leases import held
 from volstream.config import Settings
+from volstream.directory.access import access_of
 from volstream.directory.fold import Fold
 from volstream.directory.keeper import DirectoryKeeper, lease_name
 from volstream.directory.listing import Listing
@@ -24,7 +25,7 @@ from volstream.log import get
 from volstream.model.hints import Hint, ObjectHint, Rejection
 from volstream.model.objects import Volume
 from volstream.queues import open_queue, parser_for
-from volstream.queues.base import Message, QueueSettings
+from volstream.queues.base import Message, QueueSettings, QueueSpec
 from volstream.spark.session import SparkGateway
 
 _log = get("volume")
@@ -72,16 +73,22 @@ class VolumeWorker:
         self._keeper = DirectoryKeeper(volume, catalog, gateway, settings, self.stop.wait)
         self._queue = open_queue(
             volume.queue_type,
-            location=volume.location,
-            selection=volume.selection,
-            settings=QueueSettings(
-                debounce_seconds=settings.debounce_seconds,
-                poll_seconds=settings.poll_seconds,
-                visibility_seconds=max(60.0, settings.engine_stall_seconds * 2),
+            QueueSpec(
+                volume.location,
+                volume.selection,
+                QueueSettings(
+                    debounce_seconds=settings.debounce_seconds,
+                    poll_seconds=settings.poll_seconds,
+                    visibility_seconds=max(60.0, settings.engine_stall_seconds * 2),
+                    pollers=settings.queue_pollers,
+                ),
+                volume.queue_name,
+                access_of(volume, catalog, settings),
             ),
         )
         self._parse = parser_for(volume.queue_type)
         self._fold = Fold(volume.selection)
+        self._heard: list[Message] = []  # received, not yet folded
         self._unacknowledged: list[Message] = []
         self._listing: Future[Listing] | None = None
         self._listed = float("-inf")
@@ -161,27 +168,27 @@ class VolumeWorker:
             self._count_commits(1)
 
     def _hear(self) -> None:
-        """Takes what is there, and what follows on its heels: files that are copied together are one refresh."""
+        """Takes what is there, and what follows on its heels: files that are copied together are one refresh.
+
+        What was received stays until it is folded, whatever fails in between: a queue that keeps messages for a living
+        consumer does not deliver them to it again.
+        """
         soon = self._listing is not None
-        messages = [*self._queue.receive(_RECEIVE, _HEELS_SECONDS if soon else _WAIT_SECONDS)]
+        self._heard += self._queue.receive(_RECEIVE, _HEELS_SECONDS if soon else _WAIT_SECONDS)
         deadline = time.monotonic() + _GATHER_SECONDS
-        while messages and time.monotonic() < deadline:
+        while self._heard and time.monotonic() < deadline:
             more = self._queue.receive(_RECEIVE, _HEELS_SECONDS)
             if not more:
                 break
-            messages += more
-        rejected: list[Rejection] = []
-        hints: list[Hint | ObjectHint] = []
-        for message in messages:
-            parsed = self._parse(message.body)
-            if isinstance(parsed, Rejection):
-                rejected.append(parsed)
-            else:
-                hints += parsed
-        if messages:
-            self.last_event = datetime.now(UTC)
-            self._take(hints, rejected)
-        self._unacknowledged += messages
+            self._heard += more
+        if not self._heard:
+            return
+        self.last_event = datetime.now(UTC)
+        parsed = [self._parse(message.body) for message in self._heard]
+        rejected = [one for one in parsed if isinstance(one, Rejection)]
+        self._take([hint for one in parsed if not isinstance(one, Rejection) for hint in one], rejected)
+        self._unacknowledged += self._heard
+        self._heard = []
 
     def _take(self, hints: list[Hint | ObjectHint], rejected: list[Rejection]) -> None:
         """Folds what is this volume's, and hands over, in the catalog, what concerns others that share the queue."""

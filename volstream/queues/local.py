@@ -15,8 +15,7 @@ from collections.abc import Sequence
 
 from volstream.errors import InvalidValueError, QueueError
 from volstream.model.locations import local_path, scheme_of
-from volstream.model.selection import Selection
-from volstream.queues.base import Message, QueueSettings
+from volstream.queues.base import Message, QueueSpec
 from volstream.queues.hint_codec import encode
 from volstream.queues.inflight import InFlight
 from volstream.queues.settle import Change, Kind, Settler
@@ -31,26 +30,27 @@ class LocalQueue:
     and is never held while the watch is armed or disarmed, because watchdog's threads need it to end.
     """
 
-    def __init__(self, location: str, selection: Selection, settings: QueueSettings) -> None:
-        if scheme_of(location) != "file":
+    def __init__(self, spec: QueueSpec) -> None:
+        if scheme_of(spec.location) != "file":
             raise InvalidValueError(
-                f"A queue of the type 'local' cannot watch {location!r}.", "Use it for a directory, or another type."
+                f"A queue of the type 'local' cannot watch {spec.location!r}.",
+                "Use it for a directory, or another type.",
             )
-        self._root = local_path(location)
-        self._selection = selection
+        self._root = local_path(spec.location)
+        self._selection = spec.selection
         self._arming = threading.Lock()
-        self._watch = DirectoryWatch(self._root, selection.recursive, self._on_change, self._on_overflow)
+        self._watch = DirectoryWatch(self._root, spec.selection.recursive, self._on_change, self._on_overflow)
         self._identity: tuple[int, int] | None = None
         self._deaf = ""  # why the watch must be armed again; empty while it hears
-        self._check_seconds = settings.check_seconds
+        self._check_seconds = spec.settings.check_seconds
         self._check_due = 0.0
         self._changed = threading.Condition()
         self._listening = False
         self._wakes_at = 0.0
         self._overflowed = False
         self._directories_added = False
-        self._settler = Settler(settings.debounce_seconds, self._look)
-        self._in_flight = InFlight(settings.visibility_seconds)
+        self._settler = Settler(spec.settings.debounce_seconds, self._look)
+        self._in_flight = InFlight(spec.settings.visibility_seconds)
 
     def start(self) -> None:
         """See :meth:`EventQueue.start`."""

@@ -10,8 +10,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
-from volstream.model.selection import Selection
-from volstream.queues.base import Message, QueueSettings
+from volstream.queues.base import Message, QueueSpec
 from volstream.queues.inflight import InFlight
 
 
@@ -21,11 +20,10 @@ class MemoryQueue:
     Like a provider's queue, and unlike a watcher, it keeps what is sent while nobody listens.
     """
 
-    def __init__(self, location: str, selection: Selection, settings: QueueSettings) -> None:
-        del location, selection  # the signature is that of every queue; bodies are what the sender makes them
+    def __init__(self, spec: QueueSpec) -> None:
         self._changed = threading.Condition()
         self._waiting: deque[bytes] = deque()
-        self._in_flight = InFlight(settings.visibility_seconds)
+        self._in_flight = InFlight(spec.settings.visibility_seconds)
         self._listening = False
 
     def send(self, body: bytes) -> None:

@@ -10,8 +10,7 @@ import time
 from collections.abc import Sequence
 
 from volstream.model.hints import SubtreeHint
-from volstream.model.selection import Selection
-from volstream.queues.base import Message, QueueSettings
+from volstream.queues.base import Message, QueueSpec
 from volstream.queues.hint_codec import encode
 from volstream.queues.inflight import InFlight
 
@@ -22,11 +21,10 @@ class PollQueue:
     While a hint is unacknowledged no other is made: a look that takes longer than the period is not queued up.
     """
 
-    def __init__(self, location: str, selection: Selection, settings: QueueSettings) -> None:
-        del location, selection  # the signature is that of every queue; this one says the same of every volume
-        self._period = settings.poll_seconds
+    def __init__(self, spec: QueueSpec) -> None:
+        self._period = spec.settings.poll_seconds
         self._changed = threading.Condition()
-        self._in_flight = InFlight(settings.visibility_seconds)
+        self._in_flight = InFlight(spec.settings.visibility_seconds)
         self._listening = False
         self._due = 0.0
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from volstream.model.selection import Selection
-from volstream.queues.base import Message, QueueSettings
+from volstream.queues.base import Message, QueueSpec
 
 
 class SilentQueue:
     """Waits and delivers nothing."""
 
-    def __init__(self, location: str, selection: Selection, settings: QueueSettings) -> None:
-        del location, selection, settings  # the signature is that of every queue
+    def __init__(self, spec: QueueSpec) -> None:
+        del spec  # of nothing there is nothing to say
         self._stopped = threading.Event()
         self._stopped.set()
 

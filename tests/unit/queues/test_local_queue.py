@@ -17,7 +17,7 @@ from tests.waiting import eventually
 from volstream.errors import QueueError
 from volstream.model.hints import Hint, KeyHint, Rejection, SubtreeHint
 from volstream.model.selection import Selection
-from volstream.queues.base import QueueSettings
+from volstream.queues.base import QueueSettings, QueueSpec
 from volstream.queues.hint_codec import parse
 from volstream.queues.local import LocalQueue
 
@@ -33,7 +33,7 @@ class Listener:
 
     def __init__(self, root: Path, selection: Selection | None = None, debounce_seconds: float = 0.03) -> None:
         settings = QueueSettings(debounce_seconds=debounce_seconds, check_seconds=0.1)
-        self.queue = LocalQueue(str(root), selection or Selection(), settings)
+        self.queue = LocalQueue(QueueSpec(str(root), selection or Selection(), settings))
         self.queue.start()
         self.hints: list[Hint] = []
         self.on_hint: Callable[[Hint], None] = self.hints.append
@@ -314,7 +314,7 @@ def test_an_overflow_of_the_kernels_queue_is_told_as_everything(root: Path, list
 
 
 def test_a_directory_that_is_missing_at_the_start_is_an_error_with_a_remedy(tmp_path: Path) -> None:
-    queue = LocalQueue(str(tmp_path / "missing"), Selection(), QueueSettings())
+    queue = LocalQueue(QueueSpec(str(tmp_path / "missing")))
     threads = threading.active_count()
     with pytest.raises(QueueError, match="No such file") as error:
         queue.start()
@@ -333,11 +333,10 @@ def test_a_stop_ends_all_threads(root: Path, listen: Listen) -> None:
 LIMITED = """
 import sys
 from volstream.errors import QueueError
-from volstream.model.selection import Selection
-from volstream.queues.base import QueueSettings
+from volstream.queues.base import QueueSpec
 from volstream.queues.local import LocalQueue
 try:
-    LocalQueue(sys.argv[1], Selection(), QueueSettings()).start()
+    LocalQueue(QueueSpec(sys.argv[1])).start()
 except QueueError as error:
     print(error)
 """

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.clouds import Cloud, unused_name
+from tests.unit.queues.bodies import oss_body, s3_body
 from tests.waiting import eventually
+from volstream.cloud import aws
+from volstream.cloud.access import Access
 from volstream.errors import InvalidValueError
 from volstream.model.hints import KeyHint, Rejection
-from volstream.model.selection import Selection
 from volstream.queues import QUEUE_TYPES, open_queue, parser_for
-from volstream.queues.base import EventQueue, Message, QueueSettings
+from volstream.queues.base import EventQueue, Message, QueueSettings, QueueSpec
 from volstream.queues.hint_codec import encode
 from volstream.queues.memory import MemoryQueue
 
@@ -47,22 +52,46 @@ class Bench:
 Open = Callable[[QueueSettings], Bench]
 
 
-@pytest.fixture(params=["local", "memory", "poll"])
+#: In these a message that is not acknowledged comes back while its consumer lives.
+IMPATIENT = ("local", "memory", "poll")
+
+
+@pytest.fixture(params=[*IMPATIENT, "sqs", "mns"])
 def open_bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
     opened: list[EventQueue] = []
 
     def open_one(settings: QueueSettings) -> Bench:
         kind: str = request.param
-        queue = open_queue(kind, location=str(tmp_path), selection=Selection(), settings=settings)
-        opened.append(queue)
-        if isinstance(queue, MemoryQueue):
-            send = queue.send
-            return Bench(kind, queue, lambda path: send(encode(KeyHint(path))))
-        return Bench(kind, queue, lambda path: (tmp_path / path).write_bytes(b"x"))
+        spec = QueueSpec(str(tmp_path), settings=dataclasses.replace(settings, wait_seconds=1))
+        if kind == "sqs":
+            bench = _sqs(request.getfixturevalue("s3"), spec)
+        elif kind == "mns":
+            bench = _mns(request.getfixturevalue("oss"), request.getfixturevalue("mns"), spec)
+        else:
+            bench = Bench(kind, open_queue(kind, spec), lambda path: (tmp_path / path).write_bytes(b"x"))
+        if isinstance(bench.queue, MemoryQueue):
+            send = bench.queue.send
+            bench.happen = lambda path: send(encode(KeyHint(path)))
+        opened.append(bench.queue)
+        return bench
 
     yield open_one
     for queue in opened:
         queue.stop()
+
+
+def _sqs(s3: Cloud, spec: QueueSpec) -> Bench:
+    client, name = aws.client(s3.access, "sqs"), unused_name()
+    address = client.create_queue(QueueName=name)["QueueUrl"]
+    queue = open_queue("sqs", dataclasses.replace(spec, name=name, access=s3.access))
+    return Bench("sqs", queue, lambda path: client.send_message(QueueUrl=address, MessageBody=s3_body(path).decode()))
+
+
+def _mns(oss: Cloud, server: Any, spec: QueueSpec) -> Bench:
+    queue = server.make(unused_name())
+    address = f"{server.url}/queues/{queue.name}"
+    spec = dataclasses.replace(spec, name=address, access=oss.access)
+    return Bench("mns", open_queue("mns", spec), lambda path: queue.send(oss_body(path).decode()))
 
 
 def test_nothing_is_received_before_the_start(open_bench: Open) -> None:
@@ -81,6 +110,7 @@ def test_what_happens_after_the_start_is_received_and_can_be_parsed(open_bench: 
         assert hints
 
 
+@pytest.mark.parametrize("open_bench", IMPATIENT, indirect=True)
 def test_what_nobody_acknowledged_is_delivered_again(open_bench: Open) -> None:
     bench = open_bench(SETTINGS)
     bench.queue.start()
@@ -101,6 +131,7 @@ def test_what_was_acknowledged_is_not_delivered_again(open_bench: Open) -> None:
     assert not receipts & {message.receipt for message in again}
 
 
+@pytest.mark.parametrize("open_bench", IMPATIENT, indirect=True)
 def test_a_late_acknowledgement_counts(open_bench: Open) -> None:
     bench = open_bench(SETTINGS)
     bench.queue.start()
@@ -164,7 +195,7 @@ def test_the_depth_is_a_number(open_bench: Open) -> None:
 
 
 def test_a_queue_of_the_type_none_waits_and_delivers_nothing() -> None:
-    queue = open_queue("none", location="/", selection=Selection(), settings=QueueSettings())
+    queue = open_queue("none", QueueSpec("/"))
     queue.start()
     assert not queue.receive(10, 0.05)
     assert queue.depth() == 0
@@ -174,20 +205,22 @@ def test_a_queue_of_the_type_none_waits_and_delivers_nothing() -> None:
     assert time.monotonic() - began < 5
 
 
-@pytest.mark.parametrize("queue_type", ["sqs", "mns", ""])
+@pytest.mark.parametrize("queue_type", ["kafka", ""])
 def test_a_queue_that_this_version_lacks_is_refused_with_those_it_has(queue_type: str) -> None:
     with pytest.raises(InvalidValueError, match="not available in this version"):
-        open_queue(queue_type, location="/", selection=Selection(), settings=QueueSettings())
-    with pytest.raises(InvalidValueError, match="local, memory, none, poll"):
+        open_queue(queue_type, QueueSpec("/"))
+    with pytest.raises(InvalidValueError, match="local, memory, mns, none, poll, sqs"):
         parser_for(queue_type)
 
 
 def test_every_queue_type_can_be_opened_and_parsed() -> None:
+    accesses = {"sqs": Access("s3"), "mns": Access("oss")}
     for queue_type in QUEUE_TYPES:
-        assert open_queue(queue_type, location="/", selection=Selection(), settings=QueueSettings())
+        spec = QueueSpec("/", name="http://127.0.0.1:1/queues/q", access=accesses.get(queue_type))
+        assert open_queue(queue_type, spec)
         assert parser_for(queue_type)
 
 
 def test_a_watcher_refuses_a_location_that_is_no_directory() -> None:
     with pytest.raises(InvalidValueError, match="memory://x"):
-        open_queue("local", location="memory://x", selection=Selection(), settings=QueueSettings())
+        open_queue("local", QueueSpec("memory://x"))

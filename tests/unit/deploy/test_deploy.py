@@ -1,0 +1,170 @@
+"""The files under ``deploy/``: each by the checker of its kind where there is one, and against the code that they speak of."""
+
+from __future__ import annotations
+
+import configparser
+import re
+import shutil
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import cfnlint.api
+import kubernetes_validate
+import pytest
+import yaml
+
+from volstream.config import Settings
+from volstream.queues import oss_events
+
+ROOT = Path(__file__).parents[3]
+DEPLOY = ROOT / "deploy"
+
+#: The engine ends after the work in hand did.
+ENGINE_SECONDS = 30
+
+SHUTDOWN_SECONDS = Settings.model_fields["shutdown_seconds"].default
+PORT = Settings.model_fields["http_port"].default
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def documents(path: Path) -> Iterator[Any]:
+    yield from yaml.safe_load_all(path.read_text())
+
+
+MANIFESTS = [document for path in sorted((DEPLOY / "kubernetes").glob("*.yaml")) for document in documents(path)]
+DAEMONS = [document for document in MANIFESTS if document["kind"] == "Deployment"]
+
+
+def seconds(text: str) -> float:
+    match = re.fullmatch(r"(\d+)s?", text)
+    assert match is not None
+    return float(match[1])
+
+
+def test_the_template_of_cloudformation_has_no_finding() -> None:
+    found = cfnlint.api.lint_all((DEPLOY / "aws" / "volstream.yaml").read_text())
+    assert [one for one in found if one.rule.id[0] in "EW"] == []  # the rest informs
+
+
+@pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda one: f"{one['kind']}-{one['metadata']['name']}")
+@pytest.mark.parametrize("version", ["1.29", "1.34"])
+def test_manifests_of_kubernetes_are_what_its_schemas_say(manifest: Any, version: str) -> None:
+    kubernetes_validate.validate(manifest, version, strict=True)
+
+
+@pytest.mark.parametrize("daemon", DAEMONS, ids=lambda one: one["metadata"]["name"])
+def test_a_pod_lives_long_enough_to_end_and_is_alone(daemon: Any) -> None:
+    pod = daemon["spec"]["template"]["spec"]
+    assert pod["terminationGracePeriodSeconds"] >= SHUTDOWN_SECONDS + ENGINE_SECONDS
+    assert daemon["spec"]["strategy"]["type"] == "Recreate"
+    assert daemon["spec"]["replicas"] == 1
+    assert pod["securityContext"]["runAsNonRoot"]
+    (container,) = pod["containers"]
+    assert container["image"] == f"volstream:{PROJECT['version']}"
+    for name, path in (("startupProbe", "healthz"), ("livenessProbe", "healthz"), ("readinessProbe", "readyz")):
+        assert f"http://127.0.0.1:{PORT}/{path}" in container[name]["exec"]["command"][-1]
+
+
+def test_there_is_one_daemon_for_each_virtual_cluster_with_settings_that_are_settings() -> None:
+    (text,) = (one["data"]["volstream.toml"] for one in MANIFESTS if one["kind"] == "ConfigMap")
+    settings = tomllib.loads(text)
+    assert set(settings) <= set(Settings.model_fields)
+    clusters = [one["spec"]["template"]["spec"]["containers"][0]["args"][2] for one in DAEMONS]
+    assert sorted(clusters) == sorted(["DEFAULT", *settings["virtual_clusters"]])
+    assert seconds(settings["shutdown_seconds"]) == SHUTDOWN_SECONDS
+
+
+def test_what_manifests_name_is_there() -> None:
+    names = {(one["kind"], one["metadata"]["name"]) for one in MANIFESTS}
+    for daemon in DAEMONS:
+        pod = daemon["spec"]["template"]["spec"]
+        volumes = {volume["name"]: volume for volume in pod["volumes"]}
+        for container in (*pod["initContainers"], *pod["containers"]):
+            assert {mount["name"] for mount in container["volumeMounts"]} <= set(volumes)
+        assert ("ConfigMap", volumes["settings"]["configMap"]["name"]) in names
+        assert ("PersistentVolumeClaim", volumes["warehouse"]["persistentVolumeClaim"]["claimName"]) in names
+        assert ("ServiceAccount", pod["serviceAccountName"]) in names
+
+
+def test_the_image_has_the_versions_of_pyproject_and_is_not_root_s() -> None:
+    text = (DEPLOY / "docker" / "Dockerfile").read_text()
+    pinned = set(re.findall(r'"([a-z-]+(?:\[[a-z]+\])?==[^"]+)"', text))
+    assert pinned == {one for one in PROJECT["dependencies"] if "==" in one}
+    assert text.rindex("USER 10001") < text.index("volstream.engine.setup\n")
+    assert f"http://127.0.0.1:{PORT}/healthz" in text
+    (extras,) = re.findall(r"whl\)\[([a-z0-9,]+)\]", text)
+    assert set(extras.split(",")) <= set(PROJECT["optional-dependencies"])
+
+
+def test_the_compose_file_waits_for_the_daemon_and_keeps_the_password_out() -> None:
+    (compose,) = documents(DEPLOY / "docker" / "compose.yml")
+    services = compose["services"]
+    assert seconds(services["daemon"]["stop_grace_period"]) >= SHUTDOWN_SECONDS + ENGINE_SECONDS
+    for service in services.values():
+        given = service["environment"]
+        assert all(
+            name.removeprefix("VOLSTREAM_").lower() in Settings.model_fields
+            for name in given
+            if name[:9] == "VOLSTREAM"
+        )
+        assert {volume.split(":")[0] for volume in service["volumes"]} <= set(compose["volumes"])
+    assert services["catalog"]["environment"]["POSTGRES_PASSWORD"].startswith("${POSTGRES_PASSWORD:?")
+    build = services["init"]["build"]
+    assert (DEPLOY / "docker" / build["context"]).resolve() == ROOT
+    assert (ROOT / build["dockerfile"]).is_file()
+
+
+def test_the_unit_of_systemd_waits_for_the_daemon() -> None:
+    unit = configparser.ConfigParser(strict=False, interpolation=None, comment_prefixes=("#",))
+    unit.optionxform = str  # type: ignore[assignment,method-assign]  # systemd's names have capitals
+    unit.read(DEPLOY / "systemd" / "volstream@.service")
+    service = unit["Service"]
+    assert seconds(service["TimeoutStopSec"]) >= SHUTDOWN_SECONDS + ENGINE_SECONDS
+    assert service["KillMode"] == "mixed"
+    assert service["Restart"] == "always"
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="this machine has no systemd")
+def test_systemd_understands_its_unit(tmp_path: Path) -> None:
+    # By another command: the one in the unit is not installed where this runs.
+    text = (DEPLOY / "systemd" / "volstream@.service").read_text().replace("/opt/volstream/bin/volstream", "/bin/true")
+    (tmp_path / "volstream@DEFAULT.service").write_text(text)
+    command = ["systemd-analyze", "verify", "--man=no", str(tmp_path / "volstream@DEFAULT.service")]
+    checked = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert "volstream" not in checked.stderr
+
+
+def test_the_template_of_ros_refers_to_what_it_has_and_asks_for_events_that_are_news() -> None:
+    (template,) = documents(DEPLOY / "alicloud" / "volstream.yml")
+    assert template["ROSTemplateFormatVersion"] == "2015-09-01"
+    known = {*template["Parameters"], *template["Resources"]}
+    for name in _references(template):
+        assert name in known or name.startswith("ALIYUN::")
+    command = template["Outputs"]["EventRuleCommand"]["Value"]["Fn::Sub"]
+    events = re.findall(r'"(Object\w+:\w+)"', command)
+    assert len(events) == len(set(events)) == 11
+    assert not set(events) & oss_events._NO_NEWS
+    queue = template["Resources"]["Queue"]["Properties"]
+    assert (
+        queue["DlqPolicy"]["DeadLetterTargetQueue"] == template["Resources"]["DeadLetters"]["Properties"]["QueueName"]
+    )
+
+
+def _references(node: Any) -> Iterator[str]:
+    """Names in Ref, Fn::Sub and Fn::GetAtt."""
+    if isinstance(node, list):
+        for child in node:
+            yield from _references(child)
+    elif isinstance(node, dict):
+        for key, value in node.items():
+            if key == "Ref":
+                yield value
+            elif key == "Fn::Sub":
+                yield from re.findall(r"\$\{([\w:]+)\}", value)
+            elif key == "Fn::GetAtt":
+                yield value[0]
+            else:
+                yield from _references(value)

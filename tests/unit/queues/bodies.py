@@ -1,0 +1,19 @@
+"""What the providers send about objects of the bucket ``photos``, as short as it can be read."""
+
+from __future__ import annotations
+
+import json
+from urllib.parse import quote_plus
+
+
+def s3_body(*keys: str) -> bytes:
+    records = [{"s3": {"bucket": {"name": "photos"}, "object": {"key": quote_plus(key, safe="/")}}} for key in keys]
+    return json.dumps({"Records": records}).encode()
+
+
+def oss_body(*keys: str) -> bytes:
+    events = [
+        {"eventName": "ObjectCreated:PutObject", "oss": {"bucket": {"name": "photos"}, "object": {"key": key}}}
+        for key in keys
+    ]
+    return json.dumps({"events": events}).encode()

@@ -1,0 +1,378 @@
+"""SQS and MNS through their SDKs: over moto, and over the stand-in under ``localstack/``."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import json
+import re
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import botocore.exceptions
+import pytest
+
+from tests.clouds import Cloud, unused_name
+from tests.unit.queues.bodies import oss_body
+from tests.waiting import eventually
+from volstream.cloud import aws
+from volstream.cloud.access import Access, Keys
+from volstream.errors import InvalidValueError, QueueError
+from volstream.model.hints import ObjectHint, Rejection
+from volstream.queues import open_queue, oss_events, parser_for
+from volstream.queues.base import Described, Message, QueueSettings, QueueSpec
+from volstream.queues.mns import MnsService, address
+from volstream.queues.remote import RemoteQueue
+from volstream.queues.sqs import SqsService
+
+SHORT = QueueSettings(visibility_seconds=1, wait_seconds=1)
+LONG = QueueSettings(visibility_seconds=600, wait_seconds=1)
+
+
+@dataclass
+class Place:
+    """A queue at a provider, and how it is opened here."""
+
+    kind: str
+    spec: QueueSpec
+    send: Callable[[str], object]
+    open: Callable[[QueueSettings], RemoteQueue]
+
+    def in_flight(self) -> int:
+        """As the provider counts."""
+        return self.open(LONG).describe().in_flight
+
+    def left(self) -> int:
+        """As the provider counts, in flight or not."""
+        state = self.open(LONG).describe()
+        return state.waiting + state.in_flight
+
+
+@pytest.fixture(params=["sqs", "mns"])
+def place(request: pytest.FixtureRequest) -> Iterator[Place]:
+    opened: list[RemoteQueue] = []
+    name = unused_name()
+    if request.param == "sqs":
+        s3: Cloud = request.getfixturevalue("s3")
+        client = aws.client(s3.access, "sqs")
+        address = client.create_queue(QueueName=name, Attributes={"VisibilityTimeout": "1"})["QueueUrl"]
+        spec = QueueSpec("s3://photos/in", name=name, access=s3.access)
+    else:
+        queue = request.getfixturevalue("mns").make(name, VisibilityTimeout=1)
+        url = request.getfixturevalue("mns").url
+        access = request.getfixturevalue("oss").access
+        spec = QueueSpec("oss://photos/in", name=f"{url}/queues/{name}", access=access)
+
+    def send(body: str) -> object:
+        return client.send_message(QueueUrl=address, MessageBody=body) if request.param == "sqs" else queue.send(body)
+
+    def open_one(settings: QueueSettings) -> RemoteQueue:
+        made = open_queue(request.param, dataclasses.replace(spec, settings=settings))
+        assert isinstance(made, RemoteQueue)
+        opened.append(made)
+        return made
+
+    yield Place(request.param, spec, send, open_one)
+    for queue_here in opened:
+        queue_here.stop()
+
+
+def take(queue: RemoteQueue, count: int) -> list[Message]:
+    """The next ``count`` messages."""
+    messages: list[Message] = []
+
+    def enough() -> bool:
+        messages.extend(queue.receive(100, 0.2))
+        return len(messages) >= count
+
+    eventually(enough)
+    return messages
+
+
+def test_more_than_one_batch_is_received_and_deleted(place: Place) -> None:
+    for number in range(35):
+        place.send(f"body {number} ü")
+    queue = place.open(dataclasses.replace(LONG, pollers=2))
+    queue.start()
+    messages = take(queue, 35)
+    assert {message.body.decode() for message in messages} == {f"body {number} ü" for number in range(35)}
+    queue.acknowledge(messages)
+    assert place.left() == 0
+
+
+def test_while_a_commit_takes_longer_than_the_visibility_nobody_else_gets_its_messages(place: Place) -> None:
+    for number in range(3):
+        place.send(f"body {number}")
+    queue, other = place.open(SHORT), place.open(SHORT)
+    queue.start()
+    messages = take(queue, 3)
+    other.start()
+    assert not other.receive(10, 1.4)
+    queue.acknowledge(messages)
+    assert place.left() == 0
+
+
+def test_a_stop_gives_others_what_was_not_acknowledged_at_once(place: Place) -> None:
+    for number in range(12):
+        place.send(f"body {number}")
+    queue, other = place.open(LONG), place.open(LONG)
+    queue.start()
+    eventually(lambda: place.in_flight() == 12)
+    queue.acknowledge(queue.receive(2, 1))
+    queue.receive(1, 1)
+    queue.stop()
+    other.start()
+    other.acknowledge(take(other, 10))
+    assert place.left() == 0
+
+
+def test_a_message_that_was_deleted_elsewhere_is_no_failure(place: Place) -> None:
+    place.send("body")
+    queue = place.open(SHORT)
+    queue.start()
+    messages = take(queue, 1)
+    service = SqsService(place.spec) if place.kind == "sqs" else MnsService(place.spec)
+    service.open()
+    handles = list(queue._held.handles([messages[0].receipt]).values())
+    assert not service.delete(handles)
+    assert not service.delete(handles)
+    queue.acknowledge(messages)
+
+
+def test_a_queue_that_is_not_there_is_an_error_that_says_what_to_do(place: Place) -> None:
+    spec = dataclasses.replace(place.spec, name=f"{place.spec.name}-missing")
+    queue = open_queue(place.kind, spec)
+    with pytest.raises(QueueError, match="-missing") as error:
+        queue.start()
+    assert "queue name" in error.value.remedy
+    assert queue.depth() is None
+    assert not queue.receive(1, 0)
+
+
+def test_what_a_provider_tells_of_its_queue(place: Place) -> None:
+    place.send("body")
+    queue = place.open(LONG)
+    assert isinstance(queue, Described)
+    state = queue.describe()
+    assert (state.waiting, state.in_flight, state.visibility_seconds) == (1, 0, 1.0)
+    assert state.retention_seconds == 345_600
+    assert state.dead_letter_queue == ("" if place.kind == "sqs" else None)
+
+
+@pytest.mark.parametrize("kind", ["sqs", "mns"])
+def test_a_volume_without_a_queue_or_a_connection_is_refused(kind: str) -> None:
+    with pytest.raises(InvalidValueError, match="no name or connection"):
+        open_queue(kind, QueueSpec("s3://photos/in", name="q"))
+
+
+def test_a_dead_letter_queue_is_told(s3: Cloud) -> None:
+    client, name = aws.client(s3.access, "sqs"), unused_name()
+    dead = client.create_queue(QueueName=f"{name}-dead")["QueueUrl"]
+    arn = client.get_queue_attributes(QueueUrl=dead, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": "20"})
+    client.create_queue(QueueName=name, Attributes={"RedrivePolicy": policy})
+    state = SqsService(QueueSpec("s3://photos/in", name=name, access=s3.access)).describe()
+    assert (state.dead_letter_queue, state.max_receives) == (f"{name}-dead", 20)
+
+
+def test_a_queue_of_sqs_may_be_given_by_its_url(s3: Cloud) -> None:
+    url = aws.client(s3.access, "sqs").create_queue(QueueName=unused_name())["QueueUrl"]
+    access = dataclasses.replace(s3.access, endpoint="http://127.0.0.1:1")
+    SqsService(QueueSpec("s3://photos/in", name=url, access=access)).open()
+
+
+@pytest.mark.parametrize(
+    ("url", "endpoint", "region"),
+    [
+        ("https://sqs.eu-west-1.amazonaws.com/123456789012/q", "https://sqs.eu-west-1.amazonaws.com", "eu-west-1"),
+        ("https://sqs.cn-north-1.amazonaws.com.cn/1/q", "https://sqs.cn-north-1.amazonaws.com.cn", "cn-north-1"),
+        ("https://eu-west-1.queue.amazonaws.com/1/q", "https://eu-west-1.queue.amazonaws.com", "eu-west-1"),
+        ("http://127.0.0.1:4566/000000000000/q", "http://127.0.0.1:4566", "us-east-1"),
+    ],
+)
+def test_a_url_says_where_the_queue_is(url: str, endpoint: str, region: str) -> None:
+    access = Access("s3", "us-east-1", credentials="static", keys=Keys("id", "secret"))
+    client = SqsService(QueueSpec("s3://photos/in", name=url, access=access))._client
+    assert (client.meta.endpoint_url, client.meta.region_name) == (endpoint, region)
+
+
+def test_where_a_queue_of_mns_is() -> None:
+    access = Access("oss", region="cn-hangzhou", role_arn="acs:ram::1234567890:role/volstream")
+    own = ("https://1234567890.mns.cn-hangzhou.aliyuncs.com", "q")
+    assert address("q", access) == own
+    assert address("https://1234567890.mns.cn-hangzhou.aliyuncs.com/queues/q", Access("oss")) == own
+    assert address("http://127.0.0.1:4567/queues/q/", access) == ("http://127.0.0.1:4567", "q")
+
+
+@pytest.mark.parametrize(
+    ("name", "access", "reason"),
+    [
+        ("q", Access("oss", region="cn-hangzhou"), "no role, whose ARN"),
+        ("q", Access("oss", role_arn="acs:ram::1:role/x"), "no region"),
+        ("https://1.mns.cn-hangzhou.aliyuncs.com/topics/q", Access("oss"), "not the URL"),
+        ("ftp://host/queues/q", Access("oss"), "not the URL"),
+    ],
+)
+def test_where_a_queue_of_mns_is_must_be_said(name: str, access: Access, reason: str) -> None:
+    with pytest.raises(InvalidValueError, match=reason) as error:
+        address(name, access)
+    assert "aliyuncs.com/queues/NAME" in error.value.remedy
+
+
+def test_keys_that_mns_does_not_know_are_an_error_that_says_what_to_do(oss: Cloud, mns: Any) -> None:
+    access = dataclasses.replace(oss.access, keys=Keys("LTAITEST", "wrong"))
+    spec = QueueSpec("oss://photos", name=f"{mns.url}/queues/{mns.make(unused_name()).name}", access=access)
+    queue = open_queue("mns", spec)
+    with pytest.raises(QueueError, match="SignatureDoesNotMatch") as error:
+        queue.start()
+    assert "keys" in error.value.remedy
+    assert "wrong" not in str(error.value)
+
+
+def test_raw_bodies_base64_and_poison_come_in_one_batch_of_mns(oss: Cloud, mns: Any) -> None:
+    at = mns.make(unused_name())
+    at.send(oss_body("raw").decode())
+    at.send(base64.b64encode(oss_body("encoded")).decode())
+    at.send("no event & no <base64>")
+    spec = QueueSpec("oss://photos", settings=LONG, name=f"{mns.url}/queues/{at.name}", access=oss.access)
+    queue = open_queue("mns", spec)
+    queue.start()
+    assert isinstance(queue, RemoteQueue)
+    messages = take(queue, 3)
+    parsed = [oss_events.parse(message.body) for message in messages]
+    assert [*parsed[:2]] == [(ObjectHint("photos", "raw"),), (ObjectHint("photos", "encoded"),)]
+    assert isinstance(parsed[2], Rejection)
+    assert parsed[2].subject == "no event & no <base64>"
+    queue.acknowledge(messages)
+    queue.stop()
+    assert at.counts() == (0, 0)
+
+
+class Broken:
+    """A client of which every call fails."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*args: Any, **keywords: Any) -> Any:
+            raise self._error
+
+        return call
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        botocore.exceptions.ClientError({"Error": {"Code": "OverLimit", "Message": "too many"}}, "ReceiveMessage"),
+        botocore.exceptions.EndpointConnectionError(endpoint_url="http://127.0.0.1:1"),
+        botocore.exceptions.NoCredentialsError(),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_what_boto3_raises_is_an_error_of_the_queue(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = "http://127.0.0.1:1/1/q"
+    service = SqsService(QueueSpec("s3://b", name=url, access=Access("s3")))
+    monkeypatch.setattr(SqsService, "_client", Broken(error))
+    for ask in _requests(service):
+        with pytest.raises(QueueError, match=re.escape(url)):
+            ask()
+
+
+def test_no_exception_of_the_sdk_of_mns_escapes(monkeypatch: pytest.MonkeyPatch) -> None:
+    from mns import mns_exception as exceptions
+
+    service = MnsService(QueueSpec("oss://b", name="http://127.0.0.1:1/queues/q", access=Access("oss")))
+    errors = [
+        exceptions.MNSExceptionBase("type", "message"),
+        exceptions.MNSClientException("type", "message"),
+        exceptions.MNSClientNetworkException("type", "message"),
+        exceptions.MNSClientParameterException("type", "message"),
+        exceptions.MNSServerException("InternalError", "message", "0", "host"),
+        AttributeError("data"),
+        TimeoutError("timed out"),
+    ]
+    for error in errors:
+        monkeypatch.setattr(service, "_queue", lambda error=error: Broken(error))
+        for ask in _requests(service):
+            with pytest.raises(QueueError):
+                ask()
+
+
+def _requests(service: SqsService | MnsService) -> Sequence[Callable[[], object]]:
+    return (
+        service.open,
+        lambda: service.receive(10, 1),
+        lambda: service.delete(["h"]),
+        lambda: service.keep(["h"], 1),
+        service.describe,
+    )
+
+
+def test_each_thread_has_a_connection_of_its_own_to_mns_that_ends_with_it(oss: Cloud, mns: Any) -> None:
+    name = f"{mns.url}/queues/{mns.make(unused_name()).name}"
+    service = MnsService(QueueSpec("oss://photos", name=name, access=oss.access))
+    states: list[object] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        threads = [threading.Thread(target=lambda: states.append(service.describe())) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(states) == 8
+
+
+def test_a_message_of_s3_goes_all_the_way_from_a_bucket(s3: Cloud) -> None:
+    client, name = aws.client(s3.access, "sqs"), unused_name()
+    url = client.create_queue(QueueName=name)["QueueUrl"]
+    arn = client.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    s3.make_bucket(name)
+    events = ["s3:ObjectCreated:*", "s3:ObjectRemoved:*"]
+    wiring = {"QueueConfigurations": [{"QueueArn": arn, "Events": events}]}
+    aws.client(s3.access, "s3").put_bucket_notification_configuration(Bucket=name, NotificationConfiguration=wiring)
+    keys = ["in/sp ace", "in/a+b%41", "in/日本", "in/"]
+    for key in keys:
+        s3.put(name, key, b"x")
+    s3.delete(name, keys[0])
+    queue = open_queue("sqs", QueueSpec(f"s3://{name}", settings=LONG, name=name, access=s3.access))
+    queue.start()
+    assert isinstance(queue, RemoteQueue)
+    told: list[Any] = []
+    for message in take(queue, 6):  # one of them is s3:TestEvent
+        parsed = parser_for("sqs")(message.body)
+        assert not isinstance(parsed, Rejection)
+        told.extend(parsed)
+    queue.stop()
+    assert sorted(told, key=str) == sorted((ObjectHint(name, key) for key in [*keys[:3], keys[0]]), key=str)
+
+
+def test_a_message_of_oss_goes_all_the_way_from_a_bucket_to_who_assumed_a_role(oss: Cloud, mns: Any) -> None:
+    name, role = unused_name(), f"acs:ram::1234567890:role/{unused_name()}"
+    oss.service.roles[role] = "x"
+    oss.make_bucket(name)
+    queue_there = mns.make(name)
+    oss.service.tell = lambda body: queue_there.send(body.decode())
+    try:
+        for key in ("in/sp ace", "in/a+b%41", "in/"):
+            oss.put(name, key, b"x")
+        oss.delete(name, "in/sp ace")
+    finally:
+        oss.service.tell = None
+    access = dataclasses.replace(oss.access, role_arn=role, external_id="x")
+    queue = open_queue("mns", QueueSpec(f"oss://{name}", settings=LONG, name=f"{mns.url}/queues/{name}", access=access))
+    queue.start()
+    assert isinstance(queue, RemoteQueue)
+    messages = take(queue, 4)
+    told: list[Any] = []
+    for message in messages:
+        parsed = parser_for("mns")(message.body)
+        assert not isinstance(parsed, Rejection)
+        told.extend(parsed)
+    queue.acknowledge(messages)
+    queue.stop()
+    assert told == [ObjectHint(name, key) for key in ("in/sp ace", "in/a+b%41", "in/a+bA", "in/sp ace")]
+    assert queue_there.counts() == (0, 0)

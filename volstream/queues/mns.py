@@ -1,0 +1,207 @@
+"""Alibaba Cloud's MNS (Simple Message Queue) as a :class:`~volstream.queues.remote.Service`.
+
+The only module that knows its SDK. What does not belong here: pollers and what they hold (``remote``), credentials
+(``cloud.aliyun``), the base64 in which OSS sends its events (``oss_events``).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from mns.account import Account
+from mns.auth import Credentials, CredentialsProvider
+from mns.mns_exception import MNSClientNetworkException, MNSExceptionBase, MNSServerException
+from mns.mns_request import GetQueueAttributesRequest, GetQueueAttributesResponse
+
+from volstream.cloud import aliyun
+from volstream.cloud.access import Access
+from volstream.errors import InvalidValueError, QueueError
+from volstream.queues.base import QueueSpec, QueueState
+from volstream.queues.held import Delivery
+from volstream.queues.remote import RemoteQueue
+
+#: What MNS allows. A wait of zero is left to the queue's own setting.
+_LEAST_WAIT_SECONDS, _MOST_WAIT_SECONDS, _MOST_VISIBILITY = 1, 30, 43_200
+
+#: The SDK's HTTPS connections wait for ever unless told; a long poll takes 30.
+_TIMEOUT_SECONDS = 45
+
+_EMPTY = "MessageNotExist"
+
+#: Of a handle: what it stood for was deleted, or delivered again under another.
+_GONE = {"MessageNotExist", "ReceiptHandleError"}
+
+_ROLE = re.compile(r"acs:ram::(\d+):role/.+")
+_QUEUE_PATH = re.compile(r"/queues/([^/]+)/?")
+
+_Result = TypeVar("_Result")
+
+
+def mns_queue(spec: QueueSpec) -> RemoteQueue:
+    """The queue of a volume.
+
+    Raises:
+        InvalidValueError: the volume names no queue, or has no connection; or from a bare name the queue's address
+            cannot be told.
+    """
+    return RemoteQueue(MnsService(spec), spec.settings)
+
+
+class MnsService:
+    """One queue, by name or URL. Each thread has an account object of its own: the SDK's is one connection."""
+
+    batch = 16
+
+    def __init__(self, spec: QueueSpec) -> None:
+        if not spec.name or spec.access is None:
+            raise InvalidValueError(
+                f"The volume at {spec.location!r} has a queue of the type 'mns' and no name or connection for it.",
+                "Give the volume a connection and the name or URL of an MNS queue.",
+            )
+        self._endpoint, self._name = address(spec.name, spec.access)
+        self._provider = _Provider(spec.access)
+        self._own = threading.local()
+
+    def open(self) -> float:
+        """See :meth:`Service.open`. Receiving cannot say how long: it is the queue's own time."""
+        return self.describe().visibility_seconds
+
+    def receive(self, limit: int, wait_seconds: float) -> Sequence[Delivery]:
+        """See :meth:`Service.receive`."""
+        size, wait = min(limit, self.batch), min(_MOST_WAIT_SECONDS, max(_LEAST_WAIT_SECONDS, round(wait_seconds)))
+        with self._errors("gives no messages"):
+            try:
+                messages = self._ask(lambda queue: queue.batch_receive_message(size, wait))
+            except MNSServerException as exc:
+                if exc.type != _EMPTY:
+                    raise
+                return ()
+        return [Delivery(one.message_id, one.receipt_handle, one.message_body.encode()) for one in messages]
+
+    def delete(self, handles: Sequence[str]) -> Sequence[str]:
+        """See :meth:`Service.delete`."""
+        with self._errors("deletes no messages"):
+            try:
+                self._ask(lambda queue: queue.batch_delete_message(list(handles)))
+            except MNSServerException as exc:
+                if exc.sub_errors is None and exc.type not in _GONE:
+                    raise
+                return [one["ReceiptHandle"] for one in exc.sub_errors or () if one["ErrorCode"] not in _GONE]
+        return ()
+
+    def keep(self, handles: Sequence[str], seconds: float) -> Mapping[str, str | None]:
+        """See :meth:`Service.keep`. MNS has no batch of this, and each time gives a new handle."""
+        kept: dict[str, str | None] = {}
+        try:
+            with self._errors("keeps no messages"):
+                for handle in handles:
+                    kept[handle] = self._keep_one(handle, min(math.ceil(seconds), _MOST_VISIBILITY))
+        except QueueError:
+            if not kept:  # else the new handles are worth more than the error, which comes again
+                raise
+        return kept
+
+    def describe(self) -> QueueState:
+        """See :meth:`Service.describe`. The SDK tells nothing of dead letters, and its counts are to be taken away."""
+        said = GetQueueAttributesResponse()
+        with self._errors("cannot be described"):
+            # One layer below ``queue.get_attributes``, which warns of the counts in so many words each time.
+            self._ask(lambda queue: queue.mns_client.get_queue_attributes(GetQueueAttributesRequest(self._name), said))
+        return QueueState(
+            waiting=said.active_messages,
+            in_flight=said.inactive_messages,
+            visibility_seconds=float(said.visibility_timeout),
+            retention_seconds=float(said.message_retention_period),
+        )
+
+    def _keep_one(self, handle: str, seconds: int) -> str | None:
+        try:
+            changed = self._ask(lambda queue: queue.change_message_visibility(handle, seconds))
+        except MNSServerException as exc:
+            if exc.type not in _GONE:
+                raise
+            return None
+        return str(changed.receipt_handle)
+
+    def _ask(self, call: Callable[[Any], _Result]) -> _Result:
+        """Calls this thread's queue; once more where the connection broke, as one that was idle for long does."""
+        try:
+            return call(self._queue())
+        except MNSClientNetworkException:
+            return call(self._queue())
+
+    def _queue(self) -> Any:
+        queue = getattr(self._own, "queue", None)
+        if queue is None:
+            account = Account(self._endpoint, credentials_provider=self._provider)
+            http = account.mns_client.http
+            http.set_connection_timeout(_TIMEOUT_SECONDS)  # heeded over HTTP only
+            http.conn.timeout = _TIMEOUT_SECONDS  # heeded over HTTPS only
+            queue = self._own.queue = account.get_queue(self._name)
+            weakref.finalize(queue, account.mns_client.close_connection)  # with its thread
+            queue.set_encoding(False)  # with decoding, one body that is no base64 fails its whole batch
+        return queue
+
+    @contextmanager
+    def _errors(self, what: str) -> Iterator[None]:
+        subject = f"The MNS queue {self._name!r} at {self._endpoint} {what}"
+        try:
+            yield
+        except MNSServerException as exc:
+            text = f"{subject}: {exc.message} ({exc.type})."
+            raise QueueError(text, _remedy(exc.type)) from exc
+        except MNSExceptionBase as exc:
+            raise QueueError(f"{subject}: {exc.message}.") from exc
+        except (AttributeError, KeyError, ValueError, OSError) as exc:  # the SDK's own, of an answer it cannot read
+            raise QueueError(f"{subject}: its answer cannot be read ({type(exc).__name__}: {exc}).") from exc
+
+
+class _Provider(CredentialsProvider):  # type: ignore[misc]  # the SDK has no types
+    """Keys for each request: those of a role are renewed."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+
+    def get_credentials(self) -> Credentials:
+        keys = aliyun.keys(self._access, QueueError, QueueError)
+        return Credentials(keys.id, keys.secret, keys.token or "")
+
+
+def address(name: str, access: Access) -> tuple[str, str]:
+    """The endpoint of a queue's account, and the queue's name, of a URL or a bare name.
+
+    Raises:
+        InvalidValueError: it is no queue's URL, or the connection does not say where a queue of that name is.
+    """
+    if "://" in name:
+        parts = urlsplit(name)
+        path = _QUEUE_PATH.fullmatch(parts.path)
+        if parts.scheme not in ("http", "https") or not parts.netloc or path is None:
+            raise InvalidValueError(
+                f"{name!r} is not the URL of an MNS queue.",
+                "Write https://ACCOUNT.mns.REGION.aliyuncs.com/queues/NAME, or the bare name.",
+            )
+        return f"{parts.scheme}://{parts.netloc}", path[1]
+    role, region = _ROLE.fullmatch(access.role_arn or ""), aliyun.region(access)
+    if role is None or region is None:
+        raise InvalidValueError(
+            f"Where the MNS queue {name!r} is cannot be told: the connection names no "
+            f"{'region' if role else 'role, whose ARN has the account'}.",
+            "Give the queue's URL, https://ACCOUNT.mns.REGION.aliyuncs.com/queues/NAME.",
+        )
+    return f"https://{role[1]}.mns.{region}.aliyuncs.com", name
+
+
+def _remedy(code: str) -> str:
+    if code == "QueueNotExist":
+        return "Make the queue, or correct the volume's queue name."
+    if code in ("AccessDenied", "AccessIDAuthError", "SignatureDoesNotMatch"):
+        return "Check the connection's keys and role, and allow it: `volstream describe connection NAME` prints the policies."
+    return ""

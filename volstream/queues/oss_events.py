@@ -1,0 +1,93 @@
+"""Messages that OSS sends to MNS, as hints: JSON as it is, in base64, or wrapped by a topic. Pure.
+
+Events are told apart by their full name. Those of unfinished uploads and of reads are no news of an object; any other, known
+or not, is a hint: a look at an object that did not change costs a HEAD, one that was not looked at is missing.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import unquote
+
+from volstream.model.hints import ObjectHint, Rejection
+from volstream.queues.bodies import NOT_JSON, is_key, read_json, reject, shape
+
+#: ``ObjectCreated:`` and ``ObjectRemoved:`` also carry what happens to uploads that have no object yet.
+_NO_NEWS = frozenset(
+    {
+        "ObjectCreated:InitiateMultipartUpload",
+        "ObjectCreated:UploadPart",
+        "ObjectCreated:UploadPartCopy",
+        "ObjectRemoved:AbortMultipartUpload",
+        "ObjectDownloaded:GetObject",
+    }
+)
+
+#: A topic's wrapper in a wrapper does not happen; a message made to look like it ends here.
+_WRAPPERS = 2
+
+
+def parse(body: bytes) -> Sequence[ObjectHint] | Rejection:
+    """See :class:`~volstream.queues.base.Parser`.
+
+    One event that cannot be read rejects the message: its hints would let the event vanish unseen. Keys that end in ``/``
+    stand for directories and give no hint.
+    """
+    document = _read(body)
+    for _ in range(_WRAPPERS):
+        match document:
+            case {"Message": str(text)}:
+                document = _read(text.encode("utf-8", "surrogatepass"))
+    match document:
+        case {"events": list(events)}:
+            spellings = [_hints(event) for event in events]
+        case {"specversion": str(), "data": dict(event)}:  # EventBridge's
+            spellings = [_hints(event)]
+        case _ if document is NOT_JSON and body.lstrip()[:1] == b"<":
+            return reject(
+                body, "The message is XML: set the NotifyContentFormat of the topic's subscription to SIMPLIFIED."
+            )
+        case _ if document is NOT_JSON:
+            return reject(body, "The message is neither JSON nor base64 of JSON.")
+        case _:
+            return reject(body, f"The message is JSON, but no event of OSS: {shape(document)}.")
+    readable = [hints for hints in spellings if hints is not None]
+    if len(readable) < len(spellings):
+        return reject(body, "The message has an event without a name, a bucket's name and an object's key.")
+    return tuple(hint for hints in readable for hint in hints if not hint.key.endswith("/"))
+
+
+def _read(text: bytes) -> Any:
+    """JSON first: base64 of an object is never JSON itself."""
+    document = read_json(text)
+    if document is not NOT_JSON:
+        return document
+    try:
+        return read_json(base64.b64decode(b"".join(text.split()), validate=True))
+    except ValueError:
+        return NOT_JSON
+
+
+def _hints(event: Any) -> Sequence[ObjectHint] | None:
+    """Of one event; None where it cannot be read.
+
+    The examples of OSS show keys as they are, and its pages promise nothing: what can be decoded is told both ways.
+    """
+    match event:
+        case {"eventName": str(name)} if name in _NO_NEWS:
+            return ()
+        case {
+            "eventName": str(),
+            "oss": {"bucket": {"name": str(bucket)}, "object": {"key": str(key)}},
+        } if is_key(bucket) and is_key(key):
+            return [ObjectHint(bucket, spelling) for spelling in dict.fromkeys((key, _decoded(key)))]
+    return None
+
+
+def _decoded(key: str) -> str:
+    try:
+        return unquote(key, errors="strict")
+    except UnicodeDecodeError:
+        return key

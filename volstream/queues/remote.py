@@ -1,0 +1,259 @@
+"""A provider's queue: threads ask for messages and keep what they got until it is acknowledged.
+
+What does not belong here: how a provider is asked (``sqs``, ``mns``), what messages mean (the parsers).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Protocol
+
+from volstream.errors import QueueError, VolstreamError
+from volstream.lifecycle.backoff import Backoff
+from volstream.lifecycle.stop import Stop
+from volstream.log import get
+from volstream.queues.base import Message, QueueSettings, QueueState
+from volstream.queues.held import Delivery, Held
+
+_log = get("queue")
+
+#: With so many untaken, or so many unacknowledged, no more are asked for: others may do them, and each must be kept.
+_MOST_WAITING, _MOST_HELD = 1_000, 10_000
+
+#: How often those that a provider failed to delete are tried, with a pause; then they come again.
+_DELETIONS, _PAUSE_SECONDS = 3, 0.1
+
+#: How old the provider's count may be: the daemon asks for it twice a second.
+_COUNT_SECONDS = 10.0
+
+#: A stop hands messages back for so long; the rest comes back by itself.
+_HAND_BACK_SECONDS = 5.0
+
+
+class Service(Protocol):
+    """One queue of a provider, which any thread may ask. All methods ask once, and raise :class:`QueueError`.
+
+    Attributes:
+        batch: most handles, or messages, of one request.
+    """
+
+    batch: int
+
+    def open(self) -> float:
+        """Finds the queue. How long messages that it delivers are kept for whom they were delivered to, in seconds."""
+
+    def receive(self, limit: int, wait_seconds: float) -> Sequence[Delivery]:
+        """Up to ``limit`` messages, as soon as there is one."""
+
+    def delete(self, handles: Sequence[str]) -> Sequence[str]:
+        """Deletes messages; those that should be tried again. What the provider knows no more is no failure."""
+
+    def keep(self, handles: Sequence[str], seconds: float) -> Mapping[str, str | None]:
+        """Keeps messages for ``seconds`` from now (0: hands them back). What each handle is from now on; None: the provider
+        gave the message up. Those that should be tried again are not told."""
+
+    def describe(self) -> QueueState:
+        """What the provider tells."""
+
+
+class RemoteQueue:
+    """Delivers what a provider's queue has, and keeps it invisible to others until it is acknowledged or this queue stops.
+
+    While it is started a message is delivered once, however long its consumer takes. What the provider answers with an
+    error ``receive`` raises, once for each failure; asking goes on, ever more slowly. Locks: ``_handles`` makes a handle
+    one thread's while it is used, and is taken first; ``_changed`` guards the rest and is never held during a request.
+    """
+
+    def __init__(self, service: Service, settings: QueueSettings) -> None:
+        self._service = service
+        self._pollers = settings.pollers
+        self._wait_seconds = settings.wait_seconds
+        self._visibility = settings.visibility_seconds
+        self._handles = threading.Lock()
+        self._changed = threading.Condition()
+        self._held = Held()
+        self._stopping: Stop | None = None  # of the run that is on; each start begins another
+        self._failure: VolstreamError | None = None
+        self._broken: BaseException | None = None
+        self._arrived = 0
+        self._waiting = 0
+        self._counted = float("-inf")
+
+    def start(self) -> None:
+        """See :meth:`EventQueue.start`."""
+        if self._stopping is not None:
+            return
+        visibility = self._service.open()
+        stopping = Stop()
+        with self._changed:
+            self._held, self._failure, self._broken = Held(), None, None
+            self._stopping = stopping
+        parts: list[Callable[[], None]] = [lambda: self._poll(stopping, visibility)] * self._pollers
+        parts.append(lambda: self._keep(stopping, min(visibility, self._visibility)))
+        for part in parts:
+            # Daemons, and nobody waits for them: a request that waits for messages cannot be ended.
+            threading.Thread(target=self._guarded, args=(stopping, part), name="queue", daemon=True).start()
+
+    def stop(self) -> None:
+        """See :meth:`EventQueue.stop`. Hands back what was not acknowledged."""
+        with self._changed:
+            stopping, self._stopping = self._stopping, None
+            if stopping is None:
+                return
+            stopping.set()
+            self._changed.notify_all()
+        with self._handles:
+            self._hand_back(list(self._held.handles(self._held.ending(float("inf"))).values()))
+
+    def receive(self, limit: int, wait_seconds: float) -> Sequence[Message]:
+        """See :meth:`EventQueue.receive`."""
+        deadline = time.monotonic() + wait_seconds
+        with self._changed:
+            while self._stopping is not None:
+                if self._broken is not None:
+                    raise self._broken
+                if messages := self._held.take(limit):
+                    self._changed.notify_all()  # there is room
+                    return messages
+                failure, self._failure = self._failure, None
+                if failure is not None:
+                    raise failure
+                now = time.monotonic()
+                if now >= deadline:
+                    break
+                self._changed.wait(deadline - now)
+        return ()
+
+    def acknowledge(self, messages: Sequence[Message]) -> None:
+        """See :meth:`EventQueue.acknowledge`. What the provider will not delete is delivered again."""
+        for receipts in _batches(list(dict.fromkeys(message.receipt for message in messages)), self._service.batch):
+            with self._handles:
+                with self._changed:
+                    handles = self._held.handles(receipts)
+                if handles:
+                    self._delete(list(handles.values()))
+                with self._changed:
+                    self._held.forget(receipts)
+                    self._changed.notify_all()  # there is room
+
+    def depth(self) -> int | None:
+        """See :meth:`EventQueue.depth`. The provider's count is up to ten seconds old."""
+        if time.monotonic() - self._counted >= _COUNT_SECONDS:
+            arrived = self._arrived
+            try:
+                waiting = self._service.describe().waiting
+            except QueueError:
+                return None  # what is wrong ``receive`` says
+            with self._changed:
+                self._waiting = waiting
+                if (
+                    self._arrived == arrived
+                ):  # else some may have been counted there and are here now: once more, next time
+                    self._counted = time.monotonic()
+        with self._changed:
+            return self._waiting + self._held.waiting
+
+    def describe(self) -> QueueState:
+        """See :meth:`Described.describe`."""
+        return self._service.describe()
+
+    def _poll(self, stopping: Stop, visibility: float) -> None:
+        """One thread: asks for messages as long as there is room for them."""
+        backoff, failures = Backoff(cap_seconds=30.0), 0
+        while (room := self._await_room(stopping)) > 0:
+            try:
+                deliveries = self._service.receive(min(room, self._service.batch), self._wait_seconds)
+            except VolstreamError as error:
+                failures += 1
+                self._fail(error)
+                stopping.wait(backoff.delay(failures))
+                continue
+            failures = 0
+            if deliveries and not self._take(stopping, deliveries, time.monotonic() + visibility):
+                self._hand_back([delivery.handle for delivery in deliveries])
+
+    def _await_room(self, stopping: Stop) -> int:
+        """How many more messages may come; 0 where it is time to end."""
+        with self._changed:
+            while not stopping:
+                room = min(_MOST_WAITING - self._held.waiting, _MOST_HELD - len(self._held))
+                if room > 0:
+                    return room
+                self._changed.wait()
+        return 0
+
+    def _take(self, stopping: Stop, deliveries: Sequence[Delivery], due: float) -> bool:
+        with self._changed:
+            if stopping:
+                return False
+            for delivery in deliveries:
+                self._held.add(delivery, due)
+            self._arrived += len(deliveries)
+            self._waiting = max(0, self._waiting - len(deliveries))
+            self._changed.notify_all()
+        return True
+
+    def _keep(self, stopping: Stop, visibility: float) -> None:
+        """One thread: keeps everything that is held, from half of its time on."""
+        while not stopping.wait(visibility / 4):
+            with self._changed:
+                ending = self._held.ending(time.monotonic() + self._visibility / 2)
+            try:
+                for receipts in _batches(ending, self._service.batch):
+                    self._keep_some(stopping, receipts)
+            except VolstreamError as error:
+                self._fail(error)
+
+    def _keep_some(self, stopping: Stop, receipts: Sequence[str]) -> None:
+        with self._handles:
+            with self._changed:
+                held = {} if stopping else self._held.handles(receipts)
+            due = time.monotonic() + self._visibility
+            kept = self._service.keep(list(held.values()), self._visibility) if held else {}
+            with self._changed:
+                for receipt, handle in held.items():
+                    if handle in kept:
+                        self._held.renew(receipt, kept[handle], due)
+
+    def _delete(self, handles: Sequence[str]) -> None:
+        for attempt in range(1, _DELETIONS + 1):
+            handles = self._service.delete(handles)
+            if not handles:
+                return
+            stopping = self._stopping
+            if stopping is None or stopping.wait(_PAUSE_SECONDS * attempt):
+                break
+        _log.warning("messages_not_deleted", count=len(handles), consequence="they are delivered again")
+
+    def _hand_back(self, handles: Sequence[str]) -> None:
+        deadline = time.monotonic() + _HAND_BACK_SECONDS
+        for some in _batches(handles, self._service.batch):
+            if time.monotonic() >= deadline:
+                return
+            try:
+                self._service.keep(some, 0)
+            except VolstreamError as error:  # they come back by themselves, later
+                _log.warning("messages_not_handed_back", count=len(handles), error=str(error))
+                return
+
+    def _fail(self, error: VolstreamError) -> None:
+        if not error.transient:
+            raise error
+        with self._changed:
+            self._failure = error
+            self._changed.notify_all()
+
+    def _guarded(self, stopping: Stop, part: Callable[[], None]) -> None:
+        try:
+            part()
+        except BaseException as exc:  # noqa: BLE001 - a thread's exception is lost unless it is kept here
+            with self._changed:
+                if not stopping:
+                    self._broken = exc
+                    self._changed.notify_all()
+
+
+def _batches(items: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    return (items[start : start + size] for start in range(0, len(items), size))
