@@ -12,12 +12,11 @@ from volstream.delta import folders
 from volstream.delta.log import DeltaLog
 from volstream.delta.writer import literal, table_at
 from volstream.directory import table
-from volstream.directory.access import access_of
+from volstream.directory.access import store_of
 from volstream.model.files import is_utf8, printable
 from volstream.model.objects import Job, Volume
 from volstream.model.work import PlanKind
 from volstream.spark.errors import map_spark_errors
-from volstream.storage import open_store
 
 if TYPE_CHECKING:
     from volstream.session import Session
@@ -182,7 +181,7 @@ def _rows(session: Session, job: Job, path: str) -> list[Event]:
 
 
 def _now(session: Session, volume: Volume, path: str) -> Event:
-    info = open_store(volume.location, access_of(volume, session.catalog, session.settings)).head(path)
+    info = store_of(volume, session.catalog, session.settings).head(path)
     if info is None:
         return Event(None, "not in the store now", {})
     return Event(None, "in the store now", {"size": info.size, "modified": info.last_modified_time, "etag": info.etag})

@@ -13,7 +13,7 @@ from volstream.errors import VolstreamError
 
 #: Command -> the module of this folder that has it, where its name is ``<command with _>_command``.
 _COMMANDS = {
-    "init": "home", "status": "home", "engine": "home", "daemon": "home",
+    "init": "home", "status": "home", "doctor": "doctor", "engine": "home", "daemon": "home",
     "create-connection": "create", "create-volume": "create", "create-stream": "create", "create-job": "create",
     "list": "objects", "describe": "objects", "drop": "objects",
     "refresh": "work", "run-job": "work", "replay": "work", "retry": "work", "skip": "work", "pause": "work", "resume": "work",

@@ -116,6 +116,16 @@ def region(access: Access) -> str | None:
     return name
 
 
+def notifications(access: Access, bucket: str) -> Mapping[str, Any]:
+    """What a bucket tells whom of its changes, as S3's GetBucketNotificationConfiguration shows it.
+
+    Raises:
+        As the vendor does: call it inside :func:`errors`.
+    """
+    answer: Mapping[str, Any] = client(access, "s3").get_bucket_notification_configuration(Bucket=bucket)
+    return answer
+
+
 @contextmanager
 def errors(
     what: str,

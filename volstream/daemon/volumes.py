@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from volstream.catalog import Catalog
 from volstream.catalog.leases import held
 from volstream.config import Settings
-from volstream.directory.access import access_of
+from volstream.directory.access import queue_of
 from volstream.directory.fold import Fold
 from volstream.directory.keeper import DirectoryKeeper, lease_name
 from volstream.directory.listing import Listing
@@ -24,8 +24,8 @@ from volstream.lifecycle.supervisor import run_loop
 from volstream.log import get
 from volstream.model.hints import Hint, ObjectHint, Rejection
 from volstream.model.objects import Volume
-from volstream.queues import open_queue, parser_for
-from volstream.queues.base import Message, QueueSettings, QueueSpec
+from volstream.queues import parser_for
+from volstream.queues.base import Message
 from volstream.spark.session import SparkGateway
 
 _log = get("volume")
@@ -71,21 +71,7 @@ class VolumeWorker:
         self._settings = settings
         self._changed = changed
         self._keeper = DirectoryKeeper(volume, catalog, gateway, settings, self.stop.wait)
-        self._queue = open_queue(
-            volume.queue_type,
-            QueueSpec(
-                volume.location,
-                volume.selection,
-                QueueSettings(
-                    debounce_seconds=settings.debounce_seconds,
-                    poll_seconds=settings.poll_seconds,
-                    visibility_seconds=max(60.0, settings.engine_stall_seconds * 2),
-                    pollers=settings.queue_pollers,
-                ),
-                volume.queue_name,
-                access_of(volume, catalog, settings),
-            ),
-        )
+        self._queue = queue_of(volume, catalog, settings)
         self._parse = parser_for(volume.queue_type)
         self._fold = Fold(volume.selection)
         self._heard: list[Message] = []  # received, not yet folded

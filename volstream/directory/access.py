@@ -1,4 +1,4 @@
-"""How the stores of volumes are reached: what a connection says together with the keys that the settings hold for it."""
+"""How the stores and queues of volumes are reached: what a connection says together with what the settings hold for it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ from volstream.config import Settings
 from volstream.errors import InvalidValueError
 from volstream.model.locations import scheme_of
 from volstream.model.objects import Connection, QueueType, Volume
+from volstream.queues import open_queue
+from volstream.queues.base import EventQueue, QueueSettings, QueueSpec
+from volstream.storage import open_store
+from volstream.storage.base import ObjectStore
 from volstream.storage.bucket import Place
 
 _QUEUES = (QueueType.SQS, QueueType.MNS)
@@ -19,24 +23,40 @@ _QUEUES = (QueueType.SQS, QueueType.MNS)
 def access_of(volume: Volume, catalog: Catalog, settings: Settings) -> Access | None:
     """How the provider of a volume is reached; None for what needs no access, such as a directory.
 
+    Without a connection the provider's own settings count.
+
     Raises:
         InvalidValueError: its connection uses static keys, and the settings have none.
     """
-    connection = catalog.connections.by_id(volume.connection_id) if volume.connection_id else None
-    return access_through(connection, volume.location, settings)
-
-
-def access_through(connection: Connection | None, location: str, settings: Settings) -> Access | None:
-    """As :func:`access_of`, for a location; without a connection the provider's own settings count."""
-    scheme = scheme_of(location)
+    scheme = scheme_of(volume.location)
     if scheme not in PROVIDERS:
         return None
+    connection = catalog.connections.by_id(volume.connection_id) if volume.connection_id else None
     if connection is None:
         return Access(scheme)
     return Access(
         scheme, connection.region, connection.endpoint, connection.role_arn, connection.external_id,
         connection.credentials, _keys(connection, settings) if connection.credentials == "static" else None,
     )  # fmt: skip
+
+
+def store_of(volume: Volume, catalog: Catalog, settings: Settings) -> ObjectStore:
+    """What a volume's files are read through. Raises as :func:`access_of`."""
+    return open_store(volume.location, access_of(volume, catalog, settings))
+
+
+def queue_of(volume: Volume, catalog: Catalog, settings: Settings) -> EventQueue:
+    """Where a volume hears of changes, not started. Raises as :func:`access_of`."""
+    waiting = QueueSettings(
+        debounce_seconds=settings.debounce_seconds,
+        poll_seconds=settings.poll_seconds,
+        visibility_seconds=max(60.0, settings.engine_stall_seconds * 2),
+        pollers=settings.queue_pollers,
+    )
+    access = access_of(volume, catalog, settings)
+    return open_queue(
+        volume.queue_type, QueueSpec(volume.location, volume.selection, waiting, volume.queue_name, access)
+    )
 
 
 def policies(connection: Connection, catalog: Catalog) -> dict[str, Any]:

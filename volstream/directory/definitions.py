@@ -9,16 +9,17 @@ import uuid
 from datetime import UTC, datetime
 
 from volstream.catalog import Catalog
-from volstream.cloud.access import PROVIDERS, Access
+from volstream.cloud.access import PROVIDERS
 from volstream.config import Settings
-from volstream.directory.access import access_through
+from volstream.directory.access import queue_of, store_of
 from volstream.errors import AlreadyExistsError, InvalidValueError, NotFoundError, ObjectInUseError
 from volstream.model.files import printable
 from volstream.model.locations import local_path, scheme_of
 from volstream.model.names import Name
 from volstream.model.objects import Connection, QueueType, Volume, VolumeSpec
 from volstream.model.selection import Selection
-from volstream.storage import normalise_location, open_store
+from volstream.queues.base import Described
+from volstream.storage import normalise_location
 
 _CONNECTION_TYPES = ("local", *PROVIDERS)
 
@@ -83,7 +84,8 @@ def create_volume(
         InvalidValueError: a location, connection, glob or queue that cannot be used; both options at once.
         AlreadyExistsError: the name is taken.
         NotFoundError: no such directory or connection.
-        StorageError: the bucket cannot be asked now, or does not exist; StorageDeniedError: or may not be.
+        StorageError, QueueError: the bucket or queue cannot be asked now, or does not exist; StorageDeniedError: or may
+            not be.
     """
     exclusive(or_replace=or_replace, if_not_exists=if_not_exists)
     existing = catalog.volumes.find(spec.name)
@@ -99,13 +101,13 @@ def create_volume(
     queue_type = _queue_type(spec, location)
     for glob in (*spec.patterns, *spec.ignores):
         _check_glob(glob)
-    _check_reachable(location, access_through(connection, location, settings))
     volume = Volume(
         id=str(uuid.uuid4()), name=spec.name, location=location, connection_id=connection.id if connection else None,
         queue_type=queue_type, queue_name=spec.queue_name, virtual_cluster=spec.virtual_cluster,
         recursive=spec.recursive, patterns=tuple(spec.patterns), ignores=tuple(spec.ignores), comment=spec.comment,
         created_on=datetime.now(UTC),
     )  # fmt: skip
+    _check_reachable(volume, catalog, settings)
     with catalog.database.transaction() as transaction:
         if existing is not None:
             catalog.volumes.remove(transaction, existing)
@@ -188,13 +190,17 @@ def _check_type(connection: Connection | None, location: str) -> None:
         )
 
 
-def _check_reachable(location: str, access: Access | None) -> None:
-    if scheme_of(location) == "file":
-        folder = local_path(location)
+def _check_reachable(volume: Volume, catalog: Catalog, settings: Settings) -> None:
+    """Asks for the directory or bucket, and for a provider's queue."""
+    if scheme_of(volume.location) == "file":
+        folder = local_path(volume.location)
         if not os.path.isdir(folder):
             what = "is not a directory" if os.path.exists(folder) else "does not exist"
             raise NotFoundError(f"The location {printable(folder)} {what}.", "Make it, or correct the path.")
-    open_store(location, access).head(".volstream-probe")
+    store_of(volume, catalog, settings).head(".volstream-probe")
+    queue = queue_of(volume, catalog, settings)
+    if isinstance(queue, Described):
+        queue.describe()
 
 
 def _check_glob(glob: str) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from volstream.catalog import Catalog
 from volstream.config import Settings
 from volstream.delta.writer import DeltaWriter
-from volstream.directory.access import access_of
+from volstream.directory.access import store_of
 from volstream.directory.compact import compact
 from volstream.directory.confirm import Since
 from volstream.directory.fold import Fold
@@ -27,7 +27,6 @@ from volstream.log import get
 from volstream.model.files import is_utf8, printable
 from volstream.model.hints import Hint, KeyHint, Rejection, SubtreeHint
 from volstream.model.objects import Volume
-from volstream.storage import open_store
 from volstream.storage.base import KeyOrdered
 
 if TYPE_CHECKING:
@@ -72,7 +71,7 @@ class DirectoryKeeper:
         self._gateway = gateway
         self._settings = settings
         self._wait = wait
-        self._store = open_store(volume.location, access_of(volume, catalog, settings))
+        self._store = store_of(volume, catalog, settings)
         self._delta = DeltaWriter(gateway)
         self._writer = DirectoryWriter(volume, catalog, self._delta, settings.warehouse_path)
         self._seen: Fold | None = None  # since a listing in the background began

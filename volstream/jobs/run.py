@@ -15,7 +15,7 @@ from volstream.catalog.consumptions import Outcome
 from volstream.config import Settings
 from volstream.delta import folders
 from volstream.delta.writer import DeltaWriter
-from volstream.directory.access import access_of
+from volstream.directory.access import store_of
 from volstream.errors import (
     CatalogError,
     FencedError,
@@ -40,7 +40,6 @@ from volstream.model.objects import Job, JobState, OnMove, Stream, Volume
 from volstream.model.work import Batch, Failure, FailureKind, FailureState, Intent, Plan, PlanKind
 from volstream.spark.errors import as_sql_errors
 from volstream.spark.session import SparkGateway
-from volstream.storage import open_store
 from volstream.streams.consume import Consumer
 from volstream.streams.read import StreamReader
 
@@ -189,8 +188,7 @@ class _Run:
         self._source = functions.find(self._job.function, self._job.search_path)
         self.report.progress.code_changed = self._source.fingerprint != self._job.fingerprint
         self._volume = self._volume_of(self._runner._stream(self._job))
-        access = access_of(self._volume, self._catalog, self._runner._settings)
-        self._store = open_store(self._volume.location, access)
+        self._store = store_of(self._volume, self._catalog, self._runner._settings)
         self._job = self._runner._results.prepare(self._job)
 
     def summary(self) -> str:

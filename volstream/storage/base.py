@@ -59,6 +59,17 @@ class KeyOrdered(Protocol):
 
 
 @runtime_checkable
+class Writable(Protocol):
+    """A store that can be written to: only for trying out a volume, which volstream never writes to otherwise."""
+
+    def write(self, path: str, content: bytes) -> None:
+        """Makes or replaces an object."""
+
+    def remove(self, path: str) -> None:
+        """Removes an object. Idempotent."""
+
+
+@runtime_checkable
 class HasLocalPaths(Protocol):
     """A store whose objects are files of this machine."""
 

@@ -78,6 +78,16 @@ class LocalStore:
         """See :meth:`HasLocalPaths.local_path`. Links are resolved."""
         return Path(self._target(path))
 
+    def write(self, path: str, content: bytes) -> None:
+        """See :meth:`Writable.write`. Directly below the root only."""
+        with _errors_of(path):
+            Path(self._root, path).write_bytes(content)
+
+    def remove(self, path: str) -> None:
+        """See :meth:`Writable.remove`."""
+        with _errors_of(path):
+            Path(self._root, path).unlink(missing_ok=True)
+
     def url(self, path: str) -> str:
         """See :meth:`ObjectStore.url`."""
         return f"{self._url}/{quote_path(path)}"

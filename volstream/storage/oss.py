@@ -135,6 +135,14 @@ class OssStore:
 
         return ranged(self._place.name(path), fetch, lambda: _errors(self._place.name(path)))
 
+    def write(self, path: str, content: bytes) -> None:
+        """See :meth:`Writable.write`."""
+        self._ask(path, self._bucket.put_object, self._place.key(path), content)
+
+    def remove(self, path: str) -> None:
+        """See :meth:`Writable.remove`."""
+        self._ask(path, self._bucket.delete_object, self._place.key(path))
+
     def url(self, path: str) -> str:
         """See :meth:`ObjectStore.url`."""
         return self._place.url(path)

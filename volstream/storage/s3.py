@@ -104,6 +104,16 @@ class S3Store:
 
         return ranged(self._place.name(path), fetch, lambda: self._errors(path))
 
+    def write(self, path: str, content: bytes) -> None:
+        """See :meth:`Writable.write`."""
+        with self._errors(path):
+            self._client.put_object(Bucket=self._place.bucket, Key=self._place.key(path), Body=content)
+
+    def remove(self, path: str) -> None:
+        """See :meth:`Writable.remove`."""
+        with self._errors(path):
+            self._client.delete_object(Bucket=self._place.bucket, Key=self._place.key(path))
+
     def url(self, path: str) -> str:
         """See :meth:`ObjectStore.url`."""
         return self._place.url(path)

@@ -1,0 +1,42 @@
+"""``doctor``: what is in order, what is not, and how to mend it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+
+import click
+
+from volstream.cli.options import common
+from volstream.cli.output import Output
+from volstream.errors import DependencyError
+from volstream.session import Session
+
+_SIGNS = {"ok": "ok", "warning": "WARN", "failed": "FAIL", "skipped": "-"}
+
+
+@click.command("doctor")
+@click.argument("volume", required=False)
+@click.option(
+    "--canary",
+    is_flag=True,
+    help="Write an object into VOLUME, time its way into the directory, and remove it; the volume's jobs see it, too.",
+)
+@common
+def doctor_command(session: Session, output: Output, volume: str | None, canary: bool) -> None:
+    """Check the home, and everything that VOLUME needs: credentials, bucket, queue, wiring, daemon. Starts no Spark."""
+    from volstream.doctor import State, examine
+
+    if canary and volume is None:
+        raise click.UsageError("--canary needs a volume.")
+    checks = []
+    for check in examine(session, volume, canary=canary):
+        checks.append(check)
+        if not output.as_json:
+            fix = f"\n{'':20}{check.fix}" if check.fix else ""
+            click.echo(f"{_SIGNS[check.state]:5} {check.what:13} {check.said}{fix}")
+    if output.as_json:
+        output.result([dataclasses.asdict(check) for check in checks], "")
+    counts = Counter(check.state for check in checks)
+    if counts[State.FAILED]:
+        raise DependencyError(f"{counts[State.FAILED]} of {len(checks)} checks failed.")

@@ -1,0 +1,360 @@
+"""Whether everything that a home or a volume needs is in order, checked one by one; what is not, and how to mend it.
+
+Each check asks the thing itself and changes nothing, but for the canary: an object that is written, awaited in the
+directory table and removed again.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from volstream import config
+from volstream.delta import rows
+from volstream.delta.log import DeltaLog
+from volstream.directory import table
+from volstream.directory.access import access_of, queue_of, store_of
+from volstream.directory.keeper import lease_name
+from volstream.engine.control import engine_status
+from volstream.errors import DependencyError, StorageError, VolstreamError
+from volstream.model.files import FileInfo, printable
+from volstream.model.locations import scheme_of
+from volstream.model.objects import QueueType, Volume
+from volstream.model.units import format_duration
+from volstream.queues.base import Described, QueueState
+from volstream.storage.base import ObjectStore, Writable
+from volstream.storage.bucket import Place
+
+if TYPE_CHECKING:
+    from volstream.session import Session
+
+#: How many files are looked at to find one that is there and can be read.
+_TRIED = 10
+
+#: How long a canary may take.
+_CANARY_SECONDS = 60.0
+
+#: Without a longer time, messages come again while a commit of their effect is under way, should this process stall.
+_LEAST_VISIBILITY = 30.0
+
+
+class State(StrEnum):
+    """How a check ended."""
+
+    OK = "ok"
+    WARNING = "warning"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at.
+
+    Attributes:
+        what: such as ``queue``.
+        said: what was found.
+        fix: what to do about it; empty where nothing is wrong.
+    """
+
+    what: str
+    state: State
+    said: str
+    fix: str = ""
+
+
+def examine(session: Session, volume_name: str | None = None, *, canary: bool = False) -> Iterator[Check]:
+    """Checks the home, and a volume, one thing after the other.
+
+    Args:
+        canary: write an object into the volume and time its way into the directory; the volume's jobs see it, too.
+
+    Raises:
+        NotFoundError: no such volume.
+    """
+    volume = session.volumes.get(volume_name) if volume_name is not None else None
+    yield from _home(session)
+    if volume is not None:
+        yield from _Patient(session, volume).checks(canary=canary)
+
+
+def _home(session: Session) -> Iterator[Check]:
+    from volstream.spark import jars, java
+
+    yield _try("java", lambda: f"{java.find()}")
+    yield _try("jars", lambda: f"{len(jars.installed(config.cache_directory()))} files are there")
+    yield _try("catalog", lambda: f"{session.catalog.database.describe()}, {len(session.volumes.list())} volumes")
+    yield _try("warehouse", lambda: _writes(session.warehouse))
+    status = engine_status(session.settings)
+    if status is None or status.kind != "daemon":
+        fix = "Run: volstream daemon (or refresh and run-job by a scheduler)."
+        yield Check("daemon", State.WARNING, "No daemon runs in this home.", fix)
+    else:
+        yield Check("daemon", State.OK, f"{status.state}, pid {status.pid}, up {format_duration(status.up_seconds)}")
+
+
+def _writes(warehouse: str) -> str:
+    from pyarrow import fs
+
+    filesystem, path = fs.FileSystem.from_uri(warehouse)
+    probe = f"{path}/_probe-{uuid.uuid4().hex}"
+    try:
+        filesystem.create_dir(path, recursive=True)
+        with filesystem.open_output_stream(probe) as file:
+            file.write(b"x")
+        filesystem.delete_file(probe)
+    except OSError as error:
+        raise DependencyError(f"{warehouse} cannot be written: {error}.", "Correct the setting `warehouse`.") from None
+    return warehouse
+
+
+class _Patient:
+    """A volume that is examined."""
+
+    def __init__(self, session: Session, volume: Volume) -> None:
+        self._session = session
+        self._volume = volume
+        self._scheme = scheme_of(volume.location)
+        self._found: list[FileInfo] = []
+
+    def checks(self, *, canary: bool) -> Iterator[Check]:
+        access: Check | None = self._access()
+        if access is not None:
+            yield access
+            if access.state is State.FAILED:
+                return
+        store = store_of(self._volume, self._session.catalog, self._session.settings)
+        listing = _try("listing", lambda: self._listing(store))
+        yield listing
+        yield (
+            _try("reading", lambda: self._reading(store))
+            if self._found
+            else Check("reading", State.SKIPPED, "There is no file to read.")
+        )
+        yield from self._queue()
+        yield self._wiring()
+        yield self._writer()
+        yield self._completeness()
+        yield self._rejected()
+        if canary and listing.state is State.OK:
+            yield self._canary(store)
+
+    def _access(self) -> Check | None:
+        """Whether keys are there, the role can be assumed, and keys for tasks can be had."""
+
+        def s3() -> str:
+            from volstream.cloud import aws
+
+            access = access_of(self._volume, self._session.catalog, self._session.settings)
+            assert access is not None, "S3 needs access"
+            with aws.errors("The credentials"):
+                keys = aws.temporary_keys(access)
+            return f"{access.credentials}, {access.role_arn or 'no role'}; tasks get the temporary key {keys.id}"
+
+        def oss() -> str:
+            from volstream.cloud import aliyun
+
+            access = access_of(self._volume, self._session.catalog, self._session.settings)
+            assert access is not None, "OSS needs access"
+            keys = aliyun.keys(access)
+            lasting = (
+                "tasks get signing keys of a day" if keys.token is None else f"tasks get the temporary key {keys.id}"
+            )
+            return f"{access.credentials}, {access.role_arn or 'no role'}; {lasting}"
+
+        ask = {"s3": s3, "oss": oss}.get(self._scheme)
+        return None if ask is None else _try("credentials", ask)
+
+    def _listing(self, store: ObjectStore) -> str:
+        listed = store.list("", self._volume.selection)
+        self._found = [one for one in islice(listed, _TRIED) if isinstance(one, FileInfo)]
+        if not self._found:
+            return f"{self._volume.location} can be listed, and has no file that the volume selects"
+        return f"{self._volume.location} can be listed; the first file is {printable(self._found[0].relative_path)}"
+
+    def _reading(self, store: ObjectStore) -> str:
+        for one in self._found:
+            path = one.relative_path
+            if store.head(path) is None:
+                continue  # gone since
+            with store.open(path) as file:
+                file.read(1)
+            return f"{printable(path)} can be looked at and read"
+        raise StorageError("None of the files that were listed is there.", "Is the volume being emptied?")
+
+    def _queue(self) -> Iterator[Check]:
+        queue = queue_of(self._volume, self._session.catalog, self._session.settings)
+        if not isinstance(queue, Described):
+            yield Check("queue", State.OK, f"{self._volume.queue_type}: it needs nobody else")
+            return
+        found: list[QueueState] = []
+
+        def ask() -> str:
+            state = queue.describe()
+            found.append(state)
+            return f"{self._volume.queue_name}: {state.waiting} waiting, {state.in_flight} in flight"
+
+        yield _try("queue", ask)
+        for state in found:
+            yield from self._queue_settings(state)
+
+    def _queue_settings(self, state: QueueState) -> Iterator[Check]:
+        if state.retention_seconds < 2 * self._session.settings.reconcile_seconds:
+            yield Check(
+                "retention", State.WARNING, f"Messages are lost after {format_duration(state.retention_seconds)}.",
+                "Let the queue keep them for days: they wait there while no daemon runs.",
+            )  # fmt: skip
+        if state.visibility_seconds < _LEAST_VISIBILITY:
+            yield Check(
+                "visibility", State.WARNING,
+                f"Messages come again after {format_duration(state.visibility_seconds)}.",
+                "Set the queue's visibility time-out to a minute.",
+            )  # fmt: skip
+        if state.dead_letter_queue == "":
+            yield Check(
+                "dead letters", State.WARNING, "The queue has no dead-letter queue.",
+                "Give it one: a message that fails again and again is else tried until it is too old.",
+            )  # fmt: skip
+
+    def _wiring(self) -> Check:
+        """Whether the bucket tells the queue of its changes."""
+        if self._volume.queue_type is QueueType.MNS:
+            return Check(
+                "wiring", State.SKIPPED, "OSS does not tell its event rules.",
+                "Look at the bucket's event notifications in the console, or use --canary.",
+            )  # fmt: skip
+        if self._volume.queue_type is not QueueType.SQS:
+            return Check("wiring", State.OK, "none is needed")
+        from volstream.cloud import aws
+
+        access = access_of(self._volume, self._session.catalog, self._session.settings)
+        assert access is not None, "S3 needs access"
+        place = Place.of(self._volume.location)
+        try:
+            with aws.errors("The notifications of the bucket"):
+                told = aws.notifications(access, place.bucket)
+        except DependencyError as error:
+            fix = "Allow s3:GetBucketNotification to have this checked, or use --canary."
+            return Check("wiring", State.SKIPPED, error.message, fix)
+        return wiring(told, self._volume.queue_name or "", place.root)
+
+    def _writer(self) -> Check:
+        name = lease_name(self._volume)
+        holder = next((one for one in self._session.catalog.leases.held() if one.name == name), None)
+        if holder is not None:
+            return Check("writer", State.OK, f"{holder.purpose}: {holder.owner}")
+        cluster = self._volume.virtual_cluster
+        return Check(
+            "writer", State.WARNING, "No daemon keeps the volume.",
+            f"Run: volstream daemon --virtual-cluster {cluster}." if cluster != "DEFAULT" else "Run: volstream daemon.",
+        )  # fmt: skip
+
+    def _completeness(self) -> Check:
+        found = next(iter(self._session.catalog.refreshes.reconciles(self._volume.id)), None)
+        if found is None:
+            fix = f"Run: volstream refresh {self._volume.name}."
+            return Check("completeness", State.WARNING, "The volume was never listed.", fix)
+        untold = found.missing + found.changed + found.phantom - found.late
+        said = (
+            f"{found.began_on:%F %T}: {found.listed} files listed, {found.missing} were missing, {found.changed} changed, "
+            f"{found.phantom} phantom, {found.late} of them too new to tell"
+        )
+        # Where nobody listens, or nobody tells, listings are the way in which files come.
+        if untold <= 0 or found.cause == "bootstrap" or self._volume.queue_type in (QueueType.NONE, QueueType.POLL):
+            return Check("completeness", State.OK, said)
+        return Check(
+            "completeness", State.WARNING, f"{said}: {untold} changes came without an event.",
+            "If a daemon ran all the time, events are lost: check the wiring, and its prefix and event types.",
+        )  # fmt: skip
+
+    def _rejected(self) -> Check:
+        count = self._session.catalog.refreshes.rejected_count(self._volume.id)
+        if not count:
+            return Check("rejected", State.OK, "none")
+        return Check(
+            "rejected", State.WARNING, f"{count} messages or names could not be used.", "See: volstream list rejected."
+        )
+
+    def _canary(self, store: ObjectStore) -> Check:
+        path = f"volstream-canary-{uuid.uuid4().hex[:12]}"
+        suffixes = [Path(glob).suffix for glob in self._volume.patterns] or [""]
+        path = next((path + one for one in suffixes if self._volume.selection.accepts(path + one)), "")
+        if not path or not isinstance(store, Writable):
+            return Check("canary", State.SKIPPED, "No name that the volume selects is known to be free.")
+        if self._volume.queue_type is QueueType.NONE:
+            return Check("canary", State.SKIPPED, "The volume hears of nothing by itself.")
+        began = time.monotonic()
+        try:
+            store.write(path, b"canary\n")
+        except VolstreamError as error:
+            return Check("canary", State.SKIPPED, f"It may not be written: {error.message}")
+        try:
+            while time.monotonic() - began < _CANARY_SECONDS:
+                if self._is_there(path):
+                    return Check("canary", State.OK, f"in the directory after {time.monotonic() - began:.1f} s")
+                time.sleep(0.1)
+        finally:
+            store.remove(path)
+        return Check(
+            "canary", State.FAILED, f"After {_CANARY_SECONDS:.0f} s it was not in the directory.",
+            "Is a daemon running, and does the bucket tell the volume's queue?",
+        )  # fmt: skip
+
+    def _is_there(self, path: str) -> bool:
+        location = table.location(self._session.warehouse, self._volume.id)
+        version = DeltaLog(location).latest_version()
+        if version is None:
+            return False
+        only = pa.schema([table.SCHEMA.field("relative_path")])
+        return bool(rows.read(location, version, only, f"relative_path = {rows.text(path)}").num_rows)
+
+
+def wiring(told: Mapping[str, Any], queue: str, root: str) -> Check:
+    """Whether a bucket's notifications reach a queue, for all that lies below ``root``. Pure.
+
+    Args:
+        told: as S3 shows it.
+        queue: name or URL.
+    """
+    if "EventBridgeConfiguration" in told:
+        return Check("wiring", State.OK, "The bucket tells EventBridge, whose rules are not looked at.")
+    name = queue.rpartition("/")[2]
+    mine = [one for one in told.get("QueueConfigurations", ()) if one["QueueArn"].rpartition(":")[2] == name]
+    if not mine:
+        if told.get("TopicConfigurations"):
+            return Check("wiring", State.OK, "The bucket tells SNS topics, whose subscriptions are not looked at.")
+        return Check(
+            "wiring", State.FAILED, f"The bucket does not tell the queue {name}.",
+            "Add a notification of s3:ObjectCreated:* and s3:ObjectRemoved:* to it, as deploy/aws does.",
+        )  # fmt: skip
+    covering = [one for one in mine if _covers(one.get("Filter", {}), root)]
+    if not covering:
+        fix = "Take the notification's filter away, or let its prefix be one of the volume's."
+        return Check("wiring", State.FAILED, "The notification is for other prefixes or suffixes.", fix)
+    events = {event for one in covering for event in one["Events"]}
+    missing = [kind for kind in ("ObjectCreated", "ObjectRemoved") if f"s3:{kind}:*" not in events]
+    if missing:
+        listed = ", ".join(f"s3:{kind}:*" for kind in missing)
+        return Check("wiring", State.WARNING, f"The notification does not have {listed}.", f"Add {listed}.")
+    return Check("wiring", State.OK, f"The bucket tells the queue {name}.")
+
+
+def _covers(filter_: Mapping[str, Any], root: str) -> bool:
+    """Whether a notification's filter lets through all keys below ``root``."""
+    rules = {rule["Name"].lower(): rule["Value"] for rule in filter_.get("Key", {}).get("FilterRules", ())}
+    return root.startswith(rules.get("prefix", "")) and not rules.get("suffix")
+
+
+def _try(what: str, ask: Callable[[], str]) -> Check:
+    try:
+        return Check(what, State.OK, ask())
+    except VolstreamError as error:
+        return Check(what, State.FAILED, error.message, error.remedy)
