@@ -1,0 +1,210 @@
+"""Volumes in buckets, kept by the daemon's workers: the stand-ins of OSS and MNS, a real engine between them."""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.clouds import Cloud, mns, oss, unused_name
+from tests.integration.conftest import _Shared
+from tests.waiting import eventually
+from volstream import config
+from volstream.daemon.volumes import VolumeWorker
+from volstream.doctor import State, examine
+from volstream.model.objects import QueueType, Volume
+from volstream.session import Session
+from volstream.spark.session import SparkGateway
+
+__all__ = ["mns", "oss"]
+
+pytestmark = pytest.mark.timeout(400)
+
+
+@dataclass
+class Bucket:
+    """A bucket whose messages pass the test's hands before the queue gets them."""
+
+    session: Session
+    cloud: Cloud
+    queue: Any
+    queue_url: str
+    name: str
+    pass_on: Callable[[bytes], object] | None = None
+    told: list[bytes] = field(default_factory=list)
+
+    def put(self, key: str, content: bytes = b"x") -> None:
+        self.cloud.put(self.name, key, content)
+
+    def delete(self, key: str) -> None:
+        self.cloud.delete(self.name, key)
+
+    def send(self, body: bytes) -> None:
+        self.queue.send(body.decode())
+
+    def volume(self, name: str, prefix: str = "", **options: Any) -> Volume:
+        return self.session.volumes.create(
+            name, f"oss://{self.name}/{prefix}", connection="c", queue_type=QueueType.MNS, queue_name=self.queue_url,
+            **options,
+        )  # fmt: skip
+
+    @contextmanager
+    def kept(self, *volumes: Volume) -> Iterator[list[VolumeWorker]]:
+        """The daemon's threads of these volumes."""
+        session = self.session
+        workers = [
+            VolumeWorker(one, session.catalog, session.gateway, session.settings, lambda _: None) for one in volumes
+        ]
+        threads = [threading.Thread(target=worker.run) for worker in workers]
+        for thread in threads:
+            thread.start()
+        try:
+            yield workers
+        finally:
+            for worker in workers:
+                worker.stop.set()
+            for thread in threads:
+                thread.join(60)
+
+    def directory(self, volume: str) -> dict[str, int]:
+        rows = self.session.sql(f"SELECT relative_path, size FROM DIRECTORY(VOLUME {volume})").toArrow().to_pylist()
+        assert len({row["relative_path"] for row in rows}) == len(rows)
+        return {row["relative_path"]: row["size"] for row in rows}
+
+    @property
+    def content(self) -> dict[str, int]:
+        return {key: len(one.content) for key, one in self.cloud.service.buckets[self.name].items()}
+
+    def is_drained(self) -> bool:
+        return bool(self.queue.counts() == (0, 0))
+
+
+@pytest.fixture
+def bucket(oss: Cloud, mns: Any, tmp_path: Path, gateway: SparkGateway) -> Iterator[Bucket]:
+    keys = oss.access.keys
+    assert keys is not None
+    settings = config.load(
+        tmp_path / "home", credentials={"c": {"access_key_id": keys.id, "access_key_secret": keys.secret}},
+        lease_seconds=5.0,
+    )  # fmt: skip
+    name = unused_name()
+    oss.make_bucket(name)
+    queue = mns.make(name, VisibilityTimeout=60)
+    with Session(settings, _Shared(gateway)) as session:
+        session.connections.create("c", "oss", region="cn-hangzhou", endpoint=oss.access.endpoint, credentials="static")
+        made = Bucket(session, oss, queue, f"{mns.url}/queues/{name}", name)
+        oss.service.tell = lambda body: (made.pass_on or made.send)(body)
+        yield made
+        oss.service.tell = None
+
+
+def test_ten_thousand_objects_whose_messages_are_lost_repeated_late_and_out_of_order(bucket: Bucket) -> None:
+    """What was dropped is missing until a listing; nothing else is, and no message is left."""
+    dice = random.Random(11)
+    volume = bucket.volume("v")
+    messages: list[tuple[str, bytes]] = []
+    bucket.pass_on = lambda body: messages.append((_key(body), body))
+    with bucket.kept(volume):
+        eventually(lambda: bucket.session.volumes.get("v").reconciled_on is not None, 60)
+        keys = [f"{number % 7}/{number % 50}/file {number}+%.txt" for number in range(10_000)]
+        for _ in range(12_000):
+            key = dice.choice(keys)
+            if dice.random() < 0.2:
+                bucket.delete(key)
+            else:
+                bucket.put(key, b"x" * dice.randint(1, 9))
+        for key in keys[:1000]:
+            bucket.put(key, b"0123456789")
+        dropped = {key for key, _ in messages if dice.random() < 0.05}
+        sent = [body for key, body in messages if key not in dropped for _ in range(1 + (dice.random() < 0.1))]
+        dice.shuffle(sent)
+        for body in sent:
+            bucket.send(body)
+        eventually(bucket.is_drained, 240)
+        eventually(lambda: not bucket.session.catalog.refreshes.asked_checks(volume.id, 1), 30)
+        shown, truth = bucket.directory("v"), bucket.content
+        wrong = {key for key in shown.keys() | truth.keys() if shown.get(key) != truth.get(key)}
+        assert wrong <= dropped
+        assert {key for key in dropped if key in truth} <= wrong | shown.keys()
+
+        bucket.session.volumes.refresh("v")
+
+        assert bucket.directory("v") == bucket.content
+        found = bucket.session.catalog.refreshes.reconciles(volume.id)[0]
+        assert (found.listed, found.missing + found.changed + found.phantom) == (len(truth), len(wrong))
+    assert bucket.queue.counts() == (0, 0)
+
+
+def _key(body: bytes) -> str:
+    event = json.loads(base64.b64decode(body))["events"][0]
+    return str(event["oss"]["object"]["key"])
+
+
+def test_volumes_that_share_a_queue_each_hear_what_is_theirs(bucket: Bucket) -> None:
+    bucket.cloud.make_bucket("another-bucket")
+    pictures, texts = bucket.volume("pictures", "a", patterns=("*.jpg",)), bucket.volume("texts", "a/b")
+    with bucket.kept(pictures, texts):
+        for volume in ("pictures", "texts"):
+            eventually(lambda volume=volume: bucket.session.volumes.get(volume).reconciled_on is not None, 60)  # type: ignore[misc]
+        for key in ("a/1.jpg", "a/b/2.jpg", "a/b/3.txt", "a/4.txt", "elsewhere/5.jpg"):
+            bucket.put(key)
+        eventually(lambda: bucket.directory("pictures") == {"1.jpg": 1, "b/2.jpg": 1}, 60)
+        eventually(lambda: bucket.directory("texts") == {"2.jpg": 1, "3.txt": 1}, 60)
+        eventually(bucket.is_drained, 30)
+    rejected = {one.subject for one in bucket.session.catalog.refreshes.rejected()}
+    assert rejected == {f"oss://{bucket.name}/elsewhere/"}
+
+
+def test_what_is_no_event_is_kept_as_rejected_and_acknowledged(bucket: Bucket) -> None:
+    with bucket.kept(bucket.volume("v")) as [worker]:
+        bucket.send(b"no event at all")
+        bucket.put("good")
+        eventually(lambda: bucket.directory("v") == {"good": 1}, 60)
+        eventually(bucket.is_drained, 30)
+        assert worker.last_event is not None
+    [one] = bucket.session.catalog.refreshes.rejected()
+    assert one.subject == "no event at all"
+
+
+def test_a_worker_that_takes_over_reads_what_the_last_one_held(bucket: Bucket) -> None:
+    volume = bucket.volume("v")
+    with bucket.kept(volume):
+        bucket.put("one")
+        eventually(lambda: bucket.directory("v") == {"one": 1}, 60)
+    bucket.put("two")
+    with bucket.kept(volume):
+        eventually(lambda: bucket.directory("v") == {"one": 1, "two": 1}, 60)
+        eventually(bucket.is_drained, 30)
+
+
+def test_the_doctor_finds_a_kept_volume_well_and_times_a_canary(bucket: Bucket) -> None:
+    volume = bucket.volume("v")
+    bucket.put("first.txt")
+    with bucket.kept(volume):
+        eventually(lambda: bucket.directory("v") == {"first.txt": 1}, 60)
+        checks = {check.what: check for check in examine(bucket.session, "v", canary=True)}
+        eventually(lambda: bucket.directory("v") == {"first.txt": 1}, 60)
+    assert {what: check.state for what, check in checks.items() if check.state is State.FAILED} == {}
+    for what in ("credentials", "listing", "reading", "queue", "writer", "completeness", "canary"):
+        assert checks[what].state is State.OK, checks[what]
+    assert "in the directory after" in checks["canary"].said
+
+
+def test_the_doctor_names_what_is_wrong_and_what_to_do(bucket: Bucket) -> None:
+    bucket.volume("v")
+    service = bucket.cloud.service
+    del service.buckets[bucket.name]
+    checks = {check.what: check for check in examine(bucket.session, "v")}
+    assert (checks["listing"].state, checks["writer"].state, checks["completeness"].state) == (
+        State.FAILED, State.WARNING, State.WARNING,
+    )  # fmt: skip
+    assert "NoSuchBucket" in checks["listing"].said
+    assert "volstream daemon" in checks["writer"].fix
