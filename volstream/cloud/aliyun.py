@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import logging
 import re
 import threading
 import uuid
@@ -111,6 +112,8 @@ def _provider(profile: str) -> ICredentialsProvider:
     """Renews by itself what it finds; an empty profile: the default chain of profiles, service accounts and instance."""
     from alibabacloud_credentials.provider import CLIProfileCredentialsProvider, DefaultCredentialsProvider
 
+    # It writes to standard error, with tracebacks, what it raises, too.
+    logging.getLogger("credentials").disabled = True
     return CLIProfileCredentialsProvider(profile_name=profile) if profile else DefaultCredentialsProvider()
 
 

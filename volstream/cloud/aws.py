@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -42,6 +42,9 @@ _RENEW_SECONDS = 1800
 
 #: What signs somewhere where regions mean nothing, and where Amazon's own services find the right one by themselves.
 _ANY_REGION = "us-east-1"
+
+#: A worker that lives for long is given new keys again and again, each an access of its own.
+_MOST_HELD = 64
 
 _OPTIONS: Mapping[str, Any] = {
     "connect_timeout": 5,
@@ -175,7 +178,7 @@ def is_own(endpoint: str | None) -> bool:
     return endpoint is None or host.endswith((".amazonaws.com", ".amazonaws.com.cn"))
 
 
-@cache
+@lru_cache(_MOST_HELD)
 def _client(access: Access, service: str, endpoint: str | None) -> Any:
     return _made(_session(access), access, service, endpoint)
 
@@ -189,7 +192,7 @@ def _made(session: boto3.Session, access: Access, service: str, endpoint: str | 
     return session.client(service, endpoint_url=place, region_name=name, config=options)
 
 
-@cache
+@lru_cache(_MOST_HELD)
 def _session(access: Access) -> boto3.Session:
     """What signs: with the role's keys where there is a role."""
     return _source(access) if access.role_arn is None else _session_with(_assumed(access), access)
@@ -241,7 +244,7 @@ def _assumed(access: Access) -> RefreshableCredentials:
     return _refreshed(lambda: sts.assume_role(**asked), "assume-role")
 
 
-@cache
+@lru_cache(_MOST_HELD)
 def _session_of_keys(access: Access) -> RefreshableCredentials:
     sts = _made(_source(access), access, "sts")
     return _refreshed(sts.get_session_token, "session-token")

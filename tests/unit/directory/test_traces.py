@@ -33,9 +33,9 @@ ROUNDS, CHANGES, LOST, DOUBLED = 40, 12, 0.05, 0.2
 
 
 def _s3(key: str, event: str, rng: random.Random) -> bytes:
-    record = {"eventName": event, "s3": {"bucket": {"name": "b"}, "object": {"key": quote_plus(key, safe="/")}}}
+    record = {"eventName": event, "s3": {"bucket": {"name": "bucket"}, "object": {"key": quote_plus(key, safe="/")}}}
     direct = json.dumps({"Records": [record]})
-    detail = {"bucket": {"name": "b"}, "object": {"key": key}}
+    detail = {"bucket": {"name": "bucket"}, "object": {"key": key}}
     bodies = [
         direct,
         json.dumps({"Type": "Notification", "Message": direct}),
@@ -45,7 +45,7 @@ def _s3(key: str, event: str, rng: random.Random) -> bytes:
 
 
 def _oss(key: str, event: str, rng: random.Random) -> bytes:
-    body = json.dumps({"events": [{"eventName": event, "oss": {"bucket": {"name": "b"}, "object": {"key": key}}}]})
+    body = json.dumps({"events": [{"eventName": event, "oss": {"bucket": {"name": "bucket"}, "object": {"key": key}}}]})
     return rng.choice([body.encode(), base64.b64encode(body.encode())])
 
 
@@ -59,7 +59,7 @@ class World:
         self.body: Callable[[str, str, random.Random], bytes] = _s3 if scheme == "s3" else _oss
         self.parse = parser_for("sqs" if scheme == "s3" else "mns")
         self.volume = Volume(
-            id="v", name=Name("public", "v"), location=f"{scheme}://b/in", connection_id=None, queue_type=QueueType.SQS,
+            id="v", name=Name("public", "v"), location=f"{scheme}://bucket/in", connection_id=None, queue_type=QueueType.SQS,
             queue_name="q", virtual_cluster="DEFAULT", recursive=True, patterns=(), ignores=(), comment=None,
             created_on=datetime.now(UTC),
         )  # fmt: skip

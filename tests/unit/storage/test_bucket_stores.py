@@ -142,6 +142,21 @@ def test_the_whole_content_is_one_request_and_a_part_one_more(answers: Answers) 
         assert len(answers.log) == 3
 
 
+def test_content_that_breaks_off_is_asked_for_again_from_there(answers: Answers) -> None:
+    content = bytes(range(256)) * 100
+
+    def answer(method: str, path: str, headers: Mapping[str, str]) -> tuple[int, Mapping[str, str], bytes]:
+        start = int(headers.get("range", "bytes=0-").removeprefix("bytes=").removesuffix("-"))
+        left = str(len(content) - start)
+        return 206 if start else 200, {"ETag": '"e"', "Content-Length": left}, content[start : start + 10_000]
+
+    answers.answer = answer
+    for store in both(answers):
+        answers.log.clear()
+        assert store.open("a").read() == content
+        assert len(answers.log) == 3
+
+
 def test_an_object_replaced_while_it_is_read_is_an_error(cloud: Cloud, bucket: str) -> None:
     cloud.put(bucket, "a", b"1" * (3 << 20))
     with store_of(cloud, bucket).open("a") as file:
