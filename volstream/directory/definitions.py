@@ -49,6 +49,9 @@ def create_connection(
 ) -> Connection:
     """Makes a connection, with an external id of its own for the role's trust policy.
 
+    Args:
+        endpoint: URL of the store; a host alone is asked by HTTPS.
+
     Raises:
         InvalidValueError: an unknown type or credential source; a region, endpoint or role that is none.
         AlreadyExistsError: the name is taken.
@@ -62,6 +65,8 @@ def create_connection(
         )
     if not re.fullmatch(r"env|static|profile:.+", credentials):
         raise InvalidValueError(f"{credentials!r} names no credentials.", "Write env, static or profile:NAME.")
+    if endpoint is not None and "://" not in endpoint:  # as the providers' pages name their own
+        endpoint = f"https://{endpoint}"
     _check_place(type_, region, endpoint, role_arn)
     connection = Connection(
         str(uuid.uuid4()), name, type_, region, endpoint, role_arn, secrets.token_urlsafe(18), credentials, comment,
