@@ -177,7 +177,15 @@ def environment(inherited: Mapping[str, str], pyspark: Path) -> dict[str, str]:
     kept = {name: value for name, value in inherited.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
     if kept.get("PYTHONPATH"):
         kept["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, kept["PYTHONPATH"].split(os.pathsep)))
-    own = {"SPARK_HOME": str(pyspark), "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    own = {
+        "SPARK_HOME": str(pyspark),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        # Where executors are JVMs of this machine (local-cluster): without the first Spark's launcher looks for the folders
+        # of a build, without the second they listen on the network.
+        "SPARK_SCALA_VERSION": "2.13",
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
     return kept | own
 
 
