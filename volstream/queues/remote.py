@@ -149,7 +149,9 @@ class RemoteQueue:
             try:
                 waiting = self._service.describe().waiting
             except QueueError:
-                return None  # what is wrong ``receive`` says
+                waiting = None  # what is wrong ``receive`` says
+            if waiting is None:
+                return None
             with self._changed:
                 self._waiting = waiting
                 if (
