@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from benchmarks import processes, report, scale, scenarios, tables
+from benchmarks import processes, queues, report, scale, scenarios, tables
 from benchmarks.contenders import Contender, Raw, SparkFiles, Volstream
 from benchmarks.files import Tree
 from benchmarks.report import Figures
@@ -20,8 +20,10 @@ RESULTS, CHART = CHECKOUT / "benchmarks" / "results.json", CHECKOUT / "benchmark
 
 _PARTS = ("files", "slow", "cold", "live")
 
-#: These have figures of their own; the first takes as long as all others together.
-_SCALE, _TABLES = "scale", "tables"
+#: These have figures of their own; the first takes as long as all others together, the last needs no Spark.
+_SCALE, _TABLES, _QUEUES = "scale", "tables", "queues"
+
+_OWN = (_SCALE, _TABLES, _QUEUES)
 
 _console = Console(width=100)
 
@@ -33,16 +35,17 @@ _console = Console(width=100)
     "--part",
     "parts",
     multiple=True,
-    type=click.Choice([*_PARTS, _SCALE, _TABLES]),
+    type=click.Choice([*_PARTS, *_OWN]),
     help="Only this; may be given again.",
 )
 @click.option("--spark/--no-spark", default=True, show_default=True, help="Spark's file source, at the fewest files.")
 @click.option("--rows", "sizes", multiple=True, type=int, help="For scale and tables: 10000, 100000 and 1000000.")
+@click.option("--messages", multiple=True, type=int, help="For queues: 100 and 1000.")
 @click.option("--refreshes", type=int, default=0, show_default=True, help="For scale: measure again after so many.")
 @click.option("--save", is_flag=True, help="Keep results and chart in benchmarks/, as the README shows them.")
 def main(
-    counts: tuple[int, ...], rounds: int, parts: tuple[str, ...], spark: bool, sizes: tuple[int, ...], refreshes: int,
-    save: bool,
+    counts: tuple[int, ...], rounds: int, parts: tuple[str, ...], spark: bool, sizes: tuple[int, ...],
+    messages: tuple[int, ...], refreshes: int, save: bool,
 ) -> None:  # fmt: skip
     """Measures volstream beside what a user would pick instead; rows that are wrong end it with an error."""
     counts = tuple(sorted(counts or (2_000, 10_000)))
@@ -62,7 +65,9 @@ def main(
             _measure_scale(home, sizes or (10_000, 100_000, 1_000_000), rounds, refreshes)
         if _TABLES in parts:
             _measure_tables(home, sizes or (10_000, 100_000, 1_000_000), rounds)
-        if not parts or {*parts} - {_SCALE, _TABLES}:
+        if _QUEUES in parts:
+            _measure_queues(scratch, messages or (100, 1_000), rounds)
+        if not parts or {*parts} - {*_OWN}:
             _measure(home, tree, counts, rounds, parts or _PARTS, spark, figures)
     finally:
         processes.command(home, "engine", "stop", "--now")
@@ -116,6 +121,15 @@ def _measure_tables(home: Path, sizes: tuple[int, ...], rounds: int) -> None:
         finally:
             _console.print(scale.scale_table(figures))
             report.write(figures, home.parent / "tables.json")
+
+
+def _measure_queues(scratch: Path, counts: tuple[int, ...], rounds: int) -> None:
+    figures = Figures()
+    try:
+        queues.measure(sorted(counts), rounds, figures)
+    finally:
+        _console.print(queues.table(figures))
+        report.write(figures, scratch / "queues.json")
 
 
 def _say(text: str) -> None:

@@ -2,9 +2,10 @@
 
     python localstack/mns.py --port 9101 --access-key-id test --access-key-secret test
 
-What it has: create, describe, change and delete queues; send and receive, one message or a batch, with long polls; delete, one or
-a batch; change visibility, which gives a new receipt handle. What it has not: topics, priorities, delays, dead letters, limits of
-rate, anything that outlives it. It knows one account, and listens on 127.0.0.1 unless it is in a container.
+What it has: create, describe, change and delete queues; send and receive, one message or a batch, with long polls; delete, one
+or a batch; change visibility, which gives a new receipt handle; dead letters, where the program that runs it says so. What it has
+not: topics, priorities, delays, limits of rate, anything that outlives it. It knows one account, and listens on 127.0.0.1 unless
+it is in a container.
 """
 
 from __future__ import annotations
@@ -65,6 +66,8 @@ class Queue:
 
     def __init__(self, name: str, attributes: Mapping[str, int]) -> None:
         self.name = name
+        self.dead_letters: Queue | None = None  #: where messages go that were received :attr:`most_receives` times
+        self.most_receives = 0
         self.attributes = {**_DEFAULTS, **attributes}
         self.created = time.time()
         self._changed = threading.Condition()
@@ -130,7 +133,10 @@ class Queue:
         while self._hidden and self._hidden[0][0] <= now:
             until, _, message = heapq.heappop(self._hidden)
             if message.visible == until and self._in_flight.pop(message.handle, None):
-                self._ready.append(message)
+                if self.dead_letters is not None and message.received >= self.most_receives:
+                    self.dead_letters.send(message.body)
+                else:
+                    self._ready.append(message)
 
     def _current(self, handle: str) -> _Message:
         self._reveal(time.time())
@@ -275,9 +281,13 @@ class _Handler(BaseHTTPRequestHandler):
         active, inactive = queue.counts()
         times = {"CreateTime": int(queue.created), "LastModifyTime": int(queue.created)}
         counts = {"ActiveMessages": active, "InactiveMessages": inactive, "DelayMessages": 0}
-        return _element(
-            "Queue", {"QueueName": queue.name, "LoggingEnabled": "False", **queue.attributes, **times, **counts}
-        )
+        fields = {"QueueName": queue.name, "LoggingEnabled": "False", **queue.attributes, **times, **counts}
+        dead = queue.dead_letters
+        if dead is None:
+            return _element("Queue", fields)
+        policy = {"Enabled": "true", "DeadLetterTargetQueue": dead.name, "MaxReceiveCount": queue.most_receives}
+        inner = f"{_inner(fields)}<DlqPolicy>{_inner(policy)}</DlqPolicy>"
+        return f'<Queue xmlns="{_NAMESPACE}">{inner}</Queue>'
 
     def _send(self, queue: Queue, body: bytes) -> tuple[int, str]:
         root = _parse(body)

@@ -200,7 +200,8 @@ class _Patient:
         def ask() -> str:
             state = queue.describe()
             found.append(state)
-            return f"{self._volume.queue_name}: {state.waiting} waiting, {state.in_flight} in flight"
+            counts = "" if state.waiting is None else f": {state.waiting} waiting, {state.in_flight} in flight"
+            return f"{self._volume.queue_name}{counts}"
 
         yield _try("queue", ask)
         for state in found:

@@ -81,8 +81,8 @@ class QueueState:
         max_receives: how often is too often.
     """
 
-    waiting: int
-    in_flight: int
+    waiting: int | None
+    in_flight: int | None
     visibility_seconds: float
     retention_seconds: float
     dead_letter_queue: str | None = None

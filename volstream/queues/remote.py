@@ -104,8 +104,12 @@ class RemoteQueue:
                 return
             stopping.set()
             self._changed.notify_all()
-        with self._handles:
-            self._hand_back(list(self._held.handles(self._held.ending(float("inf"))).values()))
+        # Whoever uses the handles may wait for a provider that does not answer: a stop does not.
+        if self._handles.acquire(timeout=_HAND_BACK_SECONDS):
+            try:
+                self._hand_back(list(self._held.handles(self._held.ending(float("inf"))).values()))
+            finally:
+                self._handles.release()
 
     def receive(self, limit: int, wait_seconds: float) -> Sequence[Message]:
         """See :meth:`EventQueue.receive`."""
@@ -145,7 +149,9 @@ class RemoteQueue:
             try:
                 waiting = self._service.describe().waiting
             except QueueError:
-                return None  # what is wrong ``receive`` says
+                waiting = None  # what is wrong ``receive`` says
+            if waiting is None:
+                return None
             with self._changed:
                 self._waiting = waiting
                 if (

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import cfnlint.api
 import kubernetes_validate
 import pytest
 import yaml
 
+from volstream.cloud.policies import Need, permission_policy, trust_policy
 from volstream.config import Settings
 from volstream.queues import oss_events
 
@@ -45,8 +45,43 @@ def seconds(text: str) -> float:
 
 
 def test_the_template_of_cloudformation_has_no_finding() -> None:
+    import cfnlint.api  # takes a second, which every process of a test run would pay
+
     found = cfnlint.api.lint_all((DEPLOY / "aws" / "volstream.yaml").read_text())
     assert [one for one in found if one.rule.id[0] in "EW"] == []  # the rest informs
+
+
+@pytest.mark.parametrize("provider", ["s3", "oss"])
+def test_the_roles_of_the_templates_may_do_what_the_connection_s_policies_say(provider: str) -> None:
+    (template,) = documents(DEPLOY / "alicloud" / "volstream.yml") if provider == "oss" else (cloudformation(),)
+    role = template["Resources"]["Role"]["Properties"]
+    needed = permission_policy(provider, [Need("b", "in/", "q")], None, None)
+    assert _actions(role["Policies"][0]["PolicyDocument"]) == _actions(needed)
+    (trust,) = trust_policy(provider, "x", None)["Statement"]
+    (trusted,) = role["AssumeRolePolicyDocument"]["Statement"]
+    assert trusted["Action"] == trust["Action"]
+    assert [*trusted["Condition"]["StringEquals"]] == [*trust["Condition"]["StringEquals"]]
+
+
+def cloudformation() -> Any:
+    """The template, its functions left as their arguments."""
+
+    class Loader(yaml.SafeLoader):
+        pass
+
+    Loader.add_multi_constructor("!", lambda loader, tag, node: _plain(loader, node))
+    return yaml.load((DEPLOY / "aws" / "volstream.yaml").read_text(), Loader)
+
+
+def _plain(loader: Any, node: yaml.Node) -> Any:
+    if isinstance(node, yaml.ScalarNode):
+        return loader.construct_scalar(node)
+    return loader.construct_sequence(node, deep=True)
+
+
+def _actions(policy: Any) -> set[str]:
+    actions = [statement["Action"] for statement in policy["Statement"]]
+    return {action for one in actions for action in ([one] if isinstance(one, str) else one)}
 
 
 @pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda one: f"{one['kind']}-{one['metadata']['name']}")

@@ -43,12 +43,17 @@ class Place:
 
     def in_flight(self) -> int:
         """As the provider counts."""
-        return self.open(LONG).describe().in_flight
+        return self._counts()[1]
 
     def left(self) -> int:
         """As the provider counts, in flight or not."""
+        return sum(self._counts())
+
+    def _counts(self) -> tuple[int, int]:
         state = self.open(LONG).describe()
-        return state.waiting + state.in_flight
+        assert state.waiting is not None
+        assert state.in_flight is not None
+        return state.waiting, state.in_flight
 
 
 @pytest.fixture(params=["sqs", "mns"])
@@ -159,7 +164,22 @@ def test_what_a_provider_tells_of_its_queue(place: Place) -> None:
     state = queue.describe()
     assert (state.waiting, state.in_flight, state.visibility_seconds) == (1, 0, 1.0)
     assert state.retention_seconds == 345_600
-    assert state.dead_letter_queue == ("" if place.kind == "sqs" else None)
+    assert (state.dead_letter_queue, state.max_receives) == ("", None)
+
+
+def test_a_dead_letter_queue_of_mns_is_told_and_gets_what_nobody_could_acknowledge(oss: Cloud, mns: Any) -> None:
+    at, dead = mns.make(unused_name(), VisibilityTimeout=1), mns.make(unused_name())
+    at.dead_letters, at.most_receives = dead, 2
+    spec = QueueSpec("oss://photos", settings=LONG, name=f"{mns.url}/queues/{at.name}", access=oss.access)
+    service = MnsService(spec)
+    state = service.describe()
+    assert (state.dead_letter_queue, state.max_receives) == (dead.name, 2)
+    at.send("poison")
+    for _ in range(2):
+        (delivery,) = service.receive(1, 1)
+        service.keep([delivery.handle], 0)
+    assert not service.receive(1, 0)
+    assert (at.counts(), dead.counts()) == ((0, 0), (1, 0))
 
 
 @pytest.mark.parametrize("kind", ["sqs", "mns"])

@@ -1,0 +1,222 @@
+"""Messages of the clouds' queues, from their receipt to their deletion, beside what the emulators give the bare SDKs.
+
+Emulator, sender and consumer are on this machine; moto gets slower the more messages wait. So only the ratio says something
+of volstream: what pollers, parsing, routing and folding cost on top of receiving and deleting.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from benchmarks.report import BASE, Figures
+from benchmarks.scenarios import WrongRowsError
+from volstream.cloud import aws
+from volstream.cloud.access import Access, Keys
+from volstream.directory.fold import Fold
+from volstream.directory.route import route
+from volstream.model.hints import Hint, ObjectHint, Rejection
+from volstream.model.names import Name
+from volstream.model.objects import QueueType, Volume
+from volstream.queues import open_queue, parser_for
+from volstream.queues.base import QueueSettings, QueueSpec
+
+_UP = Path(__file__).parents[1] / "localstack" / "up.py"
+_BUCKET = "demo"
+_KEYS = Keys("test", "test")
+
+#: Threads of the daemon's queue that are measured.
+_POLLERS = (1, 4)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A provider's emulator.
+
+    Attributes:
+        make: makes a queue; its name as volstream takes it.
+        send: the bodies, into a queue.
+        drain: receives and deletes so many messages by the SDK alone.
+    """
+
+    kind: QueueType
+    access: Access
+    make: Callable[[str], str]
+    body: Callable[[str], str]
+    send: Callable[[str, Sequence[str]], None]
+    drain: Callable[[str, int], None]
+
+
+def measure(counts: Sequence[int], rounds: int, figures: Figures) -> None:
+    """Drains queues of so many messages, each way in turn.
+
+    Raises:
+        WrongRowsError: not every key was folded.
+    """
+    for emulated in (_sqs, _mns):
+        with emulated() as place:
+            for number in range(rounds):
+                for count in counts:
+                    keys = [f"in/{number}/file {key:06}.txt" for key in range(count)]
+                    bodies = [place.body(key) for key in keys]
+                    name = place.make(f"raw-{number}-{count}")
+                    place.send(name, bodies)
+                    started = time.perf_counter()
+                    place.drain(name, count)
+                    figures.note(place.kind, count, BASE, time.perf_counter() - started)
+                    for pollers in _POLLERS:
+                        name = place.make(f"own-{number}-{count}-{pollers}")
+                        place.send(name, bodies)
+                        seconds = _through(place, name, keys, pollers)
+                        figures.note(place.kind, count, f"volstream, pollers: {pollers}", seconds)
+
+
+def table(figures: Figures) -> Table:
+    """Messages a second."""
+    made = Table(title="Messages a second, of the medians")
+    for heading in ("queue", "messages", "contender", "a second", f"to {BASE}"):
+        made.add_column(heading)
+    for one in figures.all():
+        rate = f"{one.files / one.median:,.0f}"
+        made.add_row(one.scenario, f"{one.files:,}", one.contender, rate, f"{1 / (figures.ratio(one) or 1):.2f}")
+    return made
+
+
+def _through(place: Place, name: str, keys: Sequence[str], pollers: int) -> float:
+    """Seconds from the start of a queue to the deletion of its last message."""
+    location = f"{place.access.provider}://{_BUCKET}/in"
+    settings = QueueSettings(pollers=pollers, wait_seconds=1)
+    queue = open_queue(place.kind, QueueSpec(location, settings=settings, name=name, access=place.access))
+    parse, volume = parser_for(place.kind), _volume(location, place.kind)
+    fold, left = Fold(volume.selection), len(keys)
+    started = time.perf_counter()
+    queue.start()
+    while left:
+        messages = queue.receive(1000, 1)
+        hints: list[Hint | ObjectHint] = []
+        for message in messages:
+            parsed = parse(message.body)
+            if isinstance(parsed, Rejection):
+                raise WrongRowsError(f"{place.kind}: {parsed.reason}")
+            hints += parsed
+        fold.add(route(volume, [volume], hints).own)
+        queue.acknowledge(messages)
+        left -= len(messages)
+    seconds = time.perf_counter() - started
+    queue.stop()
+    if {f"in/{key}" for key in fold.single_keys()} != set(keys):
+        raise WrongRowsError(f"{place.kind}: {len(fold.keys)} of {len(keys)} keys were folded.")
+    return seconds
+
+
+@contextmanager
+def _sqs() -> Iterator[Place]:
+    with _up("s3") as said:
+        access = Access("s3", "us-east-1", _endpoint(said), credentials="static", keys=_KEYS)
+        client = aws.client(access, "sqs")
+        urls: dict[str, str] = {}
+
+        def make(name: str) -> str:
+            urls[name] = client.create_queue(QueueName=name)["QueueUrl"]
+            return name
+
+        def body(key: str) -> str:
+            return json.dumps(
+                {"Records": [{"s3": {"bucket": {"name": _BUCKET}, "object": {"key": key.replace(" ", "+")}}}]}
+            )
+
+        def send(name: str, bodies: Sequence[str]) -> None:
+            for some in _batches(bodies, 10):
+                entries = [{"Id": str(place), "MessageBody": text} for place, text in enumerate(some)]
+                client.send_message_batch(QueueUrl=urls[name], Entries=entries)
+
+        def drain(name: str, count: int) -> None:
+            while count:
+                given = client.receive_message(QueueUrl=urls[name], MaxNumberOfMessages=10, WaitTimeSeconds=1)[
+                    "Messages"
+                ]
+                entries = [{"Id": one["MessageId"], "ReceiptHandle": one["ReceiptHandle"]} for one in given]
+                client.delete_message_batch(QueueUrl=urls[name], Entries=entries)
+                count -= len(given)
+
+        yield Place(QueueType.SQS, access, make, body, send, drain)
+
+
+@contextmanager
+def _mns() -> Iterator[Place]:
+    from mns.account import Account
+    from mns.queue import Message, QueueMeta
+
+    with _up("oss") as said:
+        (url,) = re.findall(r"MNS at (http://[\d.:]+\d)", said)
+        access = Access("oss", "cn-hangzhou", _endpoint(said), credentials="static", keys=_KEYS)
+        account = Account(url, _KEYS.id, _KEYS.secret)
+
+        def at(name: str) -> Any:
+            queue = account.get_queue(name.rpartition("/")[2])
+            queue.set_encoding(False)
+            return queue
+
+        def make(name: str) -> str:
+            at(name).create(QueueMeta())
+            return f"{url}/queues/{name}"
+
+        def body(key: str) -> str:
+            told = {"bucket": {"name": _BUCKET}, "object": {"key": key}}
+            return json.dumps({"events": [{"eventName": "ObjectCreated:PutObject", "oss": told}]})
+
+        def send(name: str, bodies: Sequence[str]) -> None:
+            for some in _batches(bodies, 16):
+                at(name).batch_send_message([Message(text) for text in some])
+
+        def drain(name: str, count: int) -> None:
+            while count:
+                given = at(name).batch_receive_message(16, 1)
+                at(name).batch_delete_message([one.receipt_handle for one in given])
+                count -= len(given)
+
+        yield Place(QueueType.MNS, access, make, body, send, drain)
+
+
+@contextmanager
+def _up(cloud: str) -> Iterator[str]:
+    """The emulator of a cloud in a process of its own; what it says."""
+    ports = ["--s3-port", "0", "--oss-port", "0", "--mns-port", "0"]
+    command = [sys.executable, str(_UP), cloud, *ports]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        try:
+            said = ""
+            for line in process.stdout or ():
+                said += line
+                if "Ready" in line:
+                    break
+            yield said
+        finally:
+            process.kill()
+
+
+def _endpoint(said: str) -> str:
+    (found,) = re.findall(r"--endpoint (\S+)", said)
+    return str(found)
+
+
+def _batches(bodies: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    return (bodies[start : start + size] for start in range(0, len(bodies), size))
+
+
+def _volume(location: str, kind: QueueType) -> Volume:
+    return Volume(
+        id="v", name=Name("public", "v"), location=location, connection_id=None, queue_type=kind, queue_name=None,
+        virtual_cluster="DEFAULT", recursive=True, patterns=(), ignores=(), comment=None, created_on=datetime.now(UTC),
+    )  # fmt: skip
