@@ -46,6 +46,7 @@ def create_connection_command(session: Session, output: Output, name: str, type_
     "--ignore", "ignores", multiple=True, metavar="GLOB", help="Not these; default: .* *~ *.tmp *.part *.crdownload"
 )
 @click.option("--comment")
+@click.option("--check/--no-check", default=True, help="Ask for the bucket and the queue first.", show_default=True)
 @existing
 @common
 def create_volume_command(session: Session, output: Output, name: str, location: str, **options: Any) -> None:

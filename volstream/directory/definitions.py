@@ -12,7 +12,7 @@ from volstream.catalog import Catalog
 from volstream.cloud.access import PROVIDERS
 from volstream.config import Settings
 from volstream.directory.access import queue_of, store_of
-from volstream.errors import AlreadyExistsError, InvalidValueError, NotFoundError, ObjectInUseError
+from volstream.errors import AlreadyExistsError, InvalidValueError, NotFoundError, ObjectInUseError, StorageDeniedError
 from volstream.model.files import printable
 from volstream.model.locations import local_path, scheme_of
 from volstream.model.names import Name
@@ -78,11 +78,18 @@ def create_connection(
 
 
 def create_volume(
-    catalog: Catalog, settings: Settings, spec: VolumeSpec, *, or_replace: bool = False, if_not_exists: bool = False
+    catalog: Catalog,
+    settings: Settings,
+    spec: VolumeSpec,
+    *,
+    or_replace: bool = False,
+    if_not_exists: bool = False,
+    check: bool = True,
 ) -> Volume:
     """Makes a volume.
 
     Args:
+        check: ask for the directory or bucket, and the queue, first.
         or_replace: in the place of one of that name; it is a new volume then, and streams of the old one are stale.
 
     Raises:
@@ -112,7 +119,8 @@ def create_volume(
         recursive=spec.recursive, patterns=tuple(spec.patterns), ignores=tuple(spec.ignores), comment=spec.comment,
         created_on=datetime.now(UTC),
     )  # fmt: skip
-    _check_reachable(volume, catalog, settings)
+    if check:
+        _check_reachable(volume, catalog, settings)
     with catalog.database.transaction() as transaction:
         if existing is not None:
             catalog.volumes.remove(transaction, existing)
@@ -202,10 +210,15 @@ def _check_reachable(volume: Volume, catalog: Catalog, settings: Settings) -> No
         if not os.path.isdir(folder):
             what = "is not a directory" if os.path.exists(folder) else "does not exist"
             raise NotFoundError(f"The location {printable(folder)} {what}.", "Make it, or correct the path.")
-    store_of(volume, catalog, settings).head(".volstream-probe")
-    queue = queue_of(volume, catalog, settings)
-    if isinstance(queue, Described):
-        queue.describe()
+    try:
+        store_of(volume, catalog, settings).head(".volstream-probe")
+        queue = queue_of(volume, catalog, settings)
+        if isinstance(queue, Described):
+            queue.describe()
+    except StorageDeniedError as error:
+        # What a connection's policies must allow is known when its volumes are.
+        remedy = f"{error.remedy} Make the volume with --no-check first: then they name its bucket and queue."
+        raise StorageDeniedError(error.message, remedy) from error
 
 
 def _check_glob(glob: str) -> None:

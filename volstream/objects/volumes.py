@@ -44,14 +44,30 @@ class Volumes(Objects[Volume]):
         super().__init__(session, session.catalog.volumes)
 
     def create(
-        self, name: str, location: str, *, or_replace: bool = False, if_not_exists: bool = False, **options: Any
+        self,
+        name: str,
+        location: str,
+        *,
+        or_replace: bool = False,
+        if_not_exists: bool = False,
+        check: bool = True,
+        **options: Any,
     ) -> Volume:
-        """Makes a volume; options are the attributes of :class:`~volstream.model.objects.VolumeSpec`."""
+        """Makes a volume; options are the attributes of :class:`~volstream.model.objects.VolumeSpec`.
+
+        Args:
+            check: ask for the directory or bucket, and the queue, first.
+        """
         if isinstance(options.get("connection"), str):
             options["connection"] = Name.parse(options["connection"])
         spec = VolumeSpec(Name.parse(name), location, **options)
         return volume_rules.create_volume(
-            self._session.catalog, self._session.settings, spec, or_replace=or_replace, if_not_exists=if_not_exists
+            self._session.catalog,
+            self._session.settings,
+            spec,
+            or_replace=or_replace,
+            if_not_exists=if_not_exists,
+            check=check,
         )
 
     def drop(self, name: str, *, if_exists: bool = False) -> bool:

@@ -16,7 +16,7 @@ from volstream import config, details
 from volstream.cli.objects import describe_command, list_command
 from volstream.config import Settings
 from volstream.directory.access import access_of
-from volstream.errors import InvalidValueError, StorageDeniedError, StorageError
+from volstream.errors import InvalidValueError, QueueError, StorageDeniedError, StorageError
 from volstream.model.names import Name
 from volstream.model.objects import Connection, QueueType
 from volstream.session import Session
@@ -89,9 +89,14 @@ def test_a_queue_must_be_the_providers_and_have_a_name(session: Session, s3: Clo
         session.volumes.create("v", "s3://bucket", connection="c", queue_type=QueueType.SQS)
 
 
+def test_an_endpoint_may_be_a_host_as_the_providers_pages_name_it(session: Session) -> None:
+    made = session.connections.create("c", "oss", endpoint="oss-cn-shanghai.aliyuncs.com")
+    assert made.endpoint == "https://oss-cn-shanghai.aliyuncs.com"
+
+
 def test_a_connection_to_nowhere_is_refused(session: Session) -> None:
     wrong: list[tuple[str, dict[str, str]]] = [
-        ("s3", {"endpoint": "s3.example"}),
+        ("s3", {"endpoint": "s3.example/path"}),
         ("s3", {"endpoint": "https://user:password@s3.example"}),
         ("s3", {"endpoint": "https://s3.example/path"}),
         ("s3", {"region": "Europe (Ireland)"}),
@@ -115,7 +120,11 @@ def test_a_connection_takes_what_its_provider_has(session: Session) -> None:
 def test_describe_prints_the_external_id_and_policies_to_paste(session: Session, s3: Cloud) -> None:
     s3.make_bucket("described")
     connection = connect(session, s3, role_arn="arn:aws:iam::123456789012:role/r")
-    session.volumes.create("v", "s3://described/in", connection="c", queue_type=QueueType.SQS, queue_name="q")
+    with pytest.raises(QueueError, match="does not exist"):
+        session.volumes.create("v", "s3://described/in", connection="c", queue_type=QueueType.SQS, queue_name="q")
+    session.volumes.create(
+        "v", "s3://described/in", connection="c", queue_type=QueueType.SQS, queue_name="q", check=False
+    )
     text = CliRunner().invoke(describe_command, ["connection", "c", "--home", str(session.settings.home)]).output
     said = CliRunner().invoke(
         describe_command, ["connection", "c", "--home", str(session.settings.home), "--format", "json"]
