@@ -16,6 +16,7 @@ from volstream.model.names import Name
 from volstream.model.objects import Stream
 from volstream.spark.errors import as_sql_errors
 from volstream.spark.views import Views
+from volstream.sql import metastore
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -127,7 +128,7 @@ class StreamBatch:
         return self._session.reader.query(views, self._taken.covered)
 
     def _target(self, name: str) -> tuple[str, Sequence[str]]:
-        location = folders.table_location(self._session.warehouse, Name.parse(name))
+        location = metastore.locate(self._session, Name.parse(name))
         columns = DeltaLog(location).columns()
         if not columns:
             raise NotFoundError(f"There is no Delta table {name}.", "Make it first: CREATE TABLE.")

@@ -261,8 +261,10 @@ class Session:
             StreamSchemaChangedError: columns were dropped, renamed or retyped in the range.
         """
         from volstream.spark.errors import as_sql_errors
+        from volstream.sql import metastore
         from volstream.streams.changes import query
 
+        metastore.locate(self, Name.parse(name))
         text = query(
             self.catalog, self.warehouse, Name.parse(name), startingVersion, endingVersion, deduplicationMode,
             compute_updates=computeUpdates,

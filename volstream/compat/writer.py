@@ -12,6 +12,7 @@ from volstream.delta.writer import lend, with_retries
 from volstream.errors import AlreadyExistsError, InvalidValueError, NotFoundError
 from volstream.model.names import DEFAULT_SCHEMA, Name
 from volstream.spark.errors import as_sql_errors
+from volstream.sql import metastore
 from volstream.streams.consume import is_unused
 
 if TYPE_CHECKING:
@@ -105,7 +106,8 @@ class Writer:
     def _location(self, target: Name) -> str:
         if self._session.catalog.streams.find(target) is not None:
             raise AlreadyExistsError(f"{target} is a stream: it cannot be written.", "Write its source.")
+        location = metastore.locate(self._session, target)
         schemas = folders.inside(f"{self._session.warehouse}/tables")
-        if target.schema != DEFAULT_SCHEMA and target.schema not in schemas:
+        if target.schema not in (DEFAULT_SCHEMA, *schemas) and not DeltaLog(location).exists():
             raise NotFoundError(f"There is no schema {target.schema}.", f"First: CREATE SCHEMA {target.schema}.")
-        return folders.table_location(self._session.warehouse, target)
+        return location

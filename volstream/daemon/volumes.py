@@ -99,6 +99,7 @@ class VolumeWorker:
             run_loop(f"volume {self.volume.name}", self._tick, self.stop, _log, Backoff(cap_seconds=30.0))
         finally:
             self._queue.stop()
+            self._armed = False
 
     def _tick(self) -> None:
         """Hears for a moment, and brings the directory up to what was heard. What fails stays in the fold."""

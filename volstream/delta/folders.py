@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import time
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -10,10 +12,50 @@ from pyarrow import fs
 
 from volstream.model.names import Name
 
+#: How old what is known of other processes' links may be.
+_LINKS_SECONDS = 2.0
+
+_links: dict[str, tuple[float, Mapping[str, str]]] = {}
+
 
 def table_location(warehouse: str, name: Name) -> str:
-    """Where a user's or a job's table lies."""
+    """Where a user's or a job's table lies: in the warehouse, or where it is linked to."""
+    known = _links.get(warehouse)
+    if known is None or time.monotonic() - known[0] > _LINKS_SECONDS:
+        known = _links[warehouse] = (time.monotonic(), _read_links(warehouse))
+    return known[1].get(str(name)) or own_location(warehouse, name)
+
+
+def own_location(warehouse: str, name: Name) -> str:
+    """Where a table of that name is made."""
     return f"{warehouse}/tables/{name.schema}/{name.name}"
+
+
+def link(warehouse: str, name: Name, location: str | None) -> None:
+    """Lets a table's name stand for a place outside of the warehouse; None: not any more."""
+    links = {key: place for key, place in _read_links(warehouse).items() if key != str(name)}
+    if location is not None:
+        links[str(name)] = location
+    filesystem, path = fs.FileSystem.from_uri(_links_file(warehouse))
+    filesystem.create_dir(path.rpartition("/")[0], recursive=True)
+    with filesystem.open_output_stream(f"{path}.new") as file:
+        file.write(json.dumps(links, indent=1).encode())
+    filesystem.move(f"{path}.new", path)
+    _links.pop(warehouse, None)
+
+
+def _read_links(warehouse: str) -> Mapping[str, str]:
+    filesystem, path = fs.FileSystem.from_uri(_links_file(warehouse))
+    try:
+        with filesystem.open_input_stream(path) as file:
+            found: Mapping[str, str] = json.loads(file.read())
+    except FileNotFoundError:
+        return {}
+    return found
+
+
+def _links_file(warehouse: str) -> str:
+    return f"{warehouse}/_links.json"
 
 
 def dataset(location: str, schema: pa.Schema | None = None) -> ds.Dataset:

@@ -38,8 +38,11 @@ class Streams(Objects[Stream]):
     ) -> Stream:
         """Makes a stream on a volume or a table; options are the attributes of
         :class:`~volstream.model.objects.StreamSpec`."""
+        from volstream.sql import metastore
         from volstream.streams.definitions import create_stream
 
+        if table is not None:
+            metastore.locate(self._session, Name.parse(table))
         if or_replace:
             self.free(name)
         on_volume, on_table = (Name.parse(source) if source else None for source in (volume, table))

@@ -22,7 +22,7 @@ from volstream.model.names import Name, quote
 from volstream.model.objects import Job, JobSpec, SourceKind, Stream, StreamSpec, Trigger
 from volstream.spark.errors import as_sql_errors, map_spark_errors
 from volstream.spark.views import Views
-from volstream.sql import keeping, names
+from volstream.sql import keeping, metastore, names
 from volstream.sql.bind import Binding
 from volstream.streams.source import TRACKING
 
@@ -198,6 +198,8 @@ def _streams(session: Session, name: Name, query: str) -> Sequence[StreamSpec]:
             raise SqlError(f"{source} is a stream, and a dynamic table consumes none.", "Select from its source.")
         if source == name:
             raise SqlError(f"The dynamic table {name} would read itself.")
+        if kind is SourceKind.TABLE:
+            metastore.locate(session, source)
         own = Name(name.schema, f"{name.name}_stream" + (f"_{number}" if number > 1 else ""))
         volume, table = (source, None) if kind is SourceKind.VOLUME else (None, source)
         found.append(StreamSpec(own, volume, table, show_initial_rows=True))

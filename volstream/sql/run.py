@@ -15,7 +15,7 @@ from volstream.errors import AlreadyExistsError, InvalidStateError, InvalidValue
 from volstream.model.names import DEFAULT_SCHEMA, Name
 from volstream.spark.errors import as_sql_errors, map_spark_errors
 from volstream.spark.frames import relation
-from volstream.sql import adapt, names, statements
+from volstream.sql import adapt, metastore, names, statements
 from volstream.sql.bind import Binding
 from volstream.sql.owned import Result, run_owned
 from volstream.sql.upkeep import check_vacuum
@@ -100,7 +100,7 @@ def target_of(session: Session, dml: str) -> tuple[Name, str]:
         raise SqlError("DML that reads a stream has to name the table that it writes.")
     if session.catalog.streams.find(reference.name) is not None:
         raise SqlError(f"{reference.name} is a stream: it cannot be written.", "Write its source.")
-    return reference.name, folders.table_location(session.warehouse, reference.name)
+    return reference.name, metastore.locate(session, reference.name)
 
 
 def check_exists(name: Name, location: str) -> None:
@@ -255,8 +255,12 @@ class _Spark:
         return self._drop_table(spark, name, text)
 
     def _drop_table(self, spark: SparkSession, name: Name, text: str) -> DataFrame:
-        result = spark.sql(text)
-        folders.remove(folders.table_location(self._session.warehouse, name))
+        result, warehouse = spark.sql(text), self._session.warehouse
+        own = folders.own_location(warehouse, name)
+        if folders.table_location(warehouse, name) != own:  # another's: what becomes of its files, its metastore knows
+            folders.link(warehouse, name, None)
+        else:
+            folders.remove(own)
         return result
 
 

@@ -1,4 +1,4 @@
-"""Spark with executors in JVMs of their own: functions with the modules beside them, and changes, travel to them."""
+"""Spark as others run it: with executors in JVMs of their own, to which functions and changes travel, and a metastore."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 
 from volstream import config
 from volstream.engine.process import Engine
+from volstream.errors import NotFoundError, SqlError
 from volstream.lifecycle.stop import Stop
 from volstream.model.objects import QueueType
 from volstream.session import Session
@@ -31,11 +32,15 @@ def f(file):
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
-    """A home whose engine has two executors of one core each."""
+    """A home whose engine has two executors of one core each, and a Hive metastore."""
+    metastore = f"jdbc:derby:;databaseName={tmp_path_factory.mktemp('hive') / 'metastore'};create=true"
     delta = os.pathsep.join(map(str, jars.installed(config.cache_directory())))
     profile = {
         "spark_master": "local-cluster[2,1,1024]", "driver_memory": "1GiB",
-        "spark_conf": {"spark.executor.memory": "512m", "spark.executor.extraClassPath": delta},
+        "spark_conf": {
+            "spark.executor.memory": "512m", "spark.executor.extraClassPath": delta,
+            "spark.sql.catalogImplementation": "hive", "spark.hadoop.javax.jdo.option.ConnectionURL": metastore,
+        },
     }  # fmt: skip
     home = tmp_path_factory.mktemp("cluster")
     settings = config.load(home, virtual_clusters={"two": profile}, settle_seconds=0.05).for_cluster("TWO")
@@ -79,3 +84,26 @@ def test_changes_of_tables_and_what_consumes_them_run_in_executors(cluster: Sess
     rows = sorted((row["id"], row["name"], row["kind"]) for row in cluster.table("copy").collect())
     assert rows == [(1, "a", "INSERT"), (2, "c", "INSERT")]
     assert not cluster.streams.has_data("s")
+
+
+def test_tables_of_the_metastore_have_streams_and_can_be_written(cluster: Session, tmp_path: Path) -> None:
+    spark = cluster.spark
+    spark.sql(f"CREATE DATABASE elsewhere LOCATION '{tmp_path / 'other data'}'").collect()
+    tracked = "TBLPROPERTIES (delta.enableRowTracking = true, delta.enableChangeDataFeed = true)"
+    spark.sql(f"CREATE TABLE elsewhere.people (id INT, name STRING) USING delta {tracked}").collect()
+    spark.sql("CREATE TABLE elsewhere.copy (id INT, name STRING) USING delta").collect()
+
+    cluster.sql("CREATE STREAM of_people ON TABLE elsewhere.people").collect()
+    cluster.sql("INSERT INTO elsewhere.people VALUES (1, 'a'), (2, 'b')").collect()
+    cluster.sql("INSERT INTO elsewhere.copy SELECT id, name FROM of_people").collect()
+    assert not cluster.streams.has_data("of_people")
+    cluster.sql("DELETE FROM elsewhere.people WHERE id = 1").collect()
+    with cluster.streams.get("of_people").consume() as batch:
+        batch.merge_into("elsewhere.copy", on="id")
+
+    assert [(row["id"], row["name"]) for row in cluster.table("elsewhere.copy").collect()] == [(2, "b")]
+    cluster.sql("DROP TABLE elsewhere.copy").collect()
+    with pytest.raises(SqlError):
+        cluster.table("elsewhere.copy")
+    with pytest.raises(NotFoundError):
+        cluster.sql("CREATE STREAM none ON TABLE elsewhere.nothing")
