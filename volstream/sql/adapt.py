@@ -118,7 +118,10 @@ def as_insert(statement: str) -> tuple[str, str, str] | None:
             start = words.index("TABLE") + 1
             if words[start : start + 3] == ["IF", "NOT", "EXISTS"]:
                 start += 3
-            name = names.name_at(statement, tokens, start)
+            named = names.reference_at(statement, tokens, start)
+            if named is None:
+                raise SqlError("After CREATE TABLE the name of a table was expected.")
+            name = statement[named.start : named.end]
             query = statement[tokens[position].end + 1 :]
             made = f"{statement[: tokens[position].end + 1]} SELECT * FROM ({query}\n) LIMIT 0"
             return made, f"INSERT INTO {name} {query}", name

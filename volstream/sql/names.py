@@ -218,10 +218,9 @@ def target(statement: str) -> Reference | None:
     return None
 
 
-def reference_at(statement: str, tokens: Sequence[Token], position: int) -> Name | None:
-    """The name of a table that begins at a token; None where it is none of ours."""
-    named, _ = _name(statement, list(tokens), position, columns=True)
-    return None if named is None else named.name
+def reference_at(statement: str, tokens: Sequence[Token], position: int) -> Reference | None:
+    """The name of a table that begins at a token, and where it stands; None where it is none of ours."""
+    return _name(statement, list(tokens), position, columns=True)[0]
 
 
 def alias_of(statement: str, reference: Reference) -> str | None:
@@ -230,14 +229,6 @@ def alias_of(statement: str, reference: Reference) -> str | None:
     if after and after[0].text.upper() == "AS":
         after = after[1:]
     return after[0].text if after and _is_alias(after, 0) else None
-
-
-def name_at(statement: str, tokens: Sequence[Token], position: int) -> str:
-    """The name that begins at a token, as it was written. Raises SqlError."""
-    named, _ = _name(statement, list(tokens), position, columns=True)
-    if named is None:
-        raise SqlError("A name was expected.")
-    return statement[named.start : named.end]
 
 
 def words(statement: str) -> list[str]:

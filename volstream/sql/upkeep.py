@@ -28,7 +28,7 @@ def check_vacuum(session: Session, statement: str, words: list[str]) -> None:
     named = names.reference_at(statement, tokens, position)
     if named is None:
         return
-    log = DeltaLog(folders.table_location(session.warehouse, named))
+    log = DeltaLog(folders.table_location(session.warehouse, named.name))
     schema = log.schema()
     if schema is None:
         return
@@ -36,7 +36,7 @@ def check_vacuum(session: Session, statement: str, words: list[str]) -> None:
     if "RETAIN" in words[:-1]:
         kept = timedelta(hours=float(words[words.index("RETAIN") + 1]))
     horizon = datetime.now(UTC) - kept
-    for stream in session.catalog.streams.list(source_id=str(named)):
+    for stream in session.catalog.streams.list(source_id=str(named.name)):
         if stream.source_kind is not SourceKind.TABLE or stream.offset is None:
             continue
         first = log.first_change_after(stream.offset)
