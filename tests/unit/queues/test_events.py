@@ -15,7 +15,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.unit.queues.bodies import oss_body, s3_body
+from tests.bodies import oss_body, s3_body
 from volstream.model.hints import ObjectHint, Rejection
 from volstream.queues import oss_events, s3_events
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.bodies import oss_body, s3_body
 from tests.clouds import Cloud, unused_name
-from tests.unit.queues.bodies import oss_body, s3_body
 from tests.waiting import eventually
 from volstream.cloud import aws
 from volstream.cloud.access import Access
