@@ -11,7 +11,7 @@ import botocore.exceptions
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 
-from tests.clouds import Answers, Cloud
+from tests.clouds import Answers, Cloud, unused_name
 from volstream.cloud import aws
 from volstream.cloud.access import Access, Keys
 from volstream.errors import DependencyError, QueueError, StorageDeniedError, StorageError
@@ -99,10 +99,10 @@ def test_other_services_are_where_a_store_is_that_is_not_amazons() -> None:
 
 def test_clients_of_s3_and_sqs_work(s3: Cloud) -> None:
     client = aws.client(s3.access, "sqs")
-    url = client.create_queue(QueueName="q")["QueueUrl"]
+    url = client.create_queue(QueueName=unused_name())["QueueUrl"]
     assert url in client.list_queues()["QueueUrls"]
     with pytest.raises(QueueError) as error, aws.errors("the queue x", QueueError, DependencyError):
-        client.get_queue_url(QueueName="x")
+        client.get_queue_url(QueueName=unused_name())
     assert error.value.transient
 
 
