@@ -89,7 +89,7 @@ def examine(session: Session, volume_name: str | None = None, *, canary: bool = 
 def _home(session: Session) -> Iterator[Check]:
     from volstream.spark import jars, java
 
-    yield _try("java", lambda: f"{java.find()}")
+    yield _try("java", lambda: "Java {0.major}, {0.executable}".format(java.find()))
     yield _try("jars", lambda: f"{len(jars.installed(config.cache_directory()))} files are there")
     yield _try("catalog", lambda: f"{session.catalog.database.describe()}, {len(session.volumes.list())} volumes")
     yield _try("warehouse", lambda: _writes(session.warehouse))
