@@ -1,6 +1,6 @@
 # make setup    everything that volstream needs on this machine: .venv, packages, Java, jars
 # make test     setup, then lint and all tests
-# make demo     setup, then the picture demo
+# make demo     setup, then the picture demo; demo-s3 and demo-oss: the same in a bucket, without an account
 # make bench    setup, then the benchmarks (BENCH="--part live" runs one of them; see --help)
 # make lint     style, types and layers
 # make clean    removes what the others made in this folder (jars stay in the user's cache)
@@ -9,7 +9,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup java engine test test-services lint demo bench clean
+.PHONY: setup java engine test test-services lint demo demo-s3 demo-oss bench clean
 
 setup: engine
 
@@ -61,6 +61,9 @@ lint: .venv/packages
 
 demo: setup
 	$(BIN)/python examples/pictures/demo.py
+
+demo-s3 demo-oss: demo-%: setup
+	$(BIN)/python examples/pictures/demo.py $*
 
 bench: setup .venv/bench
 	$(BIN)/python -m benchmarks $(BENCH)

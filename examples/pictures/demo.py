@@ -1,10 +1,12 @@
-"""A folder of pictures, kept as a table: `make demo`. Prints every command it runs; takes about a minute.
+"""Pictures in a folder or a bucket, kept as a table: `make demo`, `make demo-s3`, `make demo-oss`.
 
-Everything lies in .demo/ of the checkout, which is made anew each time and stays afterwards.
+Prints every command it runs; takes about a minute. Everything lies in .demo/ of the checkout, which is made anew each time and
+stays afterwards. Buckets are in memory, and end with the demo; where files lie, and how they come there, is in ``places.py``.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import importlib.util
 import json
@@ -22,13 +24,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-CHECKOUT = Path(__file__).resolve().parents[2]
+from places import CHECKOUT, S3, Folder, Oss, Place
+
 DEMO = CHECKOUT / ".demo"
 HOME = DEMO / "home"
-PICTURES = DEMO / "pictures"
 LOG = DEMO / "daemon.log"
 TABLE = HOME / "warehouse" / "tables" / "public" / "pictures"
 VOLSTREAM = Path(sys.executable).parent / "volstream"
+
+PLACES: dict[str, Callable[[], Place]] = {"folder": lambda: Folder(DEMO / "pictures"), "s3": S3, "oss": Oss}
 
 #: No step of the demo may take longer.
 LIMIT_SECONDS = 60.0
@@ -51,33 +55,40 @@ class DemoError(Exception):
 
 def main() -> int:
     """Runs the demo; 0 where every step was followed."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("place", nargs="?", choices=PLACES, default="folder", help="where the pictures lie")
+    make = PLACES[parser.parse_args().place]
     os.chdir(CHECKOUT)
     os.environ["VOLSTREAM_HOME"] = str(HOME)
     try:
         end_earlier()
         source = picture_folder()
-        say(f"A folder of {len(NAMES) - len(LATER)} pictures, in .demo/pictures.")
-        PICTURES.mkdir(parents=True)
+        DEMO.mkdir()
+        place = make()
+        say(f"A {place.kind} of {len(NAMES) - len(LATER)} pictures: {place.volume[0]}")
         for name in NAMES:
             if name not in LATER:
-                put(source / name, name)
+                place.put(source / name, name)
         say(
-            "The folder becomes a volume, and a job runs a function on each of its files, now and whenever they change."
+            f"The {place.kind} becomes a volume, and a job runs a function on each of its files, now and when they change."
         )
-        run("create-volume", "pictures", ".demo/pictures", "--pattern", "*.png", "--pattern", "*.jpg")
+        if place.connection:
+            run(*place.connection)
+        run("create-volume", "pictures", *place.volume, "--pattern", "*.png", "--pattern", "*.jpg")
         run("create-job", "describe", "--on-volume", "pictures", "--function", "examples/pictures/pictures.py:describe",
             "--into", "pictures", "--on-change")  # fmt: skip
+        say(f"The daemon {place.heard} and runs the job.")
         with daemon() as process:
-            story(source)
+            story(place, source)
             stop(process)
     except DemoError as error:
         print(f"\nThe demo failed: {error}\nSee {LOG.relative_to(CHECKOUT)}.", file=sys.stderr)
         return 1
-    farewell()
+    farewell(place)
     return 0
 
 
-def story(source: Path) -> None:
+def story(place: Place, source: Path) -> None:
     """What happens while the daemon runs."""
     first = {name for name in NAMES if name not in LATER}
     seconds = follow("every picture has its row", lambda: {row["_file_path"] for row in rows()} == first)
@@ -86,23 +97,23 @@ def story(source: Path) -> None:
 
     say(f"{len(LATER)} pictures come in.")
     for name in LATER:
-        put(source / name, name)
+        place.put(source / name, name)
     told(follow("the new pictures have rows", lambda: {row["_file_path"] for row in rows()} == set(NAMES)))
 
     say("One is replaced: moon.png by the coins. Its row gets their size and hash.")
-    put(source / "coins.png", "moon.png")
+    place.put(source / "coins.png", "moon.png")
     told(follow("its row is the new one's", lambda: same("moon.png", "coins.png")))
 
     say("One is deleted.")
-    print("$ rm .demo/pictures/brick.png")
-    (PICTURES / "brick.png").unlink()
+    place.delete("brick.png")
     left = set(NAMES) - {"brick.png"}
     told(follow("its row is gone", lambda: {row["_file_path"] for row in rows()} == left))
     run("sql", "SELECT _file_path, width, height, red, green, blue, hash FROM pictures ORDER BY _file_path")
 
     say("One is no picture. It is kept as a failure and tried again later; nothing else waits for it.")
-    print("$ echo 'not a picture' > .demo/pictures/broken.png")
-    (PICTURES / "broken.png").write_text("not a picture\n", encoding="utf-8")
+    print("$ echo 'not a picture' > broken.png")
+    (DEMO / "broken.png").write_text("not a picture\n", encoding="utf-8")
+    place.put(DEMO / "broken.png", "broken.png")
     told(follow("it is listed as failed", lambda: bool(ask("list", "failures"))))
     run("list", "failures")
     run("explain-file", "pictures", "broken.png")
@@ -152,12 +163,6 @@ def told(seconds: float) -> None:
     print(f"  followed after {seconds:.1f} s, the asking included")
 
 
-def put(source: Path, name: str) -> None:
-    """Copies a picture into the volume."""
-    print(f"$ cp {source.name} .demo/pictures/{name}")
-    shutil.copyfile(source, PICTURES / name)
-
-
 def say(text: str) -> None:
     """A line of the story."""
     print(f"\n# {text}")
@@ -187,7 +192,6 @@ def ask(*arguments: str) -> Any:
 @contextlib.contextmanager
 def daemon() -> Iterator[subprocess.Popen[bytes]]:
     """A daemon that is ready; it never outlives the demo."""
-    say("The daemon watches the folder and runs the job.")
     print("$ volstream daemon --http-port 0 2> .demo/daemon.log &", flush=True)
     with LOG.open("wb") as log:
         process = subprocess.Popen([VOLSTREAM, "daemon", "--http-port", "0"], stdout=log, stderr=log)
@@ -259,7 +263,7 @@ def picture_folder() -> Path:
     return folder
 
 
-def farewell() -> None:
+def farewell(place: Place) -> None:
     """What to try next."""
     executable = shlex.quote(re.sub(f"^{re.escape(str(CHECKOUT))}/", "", str(VOLSTREAM)))
     print(f"""
@@ -267,9 +271,10 @@ def farewell() -> None:
 export VOLSTREAM_HOME=.demo/home
 {executable} sql "SELECT _file_path, width * height AS pixels FROM pictures ORDER BY pixels DESC"
 {executable} sql "SELECT * FROM DIRECTORY(VOLUME pictures)"
-{executable} list batches
-rm .demo/pictures/broken.png && {executable} refresh pictures && {executable} run-job describe
-{executable} engine stop""")
+{executable} list batches""")
+    if place.stays:
+        print(f"rm .demo/pictures/broken.png && {executable} refresh pictures && {executable} run-job describe")
+    print(f"{executable} engine stop")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,135 @@
+"""Where the demo's pictures lie: a directory, or a bucket of one of the clouds that ``localstack/up.py`` has.
+
+What happens to them there, and in which order, is in ``demo.py``.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shlex
+import shutil
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Protocol
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+STANDINS = CHECKOUT / "localstack"
+
+
+class Place(Protocol):
+    """Files come and go here, each said in the way that a reader would do it.
+
+    Attributes:
+        kind: one word for it.
+        heard: how the daemon hears of changes.
+        stays: whether it is there when the demo has ended.
+        connection: what a command is given that makes its connection; empty: it needs none.
+        volume: what ``create-volume`` is given after the name.
+    """
+
+    kind: str
+    heard: str
+    stays: bool
+    connection: tuple[str, ...]
+    volume: tuple[str, ...]
+
+    def put(self, source: Path, name: str) -> None:
+        """Copies a file to ``name``, over what is there."""
+
+    def delete(self, name: str) -> None:
+        """Removes a file."""
+
+
+class Folder:
+    """A directory of this machine."""
+
+    kind, heard, stays = "folder", "watches the folder", True
+    connection: tuple[str, ...] = ()
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._shown = path.relative_to(CHECKOUT)
+        self.volume = (str(self._shown),)
+        path.mkdir(parents=True)
+
+    def put(self, source: Path, name: str) -> None:
+        print(f"$ cp {source.name} {self._shown}/{name}")
+        shutil.copyfile(source, self._path / name)
+
+    def delete(self, name: str) -> None:
+        print(f"$ rm {self._shown}/{name}")
+        (self._path / name).unlink()
+
+
+class Bucket:
+    """A bucket of a stand-in in this process, on free ports of 127.0.0.1, with a queue that is told of changes.
+
+    Its keys become those of the environment, which all commands inherit.
+    """
+
+    kind, heard, stays = "bucket", "asks the queue, which the bucket tells of changes,", False
+
+    def __init__(self, type_next: str) -> None:
+        """Takes what ``up.py`` tells to type: the keys, and what makes the connection and the volume."""
+        lines = type_next.replace("\\\n", "").splitlines()
+        typed = [shlex.split(line) for line in lines if line.strip().startswith(("export ", "volstream "))]
+        (_, *keys), (_, *connect), (_, _, _, location, *options) = typed
+        os.environ.update(key.split("=", 1) for key in keys)
+        self.connection, self.volume = tuple(connect), (location, *options)
+        self.endpoint, self.region = (connect[connect.index(option) + 1] for option in ("--endpoint", "--region"))
+        self.bucket, _, self.folder = location.partition("://")[2].partition("/")
+
+
+class S3(Bucket):
+    """Files by boto3."""
+
+    def __init__(self) -> None:
+        super().__init__(_up().start_s3("127.0.0.1", 0, "demo", "demo-events"))
+        import boto3
+
+        # Else the name of the bucket would be a part of the host's.
+        style = boto3.session.Config(s3={"addressing_style": "path"})
+        self._s3 = boto3.client("s3", region_name=self.region, endpoint_url=self.endpoint, config=style)
+
+    def put(self, source: Path, name: str) -> None:
+        key = f"{self.folder}/{name}"
+        print(f">>> s3.upload_file({source.name!r}, {self.bucket!r}, {key!r})")
+        self._s3.upload_file(str(source), self.bucket, key)
+
+    def delete(self, name: str) -> None:
+        key = f"{self.folder}/{name}"
+        print(f">>> s3.delete_object(Bucket={self.bucket!r}, Key={key!r})")
+        self._s3.delete_object(Bucket=self.bucket, Key=key)
+
+
+class Oss(Bucket):
+    """Files by oss2."""
+
+    def __init__(self) -> None:
+        super().__init__(_up().start_oss("127.0.0.1", 0, 0, "demo", "demo-events"))
+        import oss2
+
+        keys = (os.environ[f"ALIBABA_CLOUD_ACCESS_KEY_{part}"] for part in ("ID", "SECRET"))
+        auth = oss2.ProviderAuthV4(oss2.StaticCredentialsProvider(*keys))
+        self._bucket: Any = oss2.Bucket(auth, self.endpoint, self.bucket, region=self.region, is_path_style=True)
+
+    def put(self, source: Path, name: str) -> None:
+        key = f"{self.folder}/{name}"
+        print(f">>> bucket.put_object_from_file({key!r}, {source.name!r})")
+        self._bucket.put_object_from_file(key, str(source))
+
+    def delete(self, name: str) -> None:
+        key = f"{self.folder}/{name}"
+        print(f">>> bucket.delete_object({key!r})")
+        self._bucket.delete_object(key)
+
+
+def _up() -> ModuleType:
+    """``localstack/up.py``, by its path: beside it lies a module with the name of an SDK."""
+    spec = importlib.util.spec_from_file_location("localstack_up", STANDINS / "up.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
