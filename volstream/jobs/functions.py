@@ -19,9 +19,16 @@ import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.machinery import PathFinder
+from importlib.machinery import (
+    EXTENSION_SUFFIXES,
+    SOURCE_SUFFIXES,
+    ExtensionFileLoader,
+    FileFinder,
+    PathFinder,
+    SourceFileLoader,
+)
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any, TypeVar
 
 from volstream.errors import FunctionLoadError, InvalidValueError
@@ -119,8 +126,11 @@ class FunctionSource:
     def _import(self) -> ModuleType:
         if self.root is None:
             return importlib.import_module(self.module)
-        _folders[self.fingerprint] = self.root if self._unchanged(Path(self.root)) else str(self._unpack())
+        folder = self.root if self._unchanged(Path(self.root)) else str(self._unpack())
+        _folders[self.fingerprint] = folder
         importlib.invalidate_caches()
+        for place in {Path(folder, name).parent for name in self.files}:
+            sys.path_importer_cache[str(place)] = FileFinder(str(place), *_LOADERS)
         entry = f"{self.module}.py"
         with self.importable():
             if entry in self.files:
@@ -282,17 +292,30 @@ def _import_file(path: Path, name: str) -> ModuleType:
     """Imports a file under a name of its own, so that ``json.py`` or an edited version cannot meet another module."""
     if name in sys.modules:
         return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is no Python source")
+    loader = _SourceLoader(name, str(path))
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
+    assert spec is not None, "of a loader there is one"
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses and typing look their module up while it is being executed
     try:
-        spec.loader.exec_module(module)
+        loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
         raise
     return module
+
+
+class _SourceLoader(SourceFileLoader):
+    """Compiles what the file says now. Python's own takes bytecode for it that was compiled from a file of the same size and
+    second: after an edit, that of the earlier version."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        code: CodeType = self.source_to_code(self.get_data(path), path)
+        return code
+
+
+_LOADERS = ((ExtensionFileLoader, EXTENSION_SUFFIXES), (_SourceLoader, SOURCE_SUFFIXES))
 
 
 def _forget_other_versions(source: FunctionSource) -> None:

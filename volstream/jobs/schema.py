@@ -57,6 +57,7 @@ _WORDS = frozenset(
         "current_user",
         "exclude",
         "false",
+        "if",
         "like",
         "not",
         "null",
