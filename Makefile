@@ -41,7 +41,7 @@ engine: java
 test: setup test-services lint
 	$(BIN)/python -m pytest -n 2 tests/unit
 	$(BIN)/python -m pytest -n 2 --dist worksteal tests/integration
-	$(BIN)/python -m pytest -n 2 --dist loadfile tests/e2e
+	$(BIN)/python -m pytest -n 3 --dist loadfile tests/e2e
 
 test-services:
 	@if ! command -v pg_ctl >/dev/null && ! compgen -G '/usr/lib/postgresql/*/bin/pg_ctl' >/dev/null; then \
