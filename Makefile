@@ -1,5 +1,6 @@
 # make setup    everything that volstream needs on this machine: .venv, packages, Java, jars
-# make test     setup, then lint and all tests
+# make test     setup, then lint and the tests
+# make test-long  the tests that take long by themselves: 10,000 files or events, long histories, other Sparks
 # make demo     setup, then the picture demo; demo-s3 and demo-oss: the same in a bucket, without an account
 # make bench    setup, then the benchmarks (BENCH="--part live" runs one of them; see --help)
 # make lint     style, types and layers
@@ -9,7 +10,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup java engine test test-services lint demo demo-s3 demo-oss bench clean
+.PHONY: setup java engine test test-long test-services lint demo demo-s3 demo-oss bench clean
 
 setup: engine
 
@@ -40,8 +41,11 @@ engine: java
 
 test: setup test-services lint
 	$(BIN)/python -m pytest -n 2 tests/unit
-	$(BIN)/python -m pytest -n 2 --dist worksteal tests/integration
-	$(BIN)/python -m pytest -n 3 --dist loadfile tests/e2e
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not long' --durations=40 tests/integration
+	$(BIN)/python -m pytest -n 3 --dist loadfile --durations=20 tests/e2e
+
+test-long: setup test-services
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m long tests
 
 test-services:
 	@if ! command -v pg_ctl >/dev/null && ! compgen -G '/usr/lib/postgresql/*/bin/pg_ctl' >/dev/null; then \

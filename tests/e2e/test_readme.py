@@ -19,7 +19,7 @@ from volstream.config import Settings
 README = Path(__file__).parents[2] / "README.md"
 
 #: What the README shows is run but for these: they set up the machine and run this very test.
-_EXEMPT = ("make demo", "make demo-s3", "make demo-oss", "make test")
+_EXEMPT = ("make demo", "make demo-s3", "make demo-oss", "make test", "make test-long")
 
 _MARK = "=== command"
 

@@ -106,6 +106,7 @@ def bucket(oss: Cloud, mns: Any, tmp_path: Path, gateway: SparkGateway) -> Itera
         oss.service.tell = None
 
 
+@pytest.mark.long
 def test_ten_thousand_objects_whose_messages_are_lost_repeated_late_and_out_of_order(bucket: Bucket) -> None:
     """What was dropped is missing until a listing; nothing else is, and no message is left."""
     dice = random.Random(11)

@@ -121,6 +121,7 @@ QUERIES = {
 }
 
 
+@pytest.mark.long
 def test_it_equals_its_query_after_any_history_and_unchanged_rows_stay(home: Home) -> None:
     dice = random.Random(5)
     home.tracked(stream=None)

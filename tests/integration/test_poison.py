@@ -50,6 +50,7 @@ def names() -> Iterator[tuple[str, str | None]]:
         yield f"{number % 7}/{kind or ('loud' if number % 500 == 0 else 'good')}-{number}", kind
 
 
+@pytest.mark.long
 def test_the_good_files_land_once_and_each_bad_one_is_listed_with_its_reason(place: Place) -> None:
     poison = {}
     good = []

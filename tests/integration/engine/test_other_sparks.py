@@ -18,7 +18,7 @@ from volstream.session import Session
 from volstream.spark import jars
 from volstream.spark.session import SparkGateway
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.timeout(240), pytest.mark.long]
 
 _FUNCTION = """
 import psutil
