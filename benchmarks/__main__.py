@@ -66,7 +66,7 @@ def main(
         if _TABLES in parts:
             _measure_tables(home, sizes or (10_000, 100_000, 1_000_000), rounds)
         if _QUEUES in parts:
-            _measure_queues(scratch, messages or (100, 1_000), rounds)
+            _measure_queues(home, messages or (100, 1_000), rounds)
         if not parts or {*parts} - {*_OWN}:
             _measure(home, tree, counts, rounds, parts or _PARTS, spark, figures)
     finally:
@@ -123,13 +123,14 @@ def _measure_tables(home: Path, sizes: tuple[int, ...], rounds: int) -> None:
             report.write(figures, home.parent / "tables.json")
 
 
-def _measure_queues(scratch: Path, counts: tuple[int, ...], rounds: int) -> None:
+def _measure_queues(home: Path, counts: tuple[int, ...], rounds: int) -> None:
     figures = Figures()
-    try:
-        queues.measure(sorted(counts), rounds, figures)
-    finally:
-        _console.print(queues.table(figures))
-        report.write(figures, scratch / "queues.json")
+    with Session.builder.configs({"home": home, "credentials": queues.CREDENTIALS}).create() as session:
+        try:
+            queues.measure(session, sorted(counts), rounds, figures)
+        finally:
+            _console.print(queues.table(figures))
+            report.write(figures, home.parent / "queues.json")
 
 
 def _say(text: str) -> None:

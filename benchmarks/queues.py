@@ -1,4 +1,5 @@
-"""Messages of the clouds' queues, from their receipt to their deletion, beside what the emulators give the bare SDKs.
+"""Messages of the clouds' queues, from their receipt to their deletion, beside what the emulators give the bare SDKs; and
+objects, from their upload to their rows in the directory.
 
 Emulator, sender and consumer are on this machine; moto gets slower the more messages wait. So only the ratio says something
 of volstream: what pollers, parsing, routing and folding cost on top of receiving and deleting.
@@ -10,6 +11,7 @@ import json
 import re
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,17 +26,28 @@ from benchmarks.report import BASE, Figures
 from benchmarks.scenarios import WrongRowsError
 from volstream.cloud import aws
 from volstream.cloud.access import Access, Keys
+from volstream.daemon.volumes import VolumeWorker
+from volstream.directory.access import queue_of
 from volstream.directory.fold import Fold
 from volstream.directory.route import route
 from volstream.model.hints import Hint, ObjectHint, Rejection
 from volstream.model.names import Name
 from volstream.model.objects import QueueType, Volume
 from volstream.queues import open_queue, parser_for
-from volstream.queues.base import QueueSettings, QueueSpec
+from volstream.queues.base import Described, QueueSettings, QueueSpec
+from volstream.session import Session
 
 _UP = Path(__file__).parents[1] / "localstack" / "up.py"
-_BUCKET = "demo"
+#: What ``up.py`` makes: a bucket, and a queue that hears of it.
+_BUCKET, _HEARD = "demo", "demo-events"
+
+_PATIENCE_SECONDS = 300.0
 _KEYS = Keys("test", "test")
+
+#: Of the connections, which are called as their volumes' queues.
+CREDENTIALS = {
+    str(kind): {"access_key_id": _KEYS.id, "access_key_secret": _KEYS.secret} for kind in (QueueType.SQS, QueueType.MNS)
+}
 
 #: Threads of the daemon's queue that are measured.
 _POLLERS = (1, 4)
@@ -48,6 +61,7 @@ class Place:
         make: makes a queue; its name as volstream takes it.
         send: the bodies, into a queue.
         drain: receives and deletes so many messages by the SDK alone.
+        put: an object into the bucket that tells the queue :data:`_HEARD`.
     """
 
     kind: QueueType
@@ -56,10 +70,12 @@ class Place:
     body: Callable[[str], str]
     send: Callable[[str, Sequence[str]], None]
     drain: Callable[[str, int], None]
+    put: Callable[[str], object]
+    heard: str
 
 
-def measure(counts: Sequence[int], rounds: int, figures: Figures) -> None:
-    """Drains queues of so many messages, each way in turn.
+def measure(session: Session, counts: Sequence[int], rounds: int, figures: Figures) -> None:
+    """Drains queues of so many messages, each way in turn; then uploads so many objects, and waits for their rows.
 
     Raises:
         WrongRowsError: not every key was folded.
@@ -80,6 +96,11 @@ def measure(counts: Sequence[int], rounds: int, figures: Figures) -> None:
                         place.send(name, bodies)
                         seconds = _through(place, name, keys, pollers)
                         figures.note(place.kind, count, f"volstream, pollers: {pollers}", seconds)
+            for number in range(rounds):
+                for count in counts:
+                    scenario = f"upload to {place.kind}"
+                    figures.note(scenario, count, BASE, _uploaded(place, f"raw {number}", count))
+                    figures.note(scenario, count, "volstream, to rows", _committed(session, place, number, count))
 
 
 def table(figures: Figures) -> Table:
@@ -120,6 +141,52 @@ def _through(place: Place, name: str, keys: Sequence[str], pollers: int) -> floa
     return seconds
 
 
+def _uploaded(place: Place, folder: str, count: int) -> float:
+    """Seconds from the first upload to the deletion of the last message by the SDK alone."""
+    started = time.perf_counter()
+    for number in range(count):
+        place.put(f"{folder} {count}/file {number:06}.txt")
+    place.drain(place.heard, count)
+    return time.perf_counter() - started
+
+
+def _committed(session: Session, place: Place, round_: int, count: int) -> float:
+    """Seconds from the first upload to the moment when every object has its row and every message is deleted."""
+    access, name = place.access, f"v_{place.kind}_{round_}_{count}"
+    session.connections.create(
+        str(place.kind), access.provider, region=access.region, endpoint=access.endpoint, credentials="static",
+        if_not_exists=True,
+    )  # fmt: skip
+    location = f"{access.provider}://{_BUCKET}/{name}"
+    volume = session.volumes.create(
+        name, location, connection=str(place.kind), queue_type=place.kind, queue_name=place.heard
+    )
+    worker = VolumeWorker(volume, session.catalog, session.gateway, session.settings, lambda _: None)
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    try:
+        _await(lambda: session.volumes.get(name).reconciled_on is not None)
+        started = time.perf_counter()
+        for number in range(count):
+            place.put(f"{name}/file {number:06}.txt")
+        queue = queue_of(volume, session.catalog, session.settings)
+        assert isinstance(queue, Described), "a provider's"
+        _await(lambda: session.catalog.refreshes.file_count(volume.id) == count)
+        _await(lambda: (queue.describe().waiting, queue.describe().in_flight) == (0, 0))
+        return time.perf_counter() - started
+    finally:
+        worker.stop.set()
+        thread.join()
+
+
+def _await(check: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while not check():
+        if time.monotonic() > deadline:
+            raise WrongRowsError("Not every object came to its row.")
+        time.sleep(0.02)
+
+
 @contextmanager
 def _sqs() -> Iterator[Place]:
     with _up("s3") as said:
@@ -150,11 +217,17 @@ def _sqs() -> Iterator[Place]:
                 client.delete_message_batch(QueueUrl=urls[name], Entries=entries)
                 count -= len(given)
 
-        yield Place(QueueType.SQS, access, make, body, send, drain)
+        urls[_HEARD] = client.get_queue_url(QueueName=_HEARD)["QueueUrl"]
+        s3 = aws.client(access, "s3")
+        yield Place(
+            QueueType.SQS, access, make, body, send, drain,
+            lambda key: s3.put_object(Bucket=_BUCKET, Key=key, Body=b"x"), _HEARD,
+        )  # fmt: skip
 
 
 @contextmanager
 def _mns() -> Iterator[Place]:
+    import oss2
     from mns.account import Account
     from mns.queue import Message, QueueMeta
 
@@ -186,7 +259,12 @@ def _mns() -> Iterator[Place]:
                 at(name).batch_delete_message([one.receipt_handle for one in given])
                 count -= len(given)
 
-        yield Place(QueueType.MNS, access, make, body, send, drain)
+        signed = oss2.AuthV4(_KEYS.id, _KEYS.secret)
+        bucket = oss2.Bucket(signed, access.endpoint, _BUCKET, region=access.region)
+        yield Place(
+            QueueType.MNS, access, make, body, send, drain, lambda key: bucket.put_object(key, b"x"),
+            f"{url}/queues/{_HEARD}",
+        )  # fmt: skip
 
 
 @contextmanager
