@@ -1,6 +1,6 @@
 # make setup    everything that volstream needs on this machine: .venv, packages, Java, jars
 # make test     setup, then lint and the tests
-# make test-long  the tests that take long by themselves: 10,000 files or events, long histories, other Sparks
+# make test-long  the other tests: 10,000 files or events, random histories, both clouds end to end, other Sparks, ...
 # make demo     setup, then the picture demo; demo-s3 and demo-oss: the same in a bucket, without an account
 # make bench    setup, then the benchmarks (BENCH="--part live" runs one of them; see --help)
 # make lint     style, types and layers
@@ -42,7 +42,7 @@ engine: java
 test: setup test-services lint
 	$(BIN)/python -m pytest -n 2 tests/unit
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not long' --durations=40 tests/integration
-	$(BIN)/python -m pytest -n 2 --dist loadfile --durations=20 tests/e2e
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not long' --durations=20 tests/e2e
 
 test-long: setup test-services
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m long tests

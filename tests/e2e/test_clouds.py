@@ -13,7 +13,7 @@ import pytest
 
 from tests.e2e.homes import Daemon, Home, patiently
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = [pytest.mark.timeout(400), pytest.mark.long]
 
 LOCALSTACK = Path(__file__).parent.parent.parent / "localstack"
 

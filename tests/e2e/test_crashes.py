@@ -135,6 +135,7 @@ def test_a_run_that_is_killed_right_after_its_plan_was_cut_anew_goes_on_with_the
     assert [(one["after_path"], one["until_path"]) for one in batches] == [(None, "1.txt"), ("1.txt", "8.txt")]
 
 
+@pytest.mark.long
 def test_rows_that_follow_a_moved_file_do_so_once_wherever_the_run_is_killed(
     world: World, name: str, files: Path
 ) -> None:

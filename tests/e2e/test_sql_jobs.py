@@ -13,6 +13,7 @@ def ids(home: Home, table: str) -> list[int]:
     return sorted(row["id"] for row in home.rows(f"SELECT id FROM {table}"))
 
 
+@pytest.mark.long
 def test_the_daemon_runs_a_statement_on_change_and_tries_one_that_fails_less_and_less(home: Home, name: str) -> None:
     source, target, stream = f"{name}_t", f"{name}_u", f"{name}_s"
     home.ok(

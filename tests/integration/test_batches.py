@@ -37,6 +37,7 @@ def files(place: Place, identity: str) -> list[dict[str, Any]]:
     return rows
 
 
+@pytest.mark.long
 def test_what_waits_is_cut_anew_to_the_speed_that_was_measured_and_a_run_that_was_stopped_goes_on_there(
     place: Place,
 ) -> None:
@@ -54,6 +55,7 @@ def test_what_waits_is_cut_anew_to_the_speed_that_was_measured_and_a_run_that_wa
     assert all(one.seconds and one.rate for one in place.session.batches.list("j"))
 
 
+@pytest.mark.long
 def test_batches_that_take_too_long_are_made_smaller(place: Place, slower: Place) -> None:
     for name in "abcdefgh":
         place.put(name, name)

@@ -12,6 +12,8 @@ from volstream.directory import compact, table
 from volstream.directory.fold import Fold
 from volstream.model.hints import KeyHint
 
+pytestmark = pytest.mark.long
+
 #: Everything that compaction has to keep: the rows, and by which refresh each was written.
 _KEPT = "SELECT * FROM delta.`{}` ORDER BY relative_path"
 

@@ -90,6 +90,7 @@ def test_a_total_is_one_row_that_is_updated(home: Home) -> None:
     assert [*ids(home).values()] == [*before.values()]
 
 
+@pytest.mark.long
 def test_a_join_of_tables_and_a_directory_follows_each_of_them(home: Home, tmp_path: Path) -> None:
     files = tmp_path / "pictures"
     files.mkdir()

@@ -16,6 +16,8 @@ from volstream.story import tell
 #: Each call leaves a line, so that tests see which files the function was called on.
 CALLS = """
 from pathlib import Path
+
+pytestmark = pytest.mark.long
 def f(file):
     with Path({log!r}).open('a') as log:
         log.write(file.relative_path + '\\n')

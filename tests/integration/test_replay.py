@@ -12,6 +12,8 @@ from volstream.jobs.progress import Progress
 from volstream.lifecycle.stop import Stop
 from volstream.model.work import Load, PlanKind
 
+pytestmark = pytest.mark.long
+
 COUNT = "def f(file):\n    return {'n': len(file.read_text())}\n"
 NEGATIVE = "def f(file):\n    return {'n': -len(file.read_text())}\n"
 

@@ -232,6 +232,7 @@ def test_r23_a_directory_table_made_anew_is_another_table(place: Place) -> None:
         place.stream()
 
 
+@pytest.mark.long
 def test_r10_random_histories_agree_with_an_independent_model(place: Place) -> None:
     seed = random.randrange(1 << 30)
     rng = random.Random(seed)
