@@ -12,8 +12,6 @@ from volstream.directory import compact, table
 from volstream.directory.fold import Fold
 from volstream.model.hints import KeyHint
 
-pytestmark = pytest.mark.long
-
 #: Everything that compaction has to keep: the rows, and by which refresh each was written.
 _KEPT = "SELECT * FROM delta.`{}` ORDER BY relative_path"
 
@@ -62,6 +60,7 @@ def test_compaction_keeps_rows_streams_and_history(place: Place) -> None:
     assert not keeper.compact()
 
 
+@pytest.mark.long
 def test_rows_read_without_spark_are_those_that_spark_reads(place: Place) -> None:
     names = [f"{number} 'quoted' \\ back" for number in range(30)]
     for name in names:

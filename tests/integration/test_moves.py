@@ -17,7 +17,7 @@ from volstream.story import tell
 CALLS = """
 from pathlib import Path
 
-pytestmark = pytest.mark.long
+
 def f(file):
     with Path({log!r}).open('a') as log:
         log.write(file.relative_path + '\\n')
@@ -81,6 +81,7 @@ def test_rows_follow_a_moved_file_without_the_function(place: Place) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.long
 def test_where_nothing_is_said_the_function_runs_on_a_moved_file_and_its_old_rows_go(place: Place) -> None:
     given(place, OnMove.RERUN, a="xx", b="x")
     move(place, "a", "z")
@@ -91,6 +92,7 @@ def test_where_nothing_is_said_the_function_runs_on_a_moved_file_and_its_old_row
     assert place.table() == [("b", 0), ("z", 0), ("z", 1)]
 
 
+@pytest.mark.long
 def test_a_move_across_batches_is_one_batchs(place: Place) -> None:
     given(place, OnMove.REKEY, a="x", b="xx", y="x", z="xxx")
     place.session.jobs.alter("j", max_files=1)
@@ -104,6 +106,7 @@ def test_a_move_across_batches_is_one_batchs(place: Place) -> None:
     assert not place.session.streams.has_data("j_stream")
 
 
+@pytest.mark.long
 def test_a_moved_file_without_rows_is_processed_and_its_old_failure_ends(place: Place) -> None:
     given(place, OnMove.REKEY, a="x", b="bad")
     place.put("a", "bad")
@@ -122,6 +125,7 @@ def test_a_moved_file_without_rows_is_processed_and_its_old_failure_ends(place: 
     assert {one.path for one in place.session.jobs.failures("j")} == {"c", "d"}
 
 
+@pytest.mark.long
 def test_of_two_files_with_one_content_it_is_not_known_which_was_moved(place: Place) -> None:
     given(place, OnMove.REKEY, a="x")
     (place.folder / "b").hardlink_to(place.folder / "a")
@@ -137,6 +141,7 @@ def test_of_two_files_with_one_content_it_is_not_known_which_was_moved(place: Pl
     assert place.table() == [("c", 0), ("d", 0)]
 
 
+@pytest.mark.long
 def test_a_file_that_is_moved_out_of_the_condition_is_removed(place: Place) -> None:
     place.put("a", "x")
     job(place, on_move=OnMove.REKEY, where="relative_path NOT LIKE 'old/%'")
@@ -148,6 +153,7 @@ def test_a_file_that_is_moved_out_of_the_condition_is_removed(place: Place) -> N
     assert place.table() == []
 
 
+@pytest.mark.long
 def test_a_range_that_comes_again_leaves_what_was_moved_where_it_is(place: Place) -> None:
     given(place, OnMove.REKEY, a="x", b="xx")
     move(place, "a", "c")
@@ -159,6 +165,7 @@ def test_a_range_that_comes_again_leaves_what_was_moved_where_it_is(place: Place
     assert place.table() == [("b", 0), ("b", 1), ("c", 0)]
 
 
+@pytest.mark.long
 def test_a_plan_with_moves_whose_files_are_gone_is_made_again(place: Place) -> None:
     given(place, OnMove.REKEY, a="x", b="xx")
     move(place, "a", "c")
@@ -180,6 +187,7 @@ def test_a_plan_with_moves_whose_files_are_gone_is_made_again(place: Place) -> N
     assert place.table() == [("c", 0), ("d", 0), ("d", 1)]
 
 
+@pytest.mark.long
 def test_a_log_takes_a_moved_file_as_a_new_one_and_cannot_rekey(place: Place) -> None:
     with pytest.raises(InvalidValueError, match="no rows can follow"):
         job(place, write=Write.APPEND, on_move=OnMove.REKEY)
@@ -192,6 +200,7 @@ def test_a_log_takes_a_moved_file_as_a_new_one_and_cannot_rekey(place: Place) ->
     assert place.table() == [("a", 0), ("b", 0)]
 
 
+@pytest.mark.long
 def test_the_story_of_both_paths_tells_of_the_move(place: Place) -> None:
     given(place, OnMove.REKEY, a="x", m="x")
     place.session.jobs.alter("j", max_files=1)

@@ -12,8 +12,6 @@ from volstream.jobs.progress import Progress
 from volstream.lifecycle.stop import Stop
 from volstream.model.work import Load, PlanKind
 
-pytestmark = pytest.mark.long
-
 COUNT = "def f(file):\n    return {'n': len(file.read_text())}\n"
 NEGATIVE = "def f(file):\n    return {'n': -len(file.read_text())}\n"
 
@@ -46,6 +44,7 @@ def test_a_replay_replaces_results_and_leaves_what_is_newer_to_the_stream(place:
     assert place.table() == [("a", -1), ("b", -5), ("d", -4), ("e", -1)]
 
 
+@pytest.mark.long
 def test_a_replay_of_some_files_does_not_accept_the_code(place: Place) -> None:
     given(place, a="1", b="22", c="333")
     new_code(place)
@@ -56,6 +55,7 @@ def test_a_replay_of_some_files_does_not_accept_the_code(place: Place) -> None:
         place.session.jobs.replay("j", "nonsense > 1")
 
 
+@pytest.mark.long
 def test_a_file_that_fails_in_a_replay_keeps_its_rows_and_one_that_heals_is_no_failure_any_more(place: Place) -> None:
     place.put("a", "1")
     place.put("b", "22")
@@ -68,6 +68,7 @@ def test_a_file_that_fails_in_a_replay_keeps_its_rows_and_one_that_heals_is_no_f
     assert [one.path for one in place.session.jobs.failures("j")] == ["a"]
 
 
+@pytest.mark.long
 def test_a_stopped_replay_goes_on_with_the_next_run_and_another_one_begins_anew(place: Place) -> None:
     given(place, a="1", b="22")
     place.session.jobs.alter("j", max_files=1)
@@ -92,6 +93,7 @@ def test_a_stopped_replay_goes_on_with_the_next_run_and_another_one_begins_anew(
     assert place.table() == [("a", 1), ("b", 2)]
 
 
+@pytest.mark.long
 def test_a_batch_of_a_replay_is_read_again_after_its_files_changed(place: Place) -> None:
     given(place, a="1", b="22")
     place.session.jobs.replay("j", "size = 2")
@@ -106,6 +108,7 @@ def test_a_batch_of_a_replay_is_read_again_after_its_files_changed(place: Place)
     assert [(row["relative_path"], row["action"], row["commit_version"]) for row in rows] == [("b", "replace", 1)]
 
 
+@pytest.mark.long
 def test_what_was_never_delivered_is_not_replayed(place: Place) -> None:
     place.put("a", "1")
     place.refresh()
@@ -114,6 +117,7 @@ def test_what_was_never_delivered_is_not_replayed(place: Place) -> None:
     assert place.run().progress.done_files == 1
 
 
+@pytest.mark.long
 def test_a_dry_run_tells_what_a_run_would_do_and_changes_nothing(place: Place) -> None:
     place.put("a", "1")
     place.job(COUNT)
@@ -139,6 +143,7 @@ def test_a_dry_run_tells_what_a_run_would_do_and_changes_nothing(place: Place) -
     assert (report.progress.done_files, report.progress.removals) == (2, 1)
 
 
+@pytest.mark.long
 def test_a_dry_run_knows_what_is_left_of_an_open_plan(place: Place) -> None:
     for name in "abc":
         place.put(name, "1")
