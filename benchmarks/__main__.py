@@ -41,11 +41,12 @@ _console = Console(width=100)
 @click.option("--spark/--no-spark", default=True, show_default=True, help="Spark's file source, at the fewest files.")
 @click.option("--rows", "sizes", multiple=True, type=int, help="For scale and tables: 10000, 100000 and 1000000.")
 @click.option("--messages", multiple=True, type=int, help="For queues: 100 and 1000.")
+@click.option("--queue", "kinds", multiple=True, type=click.Choice([*queues.KINDS]), help="For queues: both.")
 @click.option("--refreshes", type=int, default=0, show_default=True, help="For scale: measure again after so many.")
 @click.option("--save", is_flag=True, help="Keep results and chart in benchmarks/, as the README shows them.")
 def main(
     counts: tuple[int, ...], rounds: int, parts: tuple[str, ...], spark: bool, sizes: tuple[int, ...],
-    messages: tuple[int, ...], refreshes: int, save: bool,
+    messages: tuple[int, ...], kinds: tuple[str, ...], refreshes: int, save: bool,
 ) -> None:  # fmt: skip
     """Measures volstream beside what a user would pick instead; rows that are wrong end it with an error."""
     counts = tuple(sorted(counts or (2_000, 10_000)))
@@ -66,13 +67,14 @@ def main(
         if _TABLES in parts:
             _measure_tables(home, sizes or (10_000, 100_000, 1_000_000), rounds)
         if _QUEUES in parts:
-            _measure_queues(home, messages or (100, 1_000), rounds)
+            _measure_queues(home, kinds or tuple(queues.KINDS), messages or (100, 1_000), rounds)
         if not parts or {*parts} - {*_OWN}:
             _measure(home, tree, counts, rounds, parts or _PARTS, spark, figures)
     finally:
         processes.command(home, "engine", "stop", "--now")
-        _console.print(figures.table())
-        report.write(figures, scratch / "results.json")
+        if figures.all():
+            _console.print(figures.table())
+            report.write(figures, scratch / "results.json")
     if save:
         report.write(figures, RESULTS)
         report.draw(figures.document(), CHART)
@@ -123,11 +125,11 @@ def _measure_tables(home: Path, sizes: tuple[int, ...], rounds: int) -> None:
             report.write(figures, home.parent / "tables.json")
 
 
-def _measure_queues(home: Path, counts: tuple[int, ...], rounds: int) -> None:
+def _measure_queues(home: Path, kinds: tuple[str, ...], counts: tuple[int, ...], rounds: int) -> None:
     figures = Figures()
     with Session.builder.configs({"home": home, "credentials": queues.CREDENTIALS}).create() as session:
         try:
-            queues.measure(session, sorted(counts), rounds, figures)
+            queues.measure(session, kinds, sorted(counts), rounds, figures)
         finally:
             _console.print(queues.table(figures))
             report.write(figures, home.parent / "queues.json")

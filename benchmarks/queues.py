@@ -13,8 +13,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -74,14 +74,17 @@ class Place:
     heard: str
 
 
-def measure(session: Session, counts: Sequence[int], rounds: int, figures: Figures) -> None:
+def measure(session: Session, kinds: Sequence[str], counts: Sequence[int], rounds: int, figures: Figures) -> None:
     """Drains queues of so many messages, each way in turn; then uploads so many objects, and waits for their rows.
+
+    Args:
+        kinds: names of the queues; some of :data:`KINDS`.
 
     Raises:
         WrongRowsError: not every key was folded.
     """
-    for emulated in (_sqs, _mns):
-        with emulated() as place:
+    for kind in kinds:
+        with KINDS[kind]() as place:
             for number in range(rounds):
                 for count in counts:
                     keys = [f"in/{number}/file {key:06}.txt" for key in range(count)]
@@ -282,6 +285,10 @@ def _up(cloud: str) -> Iterator[str]:
             yield said
         finally:
             process.kill()
+
+
+#: What can be measured, by the name of the queue.
+KINDS: Mapping[str, Callable[[], AbstractContextManager[Place]]] = {"sqs": _sqs, "mns": _mns}
 
 
 def _endpoint(said: str) -> str:
