@@ -16,7 +16,7 @@ from tests.integration.conftest import Place
 from volstream.catalog import Catalog
 from volstream.catalog.refreshes import Refreshes
 from volstream.delta.log import DeltaLog
-from volstream.delta.writer import DeltaWriter, literal
+from volstream.delta.writer import DeltaWriter, Marker, literal
 from volstream.directory import table
 from volstream.directory.fold import Fold
 from volstream.directory.keeper import DirectoryKeeper, Tick
@@ -102,6 +102,16 @@ class NoSpark(SparkGateway):
     def fresh(self) -> Iterator[Any]:
         raise AssertionError("Spark was asked")
         yield
+
+    pooled = fresh
+
+
+def test_the_mark_of_a_commit_is_on_no_later_one(place: Place) -> None:
+    place.put("a")
+    place.refresh()
+    with place.gateway.pooled() as first, place.gateway.pooled() as second:
+        for session in (first, second):
+            assert {session.conf.get(name, None) for name in Marker("", 0, {}).settings()} == {None}
 
 
 def test_the_first_listing_is_one_commit(place: Place) -> None:

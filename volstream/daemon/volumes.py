@@ -39,6 +39,9 @@ _WAIT_SECONDS = 0.5
 #: A tick waits so long for one more message, and gathers for so long at most.
 _HEELS_SECONDS, _GATHER_SECONDS = 0.05, 1.0
 
+#: So long after a commit the next one is prepared, unless that comes before. Until then the job runs that heard of it.
+_PREPARE_SECONDS = 1.0
+
 #: After so many commits the table's files are looked at: when nothing happened for a while, or after many more anyway.
 _IDLE_COMMITS, _IDLE_SECONDS, _BUSY_COMMITS = 10, 5.0, 100
 
@@ -81,6 +84,7 @@ class VolumeWorker:
         self._armed = False
         self._commits = _IDLE_COMMITS  # what was before is not known
         self._committed = float("-inf")
+        self._prepared = True
 
     def run(self) -> None:
         """The thread: returns when it is stopped; raises what a restart of the daemon may mend."""
@@ -114,7 +118,11 @@ class VolumeWorker:
         if self._fold:
             self._refresh(asked)
         self._acknowledge()
-        idle = time.monotonic() - self._committed >= _IDLE_SECONDS
+        quiet = time.monotonic() - self._committed
+        if quiet >= _PREPARE_SECONDS and not self._prepared:
+            self._keeper.prepare()
+            self._prepared = True
+        idle = quiet >= _IDLE_SECONDS
         if self._commits >= (_IDLE_COMMITS if idle else _BUSY_COMMITS):
             self._keeper.compact()
             self._commits = 0
@@ -202,6 +210,7 @@ class VolumeWorker:
     def _count_commits(self, commits: int) -> None:
         self._commits += commits
         self._committed = time.monotonic()
+        self._prepared = False
         self._changed(self.volume.id)
 
     def _acknowledge(self) -> None:

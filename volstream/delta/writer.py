@@ -1,6 +1,6 @@
 """The only commands that write Delta tables, each with the transaction id that makes it happen at most once.
 
-A marked statement runs in a session of its own: the settings that carry its ids are shared by all statements of a session.
+A marked statement has a session for itself: the settings that carry its ids are shared by all statements of a session.
 The outcome is never taken from the command's result; callers look for the marker in the log.
 """
 
@@ -96,12 +96,27 @@ class DeltaWriter:
             with_retries(lambda: session.sql(f"OPTIMIZE {table_at(location)}{order}").collect())
 
     @contextmanager
-    def marked(self, marker: Marker) -> Iterator[SparkSession]:
-        """A session in which one DML statement carries ``marker``."""
-        with map_spark_errors(), self._gateway.fresh() as session:
-            for key, value in marker.settings().items():
+    def marked(self, marker: Marker, *, apart: bool = False) -> Iterator[SparkSession]:
+        """A session in which one DML statement carries ``marker``.
+
+        Args:
+            apart: a new one, for a statement of a user, which may meet or leave views and functions there.
+        """
+        settings = marker.settings()
+        with map_spark_errors(), self._gateway.fresh() if apart else self._gateway.pooled() as session:
+            for key, value in settings.items():
                 session.conf.set(key, value)
             yield session
+            for key in () if apart else settings:
+                session.conf.unset(key)
+
+    def prepare(self, location: str) -> None:
+        """Lets Delta find out what the log of a table's newest version says of transactions and files.
+
+        A marked statement asks for that first, which takes longer than a small commit itself. Delta keeps the answer until
+        the next commit, so that it can be asked for while nobody waits.
+        """
+        self._run(f"DESCRIBE DETAIL {table_at(location)}")
 
     def append(self, session: SparkSession, frame: DataFrame, location: str) -> None:
         """Adds the rows of ``frame``, whose columns are the table's, in a session made by :meth:`marked`."""
@@ -126,7 +141,7 @@ class DeltaWriter:
                     raise
 
     def _run(self, statement: str) -> None:
-        with map_spark_errors(), self._gateway.fresh() as session:
+        with map_spark_errors(), self._gateway.pooled() as session:
             with_retries(lambda: session.sql(statement).collect())
 
 

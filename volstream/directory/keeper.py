@@ -167,6 +167,10 @@ class DirectoryKeeper:
                 )  # fmt: skip
         return Tick(total, commits)
 
+    def prepare(self) -> None:
+        """Does beforehand what the next commit begins with; for times when nothing else is to be done."""
+        self._delta.prepare(self._writer.location)
+
     def compact(self) -> bool:
         """Puts the table's files in order, where that is needed; for times when nothing else is to be done."""
         started = time.monotonic()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -142,6 +143,7 @@ class _Run:
         self._owner = owner
         self._stop = stop
         self._observe = observe
+        self._preparing: threading.Thread | None = None
 
     def go(self, *, until_empty: bool) -> None:
         """Recovers, finishes an open plan, then plans and processes what is there."""
@@ -218,6 +220,7 @@ class _Run:
         if self._runner._reader.only_upkeep(covered):
             self._catalog.consumptions.advance(stream, covered.to_version, covered.table_id)
             return False
+        self._prepare_commit()
         with self._runner.session() as session:
             made, batches = self._runner.planner.of_range(session, self._job, covered)
         faults.point("plan.written")
@@ -270,6 +273,7 @@ class _Run:
             if batch is None:
                 folders.remove(made.location)
                 return
+            self._prepare_commit()
             self._process_batch(made, batch)
             self._observe(progress)
             current = self._catalog.jobs.by_id(self._job.id)
@@ -278,6 +282,19 @@ class _Run:
             if current.state is JobState.PAUSED:
                 self.report.paused = current.state_reason or "paused by the user"
                 return
+
+    def _prepare_commit(self) -> None:
+        """Lets Delta do beforehand what the next commit begins with, while files are planned and processed."""
+        if self._preparing is not None and self._preparing.is_alive():
+            return
+        location = folders.table_location(self._runner._warehouse, self._job.into)
+
+        def prepare() -> None:
+            with suppress(VolstreamError):  # whatever it is, the commit meets it
+                self._runner._delta.prepare(location)
+
+        self._preparing = threading.Thread(target=prepare, name=f"commit of {self._job.name}", daemon=True)
+        self._preparing.start()
 
     def _has_files(self, made: Plan) -> bool:
         """Whether a plan's files are there; where a range of versions gives the same ones, they are written again."""

@@ -31,6 +31,9 @@ _BROKEN = (PySparkException, grpc.RpcError, ValueError)
 #: Usually milliseconds.
 _RELEASE_SECONDS = 2.0
 
+#: A session of the pool is used so often: what its statements leave on the server ends with it.
+_MOST_USES = 100
+
 
 def connect(address: Address | str) -> SparkSession:
     """A new remote session, never a present one. No I/O: the first statement finds out whether anybody answers.
@@ -59,6 +62,7 @@ class SparkGateway:
         self._lock = threading.Lock()
         self._open: dict[str, _Connection] = {}
         self._by_thread: dict[threading.Thread, _Connection] = {}
+        self._idle: list[tuple[_Connection, int]] = []  # the pool, and how often each was used
         self._watch: Watch | None = None
         self._ended: str | None = None
 
@@ -81,12 +85,36 @@ class SparkGateway:
         """
         connection = self._new()
         try:
-            yield connection.session
-        except _BROKEN as error:
-            if self._ended is None:
-                raise
-            raise engine_lost(self._ended) from error
+            with self._broken_is_lost():
+                yield connection.session
         finally:
+            self._release(connection)
+
+    @contextmanager
+    def pooled(self) -> Iterator[SparkSession]:
+        """A session for the block that was used before, with the settings and views that earlier blocks left.
+
+        Spark compiles for each new session anew what it compiled for another. One whose block raised is used no more: a
+        statement may still be running in it.
+
+        Raises:
+            EngineLostError: as :meth:`fresh`.
+        """
+        with self._lock:
+            connection, uses = self._idle.pop() if self._idle and self._ended is None else (None, 0)
+        if connection is None:
+            connection = self._new()
+        try:
+            with self._broken_is_lost():
+                yield connection.session
+        except BaseException:
+            self._release(connection)
+            raise
+        with self._lock:
+            keep = uses + 1 < _MOST_USES and self._ended is None
+            if keep:
+                self._idle.append((connection, uses + 1))
+        if not keep:
             self._release(connection)
 
     def session(self) -> SparkSession:
@@ -115,10 +143,20 @@ class SparkGateway:
             self._ended = self._ended or "its gateway was closed"
             connections = list(self._open.values())
             self._by_thread.clear()
+            self._idle.clear()
         for connection in connections:
             self._release(connection)
         if self._watch is not None:
             self._watch.stop()
+
+    @contextmanager
+    def _broken_is_lost(self) -> Iterator[None]:
+        try:
+            yield
+        except _BROKEN as error:
+            if self._ended is None:
+                raise
+            raise engine_lost(self._ended) from error
 
     def _new(self) -> _Connection:
         connection = _open(self._address)

@@ -145,7 +145,7 @@ class Block:
         number = len(self._intent.targets) - 1
         told = {"streams": {str(one.stream.name): one.covered.to_version for one in self._taken.values()}}
         try:
-            commit = self._consumer.write(self._intent, told, statement, number)
+            commit = self._consumer.write(self._intent, told, statement, number, apart=True)
         except Exception:
             # The outcome is in the log, whatever the command said.
             found = self._consumer.look(self._intent, number)

@@ -73,13 +73,15 @@ class Consumer:
         return self._catalog.consumptions.add_target(intent, self._target(location))
 
     def write(
-        self, intent: Intent, told: Mapping[str, Any], statement: Callable[[SparkSession], None], number: int = 0
-    ) -> Commit:
+        self, intent: Intent, told: Mapping[str, Any], statement: Callable[[SparkSession], None], number: int = 0, *,
+        apart: bool = False,
+    ) -> Commit:  # fmt: skip
         """Runs one DML statement of an attempt, and verifies that its commit is in the target's log.
 
         Args:
             told: goes into the commit's user metadata.
             number: which of the attempt's statements, from 0.
+            apart: it is a user's, for which :meth:`DeltaWriter.marked` makes a session.
 
         Raises:
             FencedError: another attempt took over; nothing of this one is in the table.
@@ -92,7 +94,7 @@ class Consumer:
                 "attempt": intent.attempt, "batch": intent.batch_id, **told,
             },
         )  # fmt: skip
-        with self._delta.marked(marker) as session:
+        with self._delta.marked(marker, apart=apart) as session:
             statement(session)
         faults.point("batch.written")
         found = self.look(intent, number)

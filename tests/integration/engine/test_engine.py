@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -107,6 +108,18 @@ def test_fresh_sessions_share_neither_settings_nor_views(gateway: SparkGateway) 
         assert second.conf.get("spark.databricks.delta.write.txnAppId", None) is None
         assert not second.catalog.tableExists("mine")
     assert gateway.session() is gateway.session()
+
+
+def test_a_session_of_the_pool_is_used_again_unless_its_block_raised(gateway: SparkGateway) -> None:
+    with gateway.pooled() as first, gateway.pooled() as second:
+        assert first is not second
+    with gateway.pooled() as again, suppress(ValueError), gateway.pooled() as other:
+        raise ValueError("in the block")
+    assert {again, other} == {first, second}
+    with gateway.pooled() as one, gateway.pooled() as two:
+        assert one is again
+        assert two is not other
+        assert two.range(1).count() == 1
 
 
 def test_each_thread_has_a_session_that_goes_with_it(gateway: SparkGateway) -> None:
