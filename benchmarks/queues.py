@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -28,6 +29,7 @@ from volstream.cloud import aws
 from volstream.cloud.access import Access, Keys
 from volstream.daemon.volumes import VolumeWorker
 from volstream.directory.access import queue_of
+from volstream.directory.confirm import HEADS_AT_ONCE
 from volstream.directory.fold import Fold
 from volstream.directory.route import route
 from volstream.model.hints import Hint, ObjectHint, Rejection
@@ -62,6 +64,7 @@ class Place:
         send: the bodies, into a queue.
         drain: receives and deletes so many messages by the SDK alone.
         put: an object into the bucket that tells the queue :data:`_HEARD`.
+        head: asks for what is known of an object.
     """
 
     kind: QueueType
@@ -71,6 +74,7 @@ class Place:
     send: Callable[[str, Sequence[str]], None]
     drain: Callable[[str, int], None]
     put: Callable[[str], object]
+    head: Callable[[str], object]
     heard: str
 
 
@@ -145,11 +149,14 @@ def _through(place: Place, name: str, keys: Sequence[str], pollers: int) -> floa
 
 
 def _uploaded(place: Place, folder: str, count: int) -> float:
-    """Seconds from the first upload to the deletion of the last message by the SDK alone."""
+    """Seconds from the first upload until the SDK alone has deleted the last message and asked for each object."""
+    keys = [f"{folder} {count}/file {number:06}.txt" for number in range(count)]
     started = time.perf_counter()
-    for number in range(count):
-        place.put(f"{folder} {count}/file {number:06}.txt")
+    for key in keys:
+        place.put(key)
     place.drain(place.heard, count)
+    with ThreadPoolExecutor(HEADS_AT_ONCE) as pool:
+        list(pool.map(place.head, keys))
     return time.perf_counter() - started
 
 
@@ -224,7 +231,8 @@ def _sqs() -> Iterator[Place]:
         s3 = aws.client(access, "s3")
         yield Place(
             QueueType.SQS, access, make, body, send, drain,
-            lambda key: s3.put_object(Bucket=_BUCKET, Key=key, Body=b"x"), _HEARD,
+            lambda key: s3.put_object(Bucket=_BUCKET, Key=key, Body=b"x"),
+            lambda key: s3.head_object(Bucket=_BUCKET, Key=key), _HEARD,
         )  # fmt: skip
 
 
@@ -265,7 +273,7 @@ def _mns() -> Iterator[Place]:
         signed = oss2.AuthV4(_KEYS.id, _KEYS.secret)
         bucket = oss2.Bucket(signed, access.endpoint, _BUCKET, region=access.region)
         yield Place(
-            QueueType.MNS, access, make, body, send, drain, lambda key: bucket.put_object(key, b"x"),
+            QueueType.MNS, access, make, body, send, drain, lambda key: bucket.put_object(key, b"x"), bucket.head_object,
             f"{url}/queues/{_HEARD}",
         )  # fmt: skip
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from volstream.spark.session import SparkGateway
 
 #: Listing and table are compared in this process if neither has more rows: tens of megabytes, and no Spark.
-_LOCAL_ROWS = 100_000
+_LOCAL_ROWS = 250_000
 
 #: An event takes seconds; providers say minutes where much is going on.
 LATE_SECONDS = 120.0

@@ -36,9 +36,9 @@ class Selection:
 
     def accepts_name(self, path: str) -> bool:
         """Like :meth:`accepts` for a file whose directory is known to be in."""
-        if any(_matches(glob, path) for glob in self.ignores):
+        if _matches(self.ignores, path):
             return False
-        return not self.patterns or any(_matches(glob, path) for glob in self.patterns)
+        return not self.patterns or _matches(self.patterns, path)
 
     def descends(self, directory: str) -> bool:
         """Whether files below ``directory`` (no trailing slash; ``""`` is the root) can belong to the volume."""
@@ -48,15 +48,26 @@ class Selection:
             return False
         parts = directory.split("/")
         prefixes = ("/".join(parts[: depth + 1]) for depth in range(len(parts)))
-        return not any(_matches(glob, prefix) for prefix in prefixes for glob in self.ignores)
+        return not any(_matches(self.ignores, prefix) for prefix in prefixes)
 
 
-def _matches(glob: str, path: str) -> bool:
-    return _compiled(glob).fullmatch(path if "/" in glob else path.rpartition("/")[2]) is not None
+def _matches(globs: Sequence[str], path: str) -> bool:
+    """Whether one of the globs matches: the last part of the path, or the whole of it where the glob has a ``/``."""
+    for_names, for_paths = _compiled(tuple(globs))
+    if for_names is not None and for_names.fullmatch(path, path.rfind("/") + 1):
+        return True
+    return for_paths is not None and for_paths.fullmatch(path) is not None
 
 
 @lru_cache(maxsize=512)
-def _compiled(glob: str) -> re.Pattern[str]:
+def _compiled(globs: tuple[str, ...]) -> tuple[re.Pattern[str] | None, re.Pattern[str] | None]:
+    """One expression for all globs without ``/``, and one for those with it: every file of a listing is matched."""
+    kinds = [[glob for glob in globs if ("/" in glob) is whole] for whole in (False, True)]
+    both = [re.compile("|".join(map(_expression, kind)), re.DOTALL) if kind else None for kind in kinds]
+    return both[0], both[1]
+
+
+def _expression(glob: str) -> str:
     """The glob as a regular expression: ``*`` and ``?`` stop at ``/``, ``**`` does not, ``[...]`` as in fnmatch.
 
     fnmatch's own translation lets ``*`` cross slashes, and glob.translate is new in Python 3.13.
@@ -75,7 +86,7 @@ def _compiled(glob: str) -> re.Pattern[str]:
             pattern, position = pattern + _class(glob[position + 1 : end]), end + 1
         else:
             pattern, position = pattern + re.escape(glob[position]), position + 1
-    return re.compile(pattern, re.DOTALL)
+    return f"(?:{pattern})"
 
 
 def _class(body: str) -> str:
