@@ -42,7 +42,7 @@ engine: java
 test: setup test-services lint
 	$(BIN)/python -m pytest -n 2 tests/unit
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not long' --durations=40 tests/integration
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not long' --durations=20 tests/e2e
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not long' --durations=20 tests/e2e
 
 test-long: setup test-services
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m long tests

@@ -10,6 +10,9 @@ import pytest
 
 from tests.e2e.homes import Home
 
+#: Those that take longest, so that they come first and two processes end together.
+_LONGEST = ("test_crashes.py", "test_daemon_life.py", "test_statement_crashes.py", "test_readme.py", "test_mistakes.py")
+
 #: Functions for jobs, beside each other in one file as users have them.
 _FUNCTIONS = """
 import random
@@ -69,3 +72,8 @@ def files(tmp_path: Path) -> Path:
     folder = tmp_path / "files"
     folder.mkdir()
     return folder
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts the files of :data:`_LONGEST` first, among those that stand here."""
+    items.sort(key=lambda one: _LONGEST.index(one.path.name) if one.path.name in _LONGEST else len(_LONGEST))

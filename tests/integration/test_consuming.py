@@ -249,7 +249,9 @@ def test_a_block_writes_what_it_makes_of_the_rows(filled: Home) -> None:
     assert unread(filled) == 0
 
 
-@pytest.mark.parametrize("own", [False, True], ids=["as they are", "as made by the user"])
+@pytest.mark.parametrize(
+    "own", [pytest.param(False, id="as they are"), pytest.param(True, id="as made by the user", marks=pytest.mark.long)]
+)
 def test_a_block_merges_changes_by_key(filled: Home, own: bool) -> None:
     stream = filled.session.streams.get(filled.name("s"))
 

@@ -264,7 +264,7 @@ def test_odd_names_go_through_everything(place: Place) -> None:
     sizes = {name: number + 1 for number, name in enumerate(ODD_NAMES)}
     for name, size in sizes.items():
         place.put(name, "x" * size)
-    place.job("def f(file):\n    assert len(file.read_bytes()) == file.size\n    return {'n': file.size}", max_files=7)
+    place.job("def f(file):\n    assert len(file.read_bytes()) == file.size\n    return {'n': file.size}", max_files=20)
     place.run()
     place.session.streams.create("s", "v")
     assert directory(place) == sizes
