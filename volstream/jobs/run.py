@@ -143,7 +143,7 @@ class _Run:
         self._owner = owner
         self._stop = stop
         self._observe = observe
-        self._preparing: threading.Thread | None = None
+        self._prepared = False
 
     def go(self, *, until_empty: bool) -> None:
         """Recovers, finishes an open plan, then plans and processes what is there."""
@@ -183,6 +183,11 @@ class _Run:
     @property
     def _ended(self) -> bool:
         return bool(self._stop) or self.report.paused is not None
+
+    @property
+    def _location(self) -> str:
+        """Of the result table."""
+        return folders.table_location(self._runner._warehouse, self._job.into)
 
     def _prepare(self) -> None:
         self.report.recovered = self._runner._consumer.settle(self._job.stream_id, self._superseded_in) is not None
@@ -285,16 +290,15 @@ class _Run:
 
     def _prepare_commit(self) -> None:
         """Lets Delta do beforehand what the next commit begins with, while files are planned and processed."""
-        if self._preparing is not None and self._preparing.is_alive():
+        if self._prepared:
             return
-        location = folders.table_location(self._runner._warehouse, self._job.into)
+        self._prepared = True
 
         def prepare() -> None:
             with suppress(VolstreamError):  # whatever it is, the commit meets it
-                self._runner._delta.prepare(location)
+                self._runner._delta.prepare(self._location)
 
-        self._preparing = threading.Thread(target=prepare, name=f"commit of {self._job.name}", daemon=True)
-        self._preparing.start()
+        threading.Thread(target=prepare, name=f"commit of {self._job.name}", daemon=True).start()
 
     def _has_files(self, made: Plan) -> bool:
         """Whether a plan's files are there; where a range of versions gives the same ones, they are written again."""
@@ -304,7 +308,7 @@ class _Run:
             return self._runner.planner.write_again(session, self._job, made, self._runner._stream(self._job))
 
     def _process_batch(self, made: Plan, batch: Batch) -> None:
-        location = folders.table_location(self._runner._warehouse, self._job.into)
+        location = self._location
         began = time.monotonic()
         intent = self._runner._consumer.begin(batch, owner=self._owner, location=location)
         staged = Staged(f"{self._staging}/{batch.id}/{intent.attempt}", of_job(self._job))
@@ -319,6 +323,7 @@ class _Run:
                 write_batch(session, self._runner._delta, self._job, batch, location, "planned", "staged", origins)
 
             self._runner._consumer.write(intent, outcome.told(), commit)
+            self._prepared = False
         except BaseException as error:
             if self._is_overtaken(intent):
                 raise FencedError(
@@ -380,9 +385,7 @@ class _Run:
         origins = plan.origins(made.location, batch)
         if origins is None or self._job.on_move is OnMove.RERUN:
             return files
-        return without_followed(
-            session, files, folders.table_location(self._runner._warehouse, self._job.into), origins
-        )
+        return without_followed(session, files, self._location, origins)
 
     def _run_function(self, session: SparkSession, files: DataFrame, work: Work, batch: Batch, staged: Staged) -> None:
         from pyspark.errors import PySparkException
