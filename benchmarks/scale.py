@@ -1,15 +1,21 @@
-"""Scale of the directory: whether 100 changes cost the same however large the table is, and however often it was refreshed.
+"""Scale: whether 100 changes cost the same however large directory and results are, and however often they were changed.
 
 Tables of 10^4, 10^5 and 10^6 rows; refreshes of 100 keys at random paths and of 100 new files under one prefix; a stream's
-read and a job's planning of such a refresh; the memory of this process and of the JVM. The files are not there: the store
-answers what it is asked. ``python -m benchmarks --part scale``; with ``--refreshes 500`` also after so many.
+read and a job's planning of such a refresh; the commit of a batch of 100 replaced files to a result table, at random paths
+and beside each other; the memory of this process and of the JVM. The files are not there: the store answers what it is
+asked, and outcomes are staged without a function. ``python -m benchmarks --part scale``; with ``--refreshes 500`` also after
+so many.
 
 What keeps it flat:
 
 - Deletion vectors. Without them a MERGE rewrites the files it touches: the whole table, for keys at random paths.
 - Rows in the order of paths in each file, pages of 1,000 rows, and ``relative_path IN (...)`` as a condition on the target
-  alone: Spark reads only the pages that may hold the keys. A range over all keys prunes nothing where they are random,
-  and so does the join's own condition.
+  alone: where Delta reads the matching rows, Spark reads only the pages that may hold them. A range over all keys prunes
+  nothing where they are random, and so does the join's own condition.
+- Compiling (whole-stage code generation) for tables above 4 MiB. Before Delta reads the matching rows it looks for the
+  files that have any, and numbers the rows of the target for that: below such a column no condition is pushed into the
+  scan, so that this look reads the paths of every file whose range has one of the keys, and a path is read five times as
+  fast compiled as interpreted. It is what grows beyond 10^6 rows.
 - New files alone are appended blindly, without row tracking: 0.3 s of processor, where a MERGE takes four and an append
   to a table with row tracking 1.6, for it looks up the next free row id in Delta's state.
 - Rows are read with deltalake, not with Spark: after each commit Spark replays the log before its first scan, which takes
@@ -28,26 +34,38 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 import psutil
+import pyarrow as pa
 import pyarrow.parquet as pq
 from rich.table import Table
 
 from benchmarks.contenders import function_named
 from benchmarks.report import Figures
-from volstream.delta.writer import DeltaWriter
+from volstream.delta import folders
+from volstream.delta.writer import DeltaWriter, Marker, table_at
 from volstream.directory import compact, table
 from volstream.directory.refresh import refresh_keys
 from volstream.directory.writer import Counts, DirectoryWriter
 from volstream.engine import record
+from volstream.jobs import plan
+from volstream.jobs.outcomes import outcome_schema
+from volstream.jobs.results import ResultTables, write_batch
+from volstream.jobs.schema import of_job
+from volstream.jobs.sizing import Limits
+from volstream.jobs.staged import Staged
 from volstream.model.files import FileInfo, Finding
+from volstream.model.names import Name
 from volstream.model.objects import QueueType, Volume
 from volstream.model.selection import Selection
+from volstream.model.work import Batch, Plan, PlanKind
 from volstream.session import Session
+from volstream.spark.frames import relation
 
 #: Changes of one refresh.
 _KEYS = 100
@@ -59,6 +77,8 @@ _LOOK = 10
 _CHUNK = 100_000
 
 _PER_DAY = 1000
+
+_T = TypeVar("_T")
 
 
 class Made:
@@ -84,6 +104,84 @@ class Made:
     def url(self, path: str) -> str:
         """A URL."""
         return f"file:///made/{path}"
+
+
+class Results:
+    """A job's result table with a row for each of ``rows`` files, and commits of batches to it."""
+
+    def __init__(self, session: Session, rows: int, scratch: Path) -> None:
+        name = f"results_{rows}"
+        self._session = session
+        self._random = random.Random(rows)
+        self._rows = rows
+        self._commits = 0
+        self._scratch = scratch / name
+        self._delta = DeltaWriter(session.gateway)
+        (self._scratch / "volume").mkdir(parents=True)
+        session.volumes.create(name, str(self._scratch / "volume"), queue_type=QueueType.NONE)
+        session.volumes.refresh(name)
+        session.jobs.create(name, function_named("summarise"), name, volume=name)
+        job = session.catalog.jobs.get(Name.parse(name))
+        self._job = replace(ResultTables(session.catalog, self._delta, session.warehouse).prepare(job), clean=False)
+        self._location = folders.table_location(session.warehouse, job.into)
+        stream = session.catalog.streams.by_id(job.stream_id)
+        covered = None if stream is None else session.reader.pin(stream)
+        assert covered is not None, "the volume was listed"
+        self._covered = covered
+        session.spark.sql(
+            f"INSERT INTO {table_at(self._location)} SELECT sha2(CAST(id AS STRING), 256), id % 100, 'a line', "
+            f"format_string('day-%05d/file-%04d', id DIV {_PER_DAY}, id % {_PER_DAY}), '0', 1, '', current_timestamp() "
+            f"FROM range(0, {rows}, 1, 2)"
+        ).collect()
+
+    def random_paths(self) -> float:
+        """Seconds of the commit of a batch of files all over the table."""
+        return self._commit(sorted(self._random.sample(range(self._rows), _KEYS)))
+
+    def one_prefix(self) -> float:
+        """Seconds of the commit of a batch of files beside each other."""
+        first = self._random.randrange(self._rows - _KEYS)
+        return self._commit(range(first, first + _KEYS))
+
+    def _commit(self, numbers: Sequence[int]) -> float:
+        self._commits += 1
+        schema = outcome_schema(of_job(self._job))
+        outcomes = [
+            {"path": _path(number), "file_version": "1", "commit_version": 2, "rows": 1, "processed_at": datetime.now(UTC),
+             "result": {"sha256": f"{self._commits:064}", "words": 1, "first_line": "another line"}}
+            for number in numbers
+        ]  # fmt: skip
+        staged = Staged(str(self._scratch / f"staged-{self._commits}"), of_job(self._job))
+        Path(staged.location).mkdir()
+        pq.write_table(pa.Table.from_pylist(outcomes, schema=schema), f"{staged.location}/part-0.parquet")
+        made, batch = self._planned([_path(number) for number in numbers])
+        self._delta.prepare(self._location)  # a job asks while its function runs
+
+        def commit() -> None:
+            with self._delta.marked(Marker("benchmark", self._commits, {}), self._location) as session:
+                plan.slice_of(session, made, batch).createOrReplaceTempView("planned")
+                staged.read(session).createOrReplaceTempView("staged")
+                write_batch(session, self._delta, self._job, made, batch, self._location, "planned", "staged")
+
+        return _timed(commit)
+
+    def _planned(self, paths: Sequence[str]) -> tuple[Plan, Batch]:
+        location = str(self._scratch / f"plan-{self._commits}")
+        rows = table.rows([_info(path, 1) for path in paths], lambda path: path)
+        frame = relation(self._session.gateway.session(), rows).selectExpr(
+            "*", "CAST(2 AS BIGINT) AS commit_version", "'replace' AS action", "CAST(NULL AS STRING) AS old_path",
+            "CAST(NULL AS STRING) AS old_version",
+        )  # fmt: skip
+        plan.write(frame, location, len(paths))
+        made, [batch] = plan.cut(
+            f"benchmark-{self._commits}",
+            self._job,
+            PlanKind.STREAM,
+            self._covered,
+            location,
+            Limits(len(paths), 1 << 40),
+        )
+        return made, batch
 
 
 class Directory:
@@ -154,14 +252,16 @@ def measure(
 ) -> None:
     """All measurements; the sizes in turns, so that a busy minute meets them all."""
     directories = {size: Directory(session, size, scratch) for size in sizes}
-    _rounds(directories, rounds + 1, "", figures, first=1)
+    results = {size: Results(session, size, scratch) for size in sizes}
+    _rounds(_OF_DIRECTORIES, directories, rounds + 1, "", figures, first=1)
+    _rounds(_OF_RESULTS, results, rounds + 1, "", figures, first=1)
     for size, directory in directories.items() if refreshes else ():
         for number in range(refreshes):
             _ = directory.random_paths() if number % 2 else directory.one_prefix()
             if number % _LOOK == _LOOK - 1 and (seconds := directory.compact()) is not None:
                 figures.note("compaction", size, "volstream", seconds)
     if refreshes:
-        _rounds(directories, rounds, f", after {refreshes} refreshes", figures)
+        _rounds(_OF_DIRECTORIES, directories, rounds, f", after {refreshes} refreshes", figures)
     engine = record.read(session.settings)
     for name, pid in (("driver, MiB", None), ("JVM, MiB", engine.jvm_pid if engine else None)):
         figures.note(
@@ -186,17 +286,26 @@ def scale_table(figures: Figures) -> Table:
     return table_
 
 
-def _rounds(directories: dict[int, Directory], rounds: int, suffix: str, figures: Figures, first: int = 0) -> None:
-    steps = {
-        "refresh, random paths": Directory.random_paths,
-        "refresh, one prefix": Directory.one_prefix,
-        "stream read": Directory.read,
-        "planning": Directory.plan,
-    }
+_OF_DIRECTORIES = {
+    "refresh, random paths": Directory.random_paths,
+    "refresh, one prefix": Directory.one_prefix,
+    "stream read": Directory.read,
+    "planning": Directory.plan,
+}
+_OF_RESULTS = {
+    "result commit, random paths": Results.random_paths,
+    "result commit, one prefix": Results.one_prefix,
+}
+
+
+def _rounds(
+    steps: Mapping[str, Callable[[_T], float]], of: Mapping[int, _T], rounds: int, suffix: str, figures: Figures,
+    first: int = 0,
+) -> None:  # fmt: skip
     for number in range(rounds):
         for scenario, step in steps.items():
-            for size, directory in directories.items():
-                seconds = step(directory)
+            for size, one in of.items():
+                seconds = step(one)
                 if number >= first:
                     figures.note(f"{scenario}{suffix}", size, "volstream", seconds)
 

@@ -260,11 +260,12 @@ class Session:
             NotFoundError, InvalidValueError, InvalidStateError: no such table, versions or mode; not tracked.
             StreamSchemaChangedError: columns were dropped, renamed or retyped in the range.
         """
+        from volstream.delta.writer import compile_if_large
         from volstream.spark.errors import as_sql_errors
         from volstream.sql import metastore
         from volstream.streams.changes import query
 
-        metastore.locate(self, Name.parse(name))
+        compile_if_large(self.spark, metastore.locate(self, Name.parse(name)))
         text = query(
             self.catalog, self.warehouse, Name.parse(name), startingVersion, endingVersion, deduplicationMode,
             compute_updates=computeUpdates,

@@ -103,7 +103,10 @@ class NoSpark(SparkGateway):
         raise AssertionError("Spark was asked")
         yield
 
-    pooled = fresh
+    @contextmanager
+    def pooled(self, *, compiled: bool = False) -> Iterator[Any]:
+        raise AssertionError(f"Spark was asked, {compiled=}")
+        yield
 
 
 def test_the_mark_of_a_commit_is_on_no_later_one(place: Place) -> None:

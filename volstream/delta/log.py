@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyarrow import fs
@@ -255,6 +256,18 @@ class DeltaLog:
             )
             for one in added
         ]
+
+    def bytes(self) -> int:
+        """Of the newest version's files; 0 where there is no table. By Delta's checksum, which lies beside each commit."""
+        table = self._open()
+        if table is None:
+            return 0
+        filesystem, path = _filesystem(self.location)
+        try:
+            with filesystem.open_input_stream(f"{path}/_delta_log/{table.version():020d}.crc") as stream:
+                return int(json.loads(stream.read())["tableSizeBytes"])
+        except (FileNotFoundError, ValueError, KeyError):  # writers need not leave one, nor write it before others look
+            return int(pc.sum(pa.table(table.get_add_actions())["size_bytes"]).as_py() or 0)
 
     def last_transaction(self, app_id: str) -> int | None:
         """The newest transaction version of ``app_id``; None where it never wrote, or there is no table."""

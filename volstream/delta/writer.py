@@ -7,13 +7,15 @@ The outcome is never taken from the command's result; callers look for the marke
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import stamina
 
+from volstream.delta.log import DeltaLog
+from volstream.spark.compiled import LARGE_BYTES, LARGE_ROWS, compile_in
 from volstream.spark.errors import condition_of, is_conflict, map_spark_errors
 
 if TYPE_CHECKING:
@@ -21,6 +23,10 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
     from volstream.spark.session import SparkGateway
+
+#: Up to so many rows of a target are named in a MERGE's condition, by which Spark reads only the pages that may hold them;
+#: of more, their range is.
+MOST_NAMED = 2000
 
 #: Optimistic commits that lost against another writer of the same table are tried again: it is the same statement.
 _CONFLICT_ATTEMPTS = 5
@@ -62,6 +68,22 @@ def literal(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
+def is_large(location: str) -> bool:
+    """Whether a table is so large that Spark should compile what reads it."""
+    return DeltaLog(location).bytes() > LARGE_BYTES
+
+
+def compile_if_large(session: SparkSession, location: str) -> None:
+    """Lets a session compile from now on, where the table that it is to read is large."""
+    if is_large(location):
+        compile_in(session)
+
+
+def one_of(column: str, texts: Iterable[str]) -> str:
+    """SQL: that a column's value is one of some; of a target of a MERGE, up to :data:`MOST_NAMED`."""
+    return f"{column} IN ({', '.join(map(literal, texts))})"
+
+
 class DeltaWriter:
     """Runs the write commands on the engine of ``gateway``."""
 
@@ -96,14 +118,19 @@ class DeltaWriter:
             with_retries(lambda: session.sql(f"OPTIMIZE {table_at(location)}{order}").collect())
 
     @contextmanager
-    def marked(self, marker: Marker, *, apart: bool = False) -> Iterator[SparkSession]:
-        """A session in which one DML statement carries ``marker``.
+    def marked(self, marker: Marker, location: str, *, rows: int = 0, apart: bool = False) -> Iterator[SparkSession]:
+        """A session in which one DML statement on the table at ``location`` carries ``marker``.
 
         Args:
+            rows: about how many it writes.
             apart: a new one, for a statement of a user, which may meet or leave views and functions there.
         """
         settings = marker.settings()
-        with map_spark_errors(), self._gateway.fresh() if apart else self._gateway.pooled() as session:
+        compiled = rows > LARGE_ROWS or is_large(location)
+        fitting = self._gateway.fresh() if apart else self._gateway.pooled(compiled=compiled)
+        with map_spark_errors(), fitting as session:
+            if apart and compiled:
+                compile_in(session)
             for key, value in settings.items():
                 session.conf.set(key, value)
             yield session
@@ -132,7 +159,7 @@ class DeltaWriter:
 
         Quiet where another commit carries it already: who won is read from the log.
         """
-        with self.marked(marker) as session:
+        with self.marked(marker, location) as session:
             empty = session.sql(f"SELECT * FROM {table_at(location)} LIMIT 0")
             try:
                 with_retries(lambda: empty.write.format("delta").mode("append").save(location))

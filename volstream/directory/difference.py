@@ -14,11 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from volstream.delta import folders, rows
-from volstream.delta.writer import literal, parquet_at, table_at
+from volstream.delta.writer import MOST_NAMED, literal, one_of, parquet_at, table_at
 from volstream.directory import table
 from volstream.directory.confirm import Confirm, Since
 from volstream.directory.listing import Listing
-from volstream.directory.writer import MOST_NAMED, Counts, among, frame_of
+from volstream.directory.writer import Counts, frame_of
+from volstream.spark.compiled import compile_in
 from volstream.spark.errors import map_spark_errors
 from volstream.storage.base import ObjectStore
 
@@ -110,7 +111,7 @@ class Comparison:
 
     def _of_rows(self, changed: pa.Table) -> Difference:
         if changed.num_rows <= MOST_NAMED:
-            pruning = among(changed["relative_path"].to_pylist())
+            pruning = one_of("t.relative_path", changed["relative_path"].to_pylist())
         else:
             pruning = _below("t.relative_path", self.prefix, literal)
         return Difference(Counts.of(changed), frame_of(changed), pruning, self._late(changed))
@@ -119,7 +120,9 @@ class Comparison:
         """Spilled to files, for a MERGE reads its source twice; memory stays flat."""
         spilled = f"{self.folder}/changes"
         with map_spark_errors():
-            differing = gateway.session().sql(_difference(self.location, self.version, self.listed, self.prefix))
+            session = gateway.session()
+            compile_in(session)
+            differing = session.sql(_difference(self.location, self.version, self.listed, self.prefix))
             confirmed = differing.mapInArrow(Confirm(self.store, self.since), f"{table.LISTED_DDL}, action STRING")
             confirmed.write.parquet(spilled)
         dataset = folders.dataset(spilled, _CHANGES)

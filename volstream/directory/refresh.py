@@ -12,9 +12,10 @@ import pyarrow as pa
 
 from volstream.delta import rows
 from volstream.delta.log import Commit
+from volstream.delta.writer import one_of
 from volstream.directory import table
 from volstream.directory.confirm import HEADS_AT_ONCE
-from volstream.directory.writer import Counts, DirectoryWriter, among, frame_of
+from volstream.directory.writer import Counts, DirectoryWriter, frame_of
 from volstream.errors import StorageDeniedError
 from volstream.model.files import FileInfo
 from volstream.storage.base import ObjectStore
@@ -52,7 +53,7 @@ def refresh_keys(writer: DirectoryWriter, store: ObjectStore, keys: Sequence[str
     changed = _changed(actions, seen, store)
     counts, commit = Counts.of(changed), None
     if counts:
-        paths = among(changed["relative_path"].to_pylist())
+        paths = one_of("t.relative_path", changed["relative_path"].to_pylist())
         commit = writer.commit(base, cause, counts, frame_of(changed), paths)
     return Refreshed(counts, commit, denied)
 

@@ -7,7 +7,7 @@ catalog's record of which version that was. What is compared with what, and why,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from volstream.catalog import Catalog
 from volstream.delta.log import Commit, DeltaLog
-from volstream.delta.writer import DeltaWriter, Marker, literal, table_at
+from volstream.delta.writer import DeltaWriter, Marker, table_at
 from volstream.directory import table
 from volstream.errors import FencedError, NotFoundError
 from volstream.lifecycle import faults
@@ -29,10 +29,6 @@ if TYPE_CHECKING:
 _COLUMNS = ", ".join(table.COLUMNS)
 _SET = ", ".join(f"t.{name} = s.{name}" for name in (*table.COLUMNS, "refresh_id"))
 _VALUES = ", ".join(f"s.{name}" for name in (*table.COLUMNS, "refresh_id"))
-
-
-#: A MERGE is told the paths it changes, which prunes files, if they are no more: the statement has to stay readable for Spark.
-MOST_NAMED = 2000
 
 
 @dataclass(frozen=True)
@@ -52,8 +48,13 @@ class Counts:
         inserted, updated, deleted = (numbers.get(action, 0) for action in ("insert", "update", "delete"))
         return cls(inserted, updated, deleted, size)
 
+    @property
+    def rows(self) -> int:
+        """All of them."""
+        return self.inserted + self.updated + self.deleted
+
     def __bool__(self) -> bool:
-        return bool(self.inserted or self.updated or self.deleted)
+        return self.rows > 0
 
     def __add__(self, other: Counts) -> Counts:
         pairs = zip(astuple(self), astuple(other), strict=True)
@@ -85,11 +86,6 @@ def frame_of(changes: pa.Table) -> Callable[[SparkSession], DataFrame]:
     """
     ordered = changes.sort_by("relative_path")
     return lambda session: session.createDataFrame(ordered).coalesce(1)
-
-
-def among(paths: Iterable[str]) -> str:
-    """SQL on the target ``t`` of a commit: the rows of these paths."""
-    return f"t.relative_path IN ({', '.join(map(literal, paths))})"
 
 
 class DirectoryWriter:
@@ -146,7 +142,8 @@ class DirectoryWriter:
             "inserted": counts.inserted, "updated": counts.updated, "deleted": counts.deleted,
             "bytes": counts.bytes,
         }  # fmt: skip
-        with self._delta.marked(self._marker(number, metadata)) as session:
+        marker = self._marker(number, metadata)
+        with self._delta.marked(marker, self.location, rows=counts.rows) as session:
             numbered = changes(session).selectExpr(*table.COLUMNS, "action", f"CAST({number} AS BIGINT) AS refresh_id")
             if counts.inserts_only:
                 # Blind: this volume's one writer has just seen, in the version it commits upon, that the rows are new.

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from volstream.delta import folders
-from volstream.delta.writer import literal, table_at
+from volstream.delta.writer import MOST_NAMED, literal, one_of, table_at
 from volstream.directory.table import COLUMNS, CONTENT
 from volstream.jobs.sizing import Limits
 from volstream.model.objects import Job
@@ -185,6 +185,24 @@ def within(planned: DataFrame, batch: Batch) -> DataFrame:
     return planned.where(bounds("relative_path", batch))
 
 
+def of_files(column: str, location: str, batch: Batch) -> str:
+    """SQL on the path column of a MERGE's target alone: the rows of a batch's files, and perhaps of others beside them."""
+    if batch.files + batch.removals > MOST_NAMED:
+        return bounds(column, batch)
+    return one_of(column, _paths(location, batch, "relative_path"))
+
+
+def of_origins(column: str, location: str, batch: Batch) -> str | None:
+    """As :func:`of_files`, of the paths that files of a batch were moved from; None where none was moved."""
+    if not batch.moves:
+        return None
+    if batch.moves <= MOST_NAMED:
+        return one_of(column, _paths(location, batch, "old_path"))
+    found = origins(location, batch)
+    assert found is not None, "there are moves"
+    return f"{column} BETWEEN {literal(found[0])} AND {literal(found[1])}"
+
+
 def bounds(column: str, batch: Batch) -> str:
     """SQL: that a column's path is one of a batch's."""
     assert batch.until_path is not None, "a job's batch has bounds"
@@ -255,6 +273,13 @@ def _versions_of(session: SparkSession, covered: Range) -> str:
 def _bounds(batch: Batch) -> Any:
     until = ds.field("relative_path") <= batch.until_path
     return until if batch.after_path is None else until & (ds.field("relative_path") > batch.after_path)
+
+
+def _paths(location: str, batch: Batch, column: str) -> Iterable[str]:
+    """What a column has for the rows of a small batch."""
+    found = folders.dataset(location).scanner([column], filter=_bounds(batch)).to_table()[column]
+    paths: list[str] = found.drop_null().to_pylist()
+    return paths
 
 
 @dataclass

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from volstream.catalog import Catalog
 from volstream.config import Settings
+from volstream.delta.writer import compile_if_large
 from volstream.errors import InvalidStateError
 from volstream.jobs import plan, sizing
 from volstream.jobs.sizing import Limits
@@ -155,6 +156,7 @@ class Planner:
         moves = plan.Moves(possible, rekey=job.on_move is OnMove.REKEY)
         if at_most <= FEW:
             return plan.few_files(session, self._reader.few(covered), where, moves)
+        compile_if_large(session, covered.location)
         return plan.stream_files(session, covered, where, moves)
 
     def _changed_rows(self, covered: Range) -> int:
@@ -164,4 +166,5 @@ class Planner:
         return self._catalog.refreshes.changed_after(covered.source.id, since)[0]
 
     def _delivered(self, session: SparkSession, covered: Range, where: str | None) -> DataFrame:
+        compile_if_large(session, covered.location)
         return plan.replay_files(session, covered, where)

@@ -13,10 +13,10 @@ from volstream.delta import folders
 from volstream.delta.log import DeltaLog
 from volstream.delta.writer import DeltaWriter, literal, table_at
 from volstream.errors import InvalidStateError, InvalidValueError
-from volstream.jobs.plan import MOVE, REMOVE, bounds
+from volstream.jobs.plan import MOVE, REMOVE, of_files, of_origins
 from volstream.jobs.schema import PROVENANCE, of_job, quote_column, to_ddl
 from volstream.model.objects import Job, Mode, Write
-from volstream.model.work import Batch
+from volstream.model.work import Batch, Plan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -99,32 +99,31 @@ class ResultTables:
             self._delta.add_columns(location, to_ddl(pa.schema(missing)))
 
 
-def without_followed(session: SparkSession, files: DataFrame, location: str, origins: tuple[str, str]) -> DataFrame:
+def without_followed(session: SparkSession, files: DataFrame, location: str, origins: str) -> DataFrame:
     """The ``files`` of a batch without moved ones whose rows can follow them: those the old path has of this content.
 
     Args:
         location: of the result table.
-        origins: between which the old paths are.
+        origins: SQL on the table's rows ``t``: those of the old paths.
     """
     files.createOrReplaceTempView("volstream_files")
     return session.sql(
         f"SELECT f.* FROM volstream_files f LEFT ANTI JOIN {table_at(location)} t ON f.action = '{MOVE}' "
-        f"AND t._file_path = f.old_path AND t._file_version = f.old_version AND {_between('t', origins)}"
+        f"AND t._file_path = f.old_path AND t._file_version = f.old_version AND {origins}"
     )
 
 
 def write_batch(
-    session: SparkSession, delta: DeltaWriter, job: Job, batch: Batch, location: str, planned: str, staged: str,
-    origins: tuple[str, str] | None,
+    session: SparkSession, delta: DeltaWriter, job: Job, made: Plan, batch: Batch, location: str, planned: str, staged: str
 ) -> None:  # fmt: skip
     """Commits a batch's outcomes in one statement.
 
     Args:
         session: marked for this attempt.
+        made: the batch's plan.
         location: of the result table.
         planned: name of a view of the batch's slice of its plan.
         staged: name of a view of the attempt's staged outcomes.
-        origins: between which the paths are that files were moved from; None: none was moved.
     """
     own = [field.name for field in of_job(job)]
     columns = ", ".join(quote_column(name) for name in (*own, *PROVENANCE.names))
@@ -145,7 +144,7 @@ def write_batch(
     source = (
         f"SELECT CAST(NULL AS STRING) AS gone, {columns} FROM ({new_rows}) UNION ALL SELECT gone, {empty} FROM ({gone})"
     )
-    within = bounds("t._file_path", batch)
+    within, origins = (of("t._file_path", made.location, batch) for of in (of_files, of_origins))
     follow = ""
     if origins is not None:
         source += f" UNION ALL {_moved(planned, staged, own, batch)}"
@@ -154,7 +153,7 @@ def write_batch(
             f" UNION ALL SELECT relative_path AS gone, {empty} FROM {planned} "
             f"LEFT ANTI JOIN {staged} ON path = relative_path WHERE action = '{MOVE}'"
         )
-        within = f"(({within}) OR ({_between('t', origins)}))"
+        within = f"(({within}) OR ({origins}))"
         changes = ", ".join(f"{name} = s.{name}" for name in PROVENANCE.names if name != "_processed_at")
         follow = f"WHEN MATCHED AND s._file_path IS NOT NULL THEN UPDATE SET {changes} "
     delta.merge(
@@ -184,12 +183,6 @@ def _moved(planned: str, staged: str, own: Sequence[str], batch: Batch) -> str:
         f"SELECT p.old_path AS gone, {', '.join(columns)} FROM {planned} p LEFT JOIN {outcomes} s ON s.path = p.relative_path "
         "WHERE p.old_path IS NOT NULL"
     )
-
-
-def _between(table: str, origins: tuple[str, str]) -> str:
-    """SQL: a condition on the target alone, by which files of the table are skipped."""
-    first, last = origins
-    return f"{table}._file_path >= {literal(first)} AND {table}._file_path <= {literal(last)}"
 
 
 def _delta_types(schema: pa.Schema) -> list[str]:

@@ -22,6 +22,7 @@ from pyspark.sql.connect.session import SparkSession
 
 from volstream.spark.address import Address, RemoteAddress
 from volstream.spark.channel import ClientChannelBuilder, builder_for, policy_for
+from volstream.spark.compiled import compile_in
 from volstream.spark.errors import engine_lost
 from volstream.spark.watch import Watch
 
@@ -62,7 +63,8 @@ class SparkGateway:
         self._lock = threading.Lock()
         self._open: dict[str, _Connection] = {}
         self._by_thread: dict[threading.Thread, _Connection] = {}
-        self._idle: list[tuple[_Connection, int]] = []  # the pool, and how often each was used
+        # The pools of sessions that do not compile and that do, and how often each was used.
+        self._idle: dict[bool, list[tuple[_Connection, int]]] = {False: [], True: []}
         self._watch: Watch | None = None
         self._ended: str | None = None
 
@@ -91,21 +93,27 @@ class SparkGateway:
             self._release(connection)
 
     @contextmanager
-    def pooled(self) -> Iterator[SparkSession]:
+    def pooled(self, *, compiled: bool = False) -> Iterator[SparkSession]:
         """A session for the block that was used before, with the settings and views that earlier blocks left.
 
         Spark compiles for each new session anew what it compiled for another. One whose block raised is used no more: a
         statement may still be running in it.
 
+        Args:
+            compiled: one in which Spark compiles; see :mod:`volstream.spark.compiled`.
+
         Raises:
             EngineLostError: as :meth:`fresh`.
         """
         with self._lock:
-            connection, uses = self._idle.pop() if self._idle and self._ended is None else (None, 0)
+            idle = self._idle[compiled] if self._ended is None else []
+            connection, uses = idle.pop() if idle else (None, 0)
         if connection is None:
             connection = self._new()
         try:
             with self._broken_is_lost():
+                if compiled and not uses:
+                    compile_in(connection.session)
                 yield connection.session
         except BaseException:
             self._release(connection)
@@ -113,7 +121,7 @@ class SparkGateway:
         with self._lock:
             keep = uses + 1 < _MOST_USES and self._ended is None
             if keep:
-                self._idle.append((connection, uses + 1))
+                self._idle[compiled].append((connection, uses + 1))
         if not keep:
             self._release(connection)
 
@@ -143,7 +151,8 @@ class SparkGateway:
             self._ended = self._ended or "its gateway was closed"
             connections = list(self._open.values())
             self._by_thread.clear()
-            self._idle.clear()
+            for idle in self._idle.values():
+                idle.clear()
         for connection in connections:
             self._release(connection)
         if self._watch is not None:

@@ -14,7 +14,7 @@ from pyarrow import fs
 from volstream.changelog.base import Deduplication
 from volstream.delta import folders
 from volstream.delta.log import DeltaLog
-from volstream.delta.writer import literal, table_at
+from volstream.delta.writer import compile_if_large, literal, table_at
 from volstream.directory import table as directory
 from volstream.jobs.scalar import call_of
 from volstream.model.names import DEFAULT_SCHEMA, Name, quote
@@ -88,6 +88,8 @@ class Binding:
     def _changes_view(self, reference: names.Reference, changes: names.Changes) -> str:
         """A view of changes that Spark cannot tell: of directories, and of tables whose columns are mapped."""
         options = changes.options
+        if not reference.directory:
+            compile_if_large(self.spark, folders.table_location(self._session.warehouse, reference.name))
         text = query(
             self._session.catalog, self._session.warehouse, reference.name, changes.first, changes.last,
             options.get("deduplicationmode", Deduplication.DROP_CARRYOVERS),
@@ -136,6 +138,7 @@ class Binding:
         if self._is_folder(f"{self._tables}/{name.schema}"):
             self._use_schema(name.schema)
         if self._is_folder(f"{location}/_delta_log"):
+            compile_if_large(self.spark, location)
             self.spark.sql(f"CREATE TABLE IF NOT EXISTS {name.qualified} USING DELTA LOCATION {literal(location)}")
 
     def attach_all(self, schema: str) -> None:
@@ -148,6 +151,7 @@ class Binding:
         location = directory.location(self._session.warehouse, volume.id)
         if not DeltaLog(location).exists():
             return relation(self.spark, directory.SCHEMA.empty_table())
+        compile_if_large(self.spark, location)
         return self.spark.sql(f"SELECT {', '.join(directory.COLUMNS)} FROM {table_at(location)}")
 
     def _use_schema(self, schema: str) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from volstream.delta import folders
 from volstream.delta.log import DeltaLog
-from volstream.delta.writer import literal, parquet_at, table_at, with_retries
+from volstream.delta.writer import compile_if_large, literal, parquet_at, table_at, with_retries
 from volstream.directory.definitions import exclusive
 from volstream.errors import AlreadyExistsError, InvalidStateError, NotFoundError, SqlError
 from volstream.jobs.definitions import create_job
@@ -178,6 +178,7 @@ class _Refresh:
             if covered is None:  # a volume that was never listed
                 view = views.show(self._session.reader.unlisted(spark))
             else:
+                compile_if_large(spark, covered.location)
                 columns = ", ".join(f"`{name}`" for name in covered.source.columns(covered.to_version))
                 view = views.of(f"SELECT {columns} FROM {rows(covered)}")
             alias = f" AS {quote(reference.name.name)}" if reference.takes_alias else ""

@@ -94,7 +94,7 @@ class Consumer:
                 "attempt": intent.attempt, "batch": intent.batch_id, **told,
             },
         )  # fmt: skip
-        with self._delta.marked(marker, apart=apart) as session:
+        with self._delta.marked(marker, intent.targets[number].location, apart=apart) as session:
             statement(session)
         faults.point("batch.written")
         found = self.look(intent, number)

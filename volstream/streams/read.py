@@ -12,6 +12,7 @@ import pyarrow as pa
 from volstream.catalog import Catalog
 from volstream.changelog import process
 from volstream.delta.log import DeltaLog, retention
+from volstream.delta.writer import compile_if_large
 from volstream.directory import table
 from volstream.errors import StreamStaleError
 from volstream.model.objects import Mode, SourceKind, Stream
@@ -170,6 +171,7 @@ class StreamReader:
         """SQL of :meth:`frame`, for the views' session, over one of them."""
         source = covered.source
         columns = source.columns(covered.to_version)
+        compile_if_large(views.spark, covered.location)
         if covered.empty:
             return net.nothing(covered.location, covered.to_version, columns)
         changes = covered.changes()
