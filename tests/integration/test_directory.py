@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -26,6 +28,7 @@ from volstream.model.files import FileInfo
 from volstream.model.hints import KeyHint, SubtreeHint
 from volstream.model.objects import Volume
 from volstream.spark.address import RemoteAddress
+from volstream.spark.compiled import COMPILED, INTERPRETED
 from volstream.spark.session import SparkGateway
 from volstream.storage import open_store
 
@@ -115,6 +118,43 @@ def test_the_mark_of_a_commit_is_on_no_later_one(place: Place) -> None:
     with place.gateway.pooled() as first, place.gateway.pooled() as second:
         for session in (first, second):
             assert {session.conf.get(name, None) for name in Marker("", 0, {}).settings()} == {None}
+
+
+def test_what_reads_a_large_table_is_compiled(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.put("a")
+    place.put("b")
+    place.refresh()
+    reads = "SELECT relative_path FROM DIRECTORY(VOLUME v) ORDER BY 1"
+    assert place.rows(reads) == [{"relative_path": "a"}, {"relative_path": "b"}]
+    spark = place.session.spark
+    assert {key: spark.conf.get(key) for key in INTERPRETED} == INTERPRETED
+    monkeypatch.setattr("volstream.delta.writer.LARGE_BYTES", log_of(place).bytes() - 1)
+    try:
+        assert place.rows(reads) == [{"relative_path": "a"}, {"relative_path": "b"}]
+        assert {key: spark.conf.get(key) for key in COMPILED} == COMPILED
+        place.put("a", "changed")
+        place.put("c")
+        place.delete("b")
+        place.refresh()
+        assert place.rows(reads) == [{"relative_path": "a"}, {"relative_path": "c"}]
+    finally:
+        for key, value in INTERPRETED.items():
+            spark.conf.set(key, value)
+
+
+def test_the_size_of_a_table_is_told_by_its_checksum_or_its_files(place: Place) -> None:
+    log = log_of(place)
+    assert log.bytes() == 0
+    place.put("a")
+    place.refresh()
+    place.put("b")
+    place.refresh()
+    at = Path(log.location)
+    (checksum,) = at.glob(f"_delta_log/{log.latest_version():020}.crc")
+    files = sum(file.stat().st_size for file in at.glob("*.parquet"))
+    assert log.bytes() == json.loads(checksum.read_text())["tableSizeBytes"] == files
+    checksum.unlink()
+    assert log.bytes() == files
 
 
 def test_the_first_listing_is_one_commit(place: Place) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.integration.conftest import Place
 from volstream.errors import InvalidValueError
+from volstream.jobs import plan
 from volstream.model.objects import OnMove, Write
 from volstream.model.work import Load
 from volstream.story import tell
@@ -93,7 +94,9 @@ def test_where_nothing_is_said_the_function_runs_on_a_moved_file_and_its_old_row
 
 
 @pytest.mark.long
-def test_a_move_across_batches_is_one_batchs(place: Place) -> None:
+@pytest.mark.parametrize("named", [2000, 0])
+def test_a_move_across_batches_is_one_batchs(place: Place, named: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "MOST_NAMED", named)
     given(place, OnMove.REKEY, a="x", b="xx", y="x", z="xxx")
     place.session.jobs.alter("j", max_files=1)
     move(place, "z", "0")

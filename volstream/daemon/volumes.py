@@ -124,7 +124,7 @@ class VolumeWorker:
             self._prepared = True
         idle = quiet >= _IDLE_SECONDS
         if self._commits >= (_IDLE_COMMITS if idle else _BUSY_COMMITS):
-            self._keeper.compact()
+            self._prepared = not self._keeper.compact() and self._prepared
             self._commits = 0
 
     def _reconcile(self) -> None:
@@ -203,7 +203,7 @@ class VolumeWorker:
         self._fold = Fold(self.volume.selection)
         self._keeper.answered(asked)
         self.last_tick_seconds = time.monotonic() - started
-        self.refreshed_rows += tick.counts.inserted + tick.counts.updated + tick.counts.deleted
+        self.refreshed_rows += tick.counts.rows
         if tick.commits:
             self._count_commits(tick.commits)
 

@@ -1,8 +1,8 @@
 """Whether Spark compiles what a session runs, or interprets it.
 
 The engine interprets: a commit to a small table is some twenty queries of few rows, and compiling Java for each takes
-longer than running it. A row that is read takes five times as long, though, so that sessions which read large tables
-compile; Spark keeps what it compiled for as long as the session lives.
+longer than running it, two to three seconds for the first commit of a session. A row that is read takes five times as long,
+though, so that sessions which read large tables compile; Spark keeps what it compiled for as long as the session lives.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
 
-#: Reading so many rows, or a table of so many bytes, takes longer interpreted than compiling it.
-LARGE_ROWS = 50_000
-LARGE_BYTES = 4 << 20
+#: Reading the paths of so many rows, or of a table of so many bytes, takes as long interpreted as compiling.
+LARGE_ROWS = 250_000
+LARGE_BYTES = 16 << 20
 
 
 def compile_in(session: SparkSession) -> None:

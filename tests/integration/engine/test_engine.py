@@ -28,6 +28,7 @@ from volstream.errors import EngineBusyError, EngineError, EngineLostError, Java
 from volstream.lifecycle import identity
 from volstream.lifecycle.stop import Stop
 from volstream.spark.address import EngineAddress
+from volstream.spark.compiled import COMPILED, INTERPRETED
 from volstream.spark.errors import map_spark_errors
 from volstream.spark.server import start_jvm
 from volstream.spark.session import SparkGateway
@@ -120,6 +121,14 @@ def test_a_session_of_the_pool_is_used_again_unless_its_block_raised(gateway: Sp
         assert one is again
         assert two is not other
         assert two.range(1).count() == 1
+
+
+def test_sessions_that_compile_are_a_pool_of_their_own(gateway: SparkGateway) -> None:
+    with gateway.pooled(compiled=True) as compiling, gateway.pooled() as plain:
+        for session, settings in ((compiling, COMPILED), (plain, INTERPRETED)):
+            assert {key: session.conf.get(key) for key in COMPILED} == settings
+    with gateway.pooled() as first, gateway.pooled(compiled=True) as second:
+        assert (first, second) == (plain, compiling)
 
 
 def test_each_thread_has_a_session_that_goes_with_it(gateway: SparkGateway) -> None:

@@ -137,6 +137,18 @@ def test_where_files_of_a_batch_were_moved_from_is_known_by_its_first_and_last_p
     assert plan.origins(str(location), batches[1]) == ("x", "x")
     assert plan.origins(str(location), replace(batches[0], moves=0)) is None
     assert plan.among(str(location), ["z", "x", "c"], batches[0], column="old_path") == {"z"}
+    assert plan.of_origins("t.p", str(location), batches[0]) == "t.p IN ('z', 'é', 'Z')"
+    assert plan.of_origins("t.p", str(location), replace(batches[0], moves=0)) is None
+    assert plan.of_origins("t.p", str(location), replace(batches[0], moves=2001)) == "t.p BETWEEN 'Z' AND 'é'"
+
+
+def test_a_small_batchs_files_are_named_and_a_large_ones_are_a_range(tmp_path: Path) -> None:
+    location = write_plan(tmp_path / "p", [["a", "b's"], ["c", "d", "e"]])
+    _, (first, second) = cut_plan(location, Limits(3, 1000))
+    assert plan.of_files("t.p", location, first) == r"t.p IN ('a', 'b\'s', 'c')"
+    assert plan.of_files("t.p", location, replace(first, removals=2000)) == "t.p <= 'c'"
+    assert plan.of_files("t.p", location, second) == "t.p IN ('d', 'e')"
+    assert plan.of_files("t.p", location, replace(second, files=2001)) == "t.p <= 'e' AND t.p > 'c'"
 
 
 def test_the_first_batch_of_a_plan_may_be_smaller_than_the_others(tmp_path: Path) -> None:
