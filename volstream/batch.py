@@ -5,16 +5,17 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from volstream.changelog.base import quoted
 from volstream.delta import folders
 from volstream.delta.log import DeltaLog
-from volstream.delta.writer import lend, parquet_at, table_at, with_retries
+from volstream.delta.writer import parquet_at, table_at, with_retries
 from volstream.errors import InvalidValueError, NotFoundError
 from volstream.model.names import Name
 from volstream.model.objects import Stream
 from volstream.spark.errors import as_sql_errors
+from volstream.spark.frames import bound_to
 from volstream.spark.views import Views
 from volstream.sql import metastore
 
@@ -67,12 +68,11 @@ class StreamBatch:
         location, columns = self._target(target)
 
         def statement(spark: SparkSession) -> None:
-            frame = self._rows(spark) if df is None else df
-            with lend(spark, frame.sparkSession):
-                chosen = frame.select(*(quoted(name) for name in _common(columns, frame.columns)))
-                with_retries(lambda: chosen.write.format("delta").mode(mode).save(location))
+            frame = self._rows(spark) if df is None else bound_to(spark, df)
+            chosen = frame.select(*(quoted(name) for name in _common(columns, frame.columns)))
+            with_retries(lambda: chosen.write.format("delta").mode(mode).save(location))
 
-        return self._write(location, statement)
+        return self._write(location, statement, like=None if df is None else df.sparkSession)
 
     def merge_into(self, target: str, on: str | Sequence[str], *, df: DataFrame | None = None) -> int | None:
         """Brings a table up to date: changed rows are replaced by key, new ones added, deleted ones deleted.
@@ -110,11 +110,11 @@ class StreamBatch:
         finally:
             folders.remove(staged)
 
-    def _write(self, location: str, statement: Callable[[SparkSession], None]) -> int | None:
+    def _write(self, location: str, statement: Callable[[SparkSession], None], like: Any = None) -> int | None:
         if self._taken is None:
             return 0  # on a volume that was never listed
         with as_sql_errors():
-            return self._block.write(location, statement)
+            return self._block.write(location, statement, like=like)
 
     def _rows(self, spark: SparkSession) -> DataFrame:
         if self._taken is None:

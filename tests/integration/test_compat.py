@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
 from tests.integration.conftest import Home, Place
-from volstream.compat import DataFrame, Session, Writer
+from volstream.compat import DataFrame, Session, writer
 from volstream.compat import functions as F  # noqa: N812  # everybody's name for it
 from volstream.delta.log import DeltaLog
 from volstream.errors import AlreadyExistsError, NotFoundError, SqlError, StreamBusyError
@@ -161,38 +162,21 @@ def test_a_save_that_fails_writes_and_consumes_nothing(compat: Compat) -> None:
     assert (compat.unread(), compat.rows("SELECT * FROM u$")) == (1, [(1,), (2,)])
 
 
-class Interrupted:
-    """A frame, or its writer, whose user presses Ctrl-C before or after the commit."""
+@pytest.mark.parametrize("committed", [True, False])
+def test_an_interruption_leaves_the_table_where_its_rows_were_committed(
+    compat: Compat, committed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame = compat.table().select("id")
 
-    def __init__(self, inner: Any, *, committed: bool) -> None:
-        self._inner = inner
-        self._committed = committed
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "write":
-            return Interrupted(self._inner.write, committed=self._committed)
-        return getattr(self._inner, name)
-
-    def format(self, *_: str) -> Interrupted:
-        self._inner.format("delta")
-        return self
-
-    def mode(self, mode: str) -> Interrupted:
-        self._inner.mode(mode)
-        return self
-
-    def save(self, location: str) -> None:
-        if self._committed:
-            self._inner.save(location)
+    def interrupted(command: Callable[[], None]) -> None:
+        if committed:
+            command()
         raise KeyboardInterrupt
 
-
-@pytest.mark.parametrize("committed", [True, False])
-def test_an_interruption_leaves_the_table_where_its_rows_were_committed(compat: Compat, committed: bool) -> None:
-    frame = compat.table().select("id")
-    interrupted: Any = Interrupted(frame._frame, committed=committed)
-    with pytest.raises(KeyboardInterrupt):
-        Writer(compat.home.session, interrupted, frame._leaves).save_as_table(compat.home.name("u"))
+    with monkeypatch.context() as during:
+        during.setattr(writer, "with_retries", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            compat.save(frame)
     assert compat.unread() == (0 if committed else 2)
     assert DeltaLog(compat.home.location("u")).exists() is committed
     compat.save(frame)

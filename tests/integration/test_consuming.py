@@ -10,7 +10,7 @@ import pytest
 
 from tests.integration.conftest import Home, Place
 from volstream.delta.log import DeltaLog
-from volstream.delta.writer import DeltaWriter
+from volstream.delta.writer import DeltaWriter, Marker
 from volstream.errors import (
     FencedError,
     InvalidStateError,
@@ -247,6 +247,42 @@ def test_a_block_writes_what_it_makes_of_the_rows(filled: Home) -> None:
             batch.write(filled.name("v"), mode="x")
     assert filled.rows("SELECT * FROM v$") == [(1, "a", 2), (2, "b", 4)]
     assert unread(filled) == 0
+
+
+def test_a_frame_is_written_with_the_views_and_functions_of_its_session(filled: Home) -> None:
+    spark = filled.session.spark
+    spark.udf.register("twice", lambda n: n * 2, "INT")
+    spark.sql("CREATE OR REPLACE TEMPORARY VIEW extra AS SELECT 1 AS id, 'x' AS more")
+    with filled.session.streams.get(filled.name("s")).consume() as batch:
+        made = batch.df.join(spark.table("extra"), "id", "left").selectExpr("twice(id) AS id", "more AS name")
+        assert batch.write(filled.name("u"), df=made) == 2
+    assert filled.rows("SELECT * FROM u$ ORDER BY id") == [(2, "x"), (4, None)]
+    assert unread(filled) == 0
+
+
+def test_an_interrupted_write_leaves_no_mark_in_the_users_session(
+    filled: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark = filled.session.spark
+    mark = list(Marker("", 0, {}).settings())
+    seen: list[set[str | None]] = []
+
+    def interrupted(_: Callable[[], None]) -> None:
+        seen.append({spark.conf.get(name, None) for name in mark})
+        raise KeyboardInterrupt
+
+    def write() -> None:
+        with filled.session.streams.get(filled.name("s")).consume() as batch:
+            batch.write(filled.name("u"), df=batch.df.where("id > 1"))
+
+    with monkeypatch.context() as during:
+        during.setattr("volstream.batch.with_retries", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            write()
+    assert seen == [{None}]
+    assert {spark.conf.get(name, None) for name in mark} == {None}
+    write()
+    assert filled.rows("SELECT id FROM u$") == [(2,)]
 
 
 @pytest.mark.parametrize(

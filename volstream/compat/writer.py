@@ -8,16 +8,16 @@ from volstream import session as sessions
 from volstream.compat.leaf import Leaf
 from volstream.delta import folders
 from volstream.delta.log import DeltaLog
-from volstream.delta.writer import lend, with_retries
+from volstream.delta.writer import with_retries
 from volstream.errors import AlreadyExistsError, InvalidValueError, NotFoundError
 from volstream.model.names import DEFAULT_SCHEMA, Name
 from volstream.spark.errors import as_sql_errors
+from volstream.spark.frames import bound_to
 from volstream.sql import metastore
 from volstream.streams.consume import is_unused
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame as SparkFrame
-    from pyspark.sql.connect.session import SparkSession
 
 _MODES = ("append", "overwrite", "errorifexists", "error", "ignore")
 
@@ -62,7 +62,7 @@ class Writer:
             if self._leaves:
                 self._consume(location, present=present)
             else:
-                self._save(location)
+                self._save(location, self._frame)
 
     def _consume(self, location: str, *, present: bool) -> None:
         streams = {leaf.stream_id: leaf.stream(self._session) for leaf in self._leaves}
@@ -77,21 +77,18 @@ class Writer:
                     self._frame.limit(0).write.format("delta").mode("error").save(location)
                     made = True
                 if taken:
-                    block.write(location, lambda marked: self._write(marked, location))
+                    own = self._frame.sparkSession
+                    block.write(location, lambda marked: self._save(location, bound_to(marked, self._frame)), like=own)
                 else:  # of volumes that were never listed there is nothing to consume
-                    self._save(location)
+                    self._save(location, self._frame)
         except BaseException:
             if made and is_unused(self._session.catalog, location, streams):
                 folders.remove(location)
             raise
 
-    def _write(self, marked: SparkSession, location: str) -> None:
-        with lend(marked, self._frame.sparkSession):
-            self._save(location)
-
-    def _save(self, location: str) -> None:
+    def _save(self, location: str, frame: SparkFrame) -> None:
         mode = "overwrite" if self._mode == "overwrite" else "append"
-        writer = self._frame.write.format("delta").mode(mode)
+        writer = frame.write.format("delta").mode(mode)
         if mode == "overwrite" and self._differs(location):
             writer = writer.option("overwriteSchema", "true")
         with_retries(lambda: writer.save(location))

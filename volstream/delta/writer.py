@@ -118,23 +118,31 @@ class DeltaWriter:
             with_retries(lambda: session.sql(f"OPTIMIZE {table_at(location)}{order}").collect())
 
     @contextmanager
-    def marked(self, marker: Marker, location: str, *, rows: int = 0, apart: bool = False) -> Iterator[SparkSession]:
+    def marked(
+        self, marker: Marker, location: str, *, rows: int = 0, apart: bool = False, like: Any = None
+    ) -> Iterator[SparkSession]:
         """A session in which one DML statement on the table at ``location`` carries ``marker``.
 
         Args:
             rows: about how many it writes.
             apart: a new one, for a statement of a user, which may meet or leave views and functions there.
+            like: a copy of this session of a user, for a frame that was made there. The marker never is in a user's own
+                session: on an interruption it could neither stay nor go there, for the statement may still be running.
         """
         settings = marker.settings()
         compiled = rows > LARGE_ROWS or is_large(location)
-        fitting = self._gateway.fresh() if apart else self._gateway.pooled(compiled=compiled)
+        if like is not None:
+            fitting = self._gateway.copied(like)
+        else:
+            fitting = self._gateway.fresh() if apart else self._gateway.pooled(compiled=compiled)
+        once = apart or like is not None
         with map_spark_errors(), fitting as session:
-            if apart and compiled:
+            if once and compiled:
                 compile_in(session)
             for key, value in settings.items():
                 session.conf.set(key, value)
             yield session
-            for key in () if apart else settings:
+            for key in () if once else settings:
                 session.conf.unset(key)
 
     def prepare(self, location: str) -> None:
@@ -170,25 +178,6 @@ class DeltaWriter:
     def _run(self, statement: str) -> None:
         with map_spark_errors(), self._gateway.pooled() as session:
             with_retries(lambda: session.sql(statement).collect())
-
-
-@contextmanager
-def lend(marked: SparkSession, other: Any) -> Iterator[None]:
-    """Lets one statement of another session carry the marker of a session made by :meth:`DeltaWriter.marked`.
-
-    For frames of users, which are bound to their session. No other statement may write in that session meanwhile.
-    """
-    if other.session_id == marked.session_id:
-        yield
-        return
-    settings = {key: marked.conf.get(key) for key in Marker("", 0, {}).settings()}
-    try:
-        for key, value in settings.items():
-            other.conf.set(key, str(value))
-        yield
-    finally:
-        for key in settings:
-            other.conf.unset(key)
 
 
 def with_retries(command: Any) -> None:

@@ -5,8 +5,9 @@ Sessions and their life do not belong here (``session``), nor does watching (``w
 
 from __future__ import annotations
 
+import copy
 import uuid
-from typing import Any
+from typing import Any, Self
 
 import grpc
 from pyspark.sql.connect.client.core import DefaultChannelBuilder
@@ -35,6 +36,13 @@ class ClientChannelBuilder(DefaultChannelBuilder):
         if self._channel is None:
             self._channel = self._made()
         return self._channel
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """How PySpark connects to the copy of a session: with a channel of its own."""
+        made = copy.copy(self)
+        made._params = copy.deepcopy(self._params, memo)
+        made._channel = None
+        return made
 
     def close(self) -> None:
         """Closes the channel: calls that wait on it return at once. Idempotent."""

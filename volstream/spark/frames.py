@@ -1,14 +1,21 @@
-"""Small local tables as relations of a session."""
+"""Frames of a session, made of small local tables or of another session's frames."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.connect.session import SparkSession
+
+
+def bound_to(session: SparkSession, frame: DataFrame) -> DataFrame:
+    """A frame of another session, in one that was copied from it."""
+    from pyspark.sql.connect.dataframe import DataFrame as Connected
+
+    return Connected(cast(Any, frame)._plan, session)
 
 
 def relation(session: SparkSession, table: pa.Table) -> DataFrame:

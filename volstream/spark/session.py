@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import Any, cast
 
 import grpc
 from pyspark.errors import PySparkException
@@ -86,6 +87,21 @@ class SparkGateway:
             EngineLostError: the engine is or was lost, whatever the block made of it.
         """
         connection = self._new()
+        try:
+            with self._broken_is_lost():
+                yield connection.session
+        finally:
+            self._release(connection)
+
+    @contextmanager
+    def copied(self, session: Any) -> Iterator[SparkSession]:
+        """A new session for the block with the settings, views and functions that another one has now.
+
+        Raises:
+            EngineLostError: as :meth:`fresh`.
+        """
+        with self._broken_is_lost():
+            connection = self._keep(_copy(session, self._address))
         try:
             with self._broken_is_lost():
                 yield connection.session
@@ -168,7 +184,10 @@ class SparkGateway:
             raise engine_lost(self._ended) from error
 
     def _new(self) -> _Connection:
-        connection = _open(self._address)
+        return self._keep(_open(self._address))
+
+    def _keep(self, connection: _Connection) -> _Connection:
+        """Watches a connection from now on, unless the engine was lost."""
         with self._lock:
             if self._ended is not None:
                 connection.drop()
@@ -234,7 +253,15 @@ def _open(address: Address) -> _Connection:
         logging.getLogger(name).disabled = True
     _forget_stopped()
     builder = builder_for(address)
-    session = SparkSession.builder.channelBuilder(builder).create()
+    return _connected(SparkSession.builder.channelBuilder(builder).create(), builder, address)
+
+
+def _copy(session: Any, address: Address) -> _Connection:
+    copied = session.cloneSession()
+    return _connected(copied, cast(ClientChannelBuilder, copied.client._builder), address)
+
+
+def _connected(session: SparkSession, builder: ClientChannelBuilder, address: Address) -> _Connection:
     session.client.set_retry_policies([policy_for(address)])
     # It would keep every client until the process ends, and then ask each of their engines, even one that is gone.
     atexit.unregister(session.client._on_exit)

@@ -13,7 +13,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from volstream.catalog import Catalog
 from volstream.catalog.consumptions import Outcome
@@ -131,8 +131,11 @@ class Block:
         if left is not None:
             self._catalog.consumptions.drop_plan(left)
 
-    def write(self, location: str, statement: Callable[[SparkSession], None]) -> int | None:
+    def write(self, location: str, statement: Callable[[SparkSession], None], *, like: Any = None) -> int | None:
         """Runs one DML statement on the table at ``location``, at most once; how many rows it wrote, where that is known.
+
+        Args:
+            like: the session whose frame it writes: it is given a copy.
 
         Raises:
             FencedError: another process took the streams over; nothing of this statement is in the table.
@@ -145,7 +148,7 @@ class Block:
         number = len(self._intent.targets) - 1
         told = {"streams": {str(one.stream.name): one.covered.to_version for one in self._taken.values()}}
         try:
-            commit = self._consumer.write(self._intent, told, statement, number, apart=True)
+            commit = self._consumer.write(self._intent, told, statement, number, apart=True, like=like)
         except Exception:
             # The outcome is in the log, whatever the command said.
             found = self._consumer.look(self._intent, number)

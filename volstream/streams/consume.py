@@ -74,7 +74,7 @@ class Consumer:
 
     def write(
         self, intent: Intent, told: Mapping[str, Any], statement: Callable[[SparkSession], None], number: int = 0, *,
-        apart: bool = False,
+        apart: bool = False, like: Any = None,
     ) -> Commit:  # fmt: skip
         """Runs one DML statement of an attempt, and verifies that its commit is in the target's log.
 
@@ -82,6 +82,7 @@ class Consumer:
             told: goes into the commit's user metadata.
             number: which of the attempt's statements, from 0.
             apart: it is a user's, for which :meth:`DeltaWriter.marked` makes a session.
+            like: it is a user's, and writes a frame of this session, of which :meth:`DeltaWriter.marked` makes a copy.
 
         Raises:
             FencedError: another attempt took over; nothing of this one is in the table.
@@ -94,7 +95,7 @@ class Consumer:
                 "attempt": intent.attempt, "batch": intent.batch_id, **told,
             },
         )  # fmt: skip
-        with self._delta.marked(marker, intent.targets[number].location, apart=apart) as session:
+        with self._delta.marked(marker, intent.targets[number].location, apart=apart, like=like) as session:
             statement(session)
         faults.point("batch.written")
         found = self.look(intent, number)
