@@ -42,7 +42,7 @@ _console = Console(width=100)
 @click.option("--rows", "sizes", multiple=True, type=int, help="For scale and tables: 10000, 100000 and 1000000.")
 @click.option("--messages", multiple=True, type=int, help="For queues: 100 and 1000.")
 @click.option("--queue", "kinds", multiple=True, type=click.Choice([*queues.KINDS]), help="For queues: both.")
-@click.option("--refreshes", type=int, default=0, show_default=True, help="For scale: measure again after so many.")
+@click.option("--refreshes", type=int, default=0, show_default=True, help="For scale: the largest again after so many.")
 @click.option("--save", is_flag=True, help="Keep results and chart in benchmarks/, as the README shows them.")
 def main(
     counts: tuple[int, ...], rounds: int, parts: tuple[str, ...], spark: bool, sizes: tuple[int, ...],

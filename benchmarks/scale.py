@@ -3,8 +3,8 @@
 Tables of 10^4, 10^5 and 10^6 rows; refreshes of 100 keys at random paths and of 100 new files under one prefix; a stream's
 read and a job's planning of such a refresh; the commit of a batch of 100 replaced files to a result table, at random paths
 and beside each other; the memory of this process and of the JVM. The files are not there: the store answers what it is
-asked, and outcomes are staged without a function. ``python -m benchmarks --part scale``; with ``--refreshes 500`` also after
-so many.
+asked, and outcomes are staged without a function. ``python -m benchmarks --part scale``; with ``--refreshes 500`` the largest
+directory also after so many.
 
 What keeps it flat:
 
@@ -12,10 +12,10 @@ What keeps it flat:
 - Rows in the order of paths in each file, pages of 1,000 rows, and ``relative_path IN (...)`` as a condition on the target
   alone: where Delta reads the matching rows, Spark reads only the pages that may hold them. A range over all keys prunes
   nothing where they are random, and so does the join's own condition.
-- Compiling (whole-stage code generation) for tables above 16 MiB. Before Delta reads the matching rows it looks for the
-  files that have any, and numbers the rows of the target for that: below such a column no condition is pushed into the
-  scan, so that this look reads the paths of every file whose range has one of the keys, and a path is read five times as
-  fast compiled as interpreted. It is what grows beyond 10^6 rows.
+- Compiling (whole-stage code generation) for tables above 250,000 rows or 16 MiB. Before Delta reads the matching rows it
+  looks for the files that have any, and numbers the rows of the target for that: below such a column no condition is pushed
+  into the scan, so that this look reads the paths of every file whose range has one of the keys, and a path is read five
+  times as fast compiled as interpreted. It is what grows beyond 10^6 rows.
 - New files alone are appended blindly, without row tracking: 0.3 s of processor, where a MERGE takes four and an append
   to a table with row tracking 1.6, for it looks up the next free row id in Delta's state.
 - Rows are read with deltalake, not with Spark: after each commit Spark replays the log before its first scan, which takes
@@ -77,6 +77,9 @@ _LOOK = 10
 _CHUNK = 100_000
 
 _PER_DAY = 1000
+
+#: Between a scenario's name and the number of refreshes before it.
+_AFTER = ", after "
 
 _T = TypeVar("_T")
 
@@ -256,13 +259,14 @@ def measure(
     results = {size: Results(session, size, scratch) for size in sizes}
     _rounds(_OF_DIRECTORIES, directories, rounds + 1, "", figures, first=1)
     _rounds(_OF_RESULTS, results, rounds + 1, "", figures, first=1)
-    for size, directory in directories.items() if refreshes else ():
+    if refreshes:
+        size = max(sizes)
+        directory = directories[size]
         for number in range(refreshes):
             _ = directory.random_paths() if number % 2 else directory.one_prefix()
             if number % _LOOK == _LOOK - 1 and (seconds := directory.compact()) is not None:
                 figures.note("compaction", size, "volstream", seconds)
-    if refreshes:
-        _rounds(_OF_DIRECTORIES, directories, rounds, f", after {refreshes} refreshes", figures)
+        _rounds(_OF_DIRECTORIES, {size: directory}, rounds, f"{_AFTER}{refreshes} refreshes", figures)
     engine = record.read(session.settings)
     for name, pid in (("driver, MiB", None), ("JVM, MiB", engine.jvm_pid if engine else None)):
         figures.note(
@@ -279,9 +283,11 @@ def scale_table(figures: Figures) -> Table:
     for size in sizes:
         table_.add_column(f"{size:,} rows", justify="right")
     table_.add_column("ratio", justify="right")
+    least = {one.scenario: one.median for one in found if one.files == sizes[0]}
     for scenario in dict.fromkeys(one.scenario for one in found):
         medians = {one.files: one.median for one in found if one.scenario == scenario}
-        ratio = medians[sizes[-1]] / medians[sizes[0]] if {sizes[0], sizes[-1]} <= medians.keys() else None
+        first = medians.get(sizes[0]) or least.get(scenario.partition(_AFTER)[0])
+        ratio = medians[sizes[-1]] / first if first and sizes[-1] in medians else None
         cells = [f"{medians[size]:.2f}" if size in medians else "" for size in sizes]
         table_.add_row(scenario, *cells, "" if ratio is None else f"{ratio:.2f}")
     return table_

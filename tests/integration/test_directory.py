@@ -120,7 +120,8 @@ def test_the_mark_of_a_commit_is_on_no_later_one(place: Place) -> None:
             assert {session.conf.get(name, None) for name in Marker("", 0, {}).settings()} == {None}
 
 
-def test_what_reads_a_large_table_is_compiled(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("limit", ["LARGE_BYTES", "LARGE_ROWS"])
+def test_what_reads_a_large_table_is_compiled(place: Place, limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     place.put("a")
     place.put("b")
     place.refresh()
@@ -128,7 +129,11 @@ def test_what_reads_a_large_table_is_compiled(place: Place, monkeypatch: pytest.
     assert place.rows(reads) == [{"relative_path": "a"}, {"relative_path": "b"}]
     spark = place.session.spark
     assert {key: spark.conf.get(key) for key in INTERPRETED} == INTERPRETED
-    monkeypatch.setattr("volstream.delta.writer.LARGE_BYTES", log_of(place).bytes() - 1)
+    size = {"LARGE_BYTES": log_of(place).bytes(), "LARGE_ROWS": 2}[limit]
+    monkeypatch.setattr(f"volstream.delta.writer.{limit}", size)
+    assert place.rows(reads) == [{"relative_path": "a"}, {"relative_path": "b"}]
+    assert {key: spark.conf.get(key) for key in INTERPRETED} == INTERPRETED
+    monkeypatch.setattr(f"volstream.delta.writer.{limit}", size - 1)
     try:
         assert place.rows(reads) == [{"relative_path": "a"}, {"relative_path": "b"}]
         assert {key: spark.conf.get(key) for key in COMPILED} == COMPILED

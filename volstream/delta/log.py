@@ -269,6 +269,11 @@ class DeltaLog:
         except (FileNotFoundError, ValueError, KeyError):  # writers need not leave one, nor write it before others look
             return int(pc.sum(pa.table(table.get_add_actions())["size_bytes"]).as_py() or 0)
 
+    def rows(self) -> int:
+        """Of the newest version's files, with those that deletion vectors hide; 0 where there is no table."""
+        table = self._open()
+        return 0 if table is None else int(pc.sum(pa.table(table.get_add_actions())["num_records"]).as_py() or 0)
+
     def last_transaction(self, app_id: str) -> int | None:
         """The newest transaction version of ``app_id``; None where it never wrote, or there is no table."""
         table = self._open()

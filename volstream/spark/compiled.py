@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
 
-#: Reading the paths of so many rows, or of a table of so many bytes, takes as long interpreted as compiling.
+#: Reading one column of so many rows, or a table of so many bytes, takes as long interpreted as compiling.
 LARGE_ROWS = 250_000
 LARGE_BYTES = 16 << 20
 
