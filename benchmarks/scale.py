@@ -162,9 +162,7 @@ class Results:
 
         def commit() -> None:
             with self._delta.marked(Marker("benchmark", self._commits, {}), self._location) as session:
-                plan.slice_of(session, made, batch).createOrReplaceTempView("planned")
-                staged.read(session).createOrReplaceTempView("staged")
-                write_batch(session, self._delta, self._job, made, batch, self._location, "planned", "staged")
+                write_batch(session, self._delta, self._job, made, batch, self._location, staged)
 
         return _timed(commit)
 

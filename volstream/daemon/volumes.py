@@ -124,7 +124,8 @@ class VolumeWorker:
             self._prepared = True
         idle = quiet >= _IDLE_SECONDS
         if self._commits >= (_IDLE_COMMITS if idle else _BUSY_COMMITS):
-            self._prepared = not self._keeper.compact() and self._prepared
+            if self._keeper.compact():
+                self._prepared = False
             self._commits = 0
 
     def _reconcile(self) -> None:
@@ -158,7 +159,7 @@ class VolumeWorker:
         return future
 
     def _note(self, done: Reconciled) -> None:
-        self.refreshed_rows += done.counts.inserted + done.counts.updated + done.counts.deleted
+        self.refreshed_rows += done.counts.rows
         if done.commit is not None:
             self._count_commits(1)
 

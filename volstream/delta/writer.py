@@ -127,23 +127,22 @@ class DeltaWriter:
         Args:
             rows: about how many it writes.
             apart: a new one, for a statement of a user, which may meet or leave views and functions there.
-            like: a copy of this session of a user, for a frame that was made there. The marker never is in a user's own
+            like: and a copy of this session of a user, for a frame that was made there. The marker never is in a user's own
                 session: on an interruption it could neither stay nor go there, for the statement may still be running.
         """
         settings = marker.settings()
         compiled = rows > LARGE_ROWS or is_large(location)
-        if like is not None:
-            fitting = self._gateway.copied(like)
+        if not apart:
+            fitting = self._gateway.pooled(compiled=compiled)
         else:
-            fitting = self._gateway.fresh() if apart else self._gateway.pooled(compiled=compiled)
-        once = apart or like is not None
+            fitting = self._gateway.fresh() if like is None else self._gateway.copied(like)
         with map_spark_errors(), fitting as session:
-            if once and compiled:
+            if apart and compiled:
                 compile_in(session)
             for key, value in settings.items():
                 session.conf.set(key, value)
             yield session
-            for key in () if once else settings:
+            for key in () if apart else settings:
                 session.conf.unset(key)
 
     def prepare(self, location: str) -> None:

@@ -189,7 +189,7 @@ def of_files(column: str, location: str, batch: Batch) -> str:
     """SQL on the path column of a MERGE's target alone: the rows of a batch's files, and perhaps of others beside them."""
     if batch.files + batch.removals > MOST_NAMED:
         return bounds(column, batch)
-    return one_of(column, _paths(location, batch, "relative_path"))
+    return one_of(column, _paths(location, "relative_path", _bounds(batch)))
 
 
 def of_origins(column: str, location: str, batch: Batch) -> str | None:
@@ -197,7 +197,7 @@ def of_origins(column: str, location: str, batch: Batch) -> str | None:
     if not batch.moves:
         return None
     if batch.moves <= MOST_NAMED:
-        return one_of(column, _paths(location, batch, "old_path"))
+        return one_of(column, _paths(location, "old_path", _bounds(batch)))
     found = origins(location, batch)
     assert found is not None, "there are moves"
     return f"{column} BETWEEN {literal(found[0])} AND {literal(found[1])}"
@@ -217,7 +217,7 @@ def among(
     condition = ds.field(column).isin(pa.array(list(wanted), pa.string()))
     if batch is not None:
         condition &= _bounds(batch)
-    return set(folders.dataset(location).scanner([column], filter=condition).to_table()[column].to_pylist())
+    return set(_paths(location, column, condition))
 
 
 def origins(location: str, batch: Batch) -> tuple[str, str] | None:
@@ -275,9 +275,9 @@ def _bounds(batch: Batch) -> Any:
     return until if batch.after_path is None else until & (ds.field("relative_path") > batch.after_path)
 
 
-def _paths(location: str, batch: Batch, column: str) -> Iterable[str]:
-    """What a column has for the rows of a small batch."""
-    found = folders.dataset(location).scanner([column], filter=_bounds(batch)).to_table()[column]
+def _paths(location: str, column: str, condition: Any) -> Sequence[str]:
+    """What a column of a plan has in the rows that meet a condition: few."""
+    found = folders.dataset(location).scanner([column], filter=condition).to_table()[column]
     paths: list[str] = found.drop_null().to_pylist()
     return paths
 

@@ -13,8 +13,9 @@ from volstream.delta import folders
 from volstream.delta.log import DeltaLog
 from volstream.delta.writer import DeltaWriter, literal, table_at
 from volstream.errors import InvalidStateError, InvalidValueError
-from volstream.jobs.plan import MOVE, REMOVE, of_files, of_origins
+from volstream.jobs.plan import MOVE, REMOVE, of_files, of_origins, slice_of
 from volstream.jobs.schema import PROVENANCE, of_job, quote_column, to_ddl
+from volstream.jobs.staged import Staged
 from volstream.model.objects import Job, Mode, Write
 from volstream.model.work import Batch, Plan
 
@@ -114,7 +115,7 @@ def without_followed(session: SparkSession, files: DataFrame, location: str, ori
 
 
 def write_batch(
-    session: SparkSession, delta: DeltaWriter, job: Job, made: Plan, batch: Batch, location: str, planned: str, staged: str
+    session: SparkSession, delta: DeltaWriter, job: Job, made: Plan, batch: Batch, location: str, staged: Staged
 ) -> None:  # fmt: skip
     """Commits a batch's outcomes in one statement.
 
@@ -122,23 +123,24 @@ def write_batch(
         session: marked for this attempt.
         made: the batch's plan.
         location: of the result table.
-        planned: name of a view of the batch's slice of its plan.
-        staged: name of a view of the attempt's staged outcomes.
+        staged: the attempt's outcomes.
     """
+    staged.read(session).createOrReplaceTempView("staged")
     own = [field.name for field in of_job(job)]
     columns = ", ".join(quote_column(name) for name in (*own, *PROVENANCE.names))
     values = [f"result.{quote_column(name)} AS {quote_column(name)}" for name in own]
     values += [f"{source} AS {name}" for name, source in _PROVENANCE_OF.items()]
-    new_rows = f"SELECT {', '.join(values)}, {literal(batch.id)} AS _batch_id FROM {staged} WHERE result IS NOT NULL"
+    new_rows = f"SELECT {', '.join(values)}, {literal(batch.id)} AS _batch_id FROM staged WHERE result IS NOT NULL"
     if job.write is Write.APPEND or (job.clean and not (batch.replaced or batch.removals or batch.moves)):
         # Blind: no row of these files can be in the table, for the paths were not in the directory before the range.
         rows = session.sql(f"SELECT {columns} FROM ({new_rows})")
         delta.append(session, rows.coalesce(1) if batch.files <= _ONE_FILE else rows, location)
         return
+    slice_of(session, made, batch).createOrReplaceTempView("planned")
     # The rows of removed files go, and those of processed ones; a failed file keeps what it has.
     gone = (
-        f"SELECT relative_path AS gone FROM {planned} WHERE action = '{REMOVE}' "
-        f"UNION ALL SELECT path AS gone FROM {staged} WHERE rows IS NOT NULL AND error_kind IS NULL"
+        f"SELECT relative_path AS gone FROM planned WHERE action = '{REMOVE}' "
+        f"UNION ALL SELECT path AS gone FROM staged WHERE rows IS NOT NULL AND error_kind IS NULL"
     )
     empty = ", ".join(f"NULL AS {quote_column(name)}" for name in (*own, *PROVENANCE.names))
     source = (
@@ -147,11 +149,11 @@ def write_batch(
     within, origins = (of("t._file_path", made.location, batch) for of in (of_files, of_origins))
     follow = ""
     if origins is not None:
-        source += f" UNION ALL {_moved(planned, staged, own, batch)}"
+        source += f" UNION ALL {_moved(own, batch)}"
         # After a reset of the stream there may be rows at the new path, too.
         source += (
-            f" UNION ALL SELECT relative_path AS gone, {empty} FROM {planned} "
-            f"LEFT ANTI JOIN {staged} ON path = relative_path WHERE action = '{MOVE}'"
+            f" UNION ALL SELECT relative_path AS gone, {empty} FROM planned "
+            f"LEFT ANTI JOIN staged ON path = relative_path WHERE action = '{MOVE}'"
         )
         within = f"(({within}) OR ({origins}))"
         changes = ", ".join(f"{name} = s.{name}" for name in PROVENANCE.names if name != "_processed_at")
@@ -165,7 +167,7 @@ def write_batch(
     )
 
 
-def _moved(planned: str, staged: str, own: Sequence[str], batch: Batch) -> str:
+def _moved(own: Sequence[str], batch: Batch) -> str:
     """SQL: the old path of each moved file as ``gone``; with the new provenance where its rows follow.
 
     They follow where the function was not called: :func:`without_followed` decided, and what is staged tells.
@@ -178,10 +180,9 @@ def _moved(planned: str, staged: str, own: Sequence[str], batch: Batch) -> str:
     columns = [f"NULL AS {quote_column(name)}" for name in own]
     columns += [f"IF({follows}, {new[name]}, NULL) AS {name}" if name in new else f"NULL AS {name}"
                 for name in PROVENANCE.names]  # fmt: skip
-    outcomes = f"(SELECT DISTINCT path FROM {staged})"
     return (
-        f"SELECT p.old_path AS gone, {', '.join(columns)} FROM {planned} p LEFT JOIN {outcomes} s ON s.path = p.relative_path "
-        "WHERE p.old_path IS NOT NULL"
+        f"SELECT p.old_path AS gone, {', '.join(columns)} FROM planned p "
+        "LEFT JOIN (SELECT DISTINCT path FROM staged) s ON s.path = p.relative_path WHERE p.old_path IS NOT NULL"
     )
 
 

@@ -317,9 +317,7 @@ class _Run:
             faults.point("batch.staged")
 
             def commit(session: SparkSession) -> None:
-                plan.slice_of(session, made, batch).createOrReplaceTempView("planned")
-                staged.read(session).createOrReplaceTempView("staged")
-                write_batch(session, self._runner._delta, self._job, made, batch, location, "planned", "staged")
+                write_batch(session, self._runner._delta, self._job, made, batch, location, staged)
 
             self._runner._consumer.write(intent, outcome.told(), commit)
             self._prepared = False
@@ -381,8 +379,10 @@ class _Run:
     def _files_to_run(self, session: SparkSession, made: Plan, batch: Batch) -> DataFrame:
         """The files of a batch that the function is called on: not those whose rows follow them."""
         files = plan.slice_of(session, made, batch).where(f"action <> '{plan.REMOVE}'")
+        if self._job.on_move is OnMove.RERUN:
+            return files
         origins = plan.of_origins("t._file_path", made.location, batch)
-        if origins is None or self._job.on_move is OnMove.RERUN:
+        if origins is None:
             return files
         return without_followed(session, files, self._location, origins)
 

@@ -86,12 +86,8 @@ class SparkGateway:
         Raises:
             EngineLostError: the engine is or was lost, whatever the block made of it.
         """
-        connection = self._new()
-        try:
-            with self._broken_is_lost():
-                yield connection.session
-        finally:
-            self._release(connection)
+        with self._until_released(self._new()) as session:
+            yield session
 
     @contextmanager
     def copied(self, session: Any) -> Iterator[SparkSession]:
@@ -102,11 +98,8 @@ class SparkGateway:
         """
         with self._broken_is_lost():
             connection = self._keep(_copy(session, self._address))
-        try:
-            with self._broken_is_lost():
-                yield connection.session
-        finally:
-            self._release(connection)
+        with self._until_released(connection) as copied:
+            yield copied
 
     @contextmanager
     def pooled(self, *, compiled: bool = False) -> Iterator[SparkSession]:
@@ -173,6 +166,14 @@ class SparkGateway:
             self._release(connection)
         if self._watch is not None:
             self._watch.stop()
+
+    @contextmanager
+    def _until_released(self, connection: _Connection) -> Iterator[SparkSession]:
+        try:
+            with self._broken_is_lost():
+                yield connection.session
+        finally:
+            self._release(connection)
 
     @contextmanager
     def _broken_is_lost(self) -> Iterator[None]:

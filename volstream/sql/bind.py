@@ -72,8 +72,8 @@ class Binding:
                 if merged_into is not None:
                     alias = names.alias_of(statement, reference) or stream.name.name
                     replacement = self._filtered(replacement, statement, alias, merged_into)
-            else:
-                self.attach(reference.name)
+            elif (location := self.attach(reference.name)) is not None:
+                compile_if_large(self.spark, location)
             if replacement is not None:
                 if reference.takes_alias:  # so that columns can be qualified by the relation's name
                     replacement += f" AS {quote(reference.name.name)}"
@@ -132,14 +132,15 @@ class Binding:
             return view
         return self.views.of(f"SELECT * FROM {view} WHERE {wanted}")
 
-    def attach(self, name: Name) -> None:
-        """Makes a table of the warehouse, and its schema, known to Spark; nothing where there is none."""
+    def attach(self, name: Name) -> str | None:
+        """Makes a table of the warehouse, and its schema, known to Spark; where it lies, or None where there is none."""
         location = folders.table_location(self._session.warehouse, name)
         if self._is_folder(f"{self._tables}/{name.schema}"):
             self._use_schema(name.schema)
         if self._is_folder(f"{location}/_delta_log"):
-            compile_if_large(self.spark, location)
             self.spark.sql(f"CREATE TABLE IF NOT EXISTS {name.qualified} USING DELTA LOCATION {literal(location)}")
+            return location
+        return None
 
     def attach_all(self, schema: str) -> None:
         """Makes all tables of a schema known to Spark."""

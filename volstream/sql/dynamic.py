@@ -133,7 +133,12 @@ class _Refresh:
 
     def run(self, spark: SparkSession, location: str, columns: Sequence[str]) -> None:
         """Writes the table at ``location``."""
-        whole = self._over(spark, lambda covered: f"{table_at(covered.location)} VERSION AS OF {covered.to_version}")
+
+        def present(covered: Range) -> str:
+            compile_if_large(spark, covered.location)
+            return f"{table_at(covered.location)} VERSION AS OF {covered.to_version}"
+
+        whole = self._over(spark, present)
         key = keeping.group_key(whole)
         if key is not None:
             difference = keeping.difference_by_key(location, whole, columns, key)
@@ -178,7 +183,6 @@ class _Refresh:
             if covered is None:  # a volume that was never listed
                 view = views.show(self._session.reader.unlisted(spark))
             else:
-                compile_if_large(spark, covered.location)
                 columns = ", ".join(f"`{name}`" for name in covered.source.columns(covered.to_version))
                 view = views.of(f"SELECT {columns} FROM {rows(covered)}")
             alias = f" AS {quote(reference.name.name)}" if reference.takes_alias else ""

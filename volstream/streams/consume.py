@@ -82,7 +82,7 @@ class Consumer:
             told: goes into the commit's user metadata.
             number: which of the attempt's statements, from 0.
             apart: it is a user's, for which :meth:`DeltaWriter.marked` makes a session.
-            like: it is a user's, and writes a frame of this session, of which :meth:`DeltaWriter.marked` makes a copy.
+            like: and writes a frame of this session, of which :meth:`DeltaWriter.marked` makes a copy.
 
         Raises:
             FencedError: another attempt took over; nothing of this one is in the table.

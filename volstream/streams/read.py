@@ -171,9 +171,9 @@ class StreamReader:
         """SQL of :meth:`frame`, for the views' session, over one of them."""
         source = covered.source
         columns = source.columns(covered.to_version)
-        compile_if_large(views.spark, covered.location)
         if covered.empty:
             return net.nothing(covered.location, covered.to_version, columns)
+        compile_if_large(views.spark, covered.location)
         changes = covered.changes()
         versions = views.show(relation(views.spark, source.versions()))
         both = not (covered.initial or covered.append_only)
