@@ -10,12 +10,11 @@ import click
 from rich.console import Console
 
 from benchmarks import processes, queues, report, scale, scenarios, tables
-from benchmarks.contenders import Contender, Raw, SparkFiles, Volstream
+from benchmarks.contenders import CHECKOUT, OTHERS, Contender, Raw, SparkFiles, Volstream
 from benchmarks.files import Tree
 from benchmarks.report import Figures
 from volstream.session import Session
 
-CHECKOUT = Path(__file__).resolve().parents[1]
 RESULTS, CHART = CHECKOUT / "benchmarks" / "results.json", CHECKOUT / "benchmarks" / "chart.png"
 
 _PARTS = ("files", "slow", "cold", "live")
@@ -39,13 +38,20 @@ _console = Console(width=100)
     help="Only this; may be given again.",
 )
 @click.option("--spark/--no-spark", default=True, show_default=True, help="Spark's file source, at the fewest files.")
+@click.option(
+    "--with",
+    "others",
+    multiple=True,
+    type=click.Choice([*OTHERS]),
+    help="Compare it, too, with the files: installs it into an environment of its own.",
+)
 @click.option("--rows", "sizes", multiple=True, type=int, help="For scale and tables: 10000, 100000 and 1000000.")
 @click.option("--messages", multiple=True, type=int, help="For queues: 100 and 1000.")
 @click.option("--queue", "kinds", multiple=True, type=click.Choice([*queues.KINDS]), help="For queues: both.")
 @click.option("--refreshes", type=int, default=0, show_default=True, help="For scale: the largest again after so many.")
 @click.option("--save", is_flag=True, help="Keep results and chart in benchmarks/, as the README shows them.")
 def main(
-    counts: tuple[int, ...], rounds: int, parts: tuple[str, ...], spark: bool, sizes: tuple[int, ...],
+    counts: tuple[int, ...], rounds: int, parts: tuple[str, ...], spark: bool, others: tuple[str, ...], sizes: tuple[int, ...],
     messages: tuple[int, ...], kinds: tuple[str, ...], refreshes: int, save: bool,
 ) -> None:  # fmt: skip
     """Measures volstream beside what a user would pick instead; rows that are wrong end it with an error."""
@@ -69,7 +75,7 @@ def main(
         if _QUEUES in parts:
             _measure_queues(home, kinds or tuple(queues.KINDS), messages or (100, 1_000), rounds)
         if not parts or {*parts} - {*_OWN}:
-            _measure(home, tree, counts, rounds, parts or _PARTS, spark, figures)
+            _measure(home, tree, counts, rounds, parts or _PARTS, spark, others, figures)
     finally:
         processes.command(home, "engine", "stop", "--now")
         if figures.all():
@@ -81,11 +87,16 @@ def main(
 
 
 def _measure(
-    home: Path, tree: Tree, counts: tuple[int, ...], rounds: int, parts: tuple[str, ...], spark: bool, figures: Figures
-) -> None:
+    home: Path, tree: Tree, counts: tuple[int, ...], rounds: int, parts: tuple[str, ...], spark: bool,
+    others: tuple[str, ...], figures: Figures,
+) -> None:  # fmt: skip
     with Session.builder.config("home", home).create() as session:
         own: list[Contender] = [Raw(home.parent), Volstream(session)]
-        with_spark = [*own, SparkFiles(session, home.parent)] if spark else own
+        every: list[Contender] = [
+            *own,
+            *(OTHERS[name](CHECKOUT / ".bench-environments", home.parent) for name in others),
+        ]
+        with_spark = [*every, SparkFiles(session, home.parent)] if spark else every
         if "files" in parts or "slow" in parts:
             _say("warming up")
             scenarios.files_round(tree, 200, with_spark, Figures())
@@ -93,7 +104,7 @@ def _measure(
         for number in range(rounds):
             for count in counts if "files" in parts else ():
                 _say(f"round {number + 1}: {count:,} files")
-                scenarios.files_round(tree, count, with_spark if count == counts[0] else own, figures)
+                scenarios.files_round(tree, count, with_spark if count == counts[0] else every, figures)
             if "slow" in parts:
                 _say(f"round {number + 1}: {counts[-1]:,} files, slow function")
                 scenarios.slow_round(tree, counts[-1], own, figures)

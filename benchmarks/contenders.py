@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
+
+import pyarrow.parquet as pq
 
 from benchmarks import functions, raw, spark_files
 from benchmarks.functions import Summary
 from volstream.model.objects import QueueType
 from volstream.session import Session
+
+CHECKOUT = Path(__file__).resolve().parents[1]
 
 #: A step that takes longer has failed.
 LIMIT_SECONDS = 900.0
@@ -135,6 +142,106 @@ class SparkFiles:
     @property
     def _table(self) -> Path:
         return self._scratch / f"spark-{self._number}"
+
+
+class CocoIndex:
+    """An app of CocoIndex, a script that is run again for each update."""
+
+    name = "CocoIndex"
+    follows_changes = True
+
+    def __init__(self, environments: Path, scratch: Path) -> None:
+        self._python = _environment(environments / "cocoindex", "cocoindex==1.0.26")
+        self._state = scratch / "cocoindex"
+        self._folder = scratch
+
+    def begin(self, folder: Path, *, slow: bool = False) -> None:
+        """See :meth:`Contender.begin`."""
+        assert not slow, "it is measured with the cheap function only"
+        shutil.rmtree(self._state, ignore_errors=True)
+        self._state.mkdir()
+        self._folder = folder
+
+    def update(self) -> Mapping[str, float]:
+        """See :meth:`Contender.update`."""
+        _script(
+            self._python, "with_cocoindex", str(self._folder), str(self._state), COCOINDEX_DISABLE_USAGE_TRACKING="1"
+        )
+        return {}
+
+    def rows(self) -> Mapping[str, Summary]:
+        """See :meth:`Contender.rows`."""
+        connection = sqlite3.connect(self._state / "rows.sqlite")
+        try:
+            found = connection.execute("SELECT path, sha256, words, first_line FROM summaries").fetchall()
+        finally:
+            connection.close()
+        return {Path(path).relative_to(self._folder).as_posix(): Summary(*values) for path, *values in found}
+
+
+class DataChain:
+    """A chain of DataChain, a script that is run again for each update."""
+
+    name = "DataChain"
+    follows_changes = False
+
+    def __init__(self, environments: Path, scratch: Path) -> None:
+        self._python = _environment(environments / "datachain", "datachain==0.62.0")
+        self._state = scratch / "datachain"
+        self._folder = scratch
+
+    def begin(self, folder: Path, *, slow: bool = False) -> None:
+        """See :meth:`Contender.begin`."""
+        assert not slow, "it is measured with the cheap function only"
+        shutil.rmtree(self._state, ignore_errors=True)
+        self._state.mkdir()
+        self._folder = folder
+
+    def update(self) -> Mapping[str, float]:
+        """See :meth:`Contender.update`."""
+        self._run("update", str(self._folder))
+        return {}
+
+    def rows(self) -> Mapping[str, Summary]:
+        """See :meth:`Contender.rows`."""
+        exported = self._state / "rows.parquet"
+        self._run("export", str(exported))
+        found = pq.read_table(exported).to_pylist()
+        return {row["file.path"]: Summary(row["sha256"], row["words"], row["first_line"]) for row in found}
+
+    def _run(self, *arguments: str) -> None:
+        _script(
+            self._python, "with_datachain", *arguments, DATACHAIN_ROOT_DIR=str(self._state), DATACHAIN_NO_ANALYTICS="1"
+        )
+
+
+#: Contenders of other packages, which have environments of their own, by the name to ask for them.
+OTHERS: dict[str, Callable[[Path, Path], Contender]] = {"cocoindex": CocoIndex, "datachain": DataChain}
+
+
+def _environment(folder: Path, requirement: str) -> str:
+    """The Python of an environment with one package; made where it is not there. Not measured."""
+    python = folder / "bin" / "python"
+    made = folder / requirement
+    if not made.exists():
+        alone = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        for line in (
+            [sys.executable, "-m", "venv", "--clear", folder],
+            [python, "-m", "pip", "install", "-q", requirement],
+        ):
+            subprocess.run(line, check=True, env=alone)
+        made.touch()
+    return str(python)
+
+
+def _script(python: str, name: str, *arguments: str, **variables: str) -> None:
+    """Runs a script of ``others``, in the checkout."""
+    done = subprocess.run(
+        [python, "-m", f"benchmarks.others.{name}", *arguments], capture_output=True, text=True, timeout=LIMIT_SECONDS,
+        cwd=CHECKOUT, env=os.environ | variables,
+    )  # fmt: skip
+    if done.returncode:
+        raise RuntimeError(f"{name} ended with {done.returncode}:\n{done.stderr}")
 
 
 def function_named(name: str) -> str:

@@ -1,0 +1,43 @@
+"""DataChain: a dataset of the files of a folder, kept with ``delta``. Runs in an environment of its own.
+
+    python -m benchmarks.others.with_datachain update FOLDER
+    python -m benchmarks.others.with_datachain export ROWS.parquet
+
+Files that were deleted stay in its dataset. The rows of all files are written into a file for whoever asks for them.
+"""
+
+import sys
+from pathlib import Path
+
+import datachain as dc
+
+from benchmarks.functions import summary_of
+from benchmarks.raw import PROCESSES
+
+
+def _process(file: dc.File) -> tuple[str, int, str]:
+    summary = summary_of(file.read())
+    return summary.sha256, summary.words, summary.first_line
+
+
+def _update(folder: Path) -> None:
+    files = dc.read_storage(
+        folder.as_uri(),
+        update=True,
+        delta=True,
+        delta_on="file.path",
+        delta_compare=["file.size", "file.last_modified"],
+    )
+    results = files.settings(parallel=PROCESSES).map(_process, output={"sha256": str, "words": int, "first_line": str})
+    results.save("summaries")
+
+
+def _export(rows: Path) -> None:
+    dc.read_dataset("summaries").select("file.path", "sha256", "words", "first_line").to_parquet(rows)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "export":
+        _export(Path(sys.argv[2]))
+    else:
+        _update(Path(sys.argv[2]))
