@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sqlite3
 import subprocess
 import sys
 import time
+import venv
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
@@ -144,15 +146,18 @@ class SparkFiles:
         return self._scratch / f"spark-{self._number}"
 
 
-class CocoIndex:
-    """An app of CocoIndex, a script that is run again for each update."""
+class _Script:
+    """Another package, in an environment of its own, and a script of ``others`` that is run again for each update."""
 
-    name = "CocoIndex"
-    follows_changes = True
+    name: str
+    follows_changes: bool
+    requirement: str
 
     def __init__(self, environments: Path, scratch: Path) -> None:
-        self._python = _environment(environments / "cocoindex", "cocoindex==1.0.26")
-        self._state = scratch / "cocoindex"
+        name = self.name.lower()
+        self._module = f"benchmarks.others.with_{name}"
+        self._python = _environment(environments / name, self.requirement)
+        self._state = scratch / name
         self._folder = scratch
 
     def begin(self, folder: Path, *, slow: bool = False) -> None:
@@ -162,60 +167,58 @@ class CocoIndex:
         self._state.mkdir()
         self._folder = folder
 
+    def _run(self, *arguments: str, **variables: str) -> None:
+        line = [self._python, "-m", self._module, *arguments]
+        done = subprocess.run(
+            line, capture_output=True, text=True, timeout=LIMIT_SECONDS, cwd=CHECKOUT, env=os.environ | variables
+        )
+        if done.returncode:
+            raise RuntimeError(f"{' '.join(line)} ended with {done.returncode}:\n{done.stderr}")
+
+
+class CocoIndex(_Script):
+    """An app that declares a row of SQLite for each file."""
+
+    name = "CocoIndex"
+    follows_changes = True
+    requirement = "cocoindex==1.0.26"
+
     def update(self) -> Mapping[str, float]:
         """See :meth:`Contender.update`."""
-        _script(
-            self._python, "with_cocoindex", str(self._folder), str(self._state), COCOINDEX_DISABLE_USAGE_TRACKING="1"
-        )
+        self._run(str(self._folder), str(self._state), COCOINDEX_DISABLE_USAGE_TRACKING="1")
         return {}
 
     def rows(self) -> Mapping[str, Summary]:
         """See :meth:`Contender.rows`."""
-        connection = sqlite3.connect(self._state / "rows.sqlite")
-        try:
+        with contextlib.closing(sqlite3.connect(self._state / "rows.sqlite")) as connection:
             found = connection.execute("SELECT path, sha256, words, first_line FROM summaries").fetchall()
-        finally:
-            connection.close()
         return {Path(path).relative_to(self._folder).as_posix(): Summary(*values) for path, *values in found}
 
 
-class DataChain:
-    """A chain of DataChain, a script that is run again for each update."""
+class DataChain(_Script):
+    """A dataset that is kept with its ``delta``; files that were deleted stay in it."""
 
     name = "DataChain"
     follows_changes = False
-
-    def __init__(self, environments: Path, scratch: Path) -> None:
-        self._python = _environment(environments / "datachain", "datachain==0.62.0")
-        self._state = scratch / "datachain"
-        self._folder = scratch
-
-    def begin(self, folder: Path, *, slow: bool = False) -> None:
-        """See :meth:`Contender.begin`."""
-        assert not slow, "it is measured with the cheap function only"
-        shutil.rmtree(self._state, ignore_errors=True)
-        self._state.mkdir()
-        self._folder = folder
+    requirement = "datachain==0.62.0"
 
     def update(self) -> Mapping[str, float]:
         """See :meth:`Contender.update`."""
-        self._run("update", str(self._folder))
+        self._act("update", self._folder)
         return {}
 
     def rows(self) -> Mapping[str, Summary]:
         """See :meth:`Contender.rows`."""
         exported = self._state / "rows.parquet"
-        self._run("export", str(exported))
+        self._act("export", exported)
         found = pq.read_table(exported).to_pylist()
         return {row["file.path"]: Summary(row["sha256"], row["words"], row["first_line"]) for row in found}
 
-    def _run(self, *arguments: str) -> None:
-        _script(
-            self._python, "with_datachain", *arguments, DATACHAIN_ROOT_DIR=str(self._state), DATACHAIN_NO_ANALYTICS="1"
-        )
+    def _act(self, action: str, place: Path) -> None:
+        self._run(action, str(place), DATACHAIN_ROOT_DIR=str(self._state), DATACHAIN_NO_ANALYTICS="1")
 
 
-#: Contenders of other packages, which have environments of their own, by the name to ask for them.
+#: Contenders of other packages, by the name to ask for them.
 OTHERS: dict[str, Callable[[Path, Path], Contender]] = {"cocoindex": CocoIndex, "datachain": DataChain}
 
 
@@ -225,23 +228,10 @@ def _environment(folder: Path, requirement: str) -> str:
     made = folder / requirement
     if not made.exists():
         alone = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-        for line in (
-            [sys.executable, "-m", "venv", "--clear", folder],
-            [python, "-m", "pip", "install", "-q", requirement],
-        ):
-            subprocess.run(line, check=True, env=alone)
+        venv.create(folder, clear=True, with_pip=True)
+        subprocess.run([str(python), "-m", "pip", "install", "-q", requirement], check=True, env=alone)
         made.touch()
     return str(python)
-
-
-def _script(python: str, name: str, *arguments: str, **variables: str) -> None:
-    """Runs a script of ``others``, in the checkout."""
-    done = subprocess.run(
-        [python, "-m", f"benchmarks.others.{name}", *arguments], capture_output=True, text=True, timeout=LIMIT_SECONDS,
-        cwd=CHECKOUT, env=os.environ | variables,
-    )  # fmt: skip
-    if done.returncode:
-        raise RuntimeError(f"{name} ended with {done.returncode}:\n{done.stderr}")
 
 
 def function_named(name: str) -> str:

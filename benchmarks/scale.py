@@ -229,9 +229,15 @@ class Directory:
         return _timed(lambda: self._session.jobs.run(self._job))
 
     def compact(self) -> float | None:
-        """Seconds of a compaction, where one was needed."""
+        """Seconds of a compaction, where one was needed; consumers keep up, and the log is shortened."""
         started = time.perf_counter()
-        return time.perf_counter() - started if compact.compact(self._delta, self._writer.location) else None
+        compacted = compact.compact(self._delta, self._writer.location)
+        seconds = time.perf_counter() - started
+        self._session.streams.advance(self._stream)
+        self._session.jobs.run(self._job)
+        keep = self._session.settings.directory_versions
+        compact.shorten(self._session.catalog, self._writer.location, self._volume, keep)
+        return seconds if compacted else None
 
     def _refresh(self, keys: Sequence[str]) -> float:
         self._delta.prepare(self._writer.location)  # the daemon does so when it is quiet

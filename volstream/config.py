@@ -123,6 +123,8 @@ class Settings(BaseSettings):
     """Period of full listings while the daemon runs."""
     tick_keys: int = Field(default=2000, gt=0)
     """At most this many changed keys enter one refresh of a directory table."""
+    directory_versions: int = Field(default=200, ge=1)
+    """Versions of a directory table that the daemon keeps beyond those that streams need."""
     on_change_gap_seconds: Seconds = 0.1
     """Least time between two runs of an on-change job."""
     max_parallel_jobs: int = Field(default=4, gt=0)

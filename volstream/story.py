@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from volstream.changelog.base import OLD_KINDS
-from volstream.delta import folders
+from volstream.delta import cleanup, folders
 from volstream.delta.log import DeltaLog
 from volstream.delta.writer import literal, table_at
 from volstream.directory import table
@@ -58,7 +58,7 @@ def tell(session: Session, volume_name: str, path: str) -> list[Event]:
         if rejected.subject == printable(path):
             events.append(Event(rejected.last_seen, "rejected", {"reason": rejected.reason, "count": rejected.count}))
     if is_utf8(path):
-        history = _history(session, table.location(session.warehouse, volume.id), path)
+        history = _history(session, volume, path)
         events += [_seen(change) for change in history[path] if change["_change_type"] in _SAYS]
         for job in _jobs(session, volume.id):
             events += _of_job(session, job, path, history)
@@ -69,20 +69,39 @@ def tell(session: Session, volume_name: str, path: str) -> list[Event]:
     return [*events, _now(session, volume, path)]
 
 
-def _history(session: Session, location: str, path: str) -> dict[str, list[dict[str, Any]]]:
-    """The changes of the file in the directory, and of others that had the same content once: by path, the oldest first."""
-    latest = DeltaLog(location).latest_version()
-    if latest is None:
+def _history(session: Session, volume: Volume, path: str) -> dict[str, list[dict[str, Any]]]:
+    """The changes of the file in the directory, and of others that had the same content once: by path, the oldest first.
+
+    What was there when the kept history begins counts as inserted when it was written.
+    """
+    location = table.location(session.warehouse, volume.id)
+    first, latest = cleanup.earliest(location), DeltaLog(location).latest_version()
+    if first is None or latest is None:
         return {path: []}
-    feed = f"table_changes_by_path({literal(location)}, 0, {latest})"
-    order = f"ORDER BY _commit_version, _change_type NOT IN ({', '.join(map(literal, OLD_KINDS))})"
 
     def rows(query: str) -> list[dict[str, Any]]:
         with map_spark_errors():
             found: list[dict[str, Any]] = session.gateway.session().sql(query).toArrow().to_pylist()
         return found
 
-    history = {path: rows(f"SELECT * FROM {feed} WHERE relative_path = {literal(path)} {order}")}
+    history: dict[str, list[dict[str, Any]]] = {path: []}
+    if first > 0:
+        for row in rows(
+            f"SELECT * FROM {table_at(location)} VERSION AS OF {first} WHERE relative_path = {literal(path)}"
+        ):
+            for wrote in session.catalog.refreshes.committed(volume.id, numbers=[row["refresh_id"]]):
+                about = {
+                    "_change_type": "insert",
+                    "_commit_version": wrote.version,
+                    "_commit_timestamp": wrote.committed_on,
+                }
+                history[path].append(row | about)
+        first += 1
+    if first > latest:
+        return history
+    feed = f"table_changes_by_path({literal(location)}, {first}, {latest})"
+    order = f"ORDER BY _commit_version, _change_type NOT IN ({', '.join(map(literal, OLD_KINDS))})"
+    history[path] += rows(f"SELECT * FROM {feed} WHERE relative_path = {literal(path)} {order}")
     etags = ", ".join(sorted({literal(row["etag"]) for row in history[path]}))
     if etags:
         alike = f"WHERE etag IN ({etags}) AND relative_path <> {literal(path)} LIMIT {_MOST_ALIKE}"

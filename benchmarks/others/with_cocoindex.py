@@ -1,6 +1,6 @@
 """CocoIndex: an app that declares a row of SQLite for each file. Runs in an environment of its own.
 
-    python with_cocoindex.py FOLDER STATE
+    python -m benchmarks.others.with_cocoindex FOLDER STATE
 
 Rows that are no longer declared are removed by it, and files whose content is the same are not processed again.
 """
@@ -17,7 +17,7 @@ from cocoindex.connectors import localfs, sqlite
 
 from benchmarks.functions import summary_of
 
-_FOLDER, _STATE = Path(sys.argv[1]), Path(sys.argv[2])
+_FOLDER, _STATE = map(Path, sys.argv[1:])
 _ROWS = coco.ContextKey[sqlite.ManagedConnection]("rows")
 
 

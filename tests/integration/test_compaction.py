@@ -5,12 +5,15 @@ from __future__ import annotations
 import pytest
 
 from tests.integration.conftest import Place
-from volstream.delta import rows
+from volstream.delta import cleanup, rows
 from volstream.delta.log import DeltaLog
 from volstream.delta.writer import DeltaWriter
 from volstream.directory import compact, table
 from volstream.directory.fold import Fold
+from volstream.directory.keeper import DirectoryKeeper
+from volstream.errors import InvalidStateError, InvalidValueError
 from volstream.model.hints import KeyHint
+from volstream.story import tell
 
 #: Everything that compaction has to keep: the rows, and by which refresh each was written.
 _KEPT = "SELECT * FROM delta.`{}` ORDER BY relative_path"
@@ -57,7 +60,7 @@ def test_compaction_keeps_rows_streams_and_history(place: Place) -> None:
     assert [(row["__change_type"], row["relative_path"]) for row in place.stream("before")] == [
         ("INSERT", "after"), ("DELETE", "kept"),
     ]  # fmt: skip
-    assert not keeper.compact()
+    assert not keeper.tend()
 
 
 @pytest.mark.long
@@ -89,3 +92,63 @@ def _fold(place: Place, *names: str) -> Fold:
     fold = Fold(place.volume.selection)
     fold.add([KeyHint(name) for name in names])
     return fold
+
+
+@pytest.mark.timeout(240)
+def test_the_log_is_kept_behind_the_oldest_offset_and_shortened_to_it(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table, "PROPERTIES", {**table.PROPERTIES, "delta.checkpointInterval": "3"})
+    keeper = DirectoryKeeper(
+        place.volume,
+        place.session.catalog,
+        place.gateway,
+        place.session.settings.model_copy(update={"directory_versions": 2}),
+    )
+    log = log_of(place)
+
+    def add(*names: str) -> None:
+        for name in names:
+            place.put(name)
+            keeper.take(_fold(place, name))
+
+    def offset() -> int:
+        (stream,) = place.session.streams.list()
+        assert stream.offset is not None
+        return stream.offset
+
+    def kept() -> int:
+        keeper.tend()
+        version = cleanup.earliest(log.location)
+        assert version is not None
+        return version
+
+    add("a")
+    place.job("def f(file):\n    return {'n': 1}\n")
+    place.run()
+    (batch,) = place.session.batches.list("j")
+    add("b", "c", "d", "e")
+    assert kept() == 0
+    assert [row["relative_path"] for row in place.session.batches.read(batch.id).toArrow().to_pylist()] == ["a"]
+    place.run()
+    add("f", "g", "h")
+    assert 0 < kept() <= offset()
+    place.run()
+    first = kept()
+    assert first > offset() - 4
+
+    add("i")
+    place.session.streams.create("within", "v", at_version=first)
+    assert [row["relative_path"] for row in place.stream("within")][-1] == "i"
+    assert [path for path, _ in place.table()] == list("abcdefgh")
+    assert place.rows("SELECT count(*) AS files FROM DIRECTORY(VOLUME v)") == [{"files": 9}]
+    story = [event.what for event in tell(place.session, "v", "b")]
+    assert story == ["in the directory", "has result rows", "in the range of a batch", "in the store now"]
+    with pytest.raises(InvalidStateError, match="history is kept from version"):
+        place.session.batches.read(batch.id)
+    with pytest.raises(InvalidValueError, match=f"history goes from {first} to"):
+        place.session.streams.create("late", "v", at_version=first - 1)
+
+
+def log_of(place: Place) -> DeltaLog:
+    return DeltaLog(table.location(place.session.warehouse, place.volume.id))

@@ -124,7 +124,7 @@ class VolumeWorker:
             self._prepared = True
         idle = quiet >= _IDLE_SECONDS
         if self._commits >= (_IDLE_COMMITS if idle else _BUSY_COMMITS):
-            if self._keeper.compact():
+            if self._keeper.tend():
                 self._prepared = False
             self._commits = 0
 

@@ -257,22 +257,29 @@ class DeltaLog:
             for one in added
         ]
 
-    def bytes(self) -> int:
-        """Of the newest version's files; 0 where there is no table. By Delta's checksum, which lies beside each commit."""
+    def is_larger(self, size: int, rows: int) -> bool:
+        """Whether the newest version's files have more than ``size`` bytes, or than ``rows`` rows with those deleted in them.
+
+        Delta's checksum, which lies beside most commits, tells the bytes without a look at each file.
+        """
         table = self._open()
         if table is None:
-            return 0
+            return False
+        known = self._checked_bytes(table.version())
+        if known is not None and known > size:
+            return True
+        files = pa.table(table.get_add_actions())
+        found = {name: pc.sum(files[name]).as_py() or 0 for name in ("size_bytes", "num_records")}
+        return bool(found["size_bytes"] > size or found["num_records"] > rows)
+
+    def _checked_bytes(self, version: int) -> int | None:
+        """Of a version's files by its checksum; None where there is none, which no writer need leave, nor at once."""
         filesystem, path = _filesystem(self.location)
         try:
-            with filesystem.open_input_stream(f"{path}/_delta_log/{table.version():020d}.crc") as stream:
+            with filesystem.open_input_stream(f"{path}/_delta_log/{version:020d}.crc") as stream:
                 return int(json.loads(stream.read())["tableSizeBytes"])
-        except (FileNotFoundError, ValueError, KeyError):  # writers need not leave one, nor write it before others look
-            return int(pc.sum(pa.table(table.get_add_actions())["size_bytes"]).as_py() or 0)
-
-    def rows(self) -> int:
-        """Of the newest version's files, with those that deletion vectors hide; 0 where there is no table."""
-        table = self._open()
-        return 0 if table is None else int(pc.sum(pa.table(table.get_add_actions())["num_records"]).as_py() or 0)
+        except (FileNotFoundError, ValueError, KeyError):
+            return None
 
     def last_transaction(self, app_id: str) -> int | None:
         """The newest transaction version of ``app_id``; None where it never wrote, or there is no table."""

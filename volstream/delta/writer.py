@@ -70,8 +70,7 @@ def literal(text: str) -> str:
 
 def is_large(location: str) -> bool:
     """Whether a table is so large that Spark should compile what reads it."""
-    log = DeltaLog(location)
-    return log.bytes() > LARGE_BYTES or log.rows() > LARGE_ROWS  # names of files alone are small
+    return DeltaLog(location).is_larger(LARGE_BYTES, LARGE_ROWS)  # names of files alone are small
 
 
 def compile_if_large(session: SparkSession, location: str) -> None:

@@ -1,7 +1,8 @@
-"""Compaction: few files, and few rows to read for one path, so that a refresh costs the same after many refreshes.
+"""Compaction: few files, few rows to read for one path, and a short log, so that a refresh costs the same after many
+refreshes.
 
-Every refresh adds a small file, and Delta rewrites nothing. An OPTIMIZE keeps rows and history, adds nothing to the change
-feed, and loses against any other writer; to be run by the holder of the volume's lease, as refreshes are.
+Every refresh adds a small file and a version, and Delta rewrites nothing. An OPTIMIZE keeps rows and history, adds nothing to
+the change feed, and loses against any other writer; to be run by the holder of the volume's lease, as refreshes are.
 """
 
 from __future__ import annotations
@@ -9,8 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from volstream.catalog import Catalog
+from volstream.delta import cleanup
 from volstream.delta.log import DataFile, DeltaLog
 from volstream.delta.writer import DeltaWriter
+from volstream.model.objects import Volume
 
 #: Files below this are put together; larger ones stay as they are, so that the work follows the changes, not the table.
 _SMALL_BYTES = 4 << 20
@@ -71,3 +75,16 @@ def compact(delta: DeltaWriter, location: str) -> bool:
     elif needed.small:
         delta.optimize(location, _SMALL)
     return bool(needed)
+
+
+def shorten(catalog: Catalog, location: str, volume: Volume, versions: int) -> int:
+    """Removes old versions from the log of the volume's directory table; how many.
+
+    Behind the oldest offset of a stream on it, consumed or not, and never the newest ``versions`` (R-25).
+    """
+    latest = DeltaLog(location).latest_version()
+    if latest is None:
+        return 0
+    offsets = [stream.offset for stream in catalog.streams.list(source_id=volume.id)]
+    needed = [0 if offset is None else offset for offset in offsets]
+    return cleanup.clean(location, min([latest - versions, *needed]))

@@ -16,7 +16,7 @@ from volstream.catalog import Catalog
 from volstream.config import Settings
 from volstream.delta.writer import DeltaWriter
 from volstream.directory.access import store_of
-from volstream.directory.compact import compact
+from volstream.directory.compact import compact, shorten
 from volstream.directory.confirm import Since
 from volstream.directory.fold import Fold
 from volstream.directory.listing import Listing
@@ -171,13 +171,15 @@ class DirectoryKeeper:
         """Does beforehand what the next commit begins with; for times when nothing else is to be done."""
         self._delta.prepare(self._writer.location)
 
-    def compact(self) -> bool:
-        """Puts the table's files in order, where that is needed; for times when nothing else is to be done."""
+    def tend(self) -> bool:
+        """Puts the table's files in order and shortens its log, where that is needed; for times when nothing else is to be
+        done. Whether it made a commit."""
         started = time.monotonic()
-        done = compact(self._delta, self._writer.location)
-        if done:
+        compacted = compact(self._delta, self._writer.location)
+        if compacted:
             _log.info("compacted", volume=str(self.volume.name), seconds=round(time.monotonic() - started, 3))
-        return done
+        shorten(self._catalog, self._writer.location, self.volume, self._settings.directory_versions)
+        return compacted
 
     def asked(self) -> Mapping[Hint, datetime]:
         """What others asked this volume's writer to look at again, and when: files that have settled, and subtrees."""

@@ -78,11 +78,12 @@ class Planner:
         """The files of a batch, lazily: the directory's columns, ``commit_version``, ``action`` and ``old_path``.
 
         Raises:
-            InvalidStateError: the batch is one of retries, and its plan has ended.
+            InvalidStateError: the batch is one of retries, and its plan has ended; or the history that tells its files is
+                not kept any more.
         """
         if plan.exists(made.location):
             return plan.slice_of(session, made, batch)
-        covered = self._reader.range_of(made, stream)
+        covered = self._reader.range_again(made, stream)
         match made.kind:
             case PlanKind.STREAM:
                 return plan.within(self._changes(session, job, covered, made.where, self._changed_rows(covered)), batch)

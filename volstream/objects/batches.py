@@ -45,7 +45,7 @@ class Batches:
 
         Raises:
             NotFoundError: no such batch.
-            InvalidStateError: a batch of retries that has ended; its stream is dropped.
+            InvalidStateError: a batch of retries that has ended; its stream is dropped; the history that it needs is not kept.
         """
         batch = self.get(identity)
         plan = self._session.catalog.consumptions.plan(batch.plan_id)
@@ -55,7 +55,7 @@ class Batches:
             raise InvalidStateError(f"The stream that batch {identity} was of is dropped.")
         if plan.kind is PlanKind.STATEMENT:
             reader = self._session.reader
-            return reader.frame(self._session.gateway.session(), reader.range_of(plan, stream))
+            return reader.frame(self._session.gateway.session(), reader.range_again(plan, stream))
         job = self._session.catalog.jobs.by_id(batch.job_id) if batch.job_id else None
         assert job is not None, "but for those of statements, batches are of a job, and go with it"
         runner = self._session.runner

@@ -11,10 +11,11 @@ import pyarrow as pa
 
 from volstream.catalog import Catalog
 from volstream.changelog import process
+from volstream.delta import cleanup
 from volstream.delta.log import DeltaLog, retention
 from volstream.delta.writer import compile_if_large
 from volstream.directory import table
-from volstream.errors import StreamStaleError
+from volstream.errors import InvalidStateError, StreamStaleError
 from volstream.model.objects import Mode, SourceKind, Stream
 from volstream.model.work import Plan
 from volstream.spark.frames import relation
@@ -54,6 +55,13 @@ class Range:
     def first(self) -> int:
         """The first version of the range."""
         return 0 if self.from_version is None else self.from_version + 1
+
+    @property
+    def oldest(self) -> int:
+        """The oldest version that the table's log must have for it."""
+        if not self.initial:
+            return self.first
+        return self.to_version if self.from_version is None else min(self.from_version, self.to_version)
 
     @property
     def empty(self) -> bool:
@@ -203,6 +211,23 @@ class StreamReader:
         append_only = stream.mode is Mode.APPEND_ONLY
         source = self._source(stream)
         return Range(source, plan.table_id, plan.from_version, plan.to_version, plan.initial, append_only)
+
+    def range_again(self, plan: Plan, stream: Stream) -> Range:
+        """:meth:`range_of`, of a plan that may have ended long ago.
+
+        Raises:
+            InvalidStateError: a directory's history is not kept so far back.
+        """
+        covered = self.range_of(plan, stream)
+        if stream.source_kind is SourceKind.VOLUME:
+            kept = cleanup.earliest(covered.location)
+            if kept is None or kept > covered.oldest:
+                raise InvalidStateError(
+                    f"What the stream {stream.name} showed then is not known any more: it needs version {covered.oldest} of "
+                    f"{covered.source.noun}, whose history is kept from version {kept} on.",
+                    "The setting directory_versions says how much is kept. Result rows have the batch's id: _batch_id.",
+                )
+        return covered
 
     def _source(self, stream: Stream) -> Source:
         if stream.source_kind is SourceKind.VOLUME and self._catalog.volumes.by_id(stream.source_id) is None:
