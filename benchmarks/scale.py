@@ -49,7 +49,7 @@ from benchmarks.contenders import function_named
 from benchmarks.report import Figures
 from volstream.delta import folders
 from volstream.delta.writer import DeltaWriter, Marker, table_at
-from volstream.directory import compact, table
+from volstream.directory import table, upkeep
 from volstream.directory.refresh import refresh_keys
 from volstream.directory.writer import Counts, DirectoryWriter
 from volstream.engine import record
@@ -231,12 +231,12 @@ class Directory:
     def compact(self) -> float | None:
         """Seconds of a compaction, where one was needed; consumers keep up, and the log is shortened."""
         started = time.perf_counter()
-        compacted = compact.compact(self._delta, self._writer.location)
+        compacted = upkeep.compact(self._delta, self._writer.location)
         seconds = time.perf_counter() - started
         self._session.streams.advance(self._stream)
         self._session.jobs.run(self._job)
         keep = self._session.settings.directory_versions
-        compact.shorten(self._session.catalog, self._writer.location, self._volume, keep)
+        upkeep.shorten(self._session.catalog, self._writer.location, self._volume, keep)
         return seconds if compacted else None
 
     def _refresh(self, keys: Sequence[str]) -> float:

@@ -16,12 +16,12 @@ from volstream.catalog import Catalog
 from volstream.config import Settings
 from volstream.delta.writer import DeltaWriter
 from volstream.directory.access import store_of
-from volstream.directory.compact import compact, shorten
 from volstream.directory.confirm import Since
 from volstream.directory.fold import Fold
 from volstream.directory.listing import Listing
 from volstream.directory.reconcile import Reconciled, listed, reconcile
 from volstream.directory.refresh import refresh_keys
+from volstream.directory.upkeep import compact, shorten, sweep
 from volstream.directory.writer import Counts, DirectoryWriter
 from volstream.log import get
 from volstream.model.files import is_utf8, printable
@@ -172,14 +172,17 @@ class DirectoryKeeper:
         self._delta.prepare(self._writer.location)
 
     def tend(self) -> bool:
-        """Puts the table's files in order and shortens its log, where that is needed; for times when nothing else is to be
-        done. Whether it made a commit."""
+        """Puts the table's files in order, shortens its log and removes old files, where that is needed; for times when
+        nothing else is to be done. Whether it made a commit."""
         started = time.monotonic()
         compacted = compact(self._delta, self._writer.location)
         if compacted:
             _log.info("compacted", volume=str(self.volume.name), seconds=round(time.monotonic() - started, 3))
         shorten(self._catalog, self._writer.location, self.volume, self._settings.directory_versions)
-        return compacted
+        swept = sweep(self._delta, self._writer.location)
+        if swept:
+            _log.info("old_files_removed", volume=str(self.volume.name), seconds=round(time.monotonic() - started, 3))
+        return compacted or swept
 
     def asked(self) -> Mapping[Hint, datetime]:
         """What others asked this volume's writer to look at again, and when: files that have settled, and subtrees."""

@@ -109,7 +109,7 @@ class StreamReader:
         if stream.offset is not None and not stream.initial:
             if not log.readable_from(stream.offset):
                 raise _stale(stream, f"the changes after version {stream.offset} are not kept any more")
-            # Nobody but volstream writes directory tables, and it removes none of their files.
+            # Nobody but volstream writes directory tables, and it removes no file that an offset needs.
             of_table = stream.source_kind is SourceKind.TABLE
             lost = log.lost_file(stream.offset, version) if of_table else None
             if lost is not None:

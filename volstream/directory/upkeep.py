@@ -1,5 +1,5 @@
-"""Compaction: few files, few rows to read for one path, and a short log, so that a refresh costs the same after many
-refreshes.
+"""Upkeep of a directory table, so that a refresh costs the same after many refreshes: few files, few rows to read for one
+path, a short log, and no files that no version needs.
 
 Every refresh adds a small file and a version, and Delta rewrites nothing. An OPTIMIZE keeps rows and history, adds nothing to
 the change feed, and loses against any other writer; to be run by the holder of the volume's lease, as refreshes are.
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 from volstream.catalog import Catalog
 from volstream.delta import cleanup
@@ -30,6 +31,13 @@ _SMALL = {"spark.databricks.delta.optimize.minFileSize": str(_SMALL_BYTES)}
 
 #: Pages can only be skipped if the rows in a file are in order.
 _SORTED = {"spark.databricks.io.skipping.mdc.sortWithinPartitions": "true"}
+
+
+#: So long files stay that the newest version does not have, by the table's own property.
+_FILES_KEPT = timedelta(days=14)
+
+#: Removing files lists all of the table's folder, in seconds; so once in this time.
+_SWEPT_EVERY = timedelta(days=1)
 
 
 @dataclass(frozen=True)
@@ -88,3 +96,20 @@ def shorten(catalog: Catalog, location: str, volume: Volume, versions: int) -> i
     offsets = [stream.offset for stream in catalog.streams.list(source_id=volume.id)]
     needed = [0 if offset is None else offset for offset in offsets]
     return cleanup.clean(location, min([latest - versions, *needed]))
+
+
+def sweep(delta: DeltaWriter, location: str) -> bool:
+    """Removes the files of versions that the log has no more, once a day; whether it did (R-25).
+
+    Not where a kept version is older than the files that go: Delta would not know any more which it needs.
+    """
+    first = cleanup.earliest(location)
+    if not first:
+        return False
+    commits, now = DeltaLog(location).commits_after(first - 1), datetime.now(UTC)
+    if now - commits[0].timestamp > _FILES_KEPT:
+        return False
+    if any(commit.operation == "VACUUM END" and now - commit.timestamp < _SWEPT_EVERY for commit in commits):
+        return False
+    delta.vacuum(location)
+    return True

@@ -1,14 +1,17 @@
-"""Compaction of a directory table: rows, streams and history are what they were, and few files are left."""
+"""Upkeep of a directory table: rows and streams are what they were, and few files and versions are left."""
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
-from tests.integration.conftest import Place
+from tests.integration.conftest import LONG_AGO, Place
 from volstream.delta import cleanup, rows
 from volstream.delta.log import DeltaLog
 from volstream.delta.writer import DeltaWriter
-from volstream.directory import compact, table
+from volstream.directory import table, upkeep
 from volstream.directory.fold import Fold
 from volstream.directory.keeper import DirectoryKeeper
 from volstream.errors import InvalidStateError, InvalidValueError
@@ -38,7 +41,7 @@ def test_compaction_keeps_rows_streams_and_history(place: Place) -> None:
     assert len(log.files("relative_path")) == 3
 
     delta = DeltaWriter(place.gateway)
-    for settings, by in ((compact._SMALL, None), (compact._SORTED, "relative_path")):
+    for settings, by in ((upkeep._SMALL, None), (upkeep._SORTED, "relative_path")):
         delta.optimize(location, settings, by=by)
         assert len(log.files("relative_path")) == 1
         assert place.rows(_KEPT.format(location)) == held
@@ -95,53 +98,60 @@ def _fold(place: Place, *names: str) -> Fold:
 
 
 @pytest.mark.timeout(240)
-def test_the_log_is_kept_behind_the_oldest_offset_and_shortened_to_it(
+def test_the_log_and_old_files_are_kept_behind_the_oldest_offset_and_no_longer(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(table, "PROPERTIES", {**table.PROPERTIES, "delta.checkpointInterval": "3"})
-    keeper = DirectoryKeeper(
-        place.volume,
-        place.session.catalog,
-        place.gateway,
-        place.session.settings.model_copy(update={"directory_versions": 2}),
-    )
+    often = {"delta.checkpointInterval": "3", "delta.deletedFileRetentionDuration": "interval 1 hours"}
+    monkeypatch.setattr(table, "PROPERTIES", {**table.PROPERTIES, **often})
+    settings = place.session.settings.model_copy(update={"directory_versions": 2})
+    keeper = DirectoryKeeper(place.volume, place.session.catalog, place.gateway, settings)
     log = log_of(place)
 
-    def add(*names: str) -> None:
+    def put(*names: str, content: str = "x") -> None:
         for name in names:
-            place.put(name)
+            place.put(name, content)
             keeper.take(_fold(place, name))
 
-    def offset() -> int:
-        (stream,) = place.session.streams.list()
-        assert stream.offset is not None
-        return stream.offset
-
-    def kept() -> int:
+    def first_kept() -> int:
         keeper.tend()
         version = cleanup.earliest(log.location)
         assert version is not None
         return version
 
-    add("a")
-    place.job("def f(file):\n    return {'n': 1}\n")
+    def change_data() -> set[Path]:
+        return {*Path(log.location).glob("_change_data/*.parquet")}
+
+    put("a")
+    put("a", content="changed")
+    place.job("def f(file):\n    return {'n': file.size}\n")
     place.run()
     (batch,) = place.session.batches.list("j")
-    add("b", "c", "d", "e")
-    assert kept() == 0
+    put("b", "c", "d", "e")
+    assert first_kept() == 0
     assert [row["relative_path"] for row in place.session.batches.read(batch.id).toArrow().to_pylist()] == ["a"]
-    place.run()
-    add("f", "g", "h")
-    assert 0 < kept() <= offset()
-    place.run()
-    first = kept()
-    assert first > offset() - 4
 
-    add("i")
+    place.run()
+    (stream,) = place.session.streams.list()
+    assert stream.offset is not None
+    old = change_data()
+    put("a", content="and again")
+    new = change_data() - old
+    put("f", "g")
+    assert len(old) == len(new) == 1
+    for file in old:
+        os.utime(file, (LONG_AGO, LONG_AGO))
+    assert 0 < first_kept() <= stream.offset
+    assert change_data() == new
+    assert log.commits_after(stream.offset)[-1].operation == "VACUUM END"
+    place.run()
+    first = first_kept()
+    assert first > stream.offset
+    assert place.table() == [("a", 9), *((name, 1) for name in "bcdefg")]
+
+    put("h")
     place.session.streams.create("within", "v", at_version=first)
-    assert [row["relative_path"] for row in place.stream("within")][-1] == "i"
-    assert [path for path, _ in place.table()] == list("abcdefgh")
-    assert place.rows("SELECT count(*) AS files FROM DIRECTORY(VOLUME v)") == [{"files": 9}]
+    assert [row["relative_path"] for row in place.stream("within")] == ["h"]
+    assert place.rows("SELECT count(*) AS files FROM DIRECTORY(VOLUME v)") == [{"files": 8}]
     story = [event.what for event in tell(place.session, "v", "b")]
     assert story == ["in the directory", "has result rows", "in the range of a batch", "in the store now"]
     with pytest.raises(InvalidStateError, match="history is kept from version"):
