@@ -21,7 +21,7 @@ from volstream.directory.fold import Fold
 from volstream.directory.listing import Listing
 from volstream.directory.reconcile import Reconciled, listed, reconcile
 from volstream.directory.refresh import refresh_keys
-from volstream.directory.upkeep import compact, shorten, sweep
+from volstream.directory.upkeep import SWEPT_EVERY, compact, shorten, sweep
 from volstream.directory.writer import Counts, DirectoryWriter
 from volstream.log import get
 from volstream.model.files import is_utf8, printable
@@ -75,6 +75,7 @@ class DirectoryKeeper:
         self._delta = DeltaWriter(gateway)
         self._writer = DirectoryWriter(volume, catalog, self._delta, settings.warehouse_path)
         self._seen: Fold | None = None  # since a listing in the background began
+        self._next_sweep = float("-inf")  # when old files are looked for again, by time.monotonic()
 
     def reconcile(self, prefix: str = "", cause: str = "reconcile") -> Reconciled:
         """Lists everything below ``prefix`` (empty, or ending in ``/``) and commits what differs.
@@ -178,7 +179,11 @@ class DirectoryKeeper:
         compacted = compact(self._delta, self._writer.location)
         if compacted:
             _log.info("compacted", volume=str(self.volume.name), seconds=round(time.monotonic() - started, 3))
-        shorten(self._catalog, self._writer.location, self.volume, self._settings.directory_versions)
+        if not shorten(self._catalog, self._writer.location, self.volume, self._settings.directory_versions):
+            return compacted
+        if time.monotonic() < self._next_sweep:
+            return compacted
+        self._next_sweep = time.monotonic() + SWEPT_EVERY.total_seconds()
         swept = sweep(self._delta, self._writer.location)
         if swept:
             _log.info("old_files_removed", volume=str(self.volume.name), seconds=round(time.monotonic() - started, 3))

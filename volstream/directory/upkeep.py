@@ -37,7 +37,7 @@ _SORTED = {"spark.databricks.io.skipping.mdc.sortWithinPartitions": "true"}
 _FILES_KEPT = timedelta(days=14)
 
 #: Removing files lists all of the table's folder, in seconds; so once in this time.
-_SWEPT_EVERY = timedelta(days=1)
+SWEPT_EVERY = timedelta(days=1)
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def sweep(delta: DeltaWriter, location: str) -> bool:
     commits, now = DeltaLog(location).commits_after(first - 1), datetime.now(UTC)
     if now - commits[0].timestamp > _FILES_KEPT:
         return False
-    if any(commit.operation == "VACUUM END" and now - commit.timestamp < _SWEPT_EVERY for commit in commits):
+    if any(commit.operation == "VACUUM END" and now - commit.timestamp < SWEPT_EVERY for commit in commits):
         return False
     delta.vacuum(location)
     return True

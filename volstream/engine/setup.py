@@ -114,7 +114,7 @@ def _statements(session: SparkSession, table: str, staged: str) -> None:
     session.sql(
         f"SELECT key, min_by(size, _commit_version), max(_change_type) FROM table_changes_by_path('{table}', 1) GROUP BY key"
     ).toArrow()
-    session.sql(f"DESCRIBE HISTORY delta.`{table}`").collect()
+    session.sql(f"DESCRIBE DETAIL delta.`{table}`").collect()
     session.sql(f"SELECT * FROM delta.`{table}` VERSION AS OF 1 WHERE key = 'a'").toArrow()
     mapped = session.sql(f"SELECT key, size FROM delta.`{table}`").mapInArrow(_unchanged, "key STRING, size BIGINT")
     mapped.write.mode("overwrite").parquet(staged)
