@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from importlib.metadata import version
 from pathlib import Path
 
 from volstream.spark.java import Java
@@ -22,9 +23,16 @@ _QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 
 
 def path_of(cache: Path, java: Java, jvm_options: str, classes: Sequence[Path]) -> Path:
-    """The archive for this Java, these options and these jars: it is valid for nothing else."""
+    """The archive for this Java, these options and these jars, and valid for nothing else; and for this volstream, since what
+    it made the JVM load is what it needs itself."""
     stats = [(str(path), path.stat()) for path in classes]
-    parts = [java.build, str(java.executable), jvm_options, *(f"{p} {s.st_size} {s.st_mtime_ns}" for p, s in stats)]
+    parts = [
+        version("volstream"),
+        java.build,
+        str(java.executable),
+        jvm_options,
+        *(f"{p} {s.st_size} {s.st_mtime_ns}" for p, s in stats),
+    ]
     digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
     return cache / f"cds-{digest}.jsa"
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
 from volstream.spark import archive
 from volstream.spark.java import Java
 
 JAVA = Java(Path("/usr/bin/java"), 17, "17.0.15")
 
 
-def test_an_archive_is_for_one_java_one_set_of_options_and_unchanged_jars(tmp_path: Path) -> None:
+def test_an_archive_is_for_one_java_one_set_of_options_unchanged_jars_and_one_volstream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     jar = tmp_path / "a.jar"
     jar.write_bytes(b"1")
     first = archive.path_of(tmp_path, JAVA, "", [jar])
@@ -23,6 +27,9 @@ def test_an_archive_is_for_one_java_one_set_of_options_and_unchanged_jars(tmp_pa
     jar.write_bytes(b"12")
     others.add(archive.path_of(tmp_path, JAVA, "", [jar]))
     assert len(others | {first}) == 4
+    monkeypatch.setattr(archive, "version", lambda _: "0.0.0")
+    others.add(archive.path_of(tmp_path, JAVA, "", [jar]))
+    assert len(others | {first}) == 5
 
 
 def test_an_archive_that_is_not_there_is_not_asked_for(tmp_path: Path) -> None:
