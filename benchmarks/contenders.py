@@ -227,9 +227,8 @@ def _environment(folder: Path, requirement: str) -> str:
     python = folder / "bin" / "python"
     made = folder / requirement
     if not made.exists():
-        alone = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         venv.create(folder, clear=True, with_pip=True)
-        subprocess.run([str(python), "-m", "pip", "install", "-q", requirement], check=True, env=alone)
+        subprocess.run([str(python), "-I", "-m", "pip", "install", "-q", requirement], check=True)
         made.touch()
     return str(python)
 
