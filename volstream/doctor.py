@@ -15,12 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from volstream import config
-from volstream.delta import rows
-from volstream.delta.log import DeltaLog
-from volstream.directory import table
 from volstream.directory.access import access_of, queue_of, store_of
 from volstream.directory.keeper import lease_name
 from volstream.engine.control import engine_status
@@ -32,6 +27,7 @@ from volstream.model.units import format_duration
 from volstream.queues.base import Described, QueueState
 from volstream.storage.base import ObjectStore, Writable
 from volstream.storage.bucket import Place
+from volstream.streams.volume_source import VolumeSource
 
 if TYPE_CHECKING:
     from volstream.session import Session
@@ -310,12 +306,8 @@ class _Patient:
         )  # fmt: skip
 
     def _is_there(self, path: str) -> bool:
-        location = table.location(self._session.warehouse, self._volume.id)
-        version = DeltaLog(location).latest_version()
-        if version is None:
-            return False
-        only = pa.schema([table.SCHEMA.field("relative_path")])
-        return bool(rows.read(location, version, only, f"relative_path = {rows.text(path)}").num_rows)
+        found = VolumeSource(self._session.catalog, self._session.warehouse, self._volume.id).find()
+        return found is not None and bool(found.find([path]).num_rows)
 
 
 def wiring(told: Mapping[str, Any], queue: str, root: str) -> Check:

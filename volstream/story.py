@@ -7,26 +7,32 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from volstream.changelog.base import OLD_KINDS
-from volstream.delta import cleanup, folders
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from volstream.delta import folders, rows
 from volstream.delta.log import DeltaLog
-from volstream.delta.writer import literal, table_at
-from volstream.directory import table
 from volstream.directory.access import store_of
+from volstream.directory.snapshot import Snapshot
+from volstream.directory.table import DELETE, INSERT, UPDATE, WROTE
 from volstream.model.files import is_utf8, printable
 from volstream.model.objects import Job, Volume
 from volstream.model.work import PlanKind
-from volstream.spark.errors import map_spark_errors
+from volstream.streams.volume_source import VolumeSource
 
 if TYPE_CHECKING:
     from volstream.session import Session
 
 
-_SAYS = {
-    "insert": "in the directory",
-    "update_postimage": "changed in the directory",
-    "delete": "gone from the directory",
-}
+_SAYS = {INSERT: "in the directory", UPDATE: "changed in the directory", DELETE: "gone from the directory"}
+
+#: What is read of a result table.
+_ROWS = pa.schema(
+    [
+        ("_file_path", pa.string()), ("_file_version", pa.string()), ("_batch_id", pa.string()),
+        ("_processed_at", pa.timestamp("us", tz="UTC")),
+    ]
+)  # fmt: skip
 
 #: So many other files are looked at for the same content: a move is one of two.
 _MOST_ALIKE = 100
@@ -44,8 +50,8 @@ class Event:
 def tell(session: Session, volume_name: str, path: str) -> list[Event]:
     """What is known of a file, the oldest first.
 
-    Reads the change feed of the whole kept history for this one path, and those of the same content: cost grows with the
-    history, not the directory.
+    Reads the kept history for this one path, and those of the same content: cost grows with the history, not the directory.
+    No Spark.
 
     Raises:
         NotFoundError: no such volume.
@@ -59,7 +65,7 @@ def tell(session: Session, volume_name: str, path: str) -> list[Event]:
             events.append(Event(rejected.last_seen, "rejected", {"reason": rejected.reason, "count": rejected.count}))
     if is_utf8(path):
         history = _history(session, volume, path)
-        events += [_seen(change) for change in history[path] if change["_change_type"] in _SAYS]
+        events += [_seen(change) for change in history[path]]
         for job in _jobs(session, volume.id):
             events += _of_job(session, job, path, history)
     known = [event for event in events if event.time is not None]
@@ -74,50 +80,43 @@ def _history(session: Session, volume: Volume, path: str) -> dict[str, list[dict
 
     What was there when the kept history begins counts as inserted when it was written.
     """
-    location = table.location(session.warehouse, volume.id)
-    first, latest = cleanup.earliest(location), DeltaLog(location).latest_version()
-    if first is None or latest is None:
+    found = VolumeSource(session.catalog, session.warehouse, volume.id).find()
+    if found is None:
         return {path: []}
-
-    def rows(query: str) -> list[dict[str, Any]]:
-        with map_spark_errors():
-            found: list[dict[str, Any]] = session.gateway.session().sql(query).toArrow().to_pylist()
-        return found
-
-    history: dict[str, list[dict[str, Any]]] = {path: []}
-    if first > 0:
-        for row in rows(
-            f"SELECT * FROM {table_at(location)} VERSION AS OF {first} WHERE relative_path = {literal(path)}"
-        ):
-            for wrote in session.catalog.refreshes.committed(volume.id, numbers=[row["refresh_id"]]):
-                about = {
-                    "_change_type": "insert",
-                    "_commit_version": wrote.version,
-                    "_commit_timestamp": wrote.committed_on,
-                }
-                history[path].append(row | about)
-        first += 1
-    if first > latest:
-        return history
-    feed = f"table_changes_by_path({literal(location)}, {first}, {latest})"
-    order = f"ORDER BY _commit_version, _change_type NOT IN ({', '.join(map(literal, OLD_KINDS))})"
-    history[path] += rows(f"SELECT * FROM {feed} WHERE relative_path = {literal(path)} {order}")
-    etags = ", ".join(sorted({literal(row["etag"]) for row in history[path]}))
-    if etags:
-        alike = f"WHERE etag IN ({etags}) AND relative_path <> {literal(path)} LIMIT {_MOST_ALIKE}"
-        history |= {row["relative_path"]: [] for row in rows(f"SELECT DISTINCT relative_path FROM {feed} {alike}")}
-    others = ", ".join(literal(other) for other in history if other != path)
-    for row in rows(f"SELECT * FROM {feed} WHERE relative_path IN ({others}) {order}") if others else []:
-        history[row["relative_path"]].append(row)
-    return history
+    changes = found.history()
+    mine = _by_path(changes.filter(pc.equal(changes["relative_path"], path)))
+    history = {path: [*_before(found, path, mine.get(path, [])), *mine.get(path, [])]}
+    etags = pa.array(sorted({row["etag"] for row in history[path]}), pa.string())
+    alike = changes.filter(
+        pc.and_(pc.is_in(changes["etag"], value_set=etags), pc.not_equal(changes["relative_path"], path))
+    )
+    others = pc.unique(alike["relative_path"]).slice(0, _MOST_ALIKE)
+    return history | _by_path(changes.filter(pc.is_in(changes["relative_path"], value_set=others)))
 
 
-def _seen(change: dict[str, Any]) -> Event:
+def _by_path(changes: pa.Table) -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = {}
+    for change in changes.to_pylist():
+        found.setdefault(change["relative_path"], []).append(change)
+    return found
+
+
+def _before(found: Snapshot, path: str, changes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """How the file came to be, where that is older than the history that is kept."""
+    if changes:
+        old = {name: changes[0][f"old_{name}"] for name in ("size", "last_modified_time", "etag", *WROTE)}
+        known = [] if changes[0]["change"] == INSERT else [old]
+    else:
+        known = found.find([path]).to_pylist()
+    return [{**row, "relative_path": path, "change": INSERT} for row in known]
+
+
+def _seen(change: Mapping[str, Any]) -> Event:
     details = {
-        "version": change["_commit_version"], "size": change["size"], "modified": change["last_modified_time"],
+        "version": change["refresh_id"], "size": change["size"], "modified": change["last_modified_time"],
         "etag": change["etag"],
     }  # fmt: skip
-    return Event(change["_commit_timestamp"], _SAYS[change["_change_type"]], details)
+    return Event(change["refreshed_on"], _SAYS[change["change"]], details)
 
 
 def moved(history: Mapping[str, Sequence[Mapping[str, Any]]], path: str, after: int, to: int) -> dict[str, str]:
@@ -129,13 +128,13 @@ def moved(history: Mapping[str, Sequence[Mapping[str, Any]]], path: str, after: 
     gone: dict[tuple[str, int], list[str]] = {}
     came: dict[tuple[str, int], list[str]] = {}
     for one, changes in history.items():
-        inside = [change for change in changes if after < change["_commit_version"] <= to]
+        inside = [change for change in changes if after < change["refresh_id"] <= to]
         if not inside:
             continue
-        had, has = inside[0]["_change_type"] in OLD_KINDS, inside[-1]["_change_type"] not in OLD_KINDS
-        image = inside[-1] if has else inside[0]
+        had, has = inside[0]["change"] != INSERT, inside[-1]["change"] != DELETE
+        content = (inside[-1]["etag"], inside[-1]["size"]) if has else (inside[0]["old_etag"], inside[0]["old_size"])
         if had != has:
-            (gone if had else came).setdefault((image["etag"], image["size"]), []).append(one)
+            (gone if had else came).setdefault(content, []).append(one)
     for content in gone.keys() & came.keys():
         if len(gone[content]) == len(came[content]) == 1:
             (old,), (new,) = gone[content], came[content]
@@ -152,12 +151,12 @@ def _jobs(session: Session, volume_id: str) -> list[Job]:
 
 def _of_job(session: Session, job: Job, path: str, history: dict[str, list[dict[str, Any]]]) -> list[Event]:
     events: list[Event] = []
-    versions = [change["_commit_version"] for change in history[path]]
+    versions = [change["refresh_id"] for change in history[path]]
     for batch in session.catalog.consumptions.batches_of(job.id, covering=path):
         plan = session.catalog.consumptions.plan(batch.plan_id)
         if plan is None:
             continue
-        start = -1 if plan.from_version is None else plan.from_version
+        start = 0 if plan.from_version is None else plan.from_version
         if not any(version <= plan.to_version and (plan.initial or version > start) for version in versions):
             continue
         move = {} if plan.initial or plan.kind is not PlanKind.STREAM else moved(history, path, start, plan.to_version)
@@ -179,23 +178,19 @@ def _of_job(session: Session, job: Job, path: str, history: dict[str, list[dict[
 
 
 def _rows(session: Session, job: Job, path: str) -> list[Event]:
+    """The file's rows in the job's table now, by batch and version of the file."""
     location = folders.table_location(session.warehouse, job.into)
-    if not DeltaLog(location).exists():
+    version = DeltaLog(location).latest_version()
+    if version is None:
         return []
-    with map_spark_errors():
-        rows = (
-            session.gateway.session()
-            .sql(
-                "SELECT _batch_id, _file_version, max(_processed_at) AS time, count(*) AS rows "
-                f"FROM {table_at(location)} WHERE _file_path = {literal(path)} GROUP BY _batch_id, _file_version"
-            )
-            .toArrow()
-            .to_pylist()
-        )
+    found = rows.read(location, version, _ROWS, f"_file_path = {rows.text(path)}")
+    counted = found.group_by(["_batch_id", "_file_version"]).aggregate(
+        [("_processed_at", "max"), ("_file_path", "count")]
+    )
     return [
-        Event(row["time"], "has result rows", {"table": str(job.into), "rows": row["rows"], "batch": row["_batch_id"],
-                                               "file_version": row["_file_version"]})
-        for row in rows
+        Event(row["_processed_at_max"], "has result rows", {"table": str(job.into), "rows": row["_file_path_count"],
+                                                            "batch": row["_batch_id"], "file_version": row["_file_version"]})
+        for row in counted.to_pylist()
     ]  # fmt: skip
 
 

@@ -82,7 +82,7 @@ class Place:
         return self.session.volumes.get("v")
 
     def keeper(self) -> DirectoryKeeper:
-        return DirectoryKeeper(self.volume, self.session.catalog, self.gateway, self.session.settings)
+        return DirectoryKeeper(self.volume, self.session.catalog, self.session.settings)
 
     def refresh(self) -> None:
         self.session.volumes.refresh("v")

@@ -19,7 +19,7 @@ from volstream.errors import CatalogError, DiskFullError, InvalidValueError
 from volstream.lifecycle import faults
 
 #: The migration that this code is written for; a test compares it with the newest file in ``migrations/versions``.
-SCHEMA_REVISION = "0001"
+SCHEMA_REVISION = "0002"
 
 #: A writer waits this long for another process's transaction; ours take milliseconds.
 _BUSY_SECONDS = 30

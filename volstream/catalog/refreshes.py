@@ -6,16 +6,14 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 from sqlalchemy import and_, delete, func, insert, select, update
 
 from volstream.catalog.database import Database
-from volstream.catalog.tables import key_checks, reconciles, refreshes, rejected, volumes
-from volstream.errors import FencedError
+from volstream.catalog.tables import key_checks, plans, reconciles, refreshes, rejected, streams, volumes
 from volstream.model.hints import Rejection
-from volstream.model.objects import Volume
-from volstream.model.work import Completeness, Refresh, RefreshState
+from volstream.model.objects import SourceKind
+from volstream.model.work import Completeness, PlanState, Refresh
 
 #: Full listings of a volume that are kept on record.
 _KEPT = 100
@@ -39,101 +37,65 @@ class Refreshes:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def begin(self, volume: Volume, cause: str, base_version: int, base_count: int) -> int:
-        """Writes the INTENT of the volume's next refresh, and returns its number n.
-
-        Args:
-            base_version: the directory table's version that the refresh was computed against.
-            base_count: number of the newest refresh at that time.
-
-        Raises:
-            FencedError: another writer began or ended a refresh since then, or the volume was dropped.
-        """
+    def record(self, refresh: Refresh) -> None:
+        """Records a refresh that was committed. Idempotent: a crash may have come before anybody heard of it."""
+        newer = volumes.c.refresh_count < refresh.number
         with self._database.transaction() as transaction:
-            count = transaction.execute(
-                select(volumes.c.refresh_count).where(volumes.c.id == volume.id).with_for_update()
-            ).scalar_one_or_none()
-            if count is None:
-                raise FencedError(f"The volume {volume.name} was dropped.")
-            if int(count) != base_count:
-                raise FencedError(f"Another process refreshed volume {volume.name} meanwhile.")
-            number = int(count) + 1
+            self._database.add_missing(transaction, refreshes, ["volume_id", "number"], [dataclasses.asdict(refresh)])
             transaction.execute(
-                insert(refreshes).values(
-                    volume_id=volume.id, number=number, state=RefreshState.INTENT, cause=cause, base_version=base_version,
-                    inserted=0, updated=0, deleted=0, bytes=0, started_on=datetime.now(UTC),
-                )
-            )  # fmt: skip
-            transaction.execute(update(volumes).where(volumes.c.id == volume.id).values(refresh_count=number))
-            return number
-
-    def settle(
-        self,
-        volume: Volume,
-        number: int,
-        version: int | None,
-        counts: tuple[int, ...],
-        committed_on: datetime | None,
-    ) -> None:
-        """Closes an open refresh: committed as ``version``, or aborted where that is None.
-
-        Args:
-            counts: rows inserted, updated, deleted, and bytes of the files that are new or changed.
-            committed_on: the commit's own time.
-        """
-        state = RefreshState.ABORTED if version is None else RefreshState.COMMITTED
-        inserted, updated, deleted, size = counts
-        with self._database.transaction() as transaction:
-            transaction.execute(
-                update(refreshes)
-                .where(refreshes.c.volume_id == volume.id, refreshes.c.number == number)
-                .values(
-                    state=state,
-                    version=version,
-                    inserted=inserted,
-                    updated=updated,
-                    deleted=deleted,
-                    bytes=size,
-                    committed_on=committed_on,
-                )
+                update(volumes).where(volumes.c.id == refresh.volume_id, newer).values(refresh_count=refresh.number)
             )
 
-    def open(self, volume: Volume) -> tuple[int, int] | None:
-        """Number and base version of the refresh that was begun and not settled, or None."""
-        query = select(refreshes.c.number, refreshes.c.base_version).where(
-            refreshes.c.volume_id == volume.id, refreshes.c.state == RefreshState.INTENT
-        )
-        with self._database.reading() as transaction:
-            row = transaction.execute(query).one_or_none()
-            return None if row is None else (row.number, row.base_version)
-
-    def committed(self, volume_id: str, *, numbers: Sequence[int] | None = None) -> Sequence[Refresh]:
-        """The committed refreshes of a volume by number; all of them, or those of ``numbers``."""
+    def committed(self, volume_id: str, *, after: int = 0) -> Sequence[Refresh]:
+        """The refreshes of a volume by number, those after one of them."""
         query = (
             select(refreshes)
-            .where(refreshes.c.volume_id == volume_id, refreshes.c.state == RefreshState.COMMITTED)
+            .where(refreshes.c.volume_id == volume_id, refreshes.c.number > after)
             .order_by(refreshes.c.number)
         )
         with self._database.reading() as transaction:
-            if numbers is None:
-                return [_refresh(row._mapping) for row in transaction.execute(query)]
-            found: list[Refresh] = []
-            for start in range(0, len(numbers), 500):  # under every database's limit of bound values
-                chunk = query.where(refreshes.c.number.in_(numbers[start : start + 500]))
-                found += [_refresh(row._mapping) for row in transaction.execute(chunk)]
-            return found
+            return [Refresh(**row._mapping) for row in transaction.execute(query)]
 
-    def last(self, volume_id: str) -> Refresh | None:
-        """The newest committed refresh."""
-        query = (
-            select(refreshes)
-            .where(refreshes.c.volume_id == volume_id, refreshes.c.state == RefreshState.COMMITTED)
-            .order_by(refreshes.c.number.desc())
-            .limit(1)
+    def at(self, volume_id: str, time: datetime) -> int | None:
+        """The newest refresh at or before a point in time; None where there is none."""
+        query = select(func.max(refreshes.c.number)).where(
+            refreshes.c.volume_id == volume_id, refreshes.c.committed_on <= time
         )
         with self._database.reading() as transaction:
+            found = transaction.execute(query).scalar()
+            return None if found is None else int(found)
+
+    def needed_after(self, volume_id: str) -> int | None:
+        """The oldest refresh of a volume that a stream, or an open plan of one, still reads from; None: nobody does."""
+        mine = and_(streams.c.source_kind == SourceKind.VOLUME, streams.c.source_id == volume_id)
+        # What is read from the beginning on is the directory as it is at the end.
+        offsets = select(func.min(func.nullif(streams.c.offset, 0))).where(mine)
+        begun = func.min(func.coalesce(func.nullif(plans.c.from_version, 0), plans.c.to_version))
+        opened = (
+            select(begun).join(streams, streams.c.id == plans.c.stream_id).where(mine, plans.c.state == PlanState.OPEN)
+        )
+        with self._database.reading() as transaction:
+            found = [transaction.execute(query).scalar() for query in (offsets, opened)]
+            return min((int(one) for one in found if one is not None), default=None)
+
+    def adopt_table(self, volume_id: str, old: str, new: str) -> None:
+        """Lets all that belongs to a directory's table belong to the one that took its place."""
+        mine = select(streams.c.id).where(streams.c.source_kind == SourceKind.VOLUME, streams.c.source_id == volume_id)
+        with self._database.transaction() as transaction:
+            transaction.execute(
+                update(plans).where(plans.c.stream_id.in_(mine), plans.c.table_id == old).values(table_id=new)
+            )
+            transaction.execute(
+                update(streams).where(streams.c.id.in_(mine), streams.c.table_id == old).values(table_id=new)
+            )
+            transaction.execute(update(volumes).where(volumes.c.id == volume_id).values(table_id=new))
+
+    def last(self, volume_id: str) -> Refresh | None:
+        """The newest refresh."""
+        query = select(refreshes).where(refreshes.c.volume_id == volume_id).order_by(refreshes.c.number.desc()).limit(1)
+        with self._database.reading() as transaction:
             row = transaction.execute(query).one_or_none()
-            return None if row is None else _refresh(row._mapping)
+            return None if row is None else Refresh(**row._mapping)
 
     def ask_check(self, volume_id: str, paths: Iterable[str]) -> datetime:
         """Asks the volume's writer to look at these keys again; idempotent. Returns what tells these asks from others."""
@@ -176,32 +138,15 @@ class Refreshes:
         with self._database.reading() as transaction:
             return int(transaction.execute(query).scalar_one())
 
-    def changed_after(self, volume_id: str, version: int | None) -> tuple[int, int]:
-        """Rows, and bytes of new files, that changed after a version of the directory table; None: ever."""
+    def changed_after(self, volume_id: str, number: int | None) -> tuple[int, int]:
+        """Rows, and bytes of new files, that refreshes after one of them changed; None: ever."""
         changed = refreshes.c.inserted + refreshes.c.updated + refreshes.c.deleted
         query = select(func.coalesce(func.sum(changed), 0), func.coalesce(func.sum(refreshes.c.bytes), 0)).where(
-            refreshes.c.volume_id == volume_id
+            refreshes.c.volume_id == volume_id, refreshes.c.number > (number or 0)
         )
-        if version is not None:
-            query = query.where(refreshes.c.version > version)
         with self._database.reading() as transaction:
             rows, size = transaction.execute(query).one()
             return int(rows), int(size)
-
-    def may_have_moved(self, volume_id: str, version: int | None) -> bool:
-        """Whether files can have been moved after a version of the directory table, for some went and some came.
-
-        True also while a refresh is open: its commit may be in the log already, and what it did is not known here.
-
-        Args:
-            version: None: ever.
-        """
-        mine = refreshes.c.volume_id == volume_id
-        sums = [func.coalesce(func.sum(refreshes.c[name]), 0) for name in ("inserted", "deleted")]
-        query = select(*sums).where(mine if version is None else and_(mine, refreshes.c.version > version))
-        unsettled = select(refreshes.c.number).where(mine, refreshes.c.state == RefreshState.INTENT)
-        with self._database.reading() as transaction:
-            return all(transaction.execute(query).one()) or transaction.execute(unsettled).first() is not None
 
     def checked(self, volume_id: str, asked: Mapping[str, datetime]) -> None:
         """These keys were looked at, as they had been asked for; what was asked for again meanwhile stays."""
@@ -263,9 +208,3 @@ class Refreshes:
         query = select(func.count()).select_from(rejected).where(rejected.c.volume_id == volume_id)
         with self._database.reading() as transaction:
             return int(transaction.execute(query).scalar_one())
-
-
-def _refresh(row: Any) -> Refresh:
-    return Refresh(
-        **{key: row[key] for key in Refresh.__dataclass_fields__ if key != "state"}, state=RefreshState(row["state"])
-    )

@@ -111,8 +111,6 @@ volumes = Table(
     _created(),
     Column("table_id", String(36)),
     Column("refresh_count", BigInteger, nullable=False),
-    Column("listing_digest", Text),
-    Column("listing_refresh", BigInteger),
     Column("reconciled_on", UtcDateTime),
     UniqueConstraint("schema_name", "name"),
 )
@@ -199,16 +197,12 @@ refreshes = Table(
     metadata,
     Column("volume_id", ForeignKey("volumes.id"), primary_key=True),
     Column("number", BigInteger, primary_key=True, autoincrement=False),
-    Column("state", String(20), nullable=False),
     Column("cause", Text, nullable=False),
-    Column("base_version", BigInteger, nullable=False),
-    Column("version", BigInteger),
     Column("inserted", BigInteger, nullable=False),
     Column("updated", BigInteger, nullable=False),
     Column("deleted", BigInteger, nullable=False),
     Column("bytes", BigInteger, nullable=False),
-    Column("started_on", UtcDateTime, nullable=False),
-    Column("committed_on", UtcDateTime),
+    Column("committed_on", UtcDateTime, nullable=False),
 )
 
 plans = Table(

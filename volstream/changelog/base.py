@@ -9,6 +9,9 @@ from typing import Protocol
 #: The columns that every changelog has besides its data columns.
 CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = "_change_type", "_commit_version", "_commit_timestamp"
 
+#: SQL of a row's time where only its version is known.
+NO_TIME = "CAST(NULL AS TIMESTAMP)"
+
 #: Kinds of changes whose image is what was there before.
 OLD_KINDS = ("update_preimage", "delete")
 
@@ -33,6 +36,7 @@ class Changelog(Protocol):
             an ``update_preimage`` and an ``update_postimage``.
         row_id: SQL of the values that identify a row; empty where nothing does.
         row_version: SQL of the commit version that last wrote the row's content, or of what leads to it.
+        row_time: SQL of when that commit was made; NULL: the commit's version leads to it.
         compared: data columns whose difference is a change of content.
     """
 
@@ -58,13 +62,17 @@ class Changelog(Protocol):
     def row_version(self) -> str: ...
 
     @property
+    def row_time(self) -> str: ...
+
+    @property
     def compared(self) -> Sequence[str]: ...
 
     def scan(self, first: int, last: int) -> str:
         """SQL: the changes of versions ``first`` to ``last``, both included.
 
         Columns: the data columns, ``_change_type`` (``insert``, ``delete``, ``update_preimage``, ``update_postimage``),
-        ``_commit_version``, ``_commit_timestamp``, and what ``row_id`` and ``row_version`` refer to.
+        ``_commit_version``, ``_commit_timestamp``, and what ``row_id``, ``row_version`` and ``row_time``
+        refer to.
         """
         ...
 

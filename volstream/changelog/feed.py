@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from volstream.changelog.base import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, OLD_KINDS, quoted
-from volstream.delta.writer import literal, table_at
+from volstream.changelog.base import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, NO_TIME, OLD_KINDS, quoted
+from volstream.sqltext import literal, table_at
 
 _META = f"{CHANGE_TYPE}, {COMMIT_VERSION}, {COMMIT_TIMESTAMP}"
 
@@ -21,14 +21,15 @@ class ChangeFeed:
 
     Attributes:
         key: columns that identify a row; empty: nothing does.
-        version_column: the column from which a row's version follows; None: row tracking tells it.
     """
 
     location: str
     columns: Sequence[str]
     compared: Sequence[str]
     key: Sequence[str] = ()
-    version_column: str | None = None
+
+    row_version = "__row_version"
+    row_time = NO_TIME
 
     contains_carryover_rows = False
     contains_intermediate_changes = True
@@ -44,17 +45,10 @@ class ChangeFeed:
         """The key's columns."""
         return [quoted(name) for name in self.key]
 
-    @property
-    def row_version(self) -> str:
-        """The version's column, or what :meth:`scan` found out."""
-        return self.version_column or "__row_version"
-
     def scan(self, first: int, last: int) -> str:
         """See :class:`~volstream.changelog.base.Changelog`."""
         columns = ", ".join(map(quoted, self.columns))
         feed = f"table_changes_by_path({literal(self.location)}, {first}, {last})"
-        if self.version_column is not None:
-            return f"SELECT {columns}, {self.version_column}, {_META} FROM {feed}"
         if not self.key or first == 0:
             return f"SELECT {columns}, {self._version('CAST(NULL AS BIGINT)')}, {_META} FROM {feed}"
         # What was there before the range was written by the version that the row had then.

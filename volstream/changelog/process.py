@@ -15,8 +15,8 @@ from volstream.changelog.base import (
     quoted,
     struct_of,
 )
-from volstream.delta.writer import literal
 from volstream.errors import InvalidValueError
+from volstream.sqltext import literal
 
 _OLD_KINDS = f"({', '.join(map(literal, OLD_KINDS))})"
 
@@ -25,8 +25,8 @@ def net(changelog: Changelog, first: int, last: int) -> str:
     """SQL: one row for each row of the table with a net change in versions ``first`` to ``last``, both included.
 
     Columns: ``old`` and ``new``, what the row was before and is after the range, NULL where there was or is none:
-    structs of ``data``, a struct of the data columns, and ``wrote``, the row version; ``version`` and ``time`` of the
-    newest change; ``old_version`` and ``old_time`` of the oldest.
+    structs of ``data``, a struct of the data columns, and ``wrote`` and ``wrote_on``, the row's version and time; ``version``
+    and ``time`` of the newest change; ``old_version`` and ``old_time`` of the oldest.
     """
     return _net(changelog, changelog.scan(first, last), _same(changelog))
 
@@ -154,5 +154,8 @@ def _ends(changelog: Changelog, scan: str) -> str:
 
 
 def _change(changelog: Changelog) -> str:
-    image = f"struct({struct_of(changelog.columns)} AS data, {changelog.row_version} AS wrote)"
+    image = (
+        f"struct({struct_of(changelog.columns)} AS data, {changelog.row_version} AS wrote, "
+        f"{changelog.row_time} AS wrote_on)"
+    )
     return f"struct({image} AS image, {CHANGE_TYPE} AS kind, {COMMIT_VERSION} AS version, {COMMIT_TIMESTAMP} AS time)"

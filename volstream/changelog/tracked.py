@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from volstream.changelog.base import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, quoted, struct_of
-from volstream.delta.writer import table_at
+from volstream.changelog.base import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, NO_TIME, quoted, struct_of
+from volstream.sqltext import table_at
 
 _META = f"{CHANGE_TYPE}, {COMMIT_VERSION}, {COMMIT_TIMESTAMP}"
 
@@ -32,6 +32,7 @@ class TrackedChanges:
     contains_intermediate_changes = True
     represents_update_as_delete_and_insert = True
     row_version = "__row_version"
+    row_time = NO_TIME
 
     @property
     def name(self) -> str:
@@ -72,6 +73,7 @@ class SnapshotDifference:
     contains_intermediate_changes = False
     represents_update_as_delete_and_insert = False
     row_version = "__row_version"
+    row_time = NO_TIME
 
     @property
     def name(self) -> str:

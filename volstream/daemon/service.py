@@ -131,9 +131,7 @@ class Daemon:
                 self._workers.pop(volume_id).stop.set()
                 _log.info("volume_dropped", volume_id=volume_id)
             for volume_id in wanted.keys() - self._workers.keys():
-                self._start_worker(
-                    VolumeWorker(wanted[volume_id], catalog, gateway, self._settings, lambda _: scheduler.wake())
-                )
+                self._start_worker(VolumeWorker(wanted[volume_id], catalog, self._settings, lambda _: scheduler.wake()))
             self._stop.wait(_LOOK_SECONDS)
 
     def _start_worker(self, worker: VolumeWorker) -> None:

@@ -26,7 +26,6 @@ from volstream.model.hints import Hint, ObjectHint, Rejection
 from volstream.model.objects import Volume
 from volstream.queues import parser_for
 from volstream.queues.base import Message
-from volstream.spark.session import SparkGateway
 
 _log = get("volume")
 
@@ -39,11 +38,8 @@ _WAIT_SECONDS = 0.5
 #: A tick waits so long for one more message, and gathers for so long at most.
 _HEELS_SECONDS, _GATHER_SECONDS = 0.05, 1.0
 
-#: So long after a commit the next one is prepared, unless that comes before. Until then the job runs that heard of it.
-_PREPARE_SECONDS = 1.0
-
-#: After so many commits the table's files are looked at: when nothing happened for a while, or after many more anyway.
-_IDLE_COMMITS, _IDLE_SECONDS, _BUSY_COMMITS = 10, 5.0, 100
+#: The directory's tables are put in order when nothing happened for a while, and after so many commits anyway.
+_IDLE_SECONDS, _BUSY_COMMITS = 2.0, 50
 
 #: How often the lease of another writer is tried.
 _LEASE_SECONDS = 1.0
@@ -60,7 +56,6 @@ class VolumeWorker:
         self,
         volume: Volume,
         catalog: Catalog,
-        gateway: SparkGateway,
         settings: Settings,
         changed: Callable[[str], None],
     ) -> None:
@@ -73,7 +68,7 @@ class VolumeWorker:
         self._catalog = catalog
         self._settings = settings
         self._changed = changed
-        self._keeper = DirectoryKeeper(volume, catalog, gateway, settings, self.stop.wait)
+        self._keeper = DirectoryKeeper(volume, catalog, settings, self.stop.wait)
         self._queue = queue_of(volume, catalog, settings)
         self._parse = parser_for(volume.queue_type)
         self._fold = Fold(volume.selection)
@@ -82,9 +77,8 @@ class VolumeWorker:
         self._listing: Future[Listing] | None = None
         self._listed = float("-inf")
         self._armed = False
-        self._commits = _IDLE_COMMITS  # what was before is not known
+        self._commits = 1  # what was before is not known
         self._committed = float("-inf")
-        self._prepared = True
 
     def run(self) -> None:
         """The thread: returns when it is stopped; raises what a restart of the daemon may mend."""
@@ -118,14 +112,9 @@ class VolumeWorker:
         if self._fold:
             self._refresh(asked)
         self._acknowledge()
-        quiet = time.monotonic() - self._committed
-        if quiet >= _PREPARE_SECONDS and not self._prepared:
-            self._keeper.prepare()
-            self._prepared = True
-        idle = quiet >= _IDLE_SECONDS
-        if self._commits >= (_IDLE_COMMITS if idle else _BUSY_COMMITS):
-            if self._keeper.tend():
-                self._prepared = False
+        idle = time.monotonic() - self._committed >= _IDLE_SECONDS
+        if self._commits >= (1 if idle else _BUSY_COMMITS):
+            self._keeper.maintain(idle=idle)
             self._commits = 0
 
     def _reconcile(self) -> None:
@@ -211,7 +200,6 @@ class VolumeWorker:
     def _count_commits(self, commits: int) -> None:
         self._commits += commits
         self._committed = time.monotonic()
-        self._prepared = False
         self._changed(self.volume.id)
 
     def _acknowledge(self) -> None:

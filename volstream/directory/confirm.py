@@ -1,13 +1,14 @@
-"""What of a listing's findings still holds when it is compared. Runs on executors: imports stay light."""
+"""What of a listing's findings still holds when it is compared: a listing only proposes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from volstream.directory.table import DELETE
 from volstream.model.files import FileInfo
 from volstream.storage.base import ObjectStore
 
@@ -36,37 +37,44 @@ class Since:
 
 @dataclass(frozen=True)
 class Confirm:
-    """Drops from rows of changes those that a look at the store, or a newer one, contradicts.
+    """Drops changes that a look at the store, or a newer one, contradicts.
 
-    A row is removed only if its key, looked at now, is gone: a listing only proposes.
+    A row is removed only if its key, looked at now, is gone.
     """
 
     store: ObjectStore
     since: Since = field(default_factory=Since)
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Batches with the columns of a directory table and ``action``, filtered."""
-        for batch in batches:
-            yield batch.filter(self.holds(batch))
-
-    def holds(self, changed: pa.RecordBatch | pa.Table) -> pa.Array:
-        """For each row, whether it holds. Raises StorageError where the store could not be asked."""
-        columns = [changed[name].to_pylist() for name in ("relative_path", "action", "etag", "size")]
-        rows = [row for row in zip(*columns, strict=True) if not self.since.covers(row[0])]
-        asked = [path for path, action, _, _ in rows if action == "delete" or self.since.unknown]
+    def __call__(self, changes: pa.Table) -> pa.Table:
+        """The changes that hold. Raises StorageError where the store could not be asked."""
+        columns = [changes[name].to_pylist() for name in ("relative_path", "change", "etag", "size")]
+        rows = list(zip(*columns, strict=True))
+        newer = [self.since.covers(path) for path, *_ in rows]
+        asked = [
+            path
+            for (path, change, _, _), covered in zip(rows, newer, strict=True)
+            if not covered and (change == DELETE or self.since.unknown)
+        ]
+        if not asked and not any(newer):
+            return changes
         now = look(self.store, asked)
-        kept = {path for path, action, etag, size in rows if path not in now or _agrees(now[path], action, etag, size)}
-        return pa.array([path in kept for path in columns[0]], pa.bool_())
+        holds = [
+            not covered and (row[0] not in now or _agrees(now[row[0]], *row[1:]))
+            for row, covered in zip(rows, newer, strict=True)
+        ]
+        return changes.filter(pa.array(holds, pa.bool_()))
 
 
 def look(store: ObjectStore, keys: Iterable[str]) -> Mapping[str, FileInfo | None]:
     """What is at each key now; None where nothing is. Raises StorageError, StorageDeniedError."""
+    listed = list(keys)
+    if len(listed) < 2:
+        return {key: store.head(key) for key in listed}
     with ThreadPoolExecutor(HEADS_AT_ONCE, thread_name_prefix="head") as pool:
-        listed = list(keys)
         return dict(zip(listed, pool.map(store.head, listed), strict=True))
 
 
-def _agrees(now: FileInfo | None, action: str, etag: str, size: int) -> bool:
-    if now is None or action == "delete":
-        return now is None and action == "delete"
+def _agrees(now: FileInfo | None, change: str, etag: str, size: int) -> bool:
+    if now is None or change == DELETE:
+        return now is None and change == DELETE
     return (now.etag, now.size) == (etag, size)

@@ -1,27 +1,33 @@
-"""A full listing of a subtree, spooled to a Parquet file: memory stays flat however many files there are.
+"""A full listing of subtrees, spooled to Parquet files in the order of their paths: memory stays flat however many files
+there are.
 
 Only what is settled is listed: a file that was modified within the last moments is looked at again after the settle time,
-and taken only if it did not change meanwhile.
+and taken only if it did not change meanwhile. How a listing of a bucket is split and resumed is in ``directory.shards``.
 """
 
 from __future__ import annotations
 
-import hashlib
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
 from volstream.directory import table
+from volstream.directory.ordered import PATH, merged
 from volstream.model.files import FileInfo, Finding
 from volstream.model.selection import Selection
 from volstream.storage.base import ObjectStore
 
-_ROW_GROUP = 20_000
+#: Rows of a row group: what is read at once of each file when files are merged.
+_GROUP_ROWS = 10_000
+
+#: So many rows are sorted in memory, and written to one file.
+_RUN_ROWS = 200_000
 
 #: Findings beyond this many are counted, not kept: a million unreadable names say no more than a thousand.
 _MOST_FINDINGS = 1000
@@ -34,34 +40,44 @@ class Listing:
     Attributes:
         began: when, as :func:`time.time`.
         resumed: a part of it was made by an earlier process.
-        digest: of all (path, version) pairs, in whatever order they came.
         findings: names that cannot be rows, at most 1,000 of them.
         unsettled: files that were still being written when the listing ended; they are in ``findings`` too.
     """
 
     files: int = 0
     bytes: int = 0
-    digest: str = ""
     findings: list[Finding] = field(default_factory=list)
     finding_count: int = 0
     unsettled: list[str] = field(default_factory=list)
     began: float = field(default_factory=time.time)
     resumed: bool = False
 
+    def add(self, other: Listing) -> None:
+        """Takes in what a listing of other subtrees found."""
+        self.files += other.files
+        self.bytes += other.bytes
+        for finding in other.findings:
+            _note(self, finding)
+        self.finding_count += other.finding_count - len(other.findings)
+        self.unsettled += other.unsettled
+        self.began = min(self.began, other.began)
+        self.resumed |= other.resumed
+
 
 def list_to(
-    target: str,
+    folder: str,
     store: ObjectStore,
-    prefix: str,
+    prefixes: Sequence[str],
     selection: Selection,
     *,
     settle_seconds: float,
     wait: Callable[[float], object] = time.sleep,
 ) -> Listing:
-    """Lists everything below ``prefix`` into one Parquet file at ``target``, with the columns of a directory table.
+    """Lists everything below some prefixes into Parquet files in ``folder``, for :func:`listed_in` to read.
 
     Args:
-        target: path or URI of the file to write.
+        folder: path or URI of a folder without files.
+        prefixes: none of them below another.
         settle_seconds: a file modified less than this ago is looked at again that much later.
         wait: sleeps; the daemon passes one that a stop can interrupt.
 
@@ -69,22 +85,57 @@ def list_to(
         StorageError: the listing did not come to its end; nothing can be concluded from it.
     """
     listing = Listing()
-    digest = SetDigest()
-    filesystem, path = fs.FileSystem.from_uri(target)
-    filesystem.create_dir(path.rpartition("/")[0], recursive=True)
-    with (
-        filesystem.open_output_stream(path) as sink,
-        pq.ParquetWriter(sink, table.SCHEMA, compression="zstd") as writer,
-    ):
-        settled = _settled(store.list(prefix, selection), store, listing, settle_seconds, wait)
-        while group := list(islice(settled, _ROW_GROUP)):
-            for file in group:
-                listing.bytes += file.size
-                digest.add(f"{file.relative_path}\0{file.version}")
-            listing.files += len(group)
-            writer.write_table(table.rows(group, store.url))
-    listing.digest = digest.hexdigest()
+    filesystem, path = fs.FileSystem.from_uri(folder)
+    filesystem.create_dir(path, recursive=True)
+    found = (entry for prefix in prefixes for entry in store.list(prefix, selection))
+    settled = _settled(found, store, listing, settle_seconds, wait)
+    number = 0
+    while run := _run(settled, store, listing):
+        rows = pa.concat_tables(run).sort_by(PATH)
+        pq.write_table(
+            rows, f"{path}/{number:06}.parquet", filesystem=filesystem, row_group_size=_GROUP_ROWS, compression="lz4"
+        )
+        number += 1
     return listing
+
+
+def listed_in(folder: str) -> Iterator[pa.Table]:
+    """The files of a listing in the order of their paths, some thousands a table, with the columns :data:`table.SCHEMA`.
+
+    Args:
+        folder: of Parquet files, the rows of each of which are in order.
+    """
+    filesystem, path = fs.FileSystem.from_uri(folder)
+    selector = fs.FileSelector(path, allow_not_found=True, recursive=True)
+    names = [info.path for info in filesystem.get_file_info(selector) if info.base_name.endswith(".parquet")]
+    runs: list[tuple[str, Iterable[pa.Table]]] = []
+    for name in names:
+        groups = _groups(filesystem, name)
+        first = next(groups, None)
+        if first is not None:
+            runs.append((first[PATH][0].as_py(), _groups(filesystem, name)))
+            groups.close()
+    return merged(runs)
+
+
+def _groups(filesystem: fs.FileSystem, path: str) -> Generator[pa.Table, None, None]:
+    with pq.ParquetFile(path, filesystem=filesystem) as file:
+        for group in range(file.metadata.num_row_groups):
+            rows = file.read_row_group(group)
+            if rows.num_rows:
+                yield rows
+
+
+def _run(settled: Iterator[FileInfo], store: ObjectStore, listing: Listing) -> list[pa.Table]:
+    """The next files, as many as are sorted at once; none at the end."""
+    tables: list[pa.Table] = []
+    rows = 0
+    while rows < _RUN_ROWS and (group := list(islice(settled, _GROUP_ROWS))):
+        listing.bytes += sum(file.size for file in group)
+        listing.files += len(group)
+        rows += len(group)
+        tables.append(table.rows(group, store.url))
+    return tables
 
 
 def _settled(
@@ -137,20 +188,3 @@ def _pairs(read: Callable[[int], str]) -> Iterator[tuple[str, str]]:
         if len(fields) % 2:
             pending = f"{fields.pop()}\0{pending}"
         yield from zip(fields[::2], fields[1::2], strict=True)
-
-
-class SetDigest:
-    """A digest of a set of texts: the sum of their 256-bit hashes. Order does not matter, so nothing has to be sorted."""
-
-    def __init__(self, of: int = 0) -> None:
-        self.sum = of  #: sums of digests are digests of the sets together
-
-    def add(self, text: str) -> None:
-        """Takes a member in."""
-        self.sum += int.from_bytes(
-            hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=32).digest(), "big"
-        )
-
-    def hexdigest(self) -> str:
-        """64 characters."""
-        return f"{self.sum % (1 << 256):064x}"

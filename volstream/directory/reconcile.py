@@ -1,8 +1,7 @@
-"""A reconcile: a full listing of a volume or subtree, compared with the directory table; one commit at most.
+"""A reconcile: a full listing of a volume, or of subtrees, compared with the directory; one commit at most.
 
-A listing only proposes (events.md, rule 5): a row is removed only after a look at its key found nothing, what the writer saw
-since the listing began is dropped from its findings, and what is missing is computed against the very version that the
-refresh commits upon.
+A listing only proposes: a row is removed only after a look at its key found nothing, what the writer saw since the listing
+began is dropped from its findings, and what is missing is computed against the very state that the refresh commits upon.
 """
 
 from __future__ import annotations
@@ -10,24 +9,27 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from volstream.catalog import Catalog
 from volstream.delta import folders
-from volstream.delta.log import Commit
-from volstream.directory.confirm import Since
-from volstream.directory.difference import Comparison
-from volstream.directory.listing import Listing, list_to
+from volstream.directory.confirm import Confirm, Since
+from volstream.directory.difference import differences
+from volstream.directory.listing import Listing, list_to, listed_in
 from volstream.directory.shards import ShardedListing
-from volstream.directory.writer import Base, Counts, DirectoryWriter
+from volstream.directory.snapshot import Snapshot
+from volstream.directory.table import DELETE
+from volstream.directory.writer import Changes, Counts, DirectoryWriter
 from volstream.model.hints import Rejection
 from volstream.model.selection import Selection
-from volstream.model.work import Completeness
+from volstream.model.work import Completeness, Refresh
 from volstream.storage.base import KeyOrdered, ObjectStore
 
-if TYPE_CHECKING:
-    from volstream.spark.session import SparkGateway
+#: An event takes seconds; providers say minutes where much is going on.
+LATE_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
@@ -45,52 +47,70 @@ class Reconciled:
     bytes: int
     counts: Counts
     late: int
-    commit: Commit | None
+    commit: Refresh | None
     findings: int
     unsettled: Sequence[str]
     seconds: float
 
 
-def listed(
+def list_subtrees(
     folder: str,
     store: ObjectStore,
-    prefix: str,
+    prefixes: Sequence[str],
     selection: Selection,
     *,
     settle_seconds: float,
     wait: Callable[[float], object] = time.sleep,
 ) -> Listing:
-    """Lists everything below ``prefix`` into the sub-folder ``listed`` of a folder of the warehouse. Commits nothing.
+    """Lists everything below some prefixes into a folder of the warehouse, for :func:`add_differences`. Commits nothing.
 
-    Where a listing of a bucket was interrupted there, it is gone on with.
+    An interrupted listing of a bucket is resumed.
 
     Args:
+        prefixes: none of them below another.
         wait: sleeps; true where it was interrupted by a stop.
 
     Raises:
         StorageError: the listing did not end.
         InterruptedByUserError: it was stopped.
     """
-    if isinstance(store, KeyOrdered):
-        return ShardedListing(folder, store, prefix, selection, lambda: wait(0.0)).run()
-    folders.remove(folder)
-    target = f"{folder}/listed/all.parquet"
-    return list_to(target, store, prefix, selection, settle_seconds=settle_seconds, wait=wait)
+    if not isinstance(store, KeyOrdered):
+        folders.remove(folder)
+        return list_to(f"{folder}/listed", store, prefixes, selection, settle_seconds=settle_seconds, wait=wait)
+    listing = Listing()
+    for number, prefix in enumerate(prefixes):
+        part = folder if len(prefixes) == 1 else f"{folder}/{number:04}"
+        listing.add(ShardedListing(part, store, prefix, selection, lambda: wait(0.0)).run())
+    return listing
+
+
+def add_differences(
+    changes: Changes, snapshot: Snapshot, folder: str, prefixes: Sequence[str], listing: Listing, confirm: Confirm
+) -> int:
+    """Adds to a refresh what a listing and the directory differ in.
+
+    Args:
+        folder: where the listing is.
+
+    Returns:
+        How many of the new and changed files are so new that their events may have been under way.
+
+    Raises:
+        StorageError: a key that the listing lacks could not be looked at.
+    """
+    late = 0
+    for found in differences(listed_in(folder), snapshot.at(prefixes=prefixes)):
+        if found.num_rows:
+            confirmed = confirm(found)
+            changes.add(confirmed)
+            late += _late(confirmed, listing.began)
+    return late
 
 
 def reconcile(
-    writer: DirectoryWriter,
-    gateway: SparkGateway,
-    store: ObjectStore,
-    catalog: Catalog,
-    folder: str,
-    listing: Listing,
-    *,
-    prefix: str = "",
-    cause: str = "reconcile",
-    since: Since,
-) -> Reconciled:
-    """Makes the directory table true for what was listed.
+    writer: DirectoryWriter, store: ObjectStore, catalog: Catalog, folder: str, listing: Listing, cause: str, since: Since
+) -> Reconciled:  # fmt: skip
+    """Makes the directory true for a listing of the whole volume.
 
     Args:
         folder: where the listing is; it is gone afterwards.
@@ -100,33 +120,35 @@ def reconcile(
         StorageError: a key that the listing lacks could not be looked at; nothing was changed.
         FencedError: another writer took over.
     """
-    base = writer.open()
-    catalog.refreshes.reject(
-        writer.volume.id, [Rejection(finding.path, finding.reason) for finding in listing.findings]
-    )
-    counts, late, commit = Counts(), 0, None
-    if not _unchanged(writer, base, listing, prefix):
-        found = Comparison(store, writer.location, base.version, folder, prefix, listing, since).difference(gateway)
-        counts, late = found.counts, found.late
-        if counts:
-            cause = "bootstrap" if base.version == 0 else cause
-            commit = writer.commit(base, cause, counts, found.changes, found.pruning)
+    snapshot = writer.open()
+    note_findings(catalog, writer.volume.id, listing)
+    late = 0
+    if snapshot.newest == 0 and since == Since():
+        commit = writer.commit_first(snapshot, listed_in(folder), listing.bytes)
+    else:
+        changes = writer.begin(snapshot)
+        late = add_differences(changes, snapshot, folder, [""], listing, Confirm(store, since))
+        commit = writer.commit(snapshot, changes, cause)
     folders.remove(folder)
+    counts = Counts() if commit is None else Counts(commit.inserted, commit.updated, commit.deleted, commit.bytes)
     done = Reconciled(
         listing.files, listing.bytes, counts, late, commit, listing.finding_count, listing.unsettled,
         time.time() - listing.began,
     )  # fmt: skip
-    if not prefix:
-        _note(writer, catalog, listing, done, cause)
+    _note(writer, catalog, listing, done, cause if commit is None else commit.cause)
     return done
 
 
+def note_findings(catalog: Catalog, volume_id: str, listing: Listing) -> None:
+    """Keeps the names that cannot be rows."""
+    if listing.findings:
+        rejections = [Rejection(finding.path, finding.reason) for finding in listing.findings]
+        catalog.refreshes.reject(volume_id, rejections)
+
+
 def _note(writer: DirectoryWriter, catalog: Catalog, listing: Listing, done: Reconciled, cause: str) -> None:
-    """Tells the catalog how complete the directory was found, and what a listing that finds the same looks like."""
-    changes: dict[str, Any] = {"reconciled_on": datetime.now(UTC)}
-    if not listing.unsettled:
-        changes |= {"listing_digest": listing.digest, "listing_refresh": writer.volume.refresh_count}
-    writer.volume = catalog.volumes.change(writer.volume, **changes)
+    """Tells the catalog how complete the directory was found."""
+    writer.volume = catalog.volumes.change(writer.volume, reconciled_on=datetime.now(UTC))
     catalog.refreshes.note_reconcile(
         Completeness(
             volume_id=writer.volume.id, began_on=datetime.fromtimestamp(listing.began, UTC), seconds=done.seconds,
@@ -136,8 +158,7 @@ def _note(writer: DirectoryWriter, catalog: Catalog, listing: Listing, done: Rec
     )  # fmt: skip
 
 
-def _unchanged(writer: DirectoryWriter, base: Base, listing: Listing, prefix: str) -> bool:
-    """Whether this is the listing of the last reconcile, and nothing was committed since: no need to ask Spark."""
-    volume = writer.volume
-    same = volume.listing_digest == listing.digest and volume.listing_refresh == base.refresh_count
-    return not prefix and not listing.unsettled and same
+def _late(changes: pa.Table, began: float) -> int:
+    since = datetime.fromtimestamp(began, UTC) - timedelta(seconds=LATE_SECONDS)
+    recent = pc.greater_equal(changes["last_modified_time"], pa.scalar(since, pa.timestamp("us", tz="UTC")))
+    return pc.sum(pc.and_(recent, pc.not_equal(changes["change"], DELETE))).as_py() or 0

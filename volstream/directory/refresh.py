@@ -1,66 +1,48 @@
-"""A refresh for single keys: look at each key, compare with its row, commit what differs. One commit at most."""
+"""What single keys differ in: look at each key, and compare it with its row."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Any
 
-import pyarrow as pa
-
-from volstream.delta import rows
-from volstream.delta.log import Commit
-from volstream.delta.writer import one_of
 from volstream.directory import table
 from volstream.directory.confirm import HEADS_AT_ONCE
-from volstream.directory.writer import Counts, DirectoryWriter, frame_of
+from volstream.directory.difference import compare
+from volstream.directory.snapshot import Snapshot
+from volstream.directory.writer import Changes
 from volstream.errors import StorageDeniedError
 from volstream.model.files import FileInfo
 from volstream.storage.base import ObjectStore
 
-_KNOWN = pa.schema([table.SCHEMA.field(name) for name in ("relative_path", *table.CONTENT)])
+#: Keys that are looked at and compared at once; the changes of all of them are one commit.
+_KEYS = 20_000
 
 
-@dataclass(frozen=True)
-class Refreshed:
-    """What a refresh did.
+def add_keys(
+    changes: Changes, snapshot: Snapshot, store: ObjectStore, keys: Sequence[str]
+) -> Mapping[str, StorageDeniedError]:
+    """Adds to a refresh what ``keys`` and the directory's rows of them differ in.
 
-    Attributes:
-        commit: None where nothing differed.
-        denied: keys that may not be looked at, while others may: their rows stay as they are.
-    """
-
-    counts: Counts
-    commit: Commit | None
-    denied: Mapping[str, StorageDeniedError]
-
-
-def refresh_keys(writer: DirectoryWriter, store: ObjectStore, keys: Sequence[str], cause: str) -> Refreshed:
-    """Makes the directory table true for ``keys``.
+    Returns:
+        The keys that may not be looked at, while others may: their rows stay as they are.
 
     Raises:
-        StorageError, StorageDeniedError: the store could not be asked for any of them; nothing was committed.
-        FencedError: another writer took over.
+        StorageError, StorageDeniedError: the store could not be asked for any of them.
     """
-    base = writer.open()
-    seen, denied = _look(store, keys)
-    where = f"relative_path IN ({', '.join(map(rows.text, seen))})"
-    found = rows.read(writer.location, base.version, _KNOWN, where)
-    known = {row["relative_path"]: row for row in found.to_pylist()}
-    actions = {key: _action(seen[key], known.get(key)) for key in seen}
-    changed = _changed(actions, seen, store)
-    counts, commit = Counts.of(changed), None
-    if counts:
-        paths = one_of("t.relative_path", changed["relative_path"].to_pylist())
-        commit = writer.commit(base, cause, counts, frame_of(changed), paths)
-    return Refreshed(counts, commit, denied)
-
-
-def _look(store: ObjectStore, keys: Sequence[str]) -> tuple[dict[str, FileInfo | None], dict[str, StorageDeniedError]]:
-    """What is at each key now, and the keys that may not be looked at."""
     denied: dict[str, StorageDeniedError] = {}
+    for start in range(0, len(keys), _KEYS):
+        seen = _look(store, keys[start : start + _KEYS], denied)
+        files = [info for info in seen.values() if info is not None]
+        changes.add(compare(table.rows(files, store.url), snapshot.find(list(seen))))
+    if keys and len(denied) == len(keys):  # the credentials, not the keys: to be tried again
+        raise next(iter(denied.values()))
+    return denied
+
+
+def _look(
+    store: ObjectStore, keys: Sequence[str], denied: dict[str, StorageDeniedError]
+) -> Mapping[str, FileInfo | None]:
+    """What is at each key now, without the keys that may not be looked at, which are noted."""
 
     def head(key: str) -> FileInfo | None:
         try:
@@ -71,30 +53,4 @@ def _look(store: ObjectStore, keys: Sequence[str]) -> tuple[dict[str, FileInfo |
 
     with ThreadPoolExecutor(HEADS_AT_ONCE, thread_name_prefix="head") as pool:
         seen = dict(zip(keys, pool.map(head, keys), strict=True))
-    if len(denied) == len(seen):  # the credentials, not the keys: to be tried again
-        raise next(iter(denied.values()))
-    return {key: info for key, info in seen.items() if key not in denied}, denied
-
-
-def _action(now: FileInfo | None, row: Mapping[str, Any] | None) -> str | None:
-    if now is None:
-        return None if row is None else "delete"
-    if row is None:
-        return "insert"
-    return None if all(_same(getattr(now, name), row[name]) for name in table.CONTENT) else "update"
-
-
-def _same(now: object, row: object) -> bool:
-    if isinstance(now, datetime) and isinstance(row, datetime):
-        return now.timestamp() == row.timestamp()
-    return now == row
-
-
-def _changed(actions: Mapping[str, str | None], seen: Mapping[str, FileInfo | None], store: ObjectStore) -> pa.Table:
-    """The changed rows; a deleted one carries placeholders where the directory allows no NULL."""
-    paths = [path for path, action in actions.items() if action is not None]
-    gone = FileInfo("", 0, datetime.fromtimestamp(0).astimezone(), "")
-    files = [seen[path] or FileInfo(path, gone.size, gone.last_modified_time, gone.etag) for path in paths]
-    return table.rows(files, store.url).append_column(
-        "action", pa.array([actions[path] for path in paths], pa.string())
-    )
+    return {key: info for key, info in seen.items() if key not in denied}

@@ -20,7 +20,7 @@ from pyarrow import fs
 
 from volstream.delta import folders
 from volstream.directory import table
-from volstream.directory.listing import Listing, SetDigest, note
+from volstream.directory.listing import Listing, note
 from volstream.errors import InterruptedByUserError
 from volstream.lifecycle import faults
 from volstream.model.files import FileInfo, Finding
@@ -41,9 +41,6 @@ _MOST_LEVELS = 8
 
 #: What was listed so long ago is listed again.
 _STALE_SECONDS = 6 * 3600.0
-
-
-_NONE = "none.parquet"
 
 
 @dataclass
@@ -69,7 +66,6 @@ class _State:
     shards: list[Shard]
     listed: int = 0
     bytes: int = 0
-    digest: int = 0
     finding_count: int = 0
     findings: list[Finding] = field(default_factory=list)
 
@@ -119,14 +115,11 @@ class ShardedListing:
             raise
         found = self._state
         return Listing(
-            found.listed, found.bytes, SetDigest(found.digest).hexdigest(), list(found.findings), found.finding_count,
-            began=found.began, resumed=resumed,
-        )  # fmt: skip
+            found.listed, found.bytes, list(found.findings), found.finding_count, began=found.began, resumed=resumed
+        )
 
     def _begun(self) -> _State:
         state = _State(time.time(), self._shards())
-        with self._filesystem.open_output_stream(f"{self._folder}/listed/{_NONE}") as sink:
-            pq.write_table(table.SCHEMA.empty_table(), sink)  # Spark reads no folder without files
         self._keep(state)
         return state
 
@@ -160,7 +153,7 @@ class ShardedListing:
     def _write(self, shard: Shard, group: list[FileInfo | Finding], rows: Iterator[FileInfo | Finding]) -> None:
         """Writes one file of rows, and then keeps how far that is."""
         name = f"{self._state.shards.index(shard):04}-{shard.files:06}.parquet"
-        count, size, digest, findings, last = 0, 0, SetDigest(), list[Finding](), shard.after
+        count, size, findings, last = 0, 0, list[Finding](), shard.after
         with (
             self._filesystem.open_output_stream(f"{self._folder}/listed/{name}") as sink,
             pq.ParquetWriter(sink, table.SCHEMA, compression="zstd") as writer,
@@ -172,7 +165,6 @@ class ShardedListing:
                 findings += [one for one in group if isinstance(one, Finding)]
                 for file in found:
                     size += file.size
-                    digest.add(f"{file.relative_path}\0{file.version}")
                     last = file.relative_path
                 count += len(found)
                 writer.write_table(table.rows(found, self._store.url))
@@ -181,11 +173,7 @@ class ShardedListing:
         with self._lock:
             shard.after, shard.files = last, shard.files + 1
             state = self._state
-            state.listed, state.bytes, state.digest = (
-                state.listed + count,
-                state.bytes + size,
-                state.digest + digest.sum,
-            )
+            state.listed, state.bytes = state.listed + count, state.bytes + size
             for finding in findings:
                 state.finding_count = note(state.findings, state.finding_count, finding)
         self._keep(self._state)
@@ -193,7 +181,7 @@ class ShardedListing:
     def _keep(self, state: _State) -> None:
         """Replaces the kept state, in one step."""
         with self._lock:
-            text = json.dumps({**asdict(state), "digest": str(state.digest), "volume": self._identity()})
+            text = json.dumps({**asdict(state), "volume": self._identity()})
             with self._filesystem.open_output_stream(f"{self._folder}/state.json.new") as file:
                 file.write(text.encode("utf-8", "surrogateescape"))
             self._filesystem.move(f"{self._folder}/state.json.new", f"{self._folder}/state.json")
@@ -206,7 +194,7 @@ class ShardedListing:
         except (OSError, ValueError):
             kept = {}
         if kept.pop("volume", None) == self._identity() and time.time() - kept["began"] < _STALE_SECONDS:
-            state = _State(**{**kept, "digest": int(kept["digest"])})
+            state = _State(**kept)
             state.shards = [Shard(**shard) for shard in kept["shards"]]
             state.findings = [Finding(**finding) for finding in kept["findings"]]
             self._forget_others(state)
@@ -217,9 +205,7 @@ class ShardedListing:
 
     def _forget_others(self, state: _State) -> None:
         """Removes files of rows that were written and not kept."""
-        known = {_NONE} | {
-            f"{at:04}-{number:06}.parquet" for at, one in enumerate(state.shards) for number in range(one.files)
-        }
+        known = {f"{at:04}-{number:06}.parquet" for at, one in enumerate(state.shards) for number in range(one.files)}
         for info in self._filesystem.get_file_info(fs.FileSelector(f"{self._folder}/listed")):
             if info.base_name not in known:
                 self._filesystem.delete_file(info.path)

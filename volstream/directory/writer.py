@@ -1,34 +1,44 @@
-"""The one writer of a volume's directory table: numbered refreshes, each at most one commit, settled after a crash.
+"""The one writer of a volume's directory: numbered refreshes, each one commit of the tail; folds and trims of the two tables.
 
-Refresh n is an INTENT in the catalog, one Delta commit with ``txnVersion = n`` whose rows carry ``refresh_id = n``, and the
-catalog's record of which version that was. What is compared with what, and why, is in ``directory.refresh`` (single keys) and
-``directory.reconcile`` (listings).
+Refresh *n* carries the transaction version *n* of the volume's application id, so that the tail itself says which refresh is
+the newest: the catalog's record of refreshes follows it, also after a crash between the two. A writer that lost its lease
+is refused by its next commit, because another one's commit is not in the version that it read.
+
+What is compared with what, and why, is in ``directory.refresh`` (single keys) and ``directory.reconcile`` (listings).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import astuple, dataclass, replace
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from dataclasses import astuple, dataclass, field, replace
+from datetime import UTC, datetime
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from deltalake.transaction import AddAction
 
 from volstream.catalog import Catalog
-from volstream.delta.log import Commit, DeltaLog
-from volstream.delta.writer import DeltaWriter, Marker, table_at
-from volstream.directory import table
+from volstream.delta.native import DataFile, NativeTable, NewFile
+from volstream.directory import migrate, table
+from volstream.directory.base import folded, write_base
+from volstream.directory.snapshot import Snapshot
+from volstream.directory.table import DELETE, INSERT, UPDATE
 from volstream.errors import FencedError, NotFoundError
 from volstream.lifecycle import faults
+from volstream.log import get
 from volstream.model.objects import Volume
+from volstream.model.work import Refresh
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-    from pyspark.sql.connect.session import SparkSession
+_log = get("directory")
 
-_COLUMNS = ", ".join(table.COLUMNS)
-_SET = ", ".join(f"t.{name} = s.{name}" for name in (*table.COLUMNS, "refresh_id"))
-_VALUES = ", ".join(f"s.{name}" for name in (*table.COLUMNS, "refresh_id"))
+#: So many small files of the tail are put together: a look-up reads all that the base does not show yet.
+_SMALL_FILES, _SMALL_ROWS = 32, 5_000
+
+#: The base is rewritten where this much of it, and at least so many rows, waits in the tail.
+_FOLD_SHARE, _FOLD_ROWS = 0.05, 10_000
+
+#: The base of a directory with so few files is rewritten in about the time of a refresh.
+_CHEAP_ROWS = 100_000
 
 
 @dataclass(frozen=True)
@@ -41,11 +51,11 @@ class Counts:
     bytes: int = 0
 
     @classmethod
-    def of(cls, changed: pa.Table | pa.RecordBatch) -> Counts:
-        """Those of changed rows, by their columns ``action`` and ``size``."""
-        numbers = {one["values"]: one["counts"] for one in pc.value_counts(changed["action"]).to_pylist()}
-        size = pc.sum(pc.if_else(pc.equal(changed["action"], "delete"), 0, changed["size"])).as_py() or 0
-        inserted, updated, deleted = (numbers.get(action, 0) for action in ("insert", "update", "delete"))
+    def of(cls, changed: pa.Table) -> Counts:
+        """Those of changes, by their columns ``change`` and ``size``."""
+        numbers = {one["values"]: one["counts"] for one in pc.value_counts(changed["change"]).to_pylist()}
+        size = pc.sum(pc.if_else(pc.equal(changed["change"], DELETE), 0, changed["size"])).as_py() or 0
+        inserted, updated, deleted = (numbers.get(change, 0) for change in (INSERT, UPDATE, DELETE))
         return cls(inserted, updated, deleted, size)
 
     @property
@@ -60,138 +70,253 @@ class Counts:
         pairs = zip(astuple(self), astuple(other), strict=True)
         return Counts(*(first + second for first, second in pairs))
 
-    @property
-    def inserts_only(self) -> bool:
-        """Whether no row of the table has to go."""
-        return not (self.updated or self.deleted)
 
+@dataclass
+class Changes:
+    """The changes of one refresh, as they are found: written to a file of the tail at once, so that memory stays flat."""
 
-@dataclass(frozen=True)
-class Base:
-    """What a refresh is computed against.
+    number: int
+    made_on: datetime
+    target: NativeTable
+    counts: Counts = field(default_factory=Counts)
+    _file: NewFile | None = None
 
-    Attributes:
-        version: the directory table's newest version.
-        refresh_count: number of the newest refresh; another one since then fences this one.
-    """
+    def add(self, found: pa.Table) -> None:
+        """Adds changes, with the columns :data:`table.CHANGE`; each path at most once in all."""
+        if not found.num_rows:
+            return
+        if self._file is None:
+            self._file = self.target.new_file()
+        count = found.num_rows
+        wrote = [pa.array([value] * count, kind) for value, kind in
+                 zip((self.number, self.made_on), table.CHANGES.types[:2], strict=True)]  # fmt: skip
+        self._file.write(pa.table([*wrote, *found.select(table.CHANGE.names).columns], schema=table.CHANGES))
+        self.counts += Counts.of(found)
 
-    version: int
-    refresh_count: int
+    def close(self) -> list[AddAction]:
+        """What the commit adds."""
+        return [] if self._file is None else [self._file.close()]
 
-
-def frame_of(changes: pa.Table) -> Callable[[SparkSession], DataFrame]:
-    """What :meth:`DirectoryWriter.commit` takes, for changes that are in memory.
-
-    Sorted and in one partition, so that the one file of the commit can be pruned by path later.
-    """
-    ordered = changes.sort_by("relative_path")
-    return lambda session: session.createDataFrame(ordered).coalesce(1)
+    def drop(self) -> None:
+        """Forgets them."""
+        if self._file is not None:
+            self._file.drop()
 
 
 class DirectoryWriter:
-    """Commits refreshes of one volume. To be used by the holder of the volume's lease, in one thread."""
+    """Commits refreshes of one volume. To be used by the holder of the volume's lease, in one thread.
 
-    def __init__(self, volume: Volume, catalog: Catalog, delta: DeltaWriter, warehouse: str) -> None:
+    Args:
+        kept: refreshes whose changes stay known, beyond those that streams need.
+    """
+
+    def __init__(self, volume: Volume, catalog: Catalog, warehouse: str, kept: int) -> None:
         self.volume = volume
-        self.location = table.location(warehouse, volume.id)
+        self.root = table.location(warehouse, volume.id)
         self._catalog = catalog
-        self._delta = delta
-        self._log = DeltaLog(self.location)
+        self._kept = kept
+        self._base = NativeTable(table.base(self.root, volume.id))
+        self._tail = NativeTable(table.tail(self.root, volume.id))
+        self._last = datetime.min.replace(tzinfo=UTC)  # when the newest refresh was made
 
-    def open(self) -> Base:
-        """Makes the table where there is none, settles a refresh that a crash left open, and says where things stand.
+    def open(self) -> Snapshot:
+        """The directory as it is, to compute changes against; what a crash kept from the catalog is recorded there.
 
         Raises:
             NotFoundError: the volume was dropped.
+            FencedError: another writer is at work.
         """
-        if not self._log.exists():
-            self._delta.create(self.location, table.DDL, table.PROPERTIES)
         current = self._catalog.volumes.by_id(self.volume.id)
         if current is None:
             raise NotFoundError(f"The volume {self.volume.name} was dropped.")
-        self._settle_open()
-        # The version is read after the number: whoever begins a refresh in between fences this one.
-        head = self._log.head()
-        assert head is not None, "the table was there before"
-        self.volume = self._catalog.volumes.change(current, table_id=head[1])
-        return Base(head[0], current.refresh_count)
+        migrate.if_needed(self._catalog, current, self.root)
+        base, tail = self._base.open(), self._tail.open()
+        snapshot = Snapshot.of(self.volume.id, base, tail)
+        if not snapshot.is_consistent:
+            raise FencedError(f"Another process folds the directory of volume {self.volume.name}.")
+        if (current.table_id, current.refresh_count) != (snapshot.table_id, snapshot.newest):
+            current = self._record_missing(current, snapshot)
+        self.volume = current
+        return snapshot
 
-    def commit(
-        self,
-        base: Base,
-        cause: str,
-        counts: Counts,
-        changes: Callable[[SparkSession], DataFrame],
-        pruning: str,
-    ) -> Commit:
-        """Commits one refresh.
+    def begin(self, snapshot: Snapshot) -> Changes:
+        """An empty set of changes against the directory as it is.
 
-        Args:
-            base: as :meth:`open` returned it before the changes were computed.
-            changes: makes, in a given session, the frame of changed rows: the directory's columns, and ``action``:
-                ``insert``, ``update`` or ``delete``. Paths are unique.
-            pruning: SQL on the target ``t`` that holds for every row the changes touch, so that files can be skipped.
+        Refreshes go on from the catalog's number where the tables are older, as after a restore: then what was consumed
+        is never numbered twice, and the next listing brings again what the tables have lost.
+        """
+        last = self._catalog.refreshes.last(self.volume.id)
+        self._last = max(self._last, last.committed_on) if last is not None else self._last
+        number = max(snapshot.newest, self.volume.refresh_count) + 1
+        return Changes(number, max(datetime.now(UTC), self._last), self._tail)
+
+    def commit(self, snapshot: Snapshot, changes: Changes, cause: str) -> Refresh | None:
+        """Commits a refresh upon the directory that its changes were computed against; None where there are none.
 
         Raises:
-            FencedError: another writer took over since ``base``.
+            FencedError: another writer took over since then; nothing of it was kept.
         """
-        number = self._catalog.refreshes.begin(self.volume, cause, base.version, base.refresh_count)
+        if not changes.counts:
+            changes.drop()
+            return None
         faults.point("refresh.intent")
-        metadata = {
-            "refresh": number, "volume": str(self.volume.name), "cause": cause,
-            "inserted": counts.inserted, "updated": counts.updated, "deleted": counts.deleted,
-            "bytes": counts.bytes,
-        }  # fmt: skip
-        marker = self._marker(number, metadata)
-        with self._delta.marked(marker, self.location, rows=counts.rows) as session:
-            numbered = changes(session).selectExpr(*table.COLUMNS, "action", f"CAST({number} AS BIGINT) AS refresh_id")
-            if counts.inserts_only:
-                # Blind: this volume's one writer has just seen, in the version it commits upon, that the rows are new.
-                self._delta.append(session, numbered.drop("action"), self.location)
-            else:
-                numbered.createOrReplaceTempView("changes")
-                self._delta.merge(
-                    session,
-                    f"MERGE INTO {table_at(self.location)} t USING changes s "
-                    f"ON t.relative_path = s.relative_path AND {pruning} "
-                    "WHEN MATCHED AND s.action = 'delete' THEN DELETE "
-                    f"WHEN MATCHED THEN UPDATE SET {_SET} "
-                    f"WHEN NOT MATCHED AND s.action <> 'delete' THEN INSERT ({_COLUMNS}, refresh_id) VALUES ({_VALUES})",
-                )
-        faults.point("refresh.committed")
-        commit = self._find(number, base.version)
-        if commit is None:
-            raise FencedError(f"Refresh {number} of volume {self.volume.name} was fenced off by another writer.")
-        self._settle(number, commit)
-        self.volume = replace(self.volume, refresh_count=number)
-        return commit
+        refresh = self._refresh(changes.number, cause, changes.counts, changes.made_on)
+        self._commit_tail(snapshot, changes.number, added=changes.close(), metadata=self._told(refresh))
+        return self._committed(refresh)
 
-    def _settle_open(self) -> None:
-        """Settles the refresh that was begun and not ended: committed if its marker is in the log, else fenced off."""
-        found = self._catalog.refreshes.open(self.volume)
-        if found is None:
-            return
-        number, base_version = found
-        commit = self._find(number, base_version)
-        if commit is None:
-            self._delta.fence(self.location, self._marker(number, {"fence": number, "volume": str(self.volume.name)}))
-            commit = self._find(number, base_version)
-        self._settle(number, commit)
+    def commit_first(self, snapshot: Snapshot, listed: Iterable[pa.Table], size: int) -> Refresh | None:
+        """Commits the first refresh of an empty directory: the base itself, and no changes.
 
-    def _settle(self, number: int, commit: Commit | None) -> None:
-        metadata = commit.metadata if commit else {}
-        self._catalog.refreshes.settle(
-            self.volume,
-            number,
-            commit.version if commit else None,
-            tuple(int(metadata.get(name, 0)) for name in ("inserted", "updated", "deleted", "bytes")),
-            commit.timestamp if commit else None,
+        Args:
+            listed: the files, in order, with the columns :data:`table.SCHEMA`.
+            size: bytes of them.
+        """
+        changes = self.begin(snapshot)
+        count = 0
+
+        def rows() -> Iterable[pa.Table]:
+            nonlocal count
+            for found in listed:
+                count += found.num_rows
+                wrote = [pa.array([value] * found.num_rows, kind) for value, kind in
+                         zip((changes.number, changes.made_on), table.FILES.types[-2:], strict=True)]  # fmt: skip
+                yield pa.table([*found.select(table.COLUMNS).columns, *wrote], schema=table.FILES)
+
+        added = write_base(self._base, rows())
+        if not count:
+            return None
+        faults.point("refresh.intent")
+        refresh = self._refresh(changes.number, "bootstrap", Counts(inserted=count, bytes=size), changes.made_on)
+        # A writer that read the empty directory is refused from here on; then the tail begins where the base is.
+        self._commit_tail(snapshot, snapshot.newest, floor=snapshot.floor)
+        through = {table.through_id(self.volume.id): changes.number}
+        self._base.commit(snapshot.base, through, added=added, metadata=self._told(refresh))
+        faults.point("refresh.first")
+        self._commit_tail(self._reopened(), changes.number, floor=changes.number)
+        return self._committed(refresh)
+
+    def maintain(self, *, idle: bool = True) -> bool:
+        """Folds the tail into the base where it is worth it, forgets what nobody needs, and keeps logs short.
+
+        Args:
+            idle: nothing else waits: what is cheap is done, too.
+
+        Returns:
+            Whether it committed anything.
+        """
+        snapshot = self.open()
+        done = False
+        if self._is_worth_folding(snapshot, idle=idle):
+            snapshot, done = self._fold(snapshot), True
+        if self._trim(snapshot):
+            done = True
+        for one in (self._base, self._tail):
+            one.maintain()
+        return done
+
+    def sweep(self) -> None:
+        """Deletes data files that no version needs any more. Lists the folders."""
+        for one in (self._base, self._tail):
+            one.open()
+            one.sweep()
+
+    def _is_worth_folding(self, snapshot: Snapshot, *, idle: bool) -> bool:
+        waiting = snapshot.unfolded
+        if idle and snapshot.base.rows <= _CHEAP_ROWS:
+            return snapshot.newest > snapshot.through
+        return waiting >= max(_FOLD_ROWS, _FOLD_SHARE * snapshot.base.rows)
+
+    def _fold(self, snapshot: Snapshot) -> Snapshot:
+        added, removed = folded(self._base, snapshot)
+        faults.point("fold.written")
+        self._base.commit(
+            snapshot.base, {table.through_id(self.volume.id): snapshot.newest}, added=added, removed=removed
+        )
+        faults.point("fold.committed")
+        _log.debug("folded", volume=str(self.volume.name), through=snapshot.newest, files=len(added))
+        return self._reopened()
+
+    def _trim(self, snapshot: Snapshot) -> bool:
+        """Removes files of the tail that nobody needs, and puts small ones together; whether there were any."""
+        needed = self._catalog.refreshes.needed_after(self.volume.id)
+        history = snapshot.newest - self._kept
+        floor = max(snapshot.floor, min(snapshot.through, history, history if needed is None else needed))
+        gone = [file for file in snapshot.tail.files if file.most["refresh_id"] <= floor]
+        small = [file for file in snapshot.tail.files if file.rows < _SMALL_ROWS and file.most["refresh_id"] > floor]
+        if len(small) < _SMALL_FILES:
+            small = []
+        if not (gone or small):
+            return False
+        added = [self._together(snapshot, small)] if small else []
+        self._commit_tail(snapshot, snapshot.newest, floor=floor, added=added, removed=[*gone, *small], rewrite=True)
+        return True
+
+    def _together(self, snapshot: Snapshot, files: Iterable[DataFile]) -> AddAction:
+        rows = pa.concat_tables([snapshot.tail.read(file) for file in files])
+        file = self._tail.new_file()
+        file.write(rows.sort_by([("refresh_id", "ascending"), ("relative_path", "ascending")]))
+        return file.close()
+
+    def _commit_tail(
+        self,
+        snapshot: Snapshot,
+        number: int,
+        *,
+        floor: int | None = None,
+        added: Iterable[AddAction] = (),
+        removed: Iterable[DataFile] = (),
+        rewrite: bool = False,
+        metadata: dict[str, object] | None = None,
+    ) -> None:
+        transactions = {table.app_id(self.volume.id): number}
+        if floor is not None:
+            transactions[table.floor_id(self.volume.id)] = floor
+        self._tail.commit(
+            snapshot.tail, transactions, added=added, removed=removed, changes_data=not rewrite, metadata=metadata
         )
 
-    def _find(self, number: int, base_version: int) -> Commit | None:
-        """The commit of refresh ``number``; None where there is none, or a fence in its place."""
-        commits = self._log.commits_after(base_version)
-        return next((commit for commit in commits if commit.metadata.get("refresh") == number), None)
+    def _record_missing(self, current: Volume, snapshot: Snapshot) -> Volume:
+        """Records refreshes that were committed and, for a crash, are not in the catalog."""
+        for refresh in self._unrecorded(current.refresh_count, snapshot):
+            self._catalog.refreshes.record(refresh)
+            _log.info("refresh_recovered", volume=str(current.name), refresh=refresh.number)
+        changed = self._catalog.volumes.by_id(current.id)
+        if changed is None:
+            raise NotFoundError(f"The volume {current.name} was dropped.")
+        if changed.table_id != snapshot.table_id:
+            changed = self._catalog.volumes.change(changed, table_id=snapshot.table_id)
+        return changed
 
-    def _marker(self, number: int, metadata: dict[str, object]) -> Marker:
-        return Marker(table.app_id(self.volume), number, metadata)
+    def _unrecorded(self, count: int, snapshot: Snapshot) -> Iterable[Refresh]:
+        if count < snapshot.through and snapshot.through == snapshot.floor:  # the first listing
+            rows = [snapshot.base.read(file, ["size", "refreshed_on"]) for file in snapshot.base.files]
+            size = sum(pc.sum(one["size"]).as_py() or 0 for one in rows)
+            made_on = max((pc.max(one["refreshed_on"]).as_py() for one in rows), default=datetime.now(UTC))
+            counts = Counts(inserted=snapshot.base.rows, bytes=size)
+            yield self._refresh(snapshot.through, "bootstrap", counts, made_on)
+        changed = snapshot.changed(max(count, snapshot.floor), snapshot.newest)
+        for number in sorted(set(changed["refresh_id"].to_pylist())):
+            mine = changed.filter(pc.equal(changed["refresh_id"], number))
+            yield self._refresh(number, "recovered", Counts.of(mine), mine["refreshed_on"][0].as_py())
+
+    def _reopened(self) -> Snapshot:
+        return Snapshot.of(self.volume.id, self._base.open(), self._tail.open())
+
+    def _refresh(self, number: int, cause: str, counts: Counts, made_on: datetime) -> Refresh:
+        return Refresh(
+            self.volume.id, number, cause, counts.inserted, counts.updated, counts.deleted, counts.bytes, made_on
+        )
+
+    def _told(self, refresh: Refresh) -> dict[str, object]:
+        """What the commit itself says of a refresh, for people."""
+        return {
+            "refresh": refresh.number, "volume": str(self.volume.name), "cause": refresh.cause,
+            "inserted": refresh.inserted, "updated": refresh.updated, "deleted": refresh.deleted, "bytes": refresh.bytes,
+        }  # fmt: skip
+
+    def _committed(self, refresh: Refresh) -> Refresh:
+        faults.point("refresh.committed")
+        self._catalog.refreshes.record(refresh)
+        self._last = refresh.committed_on
+        self.volume = replace(self.volume, refresh_count=refresh.number)
+        return refresh

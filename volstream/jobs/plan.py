@@ -7,7 +7,7 @@ name the same files when the plan's files are gone.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,14 +19,16 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from volstream.delta import folders
-from volstream.delta.writer import MOST_NAMED, literal, one_of, table_at
-from volstream.directory.table import COLUMNS, CONTENT
+from volstream.delta.writer import MOST_NAMED
+from volstream.directory.snapshot import Snapshot
+from volstream.directory.table import COLUMNS, CONTENT, SCHEMA
 from volstream.jobs.sizing import Limits
 from volstream.model.objects import Job
 from volstream.model.work import Batch, BatchState, Plan, PlanKind, PlanState
 from volstream.spark.errors import map_spark_errors
 from volstream.spark.frames import relation
-from volstream.streams.few import FEW
+from volstream.sqltext import literal, one_of
+from volstream.streams.net_files import FEW
 from volstream.streams.read import Range
 
 if TYPE_CHECKING:
@@ -37,12 +39,17 @@ if TYPE_CHECKING:
 #: MOVE lets the old path's rows follow; where the function is to run, a moved file is an INSERT like others.
 INSERT, REPLACE, REMOVE, MOVE = "insert", "replace", "remove", "move"
 
-#: Columns of a plan's files. Given when they are read: finding them out would cost Spark a job.
+#: Columns of a plan's files; for Spark, which would need a job to find them out, as DDL.
+_SCHEMA = pa.schema(
+    [*SCHEMA, ("commit_version", pa.int64()), *((name, pa.string()) for name in ("action", "old_path", "old_version"))]
+)
 _DDL = (
     "relative_path STRING, url STRING, size BIGINT, last_modified_time TIMESTAMP, etag STRING, version_id STRING, "
     "content_type STRING, commit_version BIGINT, action STRING, old_path STRING, old_version STRING"
 )
-_NOT_MOVED = "CAST(NULL AS STRING) AS old_path, CAST(NULL AS STRING) AS old_version"
+
+#: Rows of a row group: a batch reads those that hold its files.
+_GROUP_ROWS = 10_000
 
 
 @dataclass(frozen=True)
@@ -58,71 +65,103 @@ class Moves:
     rekey: bool
 
 
-def stream_files(session: SparkSession, covered: Range, where: str | None, moves: Moves) -> DataFrame:
-    """The files of a range's net changes, as a plan has them.
+def files_of_changes(changed: pa.Table, moves: Moves) -> pa.Table:
+    """The files of net changes, as a plan has them: new and changed ones are work, those that are gone are removals.
 
-    Files that are new or changed and pass ``where`` are work; files that are gone, and changed ones that do not pass, are
-    removals. One that is gone and one that is new, with the same etag and size and no third like them, are a move.
+    One that is gone and one that is new, with the same etag and size and no third like them, are a move.
 
     Args:
-        where: SQL condition on the directory's columns; None: all files.
+        changed: with the columns :data:`volstream.streams.net_files.NET`.
     """
-    columns = ", ".join(f"c.image.data.{name} AS {name}" for name in COLUMNS)
-    changes = (
-        "SELECT version, old IS NOT NULL AS had, new IS NOT NULL AS has, "
-        f"{'new' if covered.initial or covered.append_only else 'coalesce(new, old)'} AS image FROM ({covered.changes()})"
-    )
-    version, joined = "c.version", ""
-    if covered.initial:  # a row as it is says who wrote it, not in which version that was
-        version, joined = "r.version", f" LEFT JOIN {_versions_of(session, covered)} r ON r.wrote = c.image.wrote"
-    flat = f"SELECT {columns}, {version} AS commit_version, had, has FROM ({changes}) c{joined}"
-    return _with_actions(session.sql(flat), where, moves)
+    origins = _origins(changed) if moves.possible else {}
+    moved_away = {path for path, _ in origins.values()}
+    rows = zip(*(changed[name].to_pylist() for name in ("relative_path", "had", "has")), strict=True)
+    actions: list[str | None] = []
+    for path, had, has in rows:
+        if path in moved_away:
+            actions.append(None)  # its row is the other one's
+        elif path in origins:
+            actions.append(MOVE if moves.rekey else INSERT)
+        else:
+            actions.append((REPLACE if had else INSERT) if has else REMOVE)
+    came_from = [origins.get(path, (None, None)) for path in changed["relative_path"].to_pylist()]
+    columns = [*changed.select([*COLUMNS, "commit_version"]).columns, pa.array(actions, pa.string())]
+    columns += [pa.array([one[at] for one in came_from], pa.string()) for at in (0, 1)]
+    planned = pa.table(columns, schema=_SCHEMA)
+    return planned.filter(pc.is_valid(planned["action"]))
 
 
-def few_files(session: SparkSession, changed: pa.Table, where: str | None, moves: Moves) -> DataFrame:
-    """As :func:`stream_files`, of net changes that :mod:`volstream.streams.few` found."""
+def files_of_rows(rows: pa.Table, action: str) -> pa.Table:
+    """Rows of a directory, as a plan has them, all with one action.
+
+    Args:
+        rows: with the directory's columns and ``commit_version``.
+    """
+    given = rows.select([*COLUMNS, "commit_version"]).columns
+    nothing = pa.nulls(rows.num_rows, pa.string())
+    return pa.table([*given, pa.array([action] * rows.num_rows, pa.string()), nothing, nothing], schema=_SCHEMA)
+
+
+def _origins(changed: pa.Table) -> Mapping[str, tuple[str, str]]:
+    """By the new path of each moved file: the old one, and the version of the content."""
+    names = ("relative_path", "had", "has", "etag", "size", "version_id")
+    both: dict[tuple[str, int], tuple[list[tuple[str, str]], list[str]]] = {}
+    lone = changed.filter(pc.not_equal(changed["had"], changed["has"]))
+    for path, had, _, etag, size, version in zip(*(lone[name].to_pylist() for name in names), strict=True):
+        gone, came = both.setdefault((etag, size), ([], []))
+        if had:
+            gone.append((path, version or etag))
+        else:
+            came.append(path)
+    return {came[0]: gone[0] for gone, came in both.values() if len(gone) == len(came) == 1}
+
+
+def selected_files(session: SparkSession, changed: pa.Table, where: str, moves: Moves) -> DataFrame:
+    """As :func:`files_of_changes`, of files that pass a condition; changed ones that do not pass are removals.
+
+    Args:
+        where: SQL condition on the directory's columns.
+    """
     return _with_actions(relation(session, changed), where, moves)
 
 
-def retry_files(session: SparkSession, directory: str, version: int, failed: pa.Table) -> DataFrame:
-    """Failed files whose version the directory still shows; newer ones come through the stream.
-
-    Args:
-        directory: location of the directory table, read at ``version``.
-        failed: columns ``path``, ``file_version``, ``commit_version``.
-    """
-    relation(session, failed).createOrReplaceTempView("volstream_failed")
-    paths = failed["path"].to_pylist()
-    columns = ", ".join(f"d.{name}" for name in COLUMNS)
-    return session.sql(
-        f"SELECT {columns}, f.commit_version, '{REPLACE}' AS action, {_NOT_MOVED} "
-        f"FROM {table_at(directory)} VERSION AS OF {version} d "
-        "JOIN volstream_failed f ON d.relative_path = f.path AND coalesce(d.version_id, d.etag) = f.file_version "
-        f"WHERE d.relative_path IN ({', '.join(literal(path) for path in paths)})"
+def stream_files(session: SparkSession, covered: Range, where: str | None, moves: Moves) -> DataFrame:
+    """As :func:`files_of_changes`, by Spark: of the net changes of a range that may be large, and of files that pass
+    ``where``."""
+    columns = ", ".join(f"c.image.data.{name} AS {name}" for name in COLUMNS)
+    changes = (
+        "SELECT old IS NOT NULL AS had, new IS NOT NULL AS has, coalesce(version, new.wrote) AS commit_version, "
+        f"{'new' if covered.whole or covered.append_only else 'coalesce(new, old)'} AS image FROM ({covered.changes()})"
     )
+    return _with_actions(session.sql(f"SELECT {columns}, commit_version, had, has FROM ({changes}) c"), where, moves)
 
 
-def replay_files(session: SparkSession, covered: Range, where: str | None) -> DataFrame:
-    """The files that the directory had at the start of a range and has still, as they were, at its end.
-
-    Args:
-        where: as for :func:`stream_files`.
-    """
-    directory = table_at(covered.location)
+def replay_files(session: SparkSession, snapshot: Snapshot, since: int, now: int, where: str) -> DataFrame:
+    """The files that the directory had at one refresh and has still, as they were, at another, and that pass ``where``."""
     columns = ", ".join(f"d.{name}" for name in COLUMNS)
+    same = " AND ".join(f"n.{name} <=> d.{name}" for name in ("relative_path", *CONTENT))
     planned = (
-        f"SELECT {columns}, r.version AS commit_version, '{REPLACE}' AS action, {_NOT_MOVED} "
-        f"FROM {directory} VERSION AS OF {covered.from_version} d "
-        f"LEFT JOIN {_versions_of(session, covered)} r ON r.wrote = d.{covered.source.row_version}"
+        f"SELECT {columns}, d.refresh_id AS commit_version, '{REPLACE}' AS action, CAST(NULL AS STRING) AS old_path, "
+        f"CAST(NULL AS STRING) AS old_version FROM ({snapshot.at_query(since)}) d "
+        f"LEFT SEMI JOIN ({snapshot.at_query(now)}) n ON {same}"
     )
-    if covered.to_version != covered.from_version:
-        same = " AND ".join(f"n.{name} <=> d.{name}" for name in ("relative_path", *CONTENT))
-        planned += f" LEFT SEMI JOIN {directory} VERSION AS OF {covered.to_version} n ON {same}"
-    return session.sql(f"SELECT * FROM ({planned})" + (f" WHERE ({where})" if where else ""))
+    return session.sql(f"SELECT * FROM ({planned}) WHERE ({where})")
 
 
-def write(planned: DataFrame, location: str, at_most: int) -> None:
-    """Writes the files of a plan, sorted by path: few rows from here, more by Spark.
+def write(planned: Iterable[pa.Table], location: str) -> None:
+    """Writes the files of a plan, which come in the order of their paths."""
+    filesystem, path = fs.FileSystem.from_uri(location)
+    filesystem.create_dir(path)
+    with pq.ParquetWriter(
+        f"{path}/part-00000.parquet", _SCHEMA, filesystem=filesystem, write_page_index=True
+    ) as writer:
+        for rows in planned:
+            writer.write_table(rows, row_group_size=_GROUP_ROWS)
+    filesystem.open_output_stream(f"{path}/_SUCCESS").close()
+
+
+def write_frame(planned: DataFrame, location: str, at_most: int) -> None:
+    """As :func:`write`, of files that Spark finds, in any order: few from here, more by Spark.
 
     Args:
         at_most: no fewer than the rows there are.
@@ -132,10 +171,7 @@ def write(planned: DataFrame, location: str, at_most: int) -> None:
             planned.sort("relative_path").write.mode("overwrite").parquet(location)
             return
         rows = planned.toArrow()
-    filesystem, path = fs.FileSystem.from_uri(location)
-    filesystem.create_dir(path)
-    pq.write_table(rows.sort_by("relative_path"), f"{path}/part-00000.parquet", filesystem=filesystem)
-    filesystem.open_output_stream(f"{path}/_SUCCESS").close()
+    write([rows.cast(_SCHEMA).sort_by("relative_path")], location)
 
 
 def cut(
@@ -261,13 +297,6 @@ def _with_actions(flat: DataFrame, where: str | None, moves: Moves) -> DataFrame
         "IF(moved, origin.version, NULL) AS old_version",
     )  # fmt: skip
     return planned.where("action IS NOT NULL")
-
-
-def _versions_of(session: SparkSession, covered: Range) -> str:
-    """A view of which version each refresh wrote; of the volume's own name, for frames look it up when they are run."""
-    name = f"volstream_refreshes_{covered.source.id.replace('-', '_')}"
-    relation(session, covered.source.versions()).createOrReplaceTempView(name)
-    return name
 
 
 def _bounds(batch: Batch) -> Any:

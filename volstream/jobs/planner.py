@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from volstream.catalog import Catalog
 from volstream.config import Settings
-from volstream.delta.writer import compile_if_large
 from volstream.errors import InvalidStateError
 from volstream.jobs import plan, sizing
 from volstream.jobs.sizing import Limits
@@ -17,8 +19,10 @@ from volstream.lifecycle import faults
 from volstream.log import get
 from volstream.model.objects import Job, OnMove, Stream
 from volstream.model.work import Batch, Failure, Plan, PlanKind
-from volstream.streams.few import FEW
+from volstream.spark.compiled import compile_in
+from volstream.streams import net_files
 from volstream.streams.read import Range, StreamReader
+from volstream.streams.volume_source import VolumeSource
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,6 +31,9 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
 _log = get("jobs")
+
+#: Gives a session on the engine; asked only for what needs one.
+Spark = Callable[[], "AbstractContextManager[SparkSession]"]
 
 
 class Planner:
@@ -37,39 +44,40 @@ class Planner:
         self._reader = reader
         self._settings = settings
 
-    def of_range(self, session: SparkSession, job: Job, covered: Range) -> tuple[Plan, Sequence[Batch]]:
+    def of_range(self, spark: Spark, job: Job, covered: Range) -> tuple[Plan, Sequence[Batch]]:
         """A plan of the net changes of a stream's range that pass the job's condition."""
         location = self._new_location()
-        self._write_range(session, job, covered, job.where, location)
+        self._write_range(spark, job, covered, job.where, location)
         return self._cut(job, PlanKind.STREAM, covered, location, job.where)
 
-    def of_retries(
-        self, session: SparkSession, job: Job, covered: Range, due: Sequence[Failure]
-    ) -> tuple[Plan, Sequence[Batch]]:
-        """A plan of failed files as the directory has them at the end of ``covered``."""
-        names = ("path", "file_version", "commit_version")
-        failed = pa.table({name: [getattr(one, name) for one in due] for name in names})
+    def of_retries(self, job: Job, covered: Range, due: Sequence[Failure]) -> tuple[Plan, Sequence[Batch]]:
+        """A plan of failed files whose version the directory still shows; newer ones come through the stream."""
+        failed = {one.path: one for one in due}
+        found = _source(covered).snapshot().find(list(failed))
+        versions = pc.coalesce(found["version_id"], found["etag"]).to_pylist()
+        same = [failed[path].file_version == version for path, version in
+                zip(found["relative_path"].to_pylist(), versions, strict=True)]  # fmt: skip
+        rows = found.filter(pa.array(same, pa.bool_())).sort_by("relative_path")
+        commits = pa.array([failed[path].commit_version for path in rows["relative_path"].to_pylist()], pa.int64())
         location = self._new_location()
-        plan.write(plan.retry_files(session, covered.location, covered.to_version, failed), location, len(due))
+        plan.write([plan.files_of_rows(rows.append_column("commit_version", commits), plan.REPLACE)], location)
         return self._cut(job, PlanKind.RETRY, covered, location, None)
 
-    def of_replay(
-        self, session: SparkSession, job: Job, covered: Range, where: str | None
-    ) -> tuple[Plan, Sequence[Batch]]:
+    def of_replay(self, spark: Spark, job: Job, covered: Range, where: str | None) -> tuple[Plan, Sequence[Batch]]:
         """A plan of the delivered files that pass the job's condition and ``where``."""
         both = " AND ".join(f"({one})" for one in (job.where, where) if one) or None
         location = self._new_location()
-        self._write_replay(session, covered, both, location)
+        self._write_replay(spark, covered, both, location)
         return self._cut(job, PlanKind.REPLAY, covered, location, both)
 
-    def write_again(self, session: SparkSession, job: Job, made: Plan, stream: Stream) -> bool:
+    def write_again(self, spark: Spark, job: Job, made: Plan, stream: Stream) -> bool:
         """Writes the files of a plan as they were; false where what they were is not known any more."""
         covered = self._reader.range_of(made, stream)
         match made.kind:
             case PlanKind.STREAM:
-                self._write_range(session, job, covered, made.where, made.location)
+                self._write_range(spark, job, covered, made.where, made.location)
             case PlanKind.REPLAY:
-                self._write_replay(session, covered, made.where, made.location)
+                self._write_replay(spark, covered, made.where, made.location)
             case _:
                 return False
         return True
@@ -83,12 +91,17 @@ class Planner:
         """
         if plan.exists(made.location):
             return plan.slice_of(session, made, batch)
-        covered = self._reader.range_again(made, stream)
+        covered = self._reader.range_of(made, stream)
         match made.kind:
             case PlanKind.STREAM:
-                return plan.within(self._changes(session, job, covered, made.where, self._changed_rows(covered)), batch)
+                return plan.within(plan.stream_files(session, covered, made.where, self._moves(job, covered)), batch)
             case PlanKind.REPLAY:
-                return plan.within(self._delivered(session, covered, made.where), batch)
+                assert covered.from_version is not None, "something was delivered"
+                snapshot = _source(covered).snapshot()
+                files = plan.replay_files(
+                    session, snapshot, covered.from_version, covered.to_version, made.where or "true"
+                )
+                return plan.within(files, batch)
             case _:
                 raise InvalidStateError(
                     f"Which files batch {batch.id} tried again is not kept after its end.",
@@ -142,30 +155,53 @@ class Planner:
     def _new_location(self) -> str:
         return f"{self._settings.warehouse_path}/_plans/{uuid.uuid4().hex}"
 
-    def _write_range(self, session: SparkSession, job: Job, covered: Range, where: str | None, location: str) -> None:
-        at_most = self._changed_rows(covered)
-        plan.write(self._changes(session, job, covered, where, at_most), location, at_most)
-
-    def _write_replay(self, session: SparkSession, covered: Range, where: str | None, location: str) -> None:
-        at_most, _ = self._catalog.refreshes.changed_after(covered.source.id, None)
-        plan.write(self._delivered(session, covered, where), location, at_most)
-
-    def _changes(self, session: SparkSession, job: Job, covered: Range, where: str | None, at_most: int) -> DataFrame:
-        possible = not (covered.initial or covered.append_only) and self._catalog.refreshes.may_have_moved(
-            covered.source.id, covered.from_version
+    def _write_range(self, spark: Spark, job: Job, covered: Range, where: str | None, location: str) -> None:
+        moves, snapshot = self._moves(job, covered), _source(covered).snapshot()
+        if covered.whole and where is None:
+            rows = net_files.present(snapshot, covered.to_version)
+            plan.write((plan.files_of_rows(one, plan.INSERT) for one in rows), location)
+            return
+        at_most = (
+            snapshot.rows
+            if covered.from_version is None or covered.whole
+            else snapshot.changed_rows(covered.from_version, covered.to_version)
         )
-        moves = plan.Moves(possible, rekey=job.on_move is OnMove.REKEY)
-        if at_most <= FEW:
-            return plan.few_files(session, self._reader.few(covered), where, moves)
-        compile_if_large(session, covered.location)
-        return plan.stream_files(session, covered, where, moves)
+        if covered.whole or at_most > net_files.FEW:
+            with spark() as session:
+                _compile_if_large(session, covered)
+                plan.write_frame(plan.stream_files(session, covered, where, moves), location, at_most)
+            return
+        if covered.append_only:
+            changed = net_files.appended(snapshot, covered.from_version, covered.to_version)
+        else:
+            assert covered.from_version is not None, "else it is whole"
+            changed = net_files.changed(snapshot, covered.from_version, covered.to_version)
+        if where is None:
+            plan.write([plan.files_of_changes(changed, moves)], location)
+            return
+        with spark() as session:
+            plan.write_frame(plan.selected_files(session, changed, where, moves), location, at_most)
 
-    def _changed_rows(self, covered: Range) -> int:
-        """No fewer than the net changes of a range: the rows that its refreshes changed."""
-        # All that were ever written, for an initial range; what changed since, for any other.
-        since = None if covered.initial else covered.from_version
-        return self._catalog.refreshes.changed_after(covered.source.id, since)[0]
+    def _write_replay(self, spark: Spark, covered: Range, where: str | None, location: str) -> None:
+        assert covered.from_version is not None, "something was delivered"
+        snapshot, since, now = _source(covered).snapshot(), covered.from_version, covered.to_version
+        if where is None:
+            rows = net_files.still_there(snapshot, since, now)
+            plan.write((plan.files_of_rows(one, plan.REPLACE) for one in rows), location)
+            return
+        with spark() as session:
+            _compile_if_large(session, covered)
+            plan.write_frame(plan.replay_files(session, snapshot, since, now, where), location, snapshot.rows)
 
-    def _delivered(self, session: SparkSession, covered: Range, where: str | None) -> DataFrame:
-        compile_if_large(session, covered.location)
-        return plan.replay_files(session, covered, where)
+    def _moves(self, job: Job, covered: Range) -> plan.Moves:
+        return plan.Moves(not (covered.whole or covered.append_only), rekey=job.on_move is OnMove.REKEY)
+
+
+def _source(covered: Range) -> VolumeSource:
+    assert isinstance(covered.source, VolumeSource), "jobs of functions process files"
+    return covered.source
+
+
+def _compile_if_large(session: SparkSession, covered: Range) -> None:
+    if covered.source.is_large:
+        compile_in(session)

@@ -5,18 +5,14 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from volstream.catalog import Catalog
 from volstream.delta import folders
 from volstream.jobs import sizing
-from volstream.jobs.planner import Planner
+from volstream.jobs.planner import Planner, Spark
 from volstream.model.objects import Job, Stream
 from volstream.model.work import Load, PlanKind
 from volstream.streams.read import StreamReader
-
-if TYPE_CHECKING:
-    from pyspark.sql.connect.session import SparkSession
 
 #: Due failures are counted up to here.
 _MOST_RETRIES = 10_000
@@ -41,13 +37,13 @@ class Preview:
     listed: bool
 
 
-def preview(session: SparkSession, catalog: Catalog, reader: StreamReader, planner: Planner, job: Job) -> Preview:
+def preview(spark: Spark, catalog: Catalog, reader: StreamReader, planner: Planner, job: Job) -> Preview:
     """Plans a run and forgets the plan. Raises StreamStaleError."""
     stream = catalog.streams.by_id(job.stream_id)
     assert stream is not None, "a job's stream cannot be dropped before the job"
     volume = catalog.volumes.by_id(stream.source_id)
     unfinished = catalog.consumptions.waiting(job.id)
-    load = unfinished + _changes(session, catalog, reader, planner, job, stream)
+    load = unfinished + _changes(spark, catalog, reader, planner, job, stream)
     rate = sizing.usual(catalog.consumptions.measured(job.id))
     return Preview(
         load=load,
@@ -58,9 +54,7 @@ def preview(session: SparkSession, catalog: Catalog, reader: StreamReader, plann
     )
 
 
-def _changes(
-    session: SparkSession, catalog: Catalog, reader: StreamReader, planner: Planner, job: Job, stream: Stream
-) -> Load:
+def _changes(spark: Spark, catalog: Catalog, reader: StreamReader, planner: Planner, job: Job, stream: Stream) -> Load:
     """What the stream holds after what is planned already."""
     open_plan = catalog.consumptions.open_plan(stream.id)
     if open_plan is not None and open_plan.kind is PlanKind.STREAM:
@@ -68,6 +62,6 @@ def _changes(
     covered = reader.pin(stream) if reader.has_data(stream) else None
     if covered is None or covered.empty:
         return Load()
-    made, batches = planner.of_range(session, job, covered)
+    made, batches = planner.of_range(spark, job, covered)
     folders.remove(made.location)
     return Load.of(batches)

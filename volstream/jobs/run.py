@@ -95,8 +95,7 @@ class JobRunner:
 
     def preview(self, job: Job) -> Preview:
         """What a run would do now. Changes nothing."""
-        with self.session() as session:
-            return preview(session, self._catalog, self._reader, self.planner, job)
+        return preview(self.session, self._catalog, self._reader, self.planner, job)
 
     def _lead(self, job: Job, stop: Stop | None, observe: Observer | None, act: Callable[[_Run], None]) -> RunReport:
         """A run of the job by the holder of its lease, of which the catalog is told."""
@@ -171,8 +170,7 @@ class _Run:
         covered = None if self._ended else self._runner._reader.delivered(stream)
         if covered is None:
             return
-        with self._runner.session() as session:
-            made, batches = self._runner.planner.of_replay(session, self._job, covered, where)
+        made, batches = self._runner.planner.of_replay(self._runner.session, self._job, covered, where)
         if where is None:
             self._job = self._catalog.jobs.change(self._job, fingerprint=self._source.fingerprint)
             self.report.progress.code_changed = False
@@ -226,8 +224,7 @@ class _Run:
             self._catalog.consumptions.advance(stream, covered.to_version, covered.table_id)
             return False
         self._prepare_commit()
-        with self._runner.session() as session:
-            made, batches = self._runner.planner.of_range(session, self._job, covered)
+        made, batches = self._runner.planner.of_range(self._runner.session, self._job, covered)
         faults.point("plan.written")
         if not self._open(made, batches, stream):
             self._catalog.consumptions.advance(stream, covered.to_version, covered.table_id)
@@ -243,8 +240,7 @@ class _Run:
         if covered is None:
             return False
         covered = replace(covered, to_version=self._runner._reader.latest_version(stream))
-        with self._runner.session() as session:
-            made, batches = self._runner.planner.of_retries(session, self._job, covered, due)
+        made, batches = self._runner.planner.of_retries(self._job, covered, due)
         asked = [one.path for one in due]
         planned = plan.among(made.location, asked)
         self._catalog.failures.postpone(self._job.id, [path for path in asked if path not in planned])
@@ -304,8 +300,7 @@ class _Run:
         """Whether a plan's files are there; where a range of versions gives the same ones, they are written again."""
         if plan.exists(made.location):
             return True
-        with self._runner.session() as session:
-            return self._runner.planner.write_again(session, self._job, made, self._runner._stream(self._job))
+        return self._runner.planner.write_again(self._runner.session, self._job, made, self._runner._stream(self._job))
 
     def _process_batch(self, made: Plan, batch: Batch) -> None:
         location = self._location

@@ -88,8 +88,8 @@ class Volume:
 
     Attributes:
         location: URI.
-        table_id: Delta's id of the directory table; None until the first refresh made it.
-        listing_digest: of the last reconcile's listing, with the refresh after which it held.
+        table_id: Delta's id of the directory's tail; None until the first refresh made it.
+        refresh_count: number of the newest refresh.
     """
 
     id: str
@@ -106,8 +106,6 @@ class Volume:
     created_on: datetime
     table_id: str | None = None
     refresh_count: int = 0
-    listing_digest: str | None = None
-    listing_refresh: int | None = None
     reconciled_on: datetime | None = None
 
     @property
@@ -118,12 +116,12 @@ class Volume:
 
 @dataclass(frozen=True)
 class Stream:
-    """A cursor over the versions of a volume's directory table, or of a table.
+    """A cursor over the refreshes of a volume's directory, or over the versions of a table.
 
     Attributes:
         source_id: the volume's id; the table's name.
         table_id: Delta's id of the table that the offset belongs to; None while the offset is EMPTY.
-        offset: version up to and including which all changes are consumed; None: EMPTY, before the first version.
+        offset: refresh or version up to and including which all changes are consumed; None: EMPTY, before the first.
         initial: until the first committed consumption, the rows present at ``offset`` are returned.
         sequence: number of the last INTENT.
         identity: columns of a table that identify its rows; empty: Delta's row ids do.

@@ -8,35 +8,24 @@ from datetime import datetime
 from enum import StrEnum
 
 
-class RefreshState(StrEnum):
-    """INTENT is written before the directory table's commit, the others after."""
-
-    INTENT = "intent"
-    COMMITTED = "committed"
-    ABORTED = "aborted"
-
-
 @dataclass(frozen=True)
 class Refresh:
-    """One commit of a directory table; ``number`` is its ``txnVersion`` and its rows' ``refresh_id``.
+    """One commit of a directory; its rows carry its ``number`` as ``refresh_id``.
 
     Attributes:
-        cause: ``events``, ``bootstrap``, ``reconcile``.
-        version: Delta version of the commit; None until committed.
+        cause: ``events``, ``bootstrap``, ``reconcile``, or why subtrees were listed; ``recovered``: a crash came between the
+            commit and this record.
         bytes: of the files that are new or changed.
     """
 
     volume_id: str
     number: int
-    state: RefreshState
     cause: str
-    version: int | None
     inserted: int
     updated: int
     deleted: int
     bytes: int
-    started_on: datetime
-    committed_on: datetime | None
+    committed_on: datetime
 
 
 @dataclass(frozen=True)
@@ -92,7 +81,7 @@ class Plan:
         job_id: None: a statement's that is no job's.
         from_version: excluded; None: EMPTY.
         to_version: included.
-        table_id: Delta's id of the directory table that the versions belong to.
+        table_id: Delta's id of the table that the versions belong to; of a volume's, refreshes.
         initial: the rows present at ``to_version``, not changes.
         location: folder of the plan's Parquet files, sorted by path; empty for a statement, which reads the range itself.
         where: SQL condition that the planned files met; kept, since the job's may change. None: all files.

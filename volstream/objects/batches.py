@@ -55,7 +55,7 @@ class Batches:
             raise InvalidStateError(f"The stream that batch {identity} was of is dropped.")
         if plan.kind is PlanKind.STATEMENT:
             reader = self._session.reader
-            return reader.frame(self._session.gateway.session(), reader.range_again(plan, stream))
+            return reader.frame(self._session.gateway.session(), reader.range_of(plan, stream))
         job = self._session.catalog.jobs.by_id(batch.job_id) if batch.job_id else None
         assert job is not None, "but for those of statements, batches are of a job, and go with it"
         runner = self._session.runner

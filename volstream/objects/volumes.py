@@ -95,8 +95,9 @@ class Volumes(Objects[Volume]):
                 catalog.leases, lease_name(volume), owner, f"refresh of {volume.name}", settings.lease_seconds
             ) as other:
                 if other is None:
-                    keeper = DirectoryKeeper(volume, catalog, self._session.gateway, settings, stopped.wait)
+                    keeper = DirectoryKeeper(volume, catalog, settings, stopped.wait)
                     done = keeper.reconcile(prefix)
+                    keeper.maintain()
                     if asked is not None:
                         catalog.refreshes.checked(volume.id, {prefix: asked})
                     return Refreshed(done.counts.inserted, done.counts.updated, done.counts.deleted, done)

@@ -14,15 +14,17 @@ from pyarrow import fs
 from volstream.changelog.base import Deduplication
 from volstream.delta import folders
 from volstream.delta.log import DeltaLog
-from volstream.delta.writer import compile_if_large, literal, table_at
+from volstream.delta.writer import compile_if_large, literal
 from volstream.directory import table as directory
 from volstream.jobs.scalar import call_of
 from volstream.model.names import DEFAULT_SCHEMA, Name, quote
+from volstream.spark.compiled import compile_in
 from volstream.spark.frames import relation
 from volstream.spark.views import Views
 from volstream.sql import adapt, names
 from volstream.streams.changes import query
 from volstream.streams.source import spark_reads
+from volstream.streams.volume_source import VolumeSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -149,11 +151,13 @@ class Binding:
 
     def _directory(self, name: Name) -> DataFrame:
         volume = self._session.catalog.volumes.get(name)
-        location = directory.location(self._session.warehouse, volume.id)
-        if not DeltaLog(location).exists():
+        source = VolumeSource(self._session.catalog, self._session.warehouse, volume.id)
+        head = source.head()
+        if head is None:
             return relation(self.spark, directory.SCHEMA.empty_table())
-        compile_if_large(self.spark, location)
-        return self.spark.sql(f"SELECT {', '.join(directory.COLUMNS)} FROM {table_at(location)}")
+        if source.is_large:
+            compile_in(self.spark)
+        return self.spark.sql(f"SELECT {', '.join(directory.COLUMNS)} FROM {source.rows(head[0])}")
 
     def _use_schema(self, schema: str) -> None:
         place = literal(f"{self._tables}/{schema}")

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 
 from volstream.delta import folders
 from volstream.delta.log import DeltaLog
-from volstream.delta.writer import compile_if_large, literal, parquet_at, table_at, with_retries
+from volstream.delta.writer import literal, parquet_at, with_retries
 from volstream.directory.definitions import exclusive
 from volstream.errors import AlreadyExistsError, InvalidStateError, NotFoundError, SqlError
 from volstream.jobs.definitions import create_job
 from volstream.model.names import Name, quote
 from volstream.model.objects import Job, JobSpec, SourceKind, Stream, StreamSpec, Trigger
+from volstream.spark.compiled import compile_in
 from volstream.spark.errors import as_sql_errors, map_spark_errors
 from volstream.spark.views import Views
 from volstream.sql import keeping, metastore, names
@@ -135,8 +136,9 @@ class _Refresh:
         """Writes the table at ``location``."""
 
         def present(covered: Range) -> str:
-            compile_if_large(spark, covered.location)
-            return f"{table_at(covered.location)} VERSION AS OF {covered.to_version}"
+            if covered.source.is_large:
+                compile_in(spark)
+            return covered.source.rows(covered.to_version)
 
         whole = self._over(spark, present)
         key = keeping.group_key(whole)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import fnmatch
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from volstream import details
+from volstream.directory.table import COLUMNS
 from volstream.errors import InvalidValueError, NotFoundError, SqlError
 from volstream.model.names import Name
 from volstream.model.objects import Mode, OnMove, QueueType, Trigger, TriggerKind, Write
 from volstream.model.units import parse_duration, parse_size
 from volstream.sql.statements import Statement, Text
+from volstream.sqltext import literal
+from volstream.streams.volume_source import VolumeSource
 
 if TYPE_CHECKING:
     from volstream.session import Session
@@ -44,10 +47,15 @@ _SHOWN: Mapping[str, Sequence[str]] = {
 
 @dataclass(frozen=True)
 class Result:
-    """Rows of a statement that Spark had no part in."""
+    """Rows of a statement that Spark had no part in.
+
+    Attributes:
+        query: SQL that has the same rows, with their types, for whoever wants a frame of them.
+    """
 
     columns: Sequence[str]
-    rows: Sequence[Mapping[str, Any]]
+    rows: Iterable[Mapping[str, Any]]
+    query: str | None = None
 
 
 def run_owned(session: Session, statement: Statement, timestamp: Callable[[str], datetime]) -> Result | str:
@@ -225,14 +233,18 @@ class _Run:
         ]
         return Result(list(_SHOWN[kind]), rows)
 
-    def _show_directory(self, statement: Statement) -> str:
+    def _show_directory(self, statement: Statement) -> Result:
         name = statement.name
-        if name is None or self._session.catalog.volumes.find(name) is None:
+        volume = None if name is None else self._session.catalog.volumes.find(name)
+        if name is None or volume is None:
             raise NotFoundError(f"There is no volume {name}.", "See: SHOW VOLUMES.")
         below = statement.options.get("string", "").strip("/")
-        prefix = (below + "/").replace("\\", "\\\\").replace("'", "\\'")
-        condition = f" WHERE startswith(relative_path, '{prefix}')" if below else ""
-        return f"SELECT * FROM DIRECTORY(VOLUME {name.qualified}){condition} ORDER BY relative_path"
+        prefix = f"{below}/" if below else ""
+        condition = f" WHERE startswith(relative_path, {literal(prefix)})" if below else ""
+        query = f"SELECT * FROM DIRECTORY(VOLUME {name.qualified}){condition} ORDER BY relative_path"
+        found = VolumeSource(self._session.catalog, self._session.warehouse, volume.id).find()
+        tables = [] if found is None else found.at(prefixes=[prefix])
+        return Result(COLUMNS, (row for rows in tables for row in rows.select(COLUMNS).to_pylist()), query)
 
     def _moment(self, written: Text) -> datetime:
         text = written.text.strip()

@@ -38,6 +38,8 @@ def run_statement(session: Session, statement: str) -> DataFrame:
     """
     with as_sql_errors():
         done = _run(session, statement)
+        if isinstance(done, Result) and done.query is not None:
+            done = _run(session, done.query)
         if not isinstance(done, Result):
             return done
         text = pa.schema([(name, pa.string()) for name in done.columns])

@@ -9,8 +9,9 @@ from volstream.delta import folders
 from volstream.delta.log import DeltaLog
 from volstream.errors import InvalidValueError, NotFoundError
 from volstream.model.names import Name
-from volstream.streams.definitions import check_tracked, resolve_version
-from volstream.streams.source import TableSource, VolumeSource
+from volstream.streams.definitions import check_tracked
+from volstream.streams.source import TableSource
+from volstream.streams.volume_source import VolumeSource
 
 
 def query(
@@ -32,12 +33,11 @@ def query(
         source, what = VolumeSource(catalog, warehouse, catalog.volumes.get(of).id), f"directory of volume {of}"
     else:
         source, what = TableSource(of, folders.table_location(warehouse, of)), f"table {of}"
-    log = DeltaLog(source.location)
-    head = log.head()
+    head = source.head()
     if head is None:
         raise NotFoundError(f"There is no {what}.")
-    first = resolve_version(log, what, first, None)
-    last = head[0] if last is None else resolve_version(log, what, last, None)
+    first = source.resolve(what, first, None)
+    last = head[0] if last is None else source.resolve(what, last, None)
     if last < first:
         raise InvalidValueError(f"A range cannot go from version {first} to {last}.")
     changelog: Changelog
@@ -45,7 +45,7 @@ def query(
         changelog = source.changelog(first, last)
     else:
         for version in {first, last}:
-            schema = log.schema(version)
+            schema = DeltaLog(source.location).schema(version)
             assert schema is not None, "the version is in the log"
             check_tracked(of, schema)
         changelog = source.every_change(first, last)

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from volstream.catalog import Catalog
 from volstream.delta import folders
 from volstream.delta.log import DeltaLog, Schema
-from volstream.directory import table
 from volstream.directory.definitions import exclusive
 from volstream.errors import (
     AlreadyExistsError,
@@ -21,7 +20,8 @@ from volstream.errors import (
 )
 from volstream.model.names import Name
 from volstream.model.objects import SourceKind, Stream, StreamSpec
-from volstream.streams.source import NEEDED, TRACKING, primary_key, source_of
+from volstream.streams.source import NEEDED, TRACKING, Source, TableSource, primary_key, source_of
+from volstream.streams.volume_source import VolumeSource
 
 #: Columns that a stream adds to its source's, and those that Delta and Spark add.
 RESERVED = (
@@ -74,8 +74,8 @@ def new_stream(catalog: Catalog, warehouse: str, spec: StreamSpec) -> Stream:
     volume = catalog.volumes.get(spec.volume)
     if spec.identity:
         raise InvalidValueError("The rows of a volume are its files, by path: no other identity is possible.")
-    log = DeltaLog(table.location(warehouse, volume.id))
-    head = log.head()
+    source = VolumeSource(catalog, warehouse, volume.id)
+    head = source.head()
     listed = volume.reconciled_on is not None or (head is not None and head[0] > 0)
     offset: int | None
     if spec.at_version is not None or spec.at_timestamp is not None:
@@ -83,7 +83,7 @@ def new_stream(catalog: Catalog, warehouse: str, spec: StreamSpec) -> Stream:
             raise InvalidValueError(
                 f"The volume {volume.name} has no history yet.", f"Run: volstream refresh {volume.name}."
             )
-        offset = resolve_version(log, f"directory of volume {volume.name}", spec.at_version, spec.at_timestamp)
+        offset = source.resolve(f"directory of volume {volume.name}", spec.at_version, spec.at_timestamp)
     else:
         offset = head[0] if head is not None and listed else None
     table_id = head[1] if head is not None and offset is not None else None
@@ -110,7 +110,7 @@ def _on_table(warehouse: str, spec: StreamSpec, name: Name) -> Stream:
     identity = [columns[column.lower()] for column in spec.identity] or primary_key(schema)
     offset = head[0]
     if spec.at_version is not None or spec.at_timestamp is not None:
-        offset = resolve_version(log, f"table {name}", spec.at_version, spec.at_timestamp)
+        offset = TableSource(name, log.location).resolve(f"table {name}", spec.at_version, spec.at_timestamp)
         then = log.schema(offset)
         if then is None or not tracked(then):
             raise InvalidValueError(
@@ -150,51 +150,24 @@ def check_tracked(name: Name, schema: Schema) -> None:
         )
 
 
-def resolve_version(log: DeltaLog, what: str, version: int | None, timestamp: datetime | None) -> int:
-    """The newest version at or before a point in time, of those that a table's log holds.
-
-    Args:
-        what: the table, for messages: "table t".
-
-    Raises:
-        InvalidValueError: there is no such version: it is in the future, or older than the kept history.
-    """
-    commits = log.commits_after(-1)
-    if not commits:
-        raise InvalidValueError(f"The {what} has no history.")
-    first, last = commits[0], commits[-1]
-    if version is not None:
-        if not first.version <= version <= last.version:
-            raise InvalidValueError(
-                f"The {what} has no version {version}.", f"Its history goes from {first.version} to {last.version}."
-            )
-        return version
-    assert timestamp is not None, "one of the two is given"
-    if timestamp > datetime.now(UTC):
-        raise InvalidValueError(f"{timestamp.isoformat()} is in the future.")
-    if timestamp < first.timestamp:
-        raise InvalidValueError(
-            f"The {what} has no history before {first.timestamp.isoformat()}.", "Give a later time, or a version."
-        )
-    return max(commit.version for commit in commits if commit.timestamp <= timestamp)
-
-
 def move_stream(
     catalog: Catalog, warehouse: str, name: Name, version: int | None, timestamp: datetime | None
 ) -> Stream:
     """Sets a stream's offset to a point in time. Raises as :func:`create_stream`, and StreamBusyError."""
     stream = catalog.streams.get(name)
-    log = _log(catalog, warehouse, stream)
-    offset = resolve_version(log, f"{stream.source_kind} {stream.source_name}", version, timestamp)
+    source = _source(catalog, warehouse, stream)
+    offset = source.resolve(f"{stream.source_kind} {stream.source_name}", version, timestamp)
+    head = source.head()
+    assert head is not None, "it has a history"
     _check_idle(catalog, stream)
     _move_job(catalog, stream)
-    return catalog.streams.change(stream, offset=offset, initial=False, table_id=log.table_id())
+    return catalog.streams.change(stream, offset=offset, initial=False, table_id=head[1])
 
 
 def advance_stream(catalog: Catalog, warehouse: str, name: Name, version: int | None) -> Stream:
     """Discards what a stream holds, up to a version or all of it. Raises as :func:`move_stream`."""
     stream = catalog.streams.get(name)
-    head = _log(catalog, warehouse, stream).head()
+    head = _source(catalog, warehouse, stream).head()
     if head is None:
         return stream
     if version is not None and (version > head[0] or (stream.offset is not None and version < stream.offset)):
@@ -224,10 +197,10 @@ def drop_stream(catalog: Catalog, name: Name, *, if_exists: bool = False) -> boo
     return True
 
 
-def _log(catalog: Catalog, warehouse: str, stream: Stream) -> DeltaLog:
+def _source(catalog: Catalog, warehouse: str, stream: Stream) -> Source:
     if stream.source_kind is SourceKind.VOLUME and catalog.volumes.by_id(stream.source_id) is None:
         raise InvalidStateError(f"The stream {stream.name} is stale: its volume was dropped.", "Drop or replace it.")
-    return DeltaLog(source_of(catalog, warehouse, stream).location)
+    return source_of(catalog, warehouse, stream)
 
 
 def _move_job(catalog: Catalog, stream: Stream) -> None:

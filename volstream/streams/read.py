@@ -11,16 +11,14 @@ import pyarrow as pa
 
 from volstream.catalog import Catalog
 from volstream.changelog import process
-from volstream.delta import cleanup
-from volstream.delta.log import DeltaLog, retention
-from volstream.delta.writer import compile_if_large
 from volstream.directory import table
-from volstream.errors import InvalidStateError, StreamStaleError
+from volstream.errors import StreamStaleError
 from volstream.model.objects import Mode, SourceKind, Stream
 from volstream.model.work import Plan
+from volstream.spark.compiled import compile_in
 from volstream.spark.frames import relation
 from volstream.spark.views import Views
-from volstream.streams import few, net
+from volstream.streams import net
 from volstream.streams.source import Source, source_of
 
 if TYPE_CHECKING:
@@ -30,11 +28,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Range:
-    """What a read of a stream covers: the versions ``(from_version, to_version]``, pinned.
+    """What a read of a stream covers: the versions ``(from_version, to_version]``, pinned. A volume's are its refreshes.
 
     Attributes:
         table_id: Delta's id of the source's table.
-        from_version: excluded; None: EMPTY, everything since the table was made.
+        from_version: excluded; None: EMPTY, everything since the beginning.
         to_version: included.
         initial: not changes but the rows present at ``to_version``; in a replay those that were at ``from_version``, too.
     """
@@ -47,21 +45,14 @@ class Range:
     append_only: bool
 
     @property
-    def location(self) -> str:
-        """Where the source's table lies."""
-        return self.source.location
-
-    @property
     def first(self) -> int:
         """The first version of the range."""
         return 0 if self.from_version is None else self.from_version + 1
 
     @property
-    def oldest(self) -> int:
-        """The oldest version that the table's log must have for it."""
-        if not self.initial:
-            return self.first
-        return self.to_version if self.from_version is None else min(self.from_version, self.to_version)
+    def whole(self) -> bool:
+        """Whether it comes to the rows present at its end, none of them known before."""
+        return self.initial or (self.from_version is None and not self.append_only)
 
     @property
     def empty(self) -> bool:
@@ -74,9 +65,11 @@ class Range:
         Raises:
             StreamSchemaChangedError: the source's columns changed in it.
         """
-        if self.initial:
+        if self.whole:
             columns = self.source.columns(self.to_version)
-            return net.present(self.location, self.to_version, columns, self.source.row_version)
+            return net.present(
+                self.source.rows(self.to_version), columns, self.source.row_version, self.source.row_time
+            )
         changelog = self.source.changelog(self.first, self.to_version, append_only=self.append_only)
         # Without anything that identifies a row, a changelog tells of inserted rows only.
         shape = process.net if changelog.row_id and not self.append_only else process.appended
@@ -97,27 +90,24 @@ class StreamReader:
             StreamStaleError: the source was dropped or replaced, or a part of the range's history is gone.
         """
         source = self._source(stream)
-        log = DeltaLog(source.location)
-        head = log.head()
+        head = source.head()
         if head is None:
             if stream.table_id is not None:
                 raise _stale(stream, f"{source.noun} is gone")
             return None
         version, table_id = head
         if stream.table_id not in (None, table_id):
-            raise _stale(stream, f"{source.noun} was made anew")
-        if stream.offset is not None and not stream.initial:
-            if not log.readable_from(stream.offset):
-                raise _stale(stream, f"the changes after version {stream.offset} are not kept any more")
-            # Nobody but volstream writes directory tables, and it removes no file that an offset needs.
-            of_table = stream.source_kind is SourceKind.TABLE
-            lost = log.lost_file(stream.offset, version) if of_table else None
-            if lost is not None:
-                raise _stale(stream, f"files that its changes are read from were removed (VACUUM), such as {lost}")
-        initial = stream.initial and stream.offset is not None
-        to = stream.offset if initial and stream.offset is not None else version
-        append_only = stream.mode is Mode.APPEND_ONLY
-        return Range(source, table_id, stream.offset, to, initial, append_only)
+            raise _stale(stream, f"{source.noun} was re-created")
+        start = stream.offset
+        if start == 0 and stream.source_kind is SourceKind.VOLUME:
+            start = None  # nothing was there yet
+        if start is not None and not stream.initial:
+            missing = source.missing(start, version)
+            if missing is not None:
+                raise _stale(stream, missing)
+        initial = stream.initial and start is not None
+        to = start if initial and start is not None else max(version, start or 0)
+        return Range(source, table_id, start, to, initial, stream.mode is Mode.APPEND_ONLY)
 
     def delivered(self, stream: Stream) -> Range | None:
         """The files that were consumed and are still there; None where nothing was. Raises as :meth:`pin`."""
@@ -130,23 +120,14 @@ class StreamReader:
         Raises:
             StreamStaleError: the source was dropped or replaced.
         """
-        log = DeltaLog(self._source(stream).location)
+        source = self._source(stream)
         if stream.initial and stream.offset is not None:
             return True
-        if stream.offset is None:
-            version = log.latest_version()
-            return version is not None and version > 0
-        return log.has_newer(stream.offset)
+        return source.has_newer(stream.offset)
 
     def stale_after(self, stream: Stream) -> datetime | None:
-        """When what the stream has not consumed may begin to go: the time of its first data-changing commit, plus the
-        shorter of the source's retentions. None where there is nothing unconsumed (R-24)."""
-        log = DeltaLog(self._source(stream).location)
-        schema = log.schema()
-        if stream.offset is None or schema is None:
-            return None
-        first = log.first_change_after(stream.offset)
-        return None if first is None else first.timestamp + retention(schema.properties)
+        """When what the stream has not consumed may begin to go; None where there is nothing, or it is kept."""
+        return None if stream.offset is None else self._source(stream).stale_after(stream.offset)
 
     def lag(self, stream: Stream) -> tuple[int, int] | None:
         """Changed rows that are not consumed, and bytes of new files among them, by the catalog; None for a table's."""
@@ -159,10 +140,7 @@ class StreamReader:
         """Whether a range holds nothing but commits without data, by the log alone: its offset may move past it."""
         if covered.initial or covered.from_version is None:
             return False
-        commits = DeltaLog(covered.location).commits_after(covered.from_version)
-        within = [commit for commit in commits if commit.version <= covered.to_version]
-        whole = len(within) == covered.to_version - covered.from_version
-        return whole and all(commit.without_data for commit in within)
+        return covered.source.only_upkeep(covered.from_version, covered.to_version)
 
     def frame(self, session: SparkSession, covered: Range) -> DataFrame:
         """The stream's rows over a range, lazily: the change columns, then the source's.
@@ -180,54 +158,31 @@ class StreamReader:
         source = covered.source
         columns = source.columns(covered.to_version)
         if covered.empty:
-            return net.nothing(covered.location, covered.to_version, columns)
-        compile_if_large(views.spark, covered.location)
-        changes = covered.changes()
-        versions = views.show(relation(views.spark, source.versions()))
+            return net.nothing(source.rows(covered.to_version), columns)
+        if source.is_large:
+            compile_in(views.spark)
+        times = source.times()
+        view = None if times is None else views.show(relation(views.spark, times))
         both = not (covered.initial or covered.append_only)
-        return net.stream_rows(changes, versions, columns, source.version, both_images=both)
+        return net.stream_rows(covered.changes(), columns, view, both_images=both)
 
     def unlisted(self, session: SparkSession) -> DataFrame:
         """What a stream on a volume shows that was never listed: no rows, and the right columns."""
         return relation(session, _UNLISTED)
 
-    def few(self, covered: Range) -> pa.Table:
-        """The net changes of a range that holds few; see :mod:`volstream.streams.few`."""
-        if covered.initial:
-            written = {one["wrote"]: one["version"] for one in covered.source.versions().to_pylist()}
-            return few.present(covered.location, covered.to_version, written)
-        return few.changed(covered.location, covered.first, covered.to_version, append_only=covered.append_only)
-
     def latest_version(self, stream: Stream) -> int:
         """The newest version of the stream's source. Raises StreamStaleError where there is none any more."""
         source = self._source(stream)
-        version = DeltaLog(source.location).latest_version()
-        if version is None:
+        head = source.head()
+        if head is None:
             raise _stale(stream, f"{source.noun} is gone")
-        return version
+        return head[0]
 
     def range_of(self, plan: Plan, stream: Stream) -> Range:
         """The range that a plan of the stream was made from."""
         append_only = stream.mode is Mode.APPEND_ONLY
         source = self._source(stream)
         return Range(source, plan.table_id, plan.from_version, plan.to_version, plan.initial, append_only)
-
-    def range_again(self, plan: Plan, stream: Stream) -> Range:
-        """:meth:`range_of`, of a plan that may have ended long ago.
-
-        Raises:
-            InvalidStateError: a directory's history is not kept so far back.
-        """
-        covered = self.range_of(plan, stream)
-        if stream.source_kind is SourceKind.VOLUME:
-            kept = cleanup.earliest(covered.location)
-            if kept is None or kept > covered.oldest:
-                raise InvalidStateError(
-                    f"What the stream {stream.name} showed then is not known any more: it needs version {covered.oldest} of "
-                    f"{covered.source.noun}, whose history is kept from version {kept} on.",
-                    "The setting directory_versions says how much is kept. Result rows have the batch's id: _batch_id.",
-                )
-        return covered
 
     def _source(self, stream: Stream) -> Source:
         if stream.source_kind is SourceKind.VOLUME and self._catalog.volumes.by_id(stream.source_id) is None:

@@ -1,28 +1,30 @@
-"""What a stream reads, a volume's directory table or a table: where it lies, its changelog, which versions wrote its rows.
+"""What a stream reads: the protocol, and tables. Volumes are in ``streams.volume_source``.
 
-A stream keeps none of this: it is found anew at each read, from the catalog and the table's log.
+A stream keeps none of this: it is found at each read, from the catalog and the table's log.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Protocol
 
 import pyarrow as pa
 
 from volstream.catalog import Catalog
-from volstream.changelog.base import Changelog
+from volstream.changelog.base import NO_TIME, Changelog
 from volstream.changelog.feed import ChangeFeed
 from volstream.changelog.tracked import SnapshotDifference, TrackedChanges
 from volstream.delta import folders
-from volstream.delta.log import DeltaLog, Schema
-from volstream.directory import table
-from volstream.errors import DependencyError, StreamSchemaChangedError
+from volstream.delta.log import DeltaLog, Schema, retention
+from volstream.delta.writer import is_large
+from volstream.errors import DependencyError, InvalidValueError, StreamSchemaChangedError
 from volstream.model.names import Name
 from volstream.model.objects import SourceKind, Stream
+from volstream.sqltext import table_at
+from volstream.streams.volume_source import VolumeSource
 
 #: Table properties that make a table's changes readable: ids of rows that survive their rewriting, the feed of changes,
 #: and times of versions that the log itself tells.
@@ -38,25 +40,20 @@ NEEDED = ("delta.enableRowTracking", "delta.enableChangeDataFeed")
 #: The property that keeps a table's PRIMARY KEY, a JSON list of columns: Delta has no such thing.
 PRIMARY_KEY = "volstream.primary_key"
 
-_VERSIONS = pa.schema([("wrote", pa.int64()), ("version", pa.int64()), ("time", pa.timestamp("us", tz="UTC"))])
+_TIMES = pa.schema([("version", pa.int64()), ("time", pa.timestamp("us", tz="UTC"))])
 
 
 class Source(Protocol):
-    """The table behind a stream.
+    """What is behind a stream.
 
     Attributes:
         id: the volume's id, or the table's name.
         noun: for messages: "its directory table", "its table".
-        row_version: SQL of what says, in a row of the table, who wrote it.
-        version: SQL of an image's version, where ``c`` is the change (``image``, ``version``) and ``r`` a row of
-            :meth:`versions`.
+        row_version, row_time: SQL of which version wrote a row, and when, where the row tells.
     """
 
     @property
     def id(self) -> str: ...
-
-    @property
-    def location(self) -> str: ...
 
     @property
     def noun(self) -> str: ...
@@ -65,10 +62,50 @@ class Source(Protocol):
     def row_version(self) -> str: ...
 
     @property
-    def version(self) -> str: ...
+    def row_time(self) -> str: ...
+
+    @property
+    def is_large(self) -> bool:
+        """Whether Spark should compile what reads it."""
+        ...
+
+    def head(self) -> tuple[int, str] | None:
+        """Newest version, and the id that tells it from one that was re-created; None where there is none."""
+        ...
+
+    def missing(self, after: int, until: int) -> str | None:
+        """Why the changes of versions ``after`` (excluded) to ``until`` cannot be read; None: they can."""
+        ...
+
+    def has_newer(self, version: int | None) -> bool:
+        """Whether something may have changed after a version; None: at all. Asks no Spark."""
+        ...
+
+    def only_upkeep(self, after: int, until: int) -> bool:
+        """Whether no version of ``(after, until]`` changes a row, as far as can be told without Spark."""
+        ...
+
+    def stale_after(self, offset: int) -> datetime | None:
+        """When what follows a version may begin to go; None: nothing follows, or it is kept."""
+        ...
+
+    def resolve(self, what: str, version: int | None, timestamp: datetime | None) -> int:
+        """The newest version at or before a point in time, of those whose changes are known; one of the two is given.
+
+        Args:
+            what: the source, for messages: "table t".
+
+        Raises:
+            InvalidValueError: there is no such version: it is in the future, or older than the kept history.
+        """
+        ...
 
     def columns(self, version: int) -> Sequence[str]:
         """What the stream shows of a row, in order."""
+        ...
+
+    def rows(self, version: int) -> str:
+        """SQL: a relation of the rows at a version."""
         ...
 
     def changelog(self, first: int, last: int, *, append_only: bool = False) -> Changelog:
@@ -79,41 +116,9 @@ class Source(Protocol):
         """
         ...
 
-    def versions(self) -> pa.Table:
-        """Which version each writer of rows (``wrote``) made, and when: ``wrote``, ``version``, ``time``. One row a
-        commit, not a row of the table."""
+    def times(self) -> pa.Table | None:
+        """When each version was made: ``version``, ``time``; None: rows tell."""
         ...
-
-
-@dataclass(frozen=True)
-class VolumeSource:
-    """The directory table of a volume: rows are identified by their path."""
-
-    catalog: Catalog
-    warehouse: str
-    id: str
-
-    noun = "its directory table"
-    row_version = "refresh_id"
-    version = "coalesce(r.version, c.version)"
-
-    @property
-    def location(self) -> str:
-        """Where the directory table lies."""
-        return table.location(self.warehouse, self.id)
-
-    def columns(self, version: int) -> Sequence[str]:  # noqa: ARG002  # they are the same at all versions
-        """The directory's columns."""
-        return table.COLUMNS
-
-    def changelog(self, first: int, last: int, *, append_only: bool = False) -> Changelog:  # noqa: ARG002  # nor is this
-        """The change feed, by path."""
-        return ChangeFeed(self.location, table.COLUMNS, table.CONTENT, ("relative_path",), "refresh_id")
-
-    def versions(self) -> pa.Table:
-        """By the catalog's record of the volume's refreshes."""
-        committed = self.catalog.refreshes.committed(self.id)
-        return _versions((one.number, one.version, one.committed_on) for one in committed)
 
 
 @dataclass(frozen=True)
@@ -126,12 +131,72 @@ class TableSource:
 
     noun = "its table"
     row_version = "_metadata.row_commit_version"
-    version = "c.image.wrote"
+    row_time = NO_TIME
 
     @property
     def id(self) -> str:
-        """The table's name: a table that is made anew is another one, which its Delta id tells."""
+        """The table's name: a table that was re-created is another one, which its Delta id tells."""
         return str(self.name)
+
+    @property
+    def is_large(self) -> bool:
+        """See :class:`Source`."""
+        return is_large(self.location)
+
+    def head(self) -> tuple[int, str] | None:
+        """See :class:`Source`."""
+        return DeltaLog(self.location).head()
+
+    def missing(self, after: int, until: int) -> str | None:
+        """See :class:`Source`."""
+        log = DeltaLog(self.location)
+        if not log.readable_from(after):
+            return f"the changes after version {after} are not kept any more"
+        lost = log.lost_file(after, until)
+        return f"files that its changes are read from were removed (VACUUM), such as {lost}" if lost else None
+
+    def has_newer(self, version: int | None) -> bool:
+        """See :class:`Source`."""
+        log = DeltaLog(self.location)
+        return log.exists() if version is None else log.has_newer(version)
+
+    def only_upkeep(self, after: int, until: int) -> bool:
+        """See :class:`Source`."""
+        commits = DeltaLog(self.location).commits_after(after)
+        within = [commit for commit in commits if commit.version <= until]
+        return len(within) == until - after and all(commit.without_data for commit in within)
+
+    def stale_after(self, offset: int) -> datetime | None:
+        """See :class:`Source`."""
+        log = DeltaLog(self.location)
+        schema, first = log.schema(), log.first_change_after(offset)
+        return None if first is None or schema is None else first.timestamp + retention(schema.properties)
+
+    def resolve(self, what: str, version: int | None, timestamp: datetime | None) -> int:
+        """See :class:`Source`."""
+        commits = DeltaLog(self.location).commits_after(-1)
+        if not commits:
+            raise InvalidValueError(f"The {what} has no history.")
+        first, last = commits[0], commits[-1]
+        if version is not None:
+            if not first.version <= version <= last.version:
+                raise InvalidValueError(
+                    f"The {what} has no version {version}.",
+                    f"Its history goes from {first.version} to {last.version}.",
+                )
+            return version
+        assert timestamp is not None, "one of the two is given"
+        if timestamp > datetime.now(UTC):
+            raise InvalidValueError(f"{timestamp.isoformat()} is in the future.")
+        if timestamp < first.timestamp:
+            raise InvalidValueError(
+                f"The {what} has no history before {first.timestamp.isoformat()}.", "Give a later time, or a version."
+            )
+        return max(commit.version for commit in commits if commit.timestamp <= timestamp)
+
+    def rows(self, version: int) -> str:
+        """See :class:`Source`."""
+        return f"{table_at(self.location)} VERSION AS OF {version}"
 
     def columns(self, version: int) -> Sequence[str]:
         """The table's columns at a version."""
@@ -168,10 +233,11 @@ class TableSource:
         added = {name: after.sql_type(name) for name in after.columns if name not in before.types}
         return SnapshotDifference(self.location, after.columns, after.comparable, added, self.key)
 
-    def versions(self) -> pa.Table:
+    def times(self) -> pa.Table | None:
         """By the table's own history."""
         commits = DeltaLog(self.location).commits_after(-1)
-        return _versions((one.version, one.version, one.timestamp) for one in commits)
+        rows = [{"version": one.version, "time": one.timestamp} for one in commits]
+        return pa.Table.from_pylist(rows, schema=_TIMES)
 
     def _schema(self, version: int) -> Schema:
         schema = DeltaLog(self.location).schema(version)
@@ -210,8 +276,3 @@ def source_of(catalog: Catalog, warehouse: str, stream: Stream) -> Source:
         return VolumeSource(catalog, warehouse, stream.source_id)
     location = folders.table_location(warehouse, stream.source_name)
     return TableSource(stream.source_name, location, tuple(stream.identity))
-
-
-def _versions(rows: Iterable[tuple[int, int | None, datetime | None]]) -> pa.Table:
-    wrote, versions, times = zip(*rows, strict=True) if (rows := list(rows)) else ((), (), ())
-    return pa.table({"wrote": wrote, "version": versions, "time": times}, schema=_VERSIONS)

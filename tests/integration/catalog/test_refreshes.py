@@ -1,4 +1,4 @@
-"""Refreshes of directory tables: their numbers, and what keeps two writers apart."""
+"""Refreshes of directories, keys to look at again, and what was rejected."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pytest
 from tests import objects
 from tests.processes import race
 from volstream.catalog import Catalog
-from volstream.errors import FencedError
+from volstream.errors import CatalogError
 from volstream.model.hints import Rejection
 from volstream.model.objects import Volume
-from volstream.model.work import Completeness, RefreshState
+from volstream.model.work import Completeness, Refresh
 
 
 @pytest.fixture
@@ -23,60 +23,66 @@ def volume(catalog: Catalog) -> Volume:
     return source
 
 
-def test_refreshes_are_numbered_without_a_gap(catalog: Catalog, volume: Volume) -> None:
-    for number in (1, 2, 3):
-        assert catalog.refreshes.begin(volume, "events", 10 + number, number - 1) == number
-        assert catalog.refreshes.open(volume) == (number, 10 + number)
-        catalog.refreshes.settle(volume, number, 11 + number, (1, 2, 3, 4), objects.NOW)
-        assert catalog.refreshes.open(volume) is None
+def refresh(volume: Volume, number: int, *counts: int) -> Refresh:
+    inserted, updated, deleted, size = counts or (1, 2, 3, 4)
+    made_on = objects.NOW + timedelta(minutes=number)
+    return Refresh(volume.id, number, "events", inserted, updated, deleted, size, made_on)
+
+
+def test_a_refresh_is_recorded_once_and_counted(catalog: Catalog, volume: Volume) -> None:
+    for number in (1, 2, 2, 4, 3):
+        catalog.refreshes.record(refresh(volume, number))
     current = catalog.volumes.by_id(volume.id)
     assert current is not None
-    assert current.refresh_count == 3
-    assert [refresh.number for refresh in catalog.refreshes.committed(volume.id)] == [1, 2, 3]
-    last = catalog.refreshes.last(volume.id)
-    assert last is not None
-    assert (last.number, last.version, last.state) == (3, 14, RefreshState.COMMITTED)
-    assert (last.inserted, last.updated, last.deleted, last.bytes, last.committed_on) == (1, 2, 3, 4, objects.NOW)
+    assert current.refresh_count == 4
+    assert [one.number for one in catalog.refreshes.committed(volume.id)] == [1, 2, 3, 4]
+    assert [one.number for one in catalog.refreshes.committed(volume.id, after=2)] == [3, 4]
+    assert catalog.refreshes.last(volume.id) == refresh(volume, 4)
+    times = [objects.NOW + timedelta(minutes=minutes) for minutes in (0, 1, 2.5, 9)]
+    assert [catalog.refreshes.at(volume.id, time) for time in times] == [None, 1, 2, 4]
 
 
-def test_a_writer_whose_view_is_old_is_fenced(catalog: Catalog, volume: Volume) -> None:
-    catalog.refreshes.begin(volume, "events", 0, 0)
-    with pytest.raises(FencedError, match="Another process refreshed volume images"):
-        catalog.refreshes.begin(volume, "events", 0, 0)
-
-
-def test_a_writer_of_a_dropped_volume_is_fenced(catalog: Catalog, volume: Volume) -> None:
+def test_a_refresh_of_a_dropped_volume_is_not_recorded(catalog: Catalog, volume: Volume) -> None:
     with catalog.database.transaction() as transaction:
         catalog.volumes.remove(transaction, volume)
-    with pytest.raises(FencedError, match="was dropped"):
-        catalog.refreshes.begin(volume, "events", 0, 0)
+    with pytest.raises(CatalogError):
+        catalog.refreshes.record(refresh(volume, 1))
 
 
-def test_an_aborted_refresh_uses_up_its_number_and_is_not_among_the_committed(catalog: Catalog, volume: Volume) -> None:
-    catalog.refreshes.begin(volume, "events", 0, 0)
-    catalog.refreshes.settle(volume, 1, None, (0, 0, 0, 0), None)
-    assert catalog.refreshes.begin(volume, "events", 0, 1) == 2
-    catalog.refreshes.settle(volume, 2, 5, (1, 0, 0, 9), objects.NOW)
-    assert [(one.number, one.version) for one in catalog.refreshes.committed(volume.id)] == [(2, 5)]
-    assert [one.number for one in catalog.refreshes.committed(volume.id, numbers=[1, 2, *range(3, 1200)])] == [2]
-    assert catalog.refreshes.committed(volume.id, numbers=[1]) == []
+def test_what_streams_and_open_plans_read_from_is_needed(catalog: Catalog) -> None:
+    source, on_it, job = objects.store_job(catalog)
+    needed = catalog.refreshes.needed_after
+    assert needed(source.id) == 3
+    assert needed("another volume") is None
+    catalog.streams.change(on_it, offset=9)
+    assert needed(source.id) == 9
+    objects.store_plan(catalog, job, from_version=5, to_version=8)
+    assert needed(source.id) == 5, "a plan that is open may be written again"
+    (plan,) = catalog.consumptions.open_plans()
+    made = catalog.consumptions.plan(plan)
+    assert made is not None
+    catalog.consumptions.drop_plan(made)
+    assert needed(source.id) == 9
+    objects.store_plan(catalog, job, from_version=None, to_version=8)
+    assert needed(source.id) == 8, "what was there at its end"
+    catalog.streams.change(on_it, offset=0)
+    assert needed(source.id) == 8, "from the beginning on, all that there is now is read"
 
 
-def test_of_processes_that_race_exactly_one_begins_the_next_refresh(url: str, catalog: Catalog, volume: Volume) -> None:
-    code = """
-import atexit, sys
-from volstream.catalog import Catalog
-from volstream.errors import FencedError
-catalog = Catalog(sys.argv[1])
-atexit.register(catalog.close)
-volume = catalog.volumes.by_id(sys.argv[2])
-input()
-try:
-    print(catalog.refreshes.begin(volume, "events", 0, 0))
-except FencedError:
-    print("fenced")
-"""
-    assert sorted(race(code, [url, volume.id], processes=3)) == ["1", "fenced", "fenced"]
+def test_a_table_that_took_anothers_place_is_adopted_by_all_of_its_volume(catalog: Catalog) -> None:
+    source, on_it, job = objects.store_job(catalog)
+    made, _ = objects.store_plan(catalog, job)
+    stale = objects.stream(source, name="stale", table_id="older")
+    with catalog.database.transaction() as transaction:
+        catalog.streams.add(transaction, stale)
+    catalog.refreshes.adopt_table(source.id, "table", "new")
+    found = [
+        catalog.streams.by_id(on_it.id),
+        catalog.streams.by_id(stale.id),
+        catalog.consumptions.plan(made.id),
+        catalog.volumes.by_id(source.id),
+    ]
+    assert [one.table_id for one in found if one is not None] == ["new", "older", "new", "new"]
 
 
 def test_keys_are_asked_for_once_and_forgotten_when_looked_at(catalog: Catalog, volume: Volume) -> None:
@@ -128,17 +134,12 @@ print("asked")
     assert len(catalog.refreshes.asked_checks(volume.id, 100)) == 21
 
 
-def test_what_changed_is_summed_from_a_version_or_a_number_on(catalog: Catalog, volume: Volume) -> None:
+def test_what_changed_is_summed_from_a_refresh_on(catalog: Catalog, volume: Volume) -> None:
     for number, counts in enumerate([(5, 0, 0, 50), (1, 2, 3, 30), (0, 0, 1, 0)], start=1):
-        catalog.refreshes.begin(volume, "events", number, number - 1)
-        catalog.refreshes.settle(volume, number, number * 10, counts, objects.NOW)
-    moved = [catalog.refreshes.may_have_moved(volume.id, version) for version in (None, 10, 20)]
-    assert moved == [True, True, False], "the last refresh only deleted"
-    catalog.refreshes.begin(volume, "events", 3, 3)
-    assert catalog.refreshes.may_have_moved(volume.id, 20), "what the open one does is not known"
+        catalog.refreshes.record(refresh(volume, number, *counts))
     assert catalog.refreshes.changed_after(volume.id, None) == (12, 80)
-    assert catalog.refreshes.changed_after(volume.id, 10) == (7, 30)
-    assert catalog.refreshes.changed_after(volume.id, 30) == (0, 0)
+    assert catalog.refreshes.changed_after(volume.id, 1) == (7, 30)
+    assert catalog.refreshes.changed_after(volume.id, 3) == (0, 0)
     assert catalog.refreshes.sums_after(volume.id, 1) == (1, 2, 4)
     assert catalog.refreshes.file_count(volume.id) == 2
     assert catalog.refreshes.file_count("another volume") == 0

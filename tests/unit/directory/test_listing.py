@@ -1,21 +1,22 @@
-"""Listings, spooled to a file."""
+"""Listings, spooled to files in the order of their paths."""
 
 from __future__ import annotations
 
 import os
 import time
+import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from volstream.directory import listing as listing_module
 from volstream.directory import table
-from volstream.directory.listing import _pairs, list_to
+from volstream.directory.listing import _pairs, list_to, listed_in
 from volstream.errors import StorageError
 from volstream.model.files import FileInfo, Finding
 from volstream.model.selection import Selection
@@ -29,7 +30,7 @@ SETTLE = 5.0
 
 @pytest.fixture
 def target(tmp_path: Path) -> str:
-    return f"{tmp_path}/folder that is new/listed.parquet"
+    return f"{tmp_path}/folder that is new"
 
 
 def no_wait(_seconds: float) -> None:
@@ -37,16 +38,15 @@ def no_wait(_seconds: float) -> None:
 
 
 def rows(target: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = pq.read_table(target).to_pylist()
-    return sorted(found, key=lambda row: row["relative_path"])
+    return [row for found in listed_in(target) for row in found.to_pylist()]
 
 
 def test_a_listing_has_a_row_a_file_with_the_directorys_columns(store: MemoryStore, target: str) -> None:
     info = store.put("a b/ü.txt", b"content", last_modified_time=OLD)
     store.put("z", b"", last_modified_time=OLD)
-    listing = list_to(target, store, "", ALL, settle_seconds=SETTLE, wait=no_wait)
+    listing = list_to(target, store, [""], ALL, settle_seconds=SETTLE, wait=no_wait)
     assert (listing.files, listing.bytes, listing.finding_count, listing.unsettled) == (2, 7, 0, [])
-    assert pq.read_schema(target).equals(table.SCHEMA)
+    assert {found.schema for found in listed_in(target)} == {table.SCHEMA}
     assert rows(target)[0] == {
         "relative_path": "a b/ü.txt", "url": f"{store.url('')}a%20b/%C3%BC.txt", "size": 7, "last_modified_time": OLD,
         "etag": info.etag, "version_id": None, "content_type": "text/plain",
@@ -56,21 +56,21 @@ def test_a_listing_has_a_row_a_file_with_the_directorys_columns(store: MemorySto
 def test_only_what_is_below_the_prefix_and_selected_is_listed(store: MemoryStore, target: str) -> None:
     for path in ("a/x.jpg", "a/y.txt", "ab/x.jpg", "x.jpg"):
         store.put(path, b"", last_modified_time=OLD)
-    list_to(target, store, "a/", Selection(patterns=("*.jpg",)), settle_seconds=SETTLE, wait=no_wait)
+    list_to(target, store, ["a/"], Selection(patterns=("*.jpg",)), settle_seconds=SETTLE, wait=no_wait)
     assert [row["relative_path"] for row in rows(target)] == ["a/x.jpg"]
 
 
-def test_an_empty_listing_is_a_readable_file(store: MemoryStore, target: str) -> None:
-    listing = list_to(target, store, "", ALL, settle_seconds=SETTLE, wait=no_wait)
+def test_an_empty_listing_has_no_rows(store: MemoryStore, target: str) -> None:
+    listing = list_to(target, store, [""], ALL, settle_seconds=SETTLE, wait=no_wait)
     assert listing.files == 0
-    assert pq.read_table(target).num_rows == 0
+    assert rows(target) == []
 
 
 def test_a_file_that_was_modified_just_now_is_taken_after_a_second_look(store: MemoryStore, target: str) -> None:
     store.put("old", b"", last_modified_time=OLD)
     store.put("fresh", b"1")
     waited: list[float] = []
-    listing = list_to(target, store, "", ALL, settle_seconds=SETTLE, wait=waited.append)
+    listing = list_to(target, store, [""], ALL, settle_seconds=SETTLE, wait=waited.append)
     assert waited == [SETTLE]
     assert [row["relative_path"] for row in rows(target)] == ["fresh", "old"]
     assert listing.unsettled == []
@@ -85,7 +85,7 @@ def test_a_file_that_changes_while_it_settles_is_left_for_later(store: MemorySto
         store.put("growing", b"12")
         store.delete("gone")
 
-    listing = list_to(target, store, "", ALL, settle_seconds=SETTLE, wait=change)
+    listing = list_to(target, store, [""], ALL, settle_seconds=SETTLE, wait=change)
     assert [row["relative_path"] for row in rows(target)] == ["quiet"]
     assert listing.unsettled == ["growing"]
     assert [(finding.path, "still being written" in finding.reason) for finding in listing.findings] == [
@@ -97,10 +97,10 @@ def test_a_time_in_the_far_future_settles_at_once_and_one_of_this_moment_does_no
     store: MemoryStore, target: str
 ) -> None:
     store.put("future", b"", last_modified_time=datetime.now(UTC) + timedelta(days=1))
-    list_to(target, store, "", ALL, settle_seconds=SETTLE, wait=no_wait)
+    list_to(target, store, [""], ALL, settle_seconds=SETTLE, wait=no_wait)
     store.put("soon", b"", last_modified_time=datetime.now(UTC) + timedelta(seconds=1))
     waited: list[float] = []
-    list_to(target, store, "", ALL, settle_seconds=SETTLE, wait=waited.append)
+    list_to(target, store, [""], ALL, settle_seconds=SETTLE, wait=waited.append)
     assert waited == [SETTLE]
 
 
@@ -109,7 +109,7 @@ def test_many_recent_files_are_all_taken(store: MemoryStore, target: str) -> Non
     names = {f"{number:05}/" + "ü\n'" * 60 for number in range(6000)}
     for name in names:
         store.put(name, b"")
-    listing = list_to(target, store, "", ALL, settle_seconds=SETTLE, wait=lambda _: None)
+    listing = list_to(target, store, [""], ALL, settle_seconds=SETTLE, wait=lambda _: None)
     assert listing.files == 6000
     assert {row["relative_path"] for row in rows(target)} == names
 
@@ -122,7 +122,7 @@ def test_names_that_cannot_be_rows_are_findings(tmp_path: Path, target: str) -> 
     with open(os.fsencode(root) + b"/bad\xff", "w"):
         pass
     (root / "out").symlink_to("/etc/hostname")
-    listing = list_to(target, open_store(str(root)), "", ALL, settle_seconds=SETTLE, wait=no_wait)
+    listing = list_to(target, open_store(str(root)), [""], ALL, settle_seconds=SETTLE, wait=no_wait)
     assert [row["relative_path"] for row in rows(target)] == ["good"]
     assert sorted(finding.path for finding in listing.findings) == ["bad\\xff", "out"]
     assert listing.finding_count == 2
@@ -144,39 +144,29 @@ class Scripted(MemoryStore):
 
 def test_of_many_findings_some_are_kept_and_all_are_counted(target: str) -> None:
     store = Scripted(*(Finding(f"{number}", "no") for number in range(1500)))
-    listing = list_to(target, store, "", ALL, settle_seconds=SETTLE, wait=no_wait)
+    listing = list_to(target, store, [""], ALL, settle_seconds=SETTLE, wait=no_wait)
     assert (listing.finding_count, len(listing.findings)) == (1500, 1000)
 
 
 def test_a_listing_that_does_not_end_is_an_error(target: str) -> None:
     store = Scripted(FileInfo("a", 1, OLD, "e"), error=StorageError("The disk went away."))
     with pytest.raises(StorageError, match="went away"):
-        list_to(target, store, "", ALL, settle_seconds=SETTLE, wait=no_wait)
+        list_to(target, store, [""], ALL, settle_seconds=SETTLE, wait=no_wait)
 
 
-FILES = st.lists(
-    st.builds(FileInfo, st.text("ab\0", min_size=1, max_size=4), st.just(1), st.just(OLD), st.text("xy", min_size=1, max_size=3)),
-    max_size=8, unique_by=lambda file: file.relative_path,
-)  # fmt: skip
-
-
-def digest(files: list[FileInfo], target: str) -> str:
-    return list_to(target, Scripted(*files), "", ALL, settle_seconds=SETTLE, wait=no_wait).digest
-
-
-@given(FILES, st.randoms())
-def test_the_digest_is_of_the_set_whatever_the_order(
-    tmp_path_factory: pytest.TempPathFactory, files: list[FileInfo], random: Any
+@given(
+    st.lists(st.text("ab\U0001f600\ue000/", min_size=1, max_size=4), max_size=40), st.integers(1, 7), st.integers(1, 5)
+)
+def test_files_come_in_the_order_of_their_paths_and_each_once(
+    tmp_path_factory: pytest.TempPathFactory, paths: list[str], run_rows: int, group_rows: int
 ) -> None:
-    target = f"{tmp_path_factory.getbasetemp()}/digest.parquet"
-    before = digest(files, target)
-    shuffled = list(files)
-    random.shuffle(shuffled)
-    assert digest(shuffled, target) == before
-    for index, file in enumerate(files):
-        rest = files[:index] + files[index + 1 :]
-        assert digest(rest, target) != before
-        assert digest([*rest, FileInfo(file.relative_path, 1, OLD, file.etag + "z")], target) != before
+    target = f"{tmp_path_factory.getbasetemp()}/{uuid.uuid4().hex}"
+    store = Scripted(*(FileInfo(path, 1, OLD, "e") for path in paths))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(listing_module, "_RUN_ROWS", run_rows)
+        patch.setattr(listing_module, "_GROUP_ROWS", group_rows)
+        list_to(target, store, [""], ALL, settle_seconds=SETTLE, wait=no_wait)
+    assert [row["relative_path"] for row in rows(target)] == sorted(set(paths), key=str.encode)
 
 
 @given(st.lists(st.tuples(st.text("ab", max_size=9), st.text("xy", max_size=9)), max_size=20), st.integers(1, 7))
@@ -196,6 +186,6 @@ def test_a_real_wait_is_as_long_as_the_settle_time(tmp_path: Path, target: str) 
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / "fresh").write_text("x")
     started = time.monotonic()
-    listing = list_to(target, open_store(str(tmp_path / "files")), "", ALL, settle_seconds=0.1)
+    listing = list_to(target, open_store(str(tmp_path / "files")), [""], ALL, settle_seconds=0.1)
     assert listing.files == 1
     assert time.monotonic() - started >= 0.1

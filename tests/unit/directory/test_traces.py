@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from urllib.parse import quote_plus
 
+import pyarrow as pa
 import pytest
 
+from tests.objects import NOW
 from volstream.directory import table
 from volstream.directory.confirm import Confirm, Since
 from volstream.directory.difference import compare
@@ -47,6 +49,13 @@ def _s3(key: str, event: str, rng: random.Random) -> bytes:
 def _oss(key: str, event: str, rng: random.Random) -> bytes:
     body = json.dumps({"events": [{"eventName": event, "oss": {"bucket": {"name": "bucket"}, "object": {"key": key}}}]})
     return rng.choice([body.encode(), base64.b64encode(body.encode())])
+
+
+def known_rows(files: list[FileInfo]) -> pa.Table:
+    """Rows of a directory that one refresh wrote."""
+    found = table.rows(files, lambda path: path)
+    wrote = [pa.array([value] * len(files), kind) for value, kind in zip((1, NOW), table.FILES.types[-2:], strict=True)]
+    return pa.table([*found.columns, *wrote], schema=table.FILES)
 
 
 class World:
@@ -112,11 +121,11 @@ class World:
     def end_listing(self) -> None:
         """Takes what the listing proposes, where it still holds."""
         listed = table.rows(self.listing or [], self.store.url)
-        known = table.rows(list(self.directory.values()), self.store.url)
+        known = known_rows(list(self.directory.values()))
         confirm = Confirm(self.store, Since(frozenset(self.seen)))
         infos = {info.relative_path: info for info in self.listing or []}
-        for row in compare(listed, known, confirm).to_pylist():
-            if row["action"] == "delete":
+        for row in confirm(compare(listed, known)).to_pylist():
+            if row["change"] == "delete":
                 del self.directory[row["relative_path"]]
             else:
                 self.directory[row["relative_path"]] = infos[row["relative_path"]]

@@ -22,7 +22,7 @@ from volstream.jobs.sizing import Limits
 from volstream.model.objects import Volume
 from volstream.model.work import Batch, Plan, PlanKind
 from volstream.streams.read import Range
-from volstream.streams.source import VolumeSource
+from volstream.streams.volume_source import VolumeSource
 
 ROWS = st.lists(
     st.builds(

@@ -1,0 +1,97 @@
+"""A directory of files, a volume on it and its keeper, and no engine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from tests.directories import Directory
+from volstream import config
+from volstream.catalog import Catalog
+from volstream.directory import table
+from volstream.directory.definitions import create_volume
+from volstream.directory.fold import Fold
+from volstream.directory.keeper import DirectoryKeeper, Tick
+from volstream.directory.snapshot import Snapshot
+from volstream.model.hints import Hint
+from volstream.model.names import Name
+from volstream.model.objects import QueueType, Volume, VolumeSpec
+
+LONG_AGO = 1_700_000_000
+
+
+class Keeping:
+    """A folder of files and the keeper of the volume on it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "files"
+        self.folder.mkdir()
+        self.settings = config.load(folder / "home", settle_seconds=0.02)
+        self.catalog = Catalog(self.settings.database_url)
+        spec = VolumeSpec(Name.parse("v"), str(self.folder), queue_type=QueueType.NONE)
+        self._volume = create_volume(self.catalog, self.settings, spec)
+        self._clock = LONG_AGO
+
+    @property
+    def volume(self) -> Volume:
+        found = self.catalog.volumes.by_id(self._volume.id)
+        assert found is not None
+        return found
+
+    def put(self, path: str, content: str = "x") -> None:
+        """Writes a file as a program does that replaces files: another inode, another time, and old at once."""
+        target = self.folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = target.with_name(".new.tmp")
+        temporary.write_text(content)
+        self._clock += 1
+        os.utime(temporary, (self._clock, self._clock))
+        temporary.rename(target)
+
+    def delete(self, path: str) -> None:
+        (self.folder / path).unlink()
+
+    def keeper(self, wait: Callable[[float], object] = lambda _: None) -> DirectoryKeeper:
+        return DirectoryKeeper(self.volume, self.catalog, self.settings, wait)
+
+    def take(self, *hints: Hint, keeper: DirectoryKeeper | None = None) -> Tick:
+        fold = Fold(self.volume.selection)
+        fold.add(hints)
+        return (keeper or self.keeper()).take(fold)
+
+    def snapshot(self) -> Snapshot:
+        found = Snapshot.open(table.location(self.settings.warehouse_path, self._volume.id), self._volume.id)
+        assert found is not None
+        return found
+
+    def directory(self) -> dict[str, int]:
+        """Path and size of each row; a path that is there twice is an error."""
+        rows = pa.concat_tables(self.snapshot().at())
+        found = dict(zip(rows["relative_path"].to_pylist(), rows["size"].to_pylist(), strict=True))
+        assert len(found) == rows.num_rows
+        return found
+
+    def refreshes(self) -> list[tuple[int, str, int, int, int]]:
+        """Number, cause and counts of each."""
+        return [
+            (one.number, one.cause, one.inserted, one.updated, one.deleted)
+            for one in self.catalog.refreshes.committed(self._volume.id)
+        ]
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Iterator[Keeping]:
+    made = Keeping(tmp_path)
+    yield made
+    made.catalog.close()
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[Directory]:
+    made = Directory(tmp_path)
+    yield made
+    made.close()

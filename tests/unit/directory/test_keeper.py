@@ -1,0 +1,245 @@
+"""What ticks of hints and listings of a real folder come to, without an engine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pyarrow as pa
+import pytest
+
+from tests.unit.directory.conftest import Keeping
+from volstream.directory.writer import Counts
+from volstream.errors import StorageError
+from volstream.model.hints import KeyHint, SubtreeHint
+from volstream.storage import open_store
+
+#: Names that break quoting, escaping, globbing or ordering somewhere.
+ODD_NAMES = (
+    "sp ace", "pl+us", "per%cent", "%2F", "am&p=er", "quo'te", 'dou"ble', "back\\slash", "back`tick", "new\nline", "tab\t",
+    "uml-ü", "中文", "emoji-\U0001f600", "\ue000private", "dollar$", "${env:HOME}", "${spark.app.name}", "semi;colon", "brace{}",
+    "brack[et]", "star*", "quest?", "hash#", "co:lon", "dir with space/ü/file", "x=y/part", "-dash", "_under", "CASE", "case",
+    "e\u0301", "\u00e9",
+)  # fmt: skip
+
+
+def test_the_first_listing_is_one_refresh_and_the_base_itself(kept: Keeping) -> None:
+    kept.put("a", "1")
+    kept.put("d/b", "22")
+    done = kept.keeper().reconcile()
+    assert (done.files, done.bytes, done.counts) == (2, 3, Counts(2, 0, 0, 3))
+    assert kept.refreshes() == [(1, "bootstrap", 2, 0, 0)]
+    snapshot = kept.snapshot()
+    assert (snapshot.newest, snapshot.through, snapshot.floor, snapshot.tail.rows) == (1, 1, 1, 0)
+    (first, _) = pa.concat_tables(snapshot.at()).to_pylist()
+    info = open_store(kept.volume.location).head("a")
+    assert info is not None
+    assert first == {
+        "relative_path": "a", "url": f"file://{kept.folder}/a", "size": 1, "last_modified_time": info.last_modified_time,
+        "etag": info.etag, "version_id": None, "content_type": None, "refresh_id": 1,
+        "refreshed_on": kept.catalog.refreshes.committed(kept.volume.id)[0].committed_on,
+    }  # fmt: skip
+    assert kept.volume.table_id == snapshot.table_id
+    assert kept.volume.reconciled_on is not None
+
+
+def test_an_empty_folder_is_listed_without_a_refresh(kept: Keeping) -> None:
+    assert kept.keeper().reconcile().commit is None
+    assert kept.snapshot().newest == 0
+    assert kept.volume.reconciled_on is not None
+    assert kept.directory() == {}
+
+
+def test_a_reconcile_that_finds_nothing_commits_nothing(kept: Keeping) -> None:
+    kept.put("a")
+    kept.keeper().reconcile()
+    kept.put("b")
+    assert kept.take(KeyHint("b")).commits == 1
+    assert kept.keeper().reconcile().commit is None
+    assert [number for number, *_ in kept.refreshes()] == [1, 2]
+
+
+def test_only_rows_that_differ_are_in_a_refresh(kept: Keeping) -> None:
+    for name in "abcd":
+        kept.put(name)
+    kept.keeper().reconcile()
+    kept.put("b", "other")
+    kept.delete("c")
+    kept.put("e")
+    kept.keeper().reconcile()
+    changed = kept.snapshot().changed(1, 2).select(["relative_path", "change", "size", "old_size", "old_refresh_id"])
+    assert [tuple(row.values()) for row in changed.to_pylist()] == [
+        ("b", "update", 5, 1, 1), ("c", "delete", 1, 1, 1), ("e", "insert", 1, None, None),
+    ]  # fmt: skip
+    assert kept.refreshes()[-1] == (2, "reconcile", 1, 1, 1)
+    assert kept.directory() == {"a": 1, "b": 5, "d": 1, "e": 1}
+
+
+def test_a_finding_that_an_event_contradicted_is_found_again_by_the_next_listing(kept: Keeping) -> None:
+    kept.put("a")
+    keeper = kept.keeper()
+    keeper.reconcile()
+    kept.put("b")
+    listed = keeper.begin_listing()()
+    kept.delete("b")
+    kept.take(KeyHint("b"), keeper=keeper)
+    kept.put("b")  # back, and no event told of it
+    assert keeper.end_listing(listed) is not None
+    assert kept.directory() == {"a": 1}
+    keeper.reconcile()
+    assert kept.directory() == {"a": 1, "b": 1}
+
+
+def test_a_file_that_came_and_went_during_the_first_listing_is_not_there(kept: Keeping) -> None:
+    kept.put("a")
+    kept.put("brief")
+    keeper = kept.keeper()
+    listed = keeper.begin_listing()()
+    kept.delete("brief")
+    kept.take(KeyHint("brief"), keeper=keeper)
+    keeper.end_listing(listed)
+    assert kept.directory() == {"a": 1}
+
+
+def test_a_listing_of_everything_beside_one_in_the_background_disturbs_neither(kept: Keeping) -> None:
+    for number in range(50):
+        kept.put(f"{number}")
+    keeper = kept.keeper()
+    keeper.reconcile()
+    listed = keeper.begin_listing()()
+    kept.delete("0")
+    kept.put("new")
+    assert kept.take(SubtreeHint("", "poll"), keeper=keeper).counts == Counts(1, 0, 1, 1)
+    done = keeper.end_listing(listed)
+    assert done is not None
+    assert done.commit is None, "what the older listing says is not news any more"
+    assert "new" in kept.directory()
+
+
+def test_a_row_goes_only_after_a_look_found_nothing(kept: Keeping) -> None:
+    kept.put("back", "1")
+    kept.put("gone", "1")
+    kept.keeper().reconcile()
+    shutil.move(kept.folder / "back", kept.folder.parent / "kept")
+    kept.delete("gone")
+    (kept.folder / "fresh").write_text("new")  # lets the listing wait for it to settle; meanwhile another returns
+    kept.settings = kept.settings.model_copy(update={"settle_seconds": 60.0})
+
+    def put_back(_seconds: float) -> None:
+        shutil.move(kept.folder.parent / "kept", kept.folder / "back")
+
+    assert kept.keeper(put_back).reconcile().counts.deleted == 1
+    assert kept.directory() == {"back": 1, "fresh": 3}
+
+
+def test_a_folder_that_is_not_there_removes_nothing(kept: Keeping) -> None:
+    kept.put("a")
+    kept.keeper().reconcile()
+    kept.folder.rename(kept.folder.parent / "unmounted")
+    with pytest.raises(StorageError):
+        kept.keeper().reconcile()
+    assert kept.directory() == {"a": 1}
+
+
+def test_a_subdirectory_is_made_true_and_the_rest_left_alone(kept: Keeping) -> None:
+    paths = ("d/a", "d/e/b", "d0", "d.x", "f/c")
+    for path in paths:
+        kept.put(path)
+    kept.keeper().reconcile()
+    for path in paths:
+        kept.delete(path)
+    kept.put("d/new", "22")
+    done = kept.keeper().reconcile("d/")
+    assert (done.files, done.counts) == (1, Counts(1, 0, 2, 2))
+    assert kept.directory() == {"d/new": 2, "d0": 1, "d.x": 1, "f/c": 1}
+    assert kept.keeper().reconcile("never was/").commit is None
+    kept.keeper().reconcile()
+    assert kept.directory() == {"d/new": 2}
+
+
+def test_a_tick_of_hints_is_one_refresh(kept: Keeping) -> None:
+    for name in ("changed", "gone", "same"):
+        kept.put(name)
+    kept.keeper().reconcile()
+    kept.put("changed", "22")
+    kept.delete("gone")
+    kept.put("new", "333")
+    tick = kept.take(*map(KeyHint, ("changed", "gone", "same", "new", "never was", "brief.tmp")))
+    assert (tick.commits, tick.counts) == (1, Counts(1, 1, 1, 5))
+    assert kept.directory() == {"changed": 2, "new": 3, "same": 1}
+    assert kept.refreshes()[-1] == (2, "events", 1, 1, 1)
+    assert kept.take(*map(KeyHint, ("changed", "gone", "same", "new"))).commits == 0, "the same hints say nothing new"
+
+
+def test_three_hundred_new_directories_and_other_keys_are_one_refresh(kept: Keeping) -> None:
+    kept.put("old")
+    kept.put("m/gone")
+    kept.keeper().reconcile()
+    waits: list[float] = []
+    kept.settings = kept.settings.model_copy(update={"settle_seconds": 60.0})
+    for number in range(300):
+        (kept.folder / f"d{number}").mkdir()
+        (kept.folder / f"d{number}" / "file").write_text("x")
+    kept.put("single")
+    shutil.rmtree(kept.folder / "m")
+    hints = [SubtreeHint(f"d{number}/", "new") for number in range(300)]
+    tick = kept.take(*hints, SubtreeHint("m/", "gone"), KeyHint("single"), keeper=kept.keeper(waits.append))
+    assert (tick.commits, tick.counts) == (1, Counts(301, 0, 1, 301))
+    assert len(waits) == 1, "all files settle together"
+    assert len(kept.directory()) == 302
+
+
+@pytest.mark.parametrize("count", [850, 2001, pytest.param(20_000, marks=pytest.mark.long)])
+def test_a_burst_of_changes_is_one_refresh_whatever_its_size(kept: Keeping, count: int) -> None:
+    paths = [f"{number % 7}/{number:05}" for number in range(count)]
+    for path in paths:
+        kept.put(path)
+    kept.keeper().reconcile()
+    gone, changed = paths[::3], [path for at, path in enumerate(paths) if at % 3]
+    for path in gone:
+        kept.delete(path)
+    for path in changed:
+        kept.put(path, "22")
+    tick = kept.take(*map(KeyHint, paths))
+    assert (tick.commits, tick.counts) == (1, Counts(0, len(changed), len(gone), 2 * len(changed)))
+    assert kept.directory() == dict.fromkeys(changed, 2)
+
+
+def test_hints_before_the_first_listing_make_the_directory(kept: Keeping) -> None:
+    kept.put("a")
+    kept.put("b")
+    assert kept.take(KeyHint("a")).commits == 1
+    kept.keeper().reconcile()
+    assert kept.directory() == {"a": 1, "b": 1}
+
+
+def test_names_that_cannot_be_rows_are_kept_as_rejected(kept: Keeping) -> None:
+    kept.put("good")
+    with open(os.fsencode(kept.folder) + b"/bad\xff", "w"):
+        pass
+    os.utime(os.fsencode(kept.folder) + b"/bad\xff", (0, 0))
+    kept.take(KeyHint("good"), KeyHint(os.fsdecode(b"bad\xff")))
+    kept.keeper().reconcile()
+    assert kept.directory() == {"good": 1}
+    assert {one.subject for one in kept.catalog.refreshes.rejected(kept.volume.id)} == {"bad\\xff"}
+
+
+def test_odd_names_come_change_and_go(kept: Keeping) -> None:
+    sizes = {name: number + 1 for number, name in enumerate(ODD_NAMES)}
+    for name, size in sizes.items():
+        kept.put(name, "x" * size)
+    kept.keeper().reconcile()
+    assert kept.directory() == sizes
+    assert list(kept.directory()) == sorted(sizes, key=str.encode)
+    for name in ODD_NAMES[::2]:
+        kept.put(name, "y" * 100)
+    for name in ODD_NAMES[1::2]:
+        kept.delete(name)
+    assert kept.take(*map(KeyHint, ODD_NAMES)).counts == Counts(
+        0, len(ODD_NAMES[::2]), len(ODD_NAMES[1::2]), 100 * len(ODD_NAMES[::2])
+    )
+    wanted = dict.fromkeys(ODD_NAMES[::2], 100)
+    assert kept.directory() == wanted
+    kept.keeper().maintain()
+    assert kept.directory() == wanted
+    assert kept.keeper().reconcile().commit is None

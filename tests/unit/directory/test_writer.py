@@ -1,0 +1,298 @@
+"""The one writer of a directory: fences, crashes, folds, trims, and tables that are older than the catalog."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from tests.directories import Directory, Files
+from volstream.catalog import Catalog
+from volstream.catalog.refreshes import Refreshes
+from volstream.directory import base, writer
+from volstream.errors import FencedError, InvalidStateError, NotFoundError
+from volstream.model.work import Refresh
+
+
+def contents(directory: Directory, at: int | None = None) -> dict[str, int]:
+    """The number in each file's etag, by path."""
+    rows = pa.concat_tables(directory.snapshot().at(at))
+    etags = [int(etag.removeprefix("etag-")) for etag in rows["etag"].to_pylist()]
+    found = dict(zip(rows["relative_path"].to_pylist(), etags, strict=True))
+    assert len(found) == rows.num_rows, "each path once"
+    assert list(found) == sorted(found)
+    return found
+
+
+def numbers(directory: Directory) -> list[int]:
+    return [one.number for one in directory.catalog.refreshes.committed(directory.volume.id)]
+
+
+def test_a_writer_that_was_overtaken_is_fenced_and_nothing_of_it_is_there(directory: Directory) -> None:
+    directory.list_first({"a": 1})
+    zombie = directory.new_writer()
+    snapshot = zombie.open()
+    changes = zombie.begin(snapshot)
+    changes.add(_inserted({"b": 9}))
+    directory.refresh({"b": 2})
+    with pytest.raises(FencedError):
+        zombie.commit(snapshot, changes, "events")
+    assert contents(directory) == {"a": 1, "b": 2}
+    assert numbers(directory) == [1, 2]
+    # It can go on, from what is true now.
+    assert directory.refresh({"c": 3}, zombie) is not None
+    assert contents(directory) == {"a": 1, "b": 2, "c": 3}
+
+
+def test_a_writer_that_saw_an_empty_directory_is_fenced_by_the_first_listing(directory: Directory) -> None:
+    zombie = directory.new_writer()
+    snapshot = zombie.open()
+    changes = zombie.begin(snapshot)
+    changes.add(_inserted({"a": 9}))
+    directory.list_first({"a": 1})
+    with pytest.raises(FencedError):
+        zombie.commit(snapshot, changes, "events")
+    assert contents(directory) == {"a": 1}
+
+
+@pytest.mark.parametrize("act", ["fold", "trim"])
+def test_upkeep_of_a_writer_that_was_overtaken_is_fenced(directory: Directory, act: str) -> None:
+    directory.list_first({"a": 1})
+    for number in range(3):
+        directory.refresh({"b": number})
+    if act == "trim":
+        directory.writer.maintain()
+    zombie = Directory(Path(directory.warehouse).parent, kept=0, volume=directory.volume).writer
+    late = zombie.open()
+    directory.refresh({"c": 4})
+    directory.writer.maintain()
+    with pytest.raises(FencedError):
+        zombie._fold(late) if act == "fold" else zombie._trim(late)
+    assert contents(directory) == {"a": 1, "b": 2, "c": 4}
+
+
+def test_a_writer_of_a_dropped_volume_finds_out(directory: Directory) -> None:
+    directory.list_first({"a": 1})
+    with directory.catalog.database.transaction() as transaction:
+        directory.catalog.volumes.remove(transaction, directory.volume)
+    with pytest.raises(NotFoundError):
+        directory.refresh({"b": 1})
+
+
+class Forgetful(Refreshes):
+    """The catalog of a process that ends between its commit and its record of it."""
+
+    def record(self, refresh: Refresh) -> None:
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_refresh_whose_writer_died_before_it_was_recorded_is_recorded_by_the_next(
+    directory: Directory, first: bool
+) -> None:
+    if not first:
+        directory.list_first({"a": 1, "old": 1})
+    catalog = Catalog(str(directory.catalog.database._url))
+    catalog.refreshes = Forgetful(catalog.database)
+    dying = Directory(Path(directory.warehouse).parent, volume=directory.volume)
+    dying.catalog.close()
+    dying.catalog = catalog
+    dying.writer = dying.new_writer()
+    with pytest.raises(KeyboardInterrupt):
+        dying.list_first({"a": 5, "b": 6}) if first else dying.refresh({"a": 2, "b": 3, "old": None})
+    catalog.close()
+    assert numbers(directory) == ([] if first else [1])
+    directory.writer.open()
+    last = directory.catalog.refreshes.last(directory.volume.id)
+    assert last is not None
+    assert (last.number, last.cause) == ((1, "bootstrap") if first else (2, "recovered"))
+    assert (last.inserted, last.updated, last.deleted) == ((2, 0, 0) if first else (1, 1, 1))
+    assert last.bytes == (11 if first else 5)
+    assert contents(directory) == ({"a": 5, "b": 6} if first else {"a": 2, "b": 3})
+    assert directory.refresh({"c": 1}) is not None
+    assert numbers(directory) == ([1, 2] if first else [1, 2, 3])
+
+
+_KILLED = """
+import sys
+from pathlib import Path
+from tests.directories import Directory
+from volstream.catalog import Catalog
+from volstream.model.names import Name
+folder = Path(sys.argv[1])
+catalog = Catalog(f"sqlite:///{folder}/catalog.db")
+directory = Directory(folder, volume=catalog.volumes.get(Name.parse("v")))
+if sys.argv[2] == "first":
+    directory.list_first({"a": 1, "b": 1})
+else:
+    directory.refresh({"a": 2, "c": 3})
+    directory.writer.maintain()
+"""
+
+POINTS = ("refresh.intent", "refresh.committed", "refresh.first", "fold.written", "fold.committed")
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_writer_that_is_killed_leaves_a_directory_that_the_next_makes_right(tmp_path: Path, point: str) -> None:
+    directory = Directory(tmp_path)
+    first = point in ("refresh.first",)
+    if not first:
+        directory.list_first({"a": 1, "b": 1})
+    ended = subprocess.run(
+        [sys.executable, "-c", _KILLED, str(tmp_path), "first" if first else "then"],
+        env={"VOLSTREAM_FAULT": point, "PYTHONPATH": "."}, timeout=60, check=False, cwd=Path(__file__).parents[3],
+    )  # fmt: skip
+    assert ended.returncode == -signal.SIGKILL
+    done = point != "refresh.intent"
+    if first:
+        assert contents(directory) == {"a": 1, "b": 1}
+        assert pa.concat_tables(directory.snapshot().at(1)).num_rows == 2
+    else:
+        assert contents(directory) == ({"a": 2, "b": 1, "c": 3} if done else {"a": 1, "b": 1})
+        directory.refresh({"a": 2, "c": 3})
+    directory.refresh({"d": 4})
+    directory.writer.maintain()
+    rest = {"d": 4}
+    assert contents(directory) == ({"a": 1, "b": 1} if first else {"a": 2, "b": 1, "c": 3}) | rest
+    assert numbers(directory) == ([1, 2] if first else [1, 2, 3])
+    directory.close()
+
+
+def test_tables_older_than_the_catalog_lose_no_later_change(directory: Directory, tmp_path: Path) -> None:
+    directory.list_first({"a": 1})
+    directory.refresh({"b": 2})
+    saved = tmp_path / "saved"
+    shutil.copytree(directory.root, saved)
+    directory.refresh({"c": 3})
+    directory.refresh({"d": 4})
+    shutil.rmtree(directory.root)
+    shutil.copytree(saved, directory.root)
+    directory.writer = directory.new_writer()
+    assert contents(directory) == {"a": 1, "b": 2}
+    found = directory.refresh({"c": 3, "d": 4, "e": 5})
+    assert found is not None
+    assert (found.number, found.inserted) == (5, 3), "later than all that anybody may have consumed"
+    assert contents(directory) == {"a": 1, "b": 2, "c": 3, "d": 4, "e": 5}
+
+
+def test_the_time_of_refreshes_never_goes_back(directory: Directory) -> None:
+    from datetime import UTC, datetime, timedelta
+
+    directory.list_first({"a": 1})
+    ahead = datetime.now(UTC) + timedelta(days=1)
+    directory.catalog.refreshes.record(Refresh(directory.volume.id, 2, "events", 1, 0, 0, 0, ahead))
+    found = directory.refresh({"b": 2})
+    assert found is not None
+    assert found.committed_on == ahead
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of few rows, and nothing is cheap."""
+    monkeypatch.setattr(base, "FILE_ROWS", 10)
+    monkeypatch.setattr(base, "_FEW_ROWS", 3)
+    monkeypatch.setattr(writer, "_SMALL_FILES", 4)
+
+
+@pytest.mark.usefixtures("small")
+def test_a_fold_rewrites_the_files_that_changes_touch_and_no_others(directory: Directory) -> None:
+    files: Files = {f"{number:03}": 1 for number in range(95)}
+    directory.list_first(files)
+    before = {file.path for file in directory.snapshot().base.files}
+    assert len(before) == 10
+    directory.refresh({"035": 2, "036": None, "035b": 3})
+    assert directory.writer.maintain()
+    snapshot = directory.snapshot()
+    after = {file.path for file in snapshot.base.files}
+    assert len(before - after) == 1
+    assert (snapshot.through, snapshot.newest) == (2, 2)
+    wanted = dict(files) | {"035": 2, "035b": 3}
+    del wanted["036"]
+    assert contents(directory) == wanted
+    assert contents(directory, 1) == files, "the past is known from the old images"
+
+
+@pytest.mark.usefixtures("small")
+def test_files_that_deletes_left_nearly_empty_are_put_together(directory: Directory) -> None:
+    files: Files = {f"{number:03}": 1 for number in range(60)}
+    directory.list_first(files)
+    directory.refresh({f"{number:03}": None for number in range(58)})
+    directory.writer.maintain()
+    assert contents(directory) == {"058": 1, "059": 1}
+    assert len(directory.snapshot().base.files) == 1
+    directory.refresh({"058": None, "059": None})
+    directory.writer.maintain()
+    assert contents(directory) == {}
+    directory.refresh({"again": 1})
+    directory.writer.maintain()
+    assert contents(directory) == {"again": 1}
+
+
+@pytest.mark.usefixtures("small")
+def test_small_files_of_the_tail_are_put_together_and_keep_every_change(directory: Directory) -> None:
+    directory.list_first({"a": 0})
+    for number in range(1, 10):
+        directory.refresh({"a": number, f"n{number}": 1})
+    past = [contents(directory, at) for at in range(1, 11)]
+    directory.writer.maintain()
+    assert len(directory.snapshot().tail.files) == 1
+    assert [contents(directory, at) for at in range(1, 11)] == past
+    assert directory.snapshot().changed(1, 10).num_rows == 18
+
+
+def test_history_that_nobody_needs_goes_and_asking_for_it_says_so(tmp_path: Path) -> None:
+    directory = Directory(tmp_path, kept=2)
+    directory.list_first({"a": 0})
+    for number in range(1, 8):
+        directory.refresh({"a": number})
+    directory.writer.maintain()
+    snapshot = directory.snapshot()
+    assert (snapshot.newest, snapshot.floor) == (8, 6)
+    assert contents(directory, 6) == {"a": 5}
+    with pytest.raises(InvalidStateError, match="kept from refresh 6 on, and refresh 5 is needed"):
+        contents(directory, 5)
+    directory.close()
+
+
+def test_the_log_stays_short_and_the_directory_readable(directory: Directory) -> None:
+    directory.list_first({"a": 0})
+    for number in range(1, 130):
+        directory.refresh({"a": number})
+        if number % 40 == 0:
+            directory.writer.maintain(idle=False)
+    directory.writer.maintain()
+    checkpoints = list(Path(directory.root, "changes", "_delta_log").glob("*.checkpoint.parquet"))
+    assert checkpoints
+    assert contents(directory) == {"a": 129}
+    assert DeltaTable(f"{directory.root}/changes").version() > 129
+
+
+def test_a_sweep_takes_what_a_crash_left_once_it_is_old_and_nothing_else(directory: Directory) -> None:
+    import os
+    import time
+
+    directory.list_first({"a": 1})
+    directory.refresh({"a": 2})
+    old, new = (Path(directory.root, "changes", f"part-{name}.parquet") for name in ("old", "new"))
+    old.write_bytes(b"PAR1")
+    new.write_bytes(b"PAR1")
+    aged = time.time() - 2 * 86400
+    os.utime(old, (aged, aged))
+    directory.writer.sweep()
+    assert (old.exists(), new.exists()) == (False, True)
+    assert contents(directory) == {"a": 2}
+    assert contents(directory, 1) == {"a": 1}
+
+
+def _inserted(files: Files) -> pa.Table:
+    from tests.directories import rows
+    from volstream.directory import table
+    from volstream.directory.difference import compare
+
+    return compare(rows(files), table.FILES.empty_table())

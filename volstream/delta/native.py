@@ -1,0 +1,344 @@
+"""Delta tables that one writer at a time keeps without a JVM, through deltalake.
+
+Data files are written here and then committed by their names, so that a data file is durable before the log entry that names
+it. Every commit carries one application transaction per table: a commit from a handle that has not seen the newest commit is
+refused by Delta, which is what fences a writer that lost its lease. deltalake's own ``optimize.compact`` writes no
+transaction, and its predicates fail on long IN-lists, so neither is used.
+
+What does not belong here: what the tables mean (``directory``).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction, CommitProperties, PostCommitHookProperties, RemoveAction, Transaction
+from pyarrow import fs
+
+from volstream.delta.log import mapped
+from volstream.errors import FencedError
+
+#: Rows of a row group: what a look-up of one key decodes.
+GROUP_ROWS = 2_000
+
+#: A reader opens the log from the newest checkpoint on.
+_CHECKPOINT_COMMITS = 100
+
+#: Spark lists the whole log several times for each read, 30 microseconds an entry on a local disk, so the log stays short.
+#: Data files that a commit removed stay much longer: a query that runs reads them, and never the log again.
+_PROPERTIES = {
+    "delta.logRetentionDuration": "interval 10 minutes",
+    "delta.deletedFileRetentionDuration": "interval 12 hours",
+    "delta.checkpointInterval": str(_CHECKPOINT_COMMITS),
+}
+
+#: deltalake neither checkpoints nor cleans on its own: :meth:`NativeTable.maintain` does, when nobody waits.
+_NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """One data file of a table, with the ranges that its columns' statistics give.
+
+    Attributes:
+        path: relative to the table.
+        least, most: by column name, of the columns that the table keeps statistics of.
+    """
+
+    path: str
+    rows: int
+    bytes: int
+    least: Mapping[str, Any]
+    most: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class TableSpec:
+    """What a reader and a writer agree on.
+
+    Attributes:
+        location: a local path or a URI.
+        tracked: columns with statistics; they are never NULL.
+        app_ids: application ids whose transaction versions a view tells. Every commit carries the first of them, so that of
+            two writers one is refused.
+    """
+
+    location: str
+    schema: pa.Schema
+    tracked: Sequence[str]
+    app_ids: Sequence[str]
+
+    def view(self) -> View | None:
+        """The newest version, for a reader; None where there is no table. Raises DependencyError."""
+        with mapped(self.location):
+            try:
+                return _view(DeltaTable(self.location), self)
+            except TableNotFoundError:
+                return None
+
+
+@dataclass(frozen=True)
+class View:
+    """A version of a table: its files, and the transactions that led to it. Reading it needs no look at the log."""
+
+    spec: TableSpec
+    version: int
+    table_id: str
+    files: Sequence[DataFile]
+    transactions: Mapping[str, int]
+
+    @cached_property
+    def rows(self) -> int:
+        """Rows of the version."""
+        return sum(file.rows for file in self.files)
+
+    @cached_property
+    def bytes(self) -> int:
+        """Bytes of the version's files."""
+        return sum(file.bytes for file in self.files)
+
+    def open(self, file: DataFile) -> pq.ParquetFile:
+        """The Parquet file. Raises DependencyError where it is gone."""
+        filesystem, path = filesystem_of(self.spec.location)
+        with mapped(self.spec.location):
+            return pq.ParquetFile(filesystem.open_input_file(f"{path}/{file.path}"))
+
+    def read(self, file: DataFile, columns: Sequence[str] | None = None) -> pa.Table:
+        """All rows of a file, in its order; columns that it was written without are NULL."""
+        with self.open(file) as opened, mapped(self.spec.location):
+            return self.fitted(opened.read(columns=columns if columns is None else list(columns)), columns)
+
+    def fitted(self, rows: pa.Table, columns: Sequence[str] | None = None) -> pa.Table:
+        """``rows`` of one of the files with the table's columns, or some of them."""
+        schema = self.spec.schema
+        fields = [schema.field(name) for name in (schema.names if columns is None else columns)]
+        found = [
+            rows[field.name].cast(field.type) if field.name in rows.column_names else pa.nulls(len(rows), field.type)
+            for field in fields
+        ]
+        return pa.table(found, schema=pa.schema([field.with_nullable(True) for field in fields]))
+
+
+class NewFile:
+    """A data file that is being written; nothing refers to it before it is committed."""
+
+    def __init__(self, of: TableSpec) -> None:
+        self.rows = 0
+        self._filesystem, self._root = filesystem_of(of.location)
+        self._name = f"part-{uuid.uuid4().hex}.parquet"
+        self._schema = of.schema
+        self._tracked = of.tracked
+        self._least: dict[str, Any] = {}
+        self._most: dict[str, Any] = {}
+        self._writer = pq.ParquetWriter(
+            f"{self._root}/{self._name}", of.schema, filesystem=self._filesystem, compression="zstd",
+            use_dictionary=[name for name in of.schema.names if name not in _DISTINCT], write_page_index=True,
+        )  # fmt: skip
+
+    def write(self, rows: pa.Table) -> None:
+        """Adds rows, which have the columns of the schema in its order."""
+        if not rows.num_rows:
+            return
+        self._writer.write_table(rows.cast(self._schema), row_group_size=GROUP_ROWS)
+        self.rows += rows.num_rows
+        for name in self._tracked:
+            found = pc.min_max(rows[name]).as_py()
+            self._least[name] = min(self._least.get(name, found["min"]), found["min"])
+            self._most[name] = max(self._most.get(name, found["max"]), found["max"])
+
+    def close(self) -> AddAction:
+        """Makes the file durable; what a commit adds."""
+        self._writer.close()
+        path = f"{self._root}/{self._name}"
+        make_durable(self._filesystem, path)
+        statistics = {
+            "numRecords": self.rows, "minValues": self._least, "maxValues": self._most,
+            "nullCount": dict.fromkeys(self._tracked, 0),
+        }  # fmt: skip
+        size = self._filesystem.get_file_info(path).size
+        return AddAction(self._name, size, {}, int(time.time() * 1000), True, json.dumps(statistics))
+
+    def drop(self) -> None:
+        """Forgets the file."""
+        with suppress(OSError):
+            self._writer.close()
+        with suppress(FileNotFoundError):
+            self._filesystem.delete_file(f"{self._root}/{self._name}")
+
+
+#: Columns in which a value hardly comes twice: a dictionary of them is a second copy.
+_DISTINCT = ("relative_path", "url", "etag", "old_etag", "last_modified_time", "old_last_modified_time")
+
+
+class NativeTable:
+    """The writer's side of a table. One process at a time writes it, in one thread."""
+
+    def __init__(self, spec: TableSpec) -> None:
+        self.spec = spec
+        self._handle: DeltaTable | None = None
+        self._view: View | None = None
+
+    def open(self) -> View:
+        """The newest version, which the next commit is made upon; creates the table where there is none."""
+        with mapped(self.spec.location):
+            if self._handle is None:
+                try:
+                    self._handle = DeltaTable(self.spec.location)
+                except TableNotFoundError:
+                    self._handle = self._create()
+            else:
+                self._handle.update_incremental()
+            if self._view is None or self._view.version != self._handle.version():
+                self._view = _view(self._handle, self.spec)
+            return self._view
+
+    def new_file(self) -> NewFile:
+        """A data file for a commit to add."""
+        return NewFile(self.spec)
+
+    def commit(
+        self,
+        view: View,
+        transactions: Mapping[str, int],
+        *,
+        added: Iterable[AddAction] = (),
+        removed: Iterable[DataFile] = (),
+        changes_data: bool = True,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Commits upon ``view``, as :meth:`open` returned it last; durable when it returns.
+
+        Args:
+            transactions: versions of application ids to set, the table's own among them.
+            changes_data: false: rows are only moved between files.
+
+        Raises:
+            FencedError: another writer committed meanwhile; nothing of this commit is in the table.
+        """
+        assert self.spec.app_ids[0] in transactions, "a commit without it would fence nobody"
+        handle = self._handle
+        assert handle is not None, "opened before"
+        if handle.version() != view.version:
+            raise FencedError(f"The table at {self.spec.location} moved on meanwhile.")
+        now = int(time.time() * 1000)
+        actions: list[AddAction | RemoveAction] = list(added)
+        for action in actions:
+            action.data_change = changes_data
+        actions += [RemoveAction(file.path, changes_data, now, file.bytes, {}) for file in removed]
+        with mapped(self.spec.location):
+            try:
+                handle.create_write_transaction(
+                    actions, "append", self.spec.schema,
+                    commit_properties=CommitProperties(
+                        custom_metadata=dict(metadata or {}),
+                        app_transactions=[Transaction(app_id, version) for app_id, version in transactions.items()],
+                    ),
+                    post_commithook_properties=_NO_HOOKS,
+                )  # fmt: skip
+            except CommitFailedError as error:
+                self._handle = None
+                raise FencedError(
+                    f"Another process wrote the table at {self.spec.location} meanwhile: {error}."
+                ) from error
+            handle.update_incremental()
+        filesystem, path = filesystem_of(self.spec.location)
+        for version in range(view.version + 1, handle.version() + 1):
+            make_durable(filesystem, f"{path}/_delta_log/{version:020d}.json")
+
+    def maintain(self) -> None:
+        """Keeps the log short: a checkpoint every hundred commits, and entries before it go once they are old."""
+        handle = self._handle
+        if handle is None or handle.version() - _checkpointed(self.spec.location) < _CHECKPOINT_COMMITS:
+            return
+        filesystem, path = filesystem_of(self.spec.location)
+        with mapped(self.spec.location):
+            handle.create_checkpoint()
+            log = f"{path}/_delta_log"
+            # Before the entries go that it stands for.
+            make_durable(filesystem, f"{log}/{handle.version():020d}.checkpoint.parquet", f"{log}/_last_checkpoint")
+            handle.cleanup_metadata()
+
+    def sweep(self) -> None:
+        """Deletes data files that no version needs: removed ones, and those that a crash left. Lists the folder."""
+        with mapped(self.spec.location):
+            if self._handle is not None:
+                self._handle.vacuum(full=True, dry_run=False, post_commithook_properties=_NO_HOOKS)
+
+    def _create(self) -> DeltaTable:
+        filesystem, path = filesystem_of(self.spec.location)
+        filesystem.create_dir(path, recursive=True)
+        try:
+            made = DeltaTable.create(
+                self.spec.location, self.spec.schema, configuration=_PROPERTIES,
+                commit_properties=CommitProperties(app_transactions=[Transaction(self.spec.app_ids[0], 0)]),
+                post_commithook_properties=_NO_HOOKS,
+            )  # fmt: skip
+        except DeltaError as error:
+            raise FencedError(f"Another process made the table at {self.spec.location} meanwhile: {error}.") from error
+        make_durable(filesystem, f"{path}/_delta_log/{0:020d}.json", f"{path}/_delta_log", path)
+        return made
+
+
+def filesystem_of(location: str) -> tuple[fs.FileSystem, str]:
+    """Where a location lies, and its path there without a trailing slash."""
+    filesystem, path = fs.FileSystem.from_uri(location)
+    return filesystem, path.rstrip("/")
+
+
+def make_durable(filesystem: fs.FileSystem, *paths: str) -> None:
+    """Lets files, and the entries of their folders, survive a power cut. Object stores do so by themselves."""
+    if not isinstance(filesystem, fs.LocalFileSystem):
+        return
+    for path in dict.fromkeys([*paths, *map(os.path.dirname, paths)]):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _view(handle: DeltaTable, of: TableSpec) -> View:
+    added = pa.table(handle.get_add_actions(flatten=True))
+    count = added.num_rows
+
+    def column(name: str) -> list[Any]:
+        return added[name].to_pylist() if name in added.column_names else [None] * count
+
+    least, most = ({name: column(f"{end}.{name}") for name in of.tracked} for end in ("min", "max"))
+    files = [
+        DataFile(
+            path, rows, size, {name: values[at] for name, values in least.items()},
+            {name: values[at] for name, values in most.items()},
+        )
+        for at, (path, rows, size) in enumerate(
+            zip(column("path"), column("num_records"), column("size_bytes"), strict=True)
+        )
+    ]  # fmt: skip
+    versions = {app_id: handle.transaction_version(app_id) for app_id in of.app_ids}
+    return View(
+        of, int(handle.version()), str(handle.metadata().id), files,
+        {app_id: int(version) for app_id, version in versions.items() if version is not None},
+    )  # fmt: skip
+
+
+def _checkpointed(location: str) -> int:
+    """The version of the newest checkpoint; -1 where there is none."""
+    filesystem, path = filesystem_of(location)
+    try:
+        with filesystem.open_input_stream(f"{path}/_delta_log/_last_checkpoint") as stream:
+            return int(json.loads(stream.read())["version"])
+    except (FileNotFoundError, ValueError, KeyError):
+        return -1

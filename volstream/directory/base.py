@@ -1,0 +1,94 @@
+"""Writing the base of a directory: the first listing as it is, and folding the tail into it.
+
+A fold rewrites the files whose range of paths the tail touches, and no others: its cost follows the changes.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
+from deltalake.transaction import AddAction
+
+from volstream.delta.native import DataFile, NativeTable
+from volstream.directory.ordered import PATH
+from volstream.directory.snapshot import Snapshot, combined
+
+#: Rows of a file: a look-up opens the files of its paths, and a fold rewrites them whole.
+FILE_ROWS = 10_000
+
+#: A rewritten file with fewer rows is put together with the next.
+_FEW_ROWS = FILE_ROWS // 4
+
+
+class BaseFiles:
+    """Sorted rows, cut into files."""
+
+    def __init__(self, target: NativeTable) -> None:
+        self.rows = 0  #: that wait for their file
+        self._target = target
+        self._waiting: list[pa.Table] = []
+        self._added: list[AddAction] = []
+
+    def write(self, rows: pa.Table) -> None:
+        """Adds rows behind those that were written."""
+        self._waiting.append(rows)
+        self.rows += rows.num_rows
+        if self.rows >= 2 * FILE_ROWS:
+            self._cut(self.rows // FILE_ROWS - 1, FILE_ROWS)
+
+    def flush(self) -> None:
+        """Writes all that waits, in files of about the same size."""
+        count = math.ceil(self.rows / FILE_ROWS)
+        if count:
+            self._cut(count, math.ceil(self.rows / count))
+
+    def close(self) -> Sequence[AddAction]:
+        """Writes what is left; all files."""
+        self.flush()
+        return self._added
+
+    def _cut(self, files: int, size: int) -> None:
+        rows = pa.concat_tables(self._waiting)
+        for number in range(files):
+            file = self._target.new_file()
+            file.write(rows.slice(number * size, size))
+            self._added.append(file.close())
+        rest = rows.slice(files * size)
+        self._waiting, self.rows = [rest], rest.num_rows
+
+
+def write_base(target: NativeTable, tables: Iterable[pa.Table]) -> Sequence[AddAction]:
+    """Files for a base of sorted rows with the columns :data:`table.FILES`."""
+    files = BaseFiles(target)
+    for rows in tables:
+        files.write(rows)
+    return files.close()
+
+
+def folded(target: NativeTable, snapshot: Snapshot) -> tuple[Sequence[AddAction], Sequence[DataFile]]:
+    """What a commit has to add to the base, and to remove from it, so that it shows the newest refresh.
+
+    Memory: the part of the tail that is folded, and two files of the base.
+    """
+    changed = snapshot.overlay(snapshot.newest)
+    files, removed = BaseFiles(target), list[DataFile]()
+    begin, paths = 0, changed[PATH].to_pylist()
+    present = changed["refresh_id"].is_valid()
+    listed = snapshot.base_files
+    for number, file in enumerate(listed):
+        end = len(paths) if number + 1 == len(listed) else bisect_right(paths, file.most[PATH], lo=begin)
+        if end > begin or 0 < files.rows < _FEW_ROWS:
+            rows = snapshot.base.read(file)
+            if end > begin:
+                rows = combined(rows, changed.slice(begin, end - begin), present.slice(begin, end - begin))
+            files.write(rows)
+            removed.append(file)
+        else:
+            files.flush()
+        begin = end
+    if not listed:
+        files.write(changed.filter(present))
+    return files.close(), removed

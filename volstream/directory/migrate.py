@@ -1,0 +1,153 @@
+"""Directories that volstream 0.1 made: one Delta table with a change feed, written by Spark, made a base and a tail here.
+
+Offsets of streams were versions of that table. The catalog's own migration has renumbered them; here the rows and the changes
+that somebody may still read move into the two tables that are kept today.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable, QueryBuilder
+from pyarrow import fs
+
+from volstream.catalog import Catalog
+from volstream.delta import folders
+from volstream.delta.log import DeltaLog, mapped
+from volstream.delta.native import NativeTable, filesystem_of
+from volstream.directory import table
+from volstream.directory.base import write_base
+from volstream.directory.table import DELETE, INSERT, UPDATE
+from volstream.log import get
+from volstream.model.objects import Volume
+
+_log = get("directory")
+
+#: How the change feed calls what the tail has in one row.
+_KINDS = {"insert": INSERT, "update_postimage": UPDATE, "delete": DELETE}
+
+
+def if_needed(catalog: Catalog, volume: Volume, root: str) -> None:
+    """Migrates the directory in folder ``root`` where that was made by volstream 0.1. To be called by the volume's writer.
+
+    A crash in the middle leaves the old table, and the next call begins again.
+
+    Raises:
+        DependencyError: the old table cannot be read.
+    """
+    filesystem, path = filesystem_of(root)
+    if filesystem.get_file_info(f"{path}/_delta_log").type != fs.FileType.Directory:
+        return
+    _log.info("migrating", volume=str(volume.name))
+    old = DeltaLog(root)
+    if table.tail(root, volume.id).view() is None:
+        _Migration(catalog, volume, old).run(f"{root}/_migrated")
+        for name in ("files", "changes"):
+            folders.remove(f"{root}/{name}")
+            filesystem.move(f"{path}/_migrated/{name}", f"{path}/{name}")
+    tail = table.tail(root, volume.id).view()
+    assert tail is not None, "just made"
+    catalog.refreshes.adopt_table(volume.id, str(old.table_id()), tail.table_id)
+    _remove_old(filesystem, path)
+    _log.info("migrated", volume=str(volume.name), rows=tail.rows)
+
+
+class _Migration:
+    """Makes the two tables of an old one."""
+
+    def __init__(self, catalog: Catalog, volume: Volume, old: DeltaLog) -> None:
+        self._volume = volume
+        self._old = old
+        self._times = {one.number: one.committed_on for one in catalog.refreshes.committed(volume.id)}
+        needed = catalog.refreshes.needed_after(volume.id)
+        commits = old.commits_after(-1)
+        numbers = {one.version: int(one.metadata["refresh"]) for one in commits if "refresh" in one.metadata}
+        self._newest = max([volume.refresh_count, *numbers.values()])
+        self._floor = self._newest if needed is None else needed
+        self._numbers = {version: number for version, number in numbers.items() if number > self._floor}
+        known = [one.version for one in commits]
+        if (
+            self._numbers and min(self._numbers) - 1 not in known
+        ):  # the log is cleaned up to there: nobody can ask before
+            self._floor = min(self._numbers.values())
+            del self._numbers[min(self._numbers)]
+
+    def run(self, root: str) -> None:
+        """Writes them into a new folder."""
+        folders.remove(root)
+        base = NativeTable(table.base(root, self._volume.id))
+        tail = NativeTable(table.tail(root, self._volume.id))
+        base_view, tail_view = base.open(), tail.open()
+        through = {table.through_id(self._volume.id): self._newest}
+        base.commit(base_view, through, added=write_base(base, self._rows()))
+        file = tail.new_file()
+        if self._numbers:
+            file.write(self._changes())
+        added = [file.close()] if file.rows else []
+        if not added:
+            file.drop()
+        numbers = {table.app_id(self._volume.id): self._newest, table.floor_id(self._volume.id): self._floor}
+        tail.commit(tail_view, numbers, added=added)
+
+    def _rows(self) -> Iterator[pa.Table]:
+        columns = ", ".join((*table.COLUMNS, "refresh_id"))
+        with mapped(self._old.location):
+            query = QueryBuilder().register("old", DeltaTable(self._old.location))
+            found = query.execute(f"SELECT {columns} FROM old ORDER BY relative_path")
+            for batch in pa.RecordBatchReader.from_stream(found):
+                rows = pa.Table.from_batches([batch])
+                times = self._times_of(rows["refresh_id"])
+                yield rows.append_column("refreshed_on", times).cast(table.FILES)
+
+    def _changes(self) -> pa.Table:
+        """The tail's rows of the versions that somebody may still read."""
+        with mapped(self._old.location):
+            feed = DeltaTable(self._old.location).load_cdf(
+                starting_version=min(self._numbers), ending_version=max(self._numbers)
+            )
+            found = pa.RecordBatchReader.from_stream(feed).read_all()
+        made = {}
+        olds = {}
+        for row in found.to_pylist():
+            at = (row["_commit_version"], row["relative_path"])
+            if row["_change_type"] in ("delete", "update_preimage"):
+                olds[at] = row
+            if row["_change_type"] in _KINDS:
+                made[at] = row
+        rows = [self._change(version, row, olds.get((version, path))) for (version, path), row in made.items()]
+        return pa.Table.from_pylist(rows, schema=table.CHANGES).sort_by(
+            [("refresh_id", "ascending"), ("relative_path", "ascending")]
+        )
+
+    def _change(self, version: int, row: dict[str, Any], old: dict[str, Any] | None) -> dict[str, Any]:
+        number = self._numbers[version]
+        found = {name: row[name] for name in table.COLUMNS}
+        found |= {"refresh_id": number, "refreshed_on": self._time(number), "change": _KINDS[row["_change_type"]]}
+        if old is not None:
+            found |= {f"old_{name}": old[name] for name in table.OLD if name != "refreshed_on"}
+            found["old_refreshed_on"] = self._time(old["refresh_id"])
+        return found
+
+    def _times_of(self, numbers: pa.ChunkedArray) -> pa.Array:
+        known = {number: self._time(number) for number in pc.unique(numbers).to_pylist()}
+        return pa.array([known[number] for number in numbers.to_pylist()], pa.timestamp("us", tz="UTC"))
+
+    def _time(self, number: int) -> datetime:
+        return self._times.get(number, self._volume.created_on)
+
+
+def _remove_old(filesystem: fs.FileSystem, path: str) -> None:
+    """Removes the old table's files; its log last, which says that it is there."""
+    kept = (f"{path}/files", f"{path}/changes", f"{path}/_delta_log")
+    for info in filesystem.get_file_info(fs.FileSelector(path)):
+        if info.path in kept:
+            continue
+        if info.type == fs.FileType.Directory:
+            filesystem.delete_dir(info.path)
+        else:
+            filesystem.delete_file(info.path)
+    filesystem.delete_dir(f"{path}/_delta_log")

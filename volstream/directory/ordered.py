@@ -1,0 +1,94 @@
+"""Streams of rows in the order of their paths: merged, cut at the same places, and compared. Memory stays flat.
+
+Paths are ordered by their UTF-8 bytes, which is how Arrow and Spark compare text, and the order of Python's ``str``.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+PATH = "relative_path"
+
+
+class Cursor:
+    """A place in a stream of tables that are, one after the other, in the order of their paths."""
+
+    def __init__(self, tables: Iterable[pa.Table]) -> None:
+        self._tables = iter(tables)
+        self._paths: Sequence[str] = ()
+        self._rows: pa.Table | None = None
+        self._at = 0
+        self._advance()
+
+    @property
+    def last(self) -> str | None:
+        """The last path that is in memory; None at the end."""
+        return self._paths[-1] if self._rows is not None else None
+
+    def until(self, path: str) -> list[pa.Table]:
+        """The rows up to ``path``, included; they are behind the cursor then."""
+        found: list[pa.Table] = []
+        while self._rows is not None:
+            end = bisect_right(self._paths, path, lo=self._at)
+            if end > self._at:
+                found.append(self._rows.slice(self._at, end - self._at))
+            self._at = end
+            if end < len(self._paths):
+                break
+            self._advance()
+        return found
+
+    def _advance(self) -> None:
+        self._rows, self._at = next((rows for rows in self._tables if rows.num_rows), None), 0
+        self._paths = () if self._rows is None else self._rows[PATH].to_pylist()
+
+
+def merged(runs: Iterable[tuple[str, Iterable[pa.Table]]]) -> Iterator[pa.Table]:
+    """Several sorted streams as one, each path once.
+
+    Args:
+        runs: the first path of each, and its tables; one is read when its first path is reached.
+    """
+    waiting = sorted(runs, key=lambda run: run[0], reverse=True)
+    open_runs: list[Cursor] = []
+    while waiting or open_runs:
+        if not open_runs:
+            open_runs.append(Cursor(waiting.pop()[1]))
+        cut = min((run.last for run in open_runs if run.last is not None), default=None)
+        while waiting and (cut is None or waiting[-1][0] <= cut):
+            open_runs.append(Cursor(waiting.pop()[1]))
+            cut = min((run.last for run in open_runs if run.last is not None), default=None)
+        if cut is not None:
+            tables = [rows for run in open_runs for rows in run.until(cut)]
+            yield _each_once(tables[0] if len(tables) == 1 else pa.concat_tables(tables).sort_by(PATH))
+        open_runs = [run for run in open_runs if run.last is not None]
+
+
+def aligned(
+    left: Iterable[pa.Table], right: Iterable[pa.Table]
+) -> Iterator[tuple[Sequence[pa.Table], Sequence[pa.Table]]]:
+    """Two sorted streams, cut at the same paths: tables of either side, none where that side has no such paths."""
+    one, other = Cursor(left), Cursor(right)
+    while one.last is not None or other.last is not None:
+        cut = min(last for last in (one.last, other.last) if last is not None)
+        yield one.until(cut), other.until(cut)
+
+
+def one_table(tables: Sequence[pa.Table], schema: pa.Schema) -> pa.Table:
+    """Tables of a schema as one; none: an empty one."""
+    return pa.concat_tables(tables) if tables else schema.empty_table()
+
+
+def _each_once(rows: pa.Table) -> pa.Table:
+    """Without all but the last of rows that follow each other with one path: a file that was listed twice."""
+    paths = rows[PATH]
+    if len(paths) < 2:
+        return rows
+    following = pc.not_equal(paths.slice(0, len(paths) - 1), paths.slice(1))
+    if pc.all(following).as_py():
+        return rows
+    return rows.filter(pa.chunked_array([*following.chunks, [True]]))

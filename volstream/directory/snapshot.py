@@ -1,0 +1,371 @@
+"""A directory as readers see it: both of its tables at versions that belong together, and what follows from them.
+
+The directory at refresh *m* is the base without the paths that the tail changed between the base's refresh and *m*, plus
+their images as of *m*; for an *m* before the base's the same backwards, with the old images. The net change of a path in
+``(after, until]`` is the old image of its first change there and the new image of its last. The same rules stand here twice:
+for this process, and as SQL for Spark.
+"""
+
+from __future__ import annotations
+
+import functools
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from volstream.delta.native import DataFile, View
+from volstream.directory import table
+from volstream.directory.ordered import PATH
+from volstream.directory.table import DELETE, INSERT
+from volstream.errors import DependencyError, InvalidStateError
+from volstream.sqltext import literal, table_at
+
+#: A fold or a trim may commit between the looks at the two tables; then they are looked at again.
+_LOOKS = 10
+
+#: Files that are read at once: decoding releases the interpreter's lock.
+_READERS = 2
+
+#: What identifies an image: the directory's columns, and who wrote it.
+IMAGE = (*table.COLUMNS, *table.WROTE)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A directory, pinned.
+
+    Attributes:
+        newest: number of the newest refresh; 0 before the first.
+        through: the refresh that the base shows.
+        floor: the tail has all changes of later refreshes.
+    """
+
+    base: View
+    tail: View
+    newest: int
+    through: int
+    floor: int
+
+    @classmethod
+    def open(cls, root: str, volume_id: str) -> Snapshot | None:
+        """The directory in folder ``root`` as it is now; None where nothing was ever written.
+
+        Raises:
+            DependencyError: a table cannot be read.
+        """
+        for _ in range(_LOOKS):
+            base, tail = table.base(root, volume_id).view(), table.tail(root, volume_id).view()
+            if base is None or tail is None:
+                return None
+            found = cls.of(volume_id, base, tail)
+            if found.is_consistent:
+                return found
+        raise DependencyError(f"The directory at {root} changes faster than it can be read.")
+
+    @classmethod
+    def of(cls, volume_id: str, base: View, tail: View) -> Snapshot:
+        """The directory of two views, the base's taken first."""
+        through = base.transactions.get(table.through_id(volume_id), 0)
+        newest = tail.transactions.get(table.app_id(volume_id), 0)
+        if through > newest:  # the first listing was committed, and not yet where the tail begins
+            return cls(base, tail, through, through, through)
+        return cls(base, tail, newest, through, tail.transactions.get(table.floor_id(volume_id), 0))
+
+    @property
+    def is_consistent(self) -> bool:
+        """Whether the two views fit together: no change is in neither."""
+        return self.floor <= self.through <= self.newest
+
+    @property
+    def table_id(self) -> str:
+        """Delta's id of the tail: another one after the directory was re-created."""
+        return self.tail.table_id
+
+    @property
+    def rows(self) -> int:
+        """At most so many rows does the directory have at any refresh from the floor on."""
+        return self.base.rows + self.tail.rows
+
+    @property
+    def unfolded(self) -> int:
+        """Rows of the tail that the base does not show yet; at most, where refreshes share files."""
+        return sum(file.rows for file in self._changed_files(self.through, self.newest))
+
+    @cached_property
+    def base_files(self) -> Sequence[DataFile]:
+        """The base's files, in the order of their paths, which are disjoint."""
+        return sorted(self.base.files, key=lambda file: str(file.least[PATH]))
+
+    def check(self, refresh: int) -> None:
+        """Raises InvalidStateError where the directory's state at a refresh is not known any more."""
+        if refresh < min(self.floor, self.through):
+            raise InvalidStateError(
+                f"The directory's history is kept from refresh {self.floor} on, and refresh {refresh} is needed.",
+                "The setting directory_versions says how much is kept.",
+            )
+
+    # In this process
+
+    def at(self, refresh: int | None = None, prefixes: Sequence[str] = ("",)) -> Iterator[pa.Table]:
+        """The rows of the directory at a refresh, in the order of their paths: some thousands a table.
+
+        Args:
+            refresh: None: the newest.
+            prefixes: only paths that begin with one of them.
+
+        Returns:
+            Tables of :data:`table.FILES`.
+
+        Raises:
+            InvalidStateError: the history does not reach back so far.
+        """
+        changed = self.overlay(self.newest if refresh is None else refresh)
+        return self._overlaid(changed, prefixes)
+
+    def overlay(self, refresh: int) -> pa.Table:
+        """What the directory at a refresh has other than the base: a row a path, in order; ``refresh_id`` NULL: it is not
+        there.
+
+        Raises:
+            InvalidStateError: the history does not reach back so far.
+        """
+        self.check(refresh)
+        if refresh >= self.through:
+            changes = last_of_each(self.changed(self.through, refresh))
+            return _without(changes.select(IMAGE), pc.equal(changes["change"], DELETE))
+        changes = first_of_each(self.changed(refresh, self.through))
+        return old_images(changes)
+
+    def find(self, paths: Sequence[str]) -> pa.Table:
+        """The newest rows of some paths, in no promised order. Reads the row groups that may hold them, and the tail.
+
+        Args:
+            paths: each once.
+        """
+        wanted = sorted(paths)
+        values = pa.array(wanted, pa.string())
+        tail = last_of_each(self.changed(self.through, self.newest, among=values))
+        parts = [tail.filter(pc.not_equal(tail["change"], DELETE)).select(IMAGE)]
+        touched = set(tail[PATH].to_pylist())
+        left = [path for path in wanted if path not in touched] if touched else wanted
+        return pa.concat_tables([*parts, *self._find_in_base(left)])
+
+    def changed(self, after: int, until: int, *, among: pa.Array | None = None) -> pa.Table:
+        """The tail's rows of the refreshes ``(after, until]``, by path and refresh.
+
+        Args:
+            among: only of these paths.
+        """
+        parts: list[pa.Table] = []
+        for file in self._changed_files(after, until):
+            rows = self.tail.read(file)
+            if file.least["refresh_id"] <= after or file.most["refresh_id"] > until:
+                number = rows["refresh_id"]
+                rows = rows.filter(pc.and_(pc.greater(number, after), pc.less_equal(number, until)))
+            if among is not None:
+                rows = rows.filter(pc.is_in(rows[PATH], value_set=among))
+            parts.append(rows)
+        if not parts:
+            return table.CHANGES.empty_table()
+        found = pa.concat_tables(parts)
+        return found.sort_by([(PATH, "ascending"), ("refresh_id", "ascending")])
+
+    def history(self) -> pa.Table:
+        """All rows of the tail, by path and refresh."""
+        return self.changed(0, self.newest)
+
+    def changed_rows(self, after: int, until: int) -> int:
+        """At most so many rows of the tail are of the refreshes ``(after, until]``."""
+        return sum(file.rows for file in self._changed_files(after, until))
+
+    def _changed_files(self, after: int, until: int) -> Sequence[DataFile]:
+        return [
+            file
+            for file in self.tail.files
+            if file.most["refresh_id"] > after and file.least["refresh_id"] <= until and after < until
+        ]
+
+    def _overlaid(self, changed: pa.Table, prefixes: Sequence[str]) -> Iterator[pa.Table]:
+        paths: list[str] = changed[PATH].to_pylist()
+        begin = 0
+        present = pc.is_valid(changed["refresh_id"])
+        files = [file for file in self.base_files if any(_may_begin_with(file, prefix) for prefix in prefixes)]
+        for number, file in enumerate(files):
+            end = bisect_right(paths, file.most[PATH], lo=begin) if number + 1 < len(files) else len(paths)
+            rows = self.base.read(file)
+            if end > begin:
+                rows = combined(rows, changed.slice(begin, end - begin), present.slice(begin, end - begin))
+            begin = end
+            yield _beginning_with(rows, prefixes)
+        if not files:
+            yield _beginning_with(changed.filter(present), prefixes)
+
+    def _find_in_base(self, wanted: Sequence[str]) -> list[pa.Table]:
+        lasts = [str(file.most[PATH]) for file in self.base_files]
+        by_file: dict[int, list[str]] = {}
+        for path in wanted:
+            at = bisect_left(lasts, path)
+            if at < len(lasts) and str(self.base_files[at].least[PATH]) <= path:
+                by_file.setdefault(at, []).append(path)
+        if len(by_file) < 2:
+            return [self._find_in(self.base_files[at], paths) for at, paths in by_file.items()]
+        with ThreadPoolExecutor(_READERS, thread_name_prefix="lookup") as pool:
+            return list(pool.map(lambda one: self._find_in(self.base_files[one[0]], one[1]), by_file.items()))
+
+    def _find_in(self, file: DataFile, wanted: Sequence[str]) -> pa.Table:
+        """The rows of some paths, in order, in a file of the base."""
+        with self.base.open(file) as opened:
+            groups = [group for group in range(opened.metadata.num_row_groups) if _may_hold(opened, group, wanted)]
+            rows = opened.read_row_groups(groups, use_threads=False)
+        return self.base.fitted(rows.filter(pc.is_in(rows[PATH], value_set=pa.array(wanted, pa.string()))))
+
+    # As SQL
+
+    def at_query(self, refresh: int) -> str:
+        """SQL: the rows of the directory at a refresh; columns :data:`IMAGE`. Raises as :meth:`at`."""
+        self.check(refresh)
+        columns = ", ".join(IMAGE)
+        base = f"SELECT {columns} FROM {self._base_at}"
+        if refresh == self.through or not self.changed_rows(*sorted((refresh, self.through))):
+            return base
+        if refresh > self.through:
+            newest = f"max_by(struct({columns}), refresh_id) AS image, max_by(change, refresh_id) AS change"
+            touched = f"SELECT {PATH}, {newest} FROM ({self._tail_query(self.through, refresh)}) GROUP BY {PATH}"
+            there = f"change <> '{DELETE}'"
+        else:
+            image = f"min_by({_old_struct()}, refresh_id) AS image"
+            touched = f"SELECT {PATH}, {image} FROM ({self._tail_query(refresh, self.through)}) GROUP BY {PATH}"
+            there = "image.refresh_id IS NOT NULL"
+        return (
+            f"SELECT {columns} FROM ({base}) b WHERE NOT EXISTS (SELECT 1 FROM ({touched}) t WHERE t.{PATH} = b.{PATH}) "
+            f"UNION ALL SELECT {', '.join(f'image.{name}' for name in IMAGE)} FROM ({touched}) WHERE {there}"
+        )
+
+    def changes_query(self, after: int, until: int) -> str:
+        """SQL: each image that the refreshes ``(after, until]`` brought or took.
+
+        Columns: the directory's, ``_change_type`` (``insert``, ``delete``, ``update_preimage``, ``update_postimage``),
+        ``_commit_version`` and ``_commit_timestamp`` of the refresh, and ``wrote`` and ``wrote_on`` of the image's own. From
+        0 on, what was there before the tail begins counts as inserted when it was written.
+
+        Raises:
+            InvalidStateError: the history does not reach back so far.
+        """
+        start = max(after, self.floor) if after <= 0 else after
+        self.check(start)
+        new = f"struct({', '.join(IMAGE)})"
+        entries = (
+            f"CASE change WHEN '{INSERT}' THEN array({_entry('insert', new)}) "
+            f"WHEN '{DELETE}' THEN array({_entry('delete', _old_struct())}) "
+            f"ELSE array({_entry('update_preimage', _old_struct())}, {_entry('update_postimage', new)}) END"
+        )
+        images = ", ".join(f"e.image.{name}" for name in table.COLUMNS)
+        query = (
+            f"SELECT {images}, e.kind AS _change_type, e.made AS _commit_version, e.made_on AS _commit_timestamp, "
+            f"e.image.refresh_id AS wrote, e.image.refreshed_on AS wrote_on "
+            f"FROM (SELECT inline({entries}) FROM ({self._tail_query(start, until)})) e"
+        )
+        if after > 0 or not start:
+            return query
+        there = self.at_query(start)
+        columns = ", ".join(table.COLUMNS)
+        return (
+            f"SELECT {columns}, 'insert' AS _change_type, refresh_id AS _commit_version, "
+            f"refreshed_on AS _commit_timestamp, refresh_id AS wrote, refreshed_on AS wrote_on FROM ({there}) "
+            f"UNION ALL {query}"
+        )
+
+    @property
+    def _base_at(self) -> str:
+        return f"{table_at(self.base.spec.location)} VERSION AS OF {self.base.version}"
+
+    def _tail_query(self, after: int, until: int) -> str:
+        tail = f"{table_at(self.tail.spec.location)} VERSION AS OF {self.tail.version}"
+        return f"SELECT * FROM {tail} WHERE refresh_id > {after} AND refresh_id <= {until}"
+
+
+def old_images(changes: pa.Table) -> pa.Table:
+    """The images before some changes, with the columns :data:`IMAGE`; ``refresh_id`` NULL: there was none."""
+    columns = [changes[name if name in (PATH, "url") else f"old_{name}"] for name in IMAGE]
+    return pa.table(columns, schema=table.FILES)
+
+
+def combined(rows: pa.Table, changed: pa.Table, present: pa.ChunkedArray | pa.Array) -> pa.Table:
+    """Rows of the base with what is changed in their range, in order.
+
+    Args:
+        changed: as :meth:`Snapshot.overlay` has it; ``present``: which of it is there.
+    """
+    kept = rows.filter(pc.invert(pc.is_in(rows[PATH], value_set=_array(changed[PATH]))))
+    new = changed.filter(present)
+    if not new.num_rows:
+        return kept
+    return pa.concat_tables([kept, new]).sort_by(PATH)
+
+
+def _without(images: pa.Table, gone: pa.ChunkedArray) -> pa.Table:
+    """Images, where ``refresh_id`` is NULL of those that are ``gone``."""
+    at = images.column_names.index("refresh_id")
+    number = pc.if_else(gone, pa.scalar(None, pa.int64()), images["refresh_id"])
+    return images.set_column(at, pa.field("refresh_id", pa.int64()), number)
+
+
+def first_of_each(changes: pa.Table) -> pa.Table:
+    """The first change of each path, of changes by path and refresh."""
+    return changes.filter(_ends(changes[PATH], first=True)) if changes.num_rows else changes
+
+
+def last_of_each(changes: pa.Table) -> pa.Table:
+    """The last change of each path, of changes by path and refresh."""
+    return changes.filter(_ends(changes[PATH], first=False)) if changes.num_rows else changes
+
+
+def _ends(paths: pa.ChunkedArray, *, first: bool) -> pa.Array:
+    """Where a run of equal values begins, or ends."""
+    flat = _array(paths)
+    differs = pc.not_equal(flat.slice(0, len(flat) - 1), flat.slice(1))
+    edge = pa.array([True])
+    return pa.concat_arrays([edge, differs] if first else [differs, edge])
+
+
+def _array(values: pa.ChunkedArray | pa.Array) -> pa.Array:
+    return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+
+
+def _may_hold(opened: pa.parquet.ParquetFile, group: int, wanted: Sequence[str]) -> bool:
+    """Whether a row group may have one of some paths, in order, by its statistics, which very long paths lack."""
+    statistics = opened.metadata.row_group(group).column(0).statistics
+    if statistics is None or not statistics.has_min_max:
+        return True
+    at = bisect_left(wanted, statistics.min)
+    return at < len(wanted) and wanted[at] <= statistics.max
+
+
+def _may_begin_with(file: DataFile, prefix: str) -> bool:
+    """Whether a file may have paths that begin with a prefix."""
+    return str(file.most[PATH]) >= prefix and (
+        str(file.least[PATH]) <= prefix or str(file.least[PATH]).startswith(prefix)
+    )
+
+
+def _beginning_with(rows: pa.Table, prefixes: Sequence[str]) -> pa.Table:
+    if "" in prefixes or not rows.num_rows:
+        return rows
+    first, last = rows[PATH][0].as_py(), rows[PATH][-1].as_py()
+    fitting = [prefix for prefix in prefixes if last >= prefix and (first <= prefix or first.startswith(prefix))]
+    masks = [pc.starts_with(rows[PATH], prefix) for prefix in fitting]
+    return rows.filter(functools.reduce(pc.or_, masks)) if masks else rows.slice(0, 0)
+
+
+def _old_struct() -> str:
+    """SQL: the old image of a change."""
+    return f"struct({', '.join(name if name in (PATH, 'url') else f'old_{name} AS {name}' for name in IMAGE)})"
+
+
+def _entry(kind: str, image: str) -> str:
+    return f"named_struct('kind', {literal(kind)}, 'image', {image}, 'made', refresh_id, 'made_on', refreshed_on)"

@@ -1,0 +1,135 @@
+"""What a stream on a volume reads: the volume's directory, whose versions are the numbers of its refreshes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import pyarrow as pa
+
+from volstream.catalog import Catalog
+from volstream.changelog.base import Changelog
+from volstream.directory import table
+from volstream.directory.snapshot import Snapshot
+from volstream.errors import InvalidValueError, NotFoundError
+from volstream.spark.compiled import LARGE_BYTES, LARGE_ROWS
+
+
+@dataclass(frozen=True)
+class VolumeSource:
+    """The directory of a volume: rows are identified by their path, and tell which refresh wrote them, and when."""
+
+    catalog: Catalog
+    warehouse: str
+    id: str
+
+    noun = "its directory table"
+    row_version = "refresh_id"
+    row_time = "refreshed_on"
+
+    def find(self) -> Snapshot | None:
+        """The directory as it is now; None where nothing was ever written."""
+        return Snapshot.open(table.location(self.warehouse, self.id), self.id)
+
+    def snapshot(self) -> Snapshot:
+        """The directory as it is now. Raises NotFoundError where nothing was ever written."""
+        found = self.find()
+        if found is None:
+            raise NotFoundError("The volume was never listed.", "Run: volstream refresh VOLUME.")
+        return found
+
+    def head(self) -> tuple[int, str] | None:
+        """The newest refresh, and the id of the directory."""
+        found = self.find()
+        return None if found is None else (found.newest, found.table_id)
+
+    def missing(self, after: int, until: int) -> str | None:  # noqa: ARG002  # the tail has all from its floor on
+        """See :class:`~volstream.streams.source.Source`."""
+        floor = self.snapshot().floor
+        return f"the changes after refresh {after} are not kept any more" if after < floor else None
+
+    def has_newer(self, version: int | None) -> bool:
+        """Whether there is a later refresh: the catalog tells."""
+        volume = self.catalog.volumes.by_id(self.id)
+        return volume is not None and volume.refresh_count > (version or 0)
+
+    def stale_after(self, offset: int) -> datetime | None:  # noqa: ARG002  # what streams need is kept
+        """Never: the changes that a stream has not consumed are kept for it."""
+        return None
+
+    def only_upkeep(self, after: int, until: int) -> bool:
+        """Whether there is no refresh in ``(after, until]``: each of them changes rows."""
+        return after >= until
+
+    def columns(self, version: int) -> Sequence[str]:  # noqa: ARG002  # they are the same at all refreshes
+        """The directory's columns."""
+        return table.COLUMNS
+
+    def rows(self, version: int) -> str:
+        """SQL: the directory at a refresh."""
+        return f"({self.snapshot().at_query(version)})"
+
+    def changelog(self, first: int, last: int, *, append_only: bool = False) -> Changelog:  # noqa: ARG002  # nor is this
+        """The tail, by path."""
+        return TailChanges(self.snapshot())
+
+    def times(self) -> pa.Table | None:
+        """None: each row tells."""
+        return None
+
+    @property
+    def is_large(self) -> bool:
+        """Whether Spark should compile what reads it."""
+        found = self.find()
+        return found is not None and (
+            found.rows > LARGE_ROWS or found.base.bytes + found.tail.bytes > LARGE_BYTES
+        )  # fmt: skip
+
+    def resolve(self, what: str, version: int | None, timestamp: datetime | None) -> int:
+        """See :class:`~volstream.streams.source.Source`."""
+        snapshot = self.find()
+        if snapshot is None:
+            raise InvalidValueError(f"The {what} has no history yet.", "Refresh the volume first.")
+        first = 0 if snapshot.floor <= 1 else snapshot.floor  # of the first refresh on, all is known
+        if version is not None:
+            if not first <= version <= snapshot.newest:
+                raise InvalidValueError(
+                    f"The {what} has no version {version}.", f"Its history goes from {first} to {snapshot.newest}."
+                )
+            return version
+        assert timestamp is not None, "one of the two is given"
+        if timestamp > datetime.now(UTC):
+            raise InvalidValueError(f"{timestamp.isoformat()} is in the future.")
+        volume = self.catalog.volumes.by_id(self.id)
+        found = self.catalog.refreshes.at(self.id, timestamp)
+        if found is None and first == 0 and volume is not None and timestamp >= volume.created_on:
+            return 0
+        if found is None or found < first:
+            raise InvalidValueError(f"The {what} has no history before that time.", "Give a later time, or a version.")
+        return found
+
+
+@dataclass(frozen=True)
+class TailChanges:
+    """The changes of a directory as a changelog: the tail has every change with both images, and who wrote each."""
+
+    snapshot: Snapshot
+
+    columns = table.COLUMNS
+    compared = table.CONTENT
+    contains_carryover_rows = False
+    contains_intermediate_changes = True
+    represents_update_as_delete_and_insert = False
+    row_id = (f"`{table.COLUMNS[0]}`",)
+    row_version = "wrote"
+    row_time = "wrote_on"
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"changes of {self.snapshot.tail.spec.location}"
+
+    def scan(self, first: int, last: int) -> str:
+        """See :class:`~volstream.changelog.base.Changelog`."""
+        return self.snapshot.changes_query(first - 1, last)
