@@ -226,7 +226,7 @@ def test_r23_a_range_that_is_not_kept_is_found_before_anything_is_read(place: Pl
     for name in "bc":
         place.put(name)
         place.refresh()
-    place.session.catalog.streams.change(stream, offset=3)  # what nobody has to read goes
+    stream = place.session.catalog.streams.change(stream, offset=3)  # what nobody has to read goes
     settings = place.session.settings.model_copy(update={"directory_versions": 1})
     DirectoryKeeper(place.volume, place.session.catalog, settings).maintain()
     place.session.catalog.streams.change(stream, offset=1)

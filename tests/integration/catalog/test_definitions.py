@@ -12,6 +12,7 @@ from volstream.catalog import Catalog
 from volstream.catalog.definitions import note_run
 from volstream.errors import AlreadyExistsError, CatalogError, NotFoundError
 from volstream.model.hints import Rejection
+from volstream.model.work import Refresh
 from volstream.model.names import Name
 from volstream.model.objects import Connection, JobState, Mode, QueueType, Trigger, TriggerKind, Write
 
@@ -96,7 +97,7 @@ def test_a_change_touches_only_what_it_names(catalog: Catalog) -> None:
 
 def test_a_volume_takes_its_rows_with_it_and_leaves_its_streams(catalog: Catalog) -> None:
     source, on_it, _ = objects.store_job(catalog)
-    catalog.refreshes.begin(source, "events", 0, 0)
+    catalog.refreshes.record(Refresh(source.id, 1, "events", 1, 0, 0, 5, objects.NOW))
     catalog.refreshes.ask_check(source.id, ["a"])
     catalog.refreshes.reject(source.id, [Rejection("x", "because")])
     with catalog.database.transaction() as transaction:
