@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from volstream.spark.session import SparkGateway
 
-#: Up to so many rows of a target are named in a MERGE's condition, by which Spark reads only the pages that may hold them;
-#: of more, their range is.
+#: Up to so many rows of a table are named in a condition, by which Spark leaves out the others before it joins; of more, their
+#: range is.
 MOST_NAMED = 2000
 
 #: Optimistic commits that lost against another writer of the same table are tried again: it is the same statement.
@@ -80,8 +80,19 @@ def compile_if_large(session: SparkSession, location: str) -> None:
 
 
 def one_of(column: str, texts: Iterable[str]) -> str:
-    """SQL: that a column's value is one of some; of a target of a MERGE, up to :data:`MOST_NAMED`."""
-    return f"{column} IN ({', '.join(map(literal, texts))})"
+    """SQL that spares a join other rows: the column's value is one of some or, of more than :data:`MOST_NAMED`, in their range.
+
+    Never a chain of ORs: how deep an expression is must not depend on how many values there are.
+    """
+    named = list(texts)
+    if len(named) <= MOST_NAMED:
+        return f"{column} IN ({', '.join(map(literal, named))})"
+    return between(column, min(named, key=str.encode), max(named, key=str.encode))
+
+
+def between(column: str, first: str, last: str) -> str:
+    """SQL: that a column's text is in a range with both ends, which Spark takes in the order of the bytes."""
+    return f"{column} BETWEEN {literal(first)} AND {literal(last)}"
 
 
 class DeltaWriter:

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from volstream.delta import folders
-from volstream.delta.writer import MOST_NAMED, literal, one_of, table_at
+from volstream.delta.writer import MOST_NAMED, between, literal, one_of, table_at
 from volstream.directory.table import COLUMNS, CONTENT
 from volstream.jobs.sizing import Limits
 from volstream.model.objects import Job
@@ -92,13 +92,12 @@ def retry_files(session: SparkSession, directory: str, version: int, failed: pa.
         failed: columns ``path``, ``file_version``, ``commit_version``.
     """
     relation(session, failed).createOrReplaceTempView("volstream_failed")
-    paths = failed["path"].to_pylist()
     columns = ", ".join(f"d.{name}" for name in COLUMNS)
     return session.sql(
         f"SELECT {columns}, f.commit_version, '{REPLACE}' AS action, {_NOT_MOVED} "
         f"FROM {table_at(directory)} VERSION AS OF {version} d "
         "JOIN volstream_failed f ON d.relative_path = f.path AND coalesce(d.version_id, d.etag) = f.file_version "
-        f"WHERE d.relative_path IN ({', '.join(literal(path) for path in paths)})"
+        f"WHERE {one_of('d.relative_path', failed['path'].to_pylist())}"
     )
 
 
@@ -200,7 +199,7 @@ def of_origins(column: str, location: str, batch: Batch) -> str | None:
         return one_of(column, _paths(location, "old_path", _bounds(batch)))
     found = origins(location, batch)
     assert found is not None, "there are moves"
-    return f"{column} BETWEEN {literal(found[0])} AND {literal(found[1])}"
+    return between(column, *found)
 
 
 def bounds(column: str, batch: Batch) -> str:

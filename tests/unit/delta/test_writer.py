@@ -1,0 +1,12 @@
+"""The SQL text that values become."""
+
+from __future__ import annotations
+
+from volstream.delta.writer import MOST_NAMED, one_of
+
+
+def test_few_values_are_named_and_many_are_their_range_in_the_order_of_bytes() -> None:
+    assert one_of("t.p", ["b", "é", "Z"]) == "t.p IN ('b', 'é', 'Z')"
+    many = [f"{number:05}" for number in range(MOST_NAMED - 1)]
+    assert one_of("t.p", ["é", *many]).startswith("t.p IN ('é', '00000', ")
+    assert one_of("t.p", ["\U0001f600", "\uffff", *many]) == "t.p BETWEEN '00000' AND '\U0001f600'"
