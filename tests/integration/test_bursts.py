@@ -90,6 +90,7 @@ def test_a_burst_of_failed_files_is_tried_again_whatever_its_size(place: Place, 
 
 
 @pytest.mark.long
+@pytest.mark.timeout(600)
 def test_a_burst_of_ten_thousand_files_is_a_batch(place: Place) -> None:
     put(place, names(10_001), "x")
     place.job(COUNT)

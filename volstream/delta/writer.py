@@ -64,8 +64,8 @@ def parquet_at(location: str) -> str:
 
 
 def literal(text: str) -> str:
-    """A SQL string literal."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    """A SQL string literal, with no ``$`` in it: in a session that substitutes variables ``${x}`` would be one."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'").replace("$", "\\u0024") + "'"
 
 
 def is_large(location: str) -> bool:

@@ -97,6 +97,8 @@ def properties(settings: Settings, files: Files, *, cores: int, port: int, token
         "spark.sql.legacy.createHiveTableByDefault": "false",
         "spark.sql.warehouse.dir": f"{settings.warehouse_path}/tables",
         "spark.sql.session.timeZone": "UTC",
+        # The name of a file may look like a variable, and so may text in a user's statement.
+        "spark.sql.variable.substitute": "false",
         # A file that is gone is an error with a name, never fewer rows.
         "spark.sql.files.ignoreMissingFiles": "false",
         "spark.sql.files.ignoreCorruptFiles": "false",

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from volstream import details
+from volstream.delta.writer import literal
 from volstream.errors import InvalidValueError, NotFoundError, SqlError
 from volstream.model.names import Name
 from volstream.model.objects import Mode, OnMove, QueueType, Trigger, TriggerKind, Write
@@ -230,8 +231,7 @@ class _Run:
         if name is None or self._session.catalog.volumes.find(name) is None:
             raise NotFoundError(f"There is no volume {name}.", "See: SHOW VOLUMES.")
         below = statement.options.get("string", "").strip("/")
-        prefix = (below + "/").replace("\\", "\\\\").replace("'", "\\'")
-        condition = f" WHERE startswith(relative_path, '{prefix}')" if below else ""
+        condition = f" WHERE startswith(relative_path, {literal(below + '/')})" if below else ""
         return f"SELECT * FROM DIRECTORY(VOLUME {name.qualified}){condition} ORDER BY relative_path"
 
     def _moment(self, written: Text) -> datetime:

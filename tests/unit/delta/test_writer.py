@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from volstream.delta.writer import MOST_NAMED, one_of
+from volstream.delta.writer import MOST_NAMED, literal, one_of
+
+
+def test_a_literal_is_one_whatever_is_in_it() -> None:
+    assert literal("a b/ü.txt") == "'a b/ü.txt'"
+    assert literal("it's") == r"'it\'s'"
+    assert literal("a\\b") == r"'a\\b'"
+    assert literal("\\'") == r"'\\\''"
+
+
+def test_a_literal_has_no_variable_that_spark_would_substitute() -> None:
+    assert literal("${env:HOME}") == r"'\u0024{env:HOME}'"
+    assert literal("$") == r"'\u0024'"
+    assert literal(r"\u0024") == r"'\\u0024'"
 
 
 def test_few_values_are_named_and_many_are_their_range_in_the_order_of_bytes() -> None:
