@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from volstream.changelog.base import OLD_KINDS
 from volstream.delta import cleanup, folders
 from volstream.delta.log import DeltaLog
-from volstream.delta.writer import literal, table_at
+from volstream.delta.writer import MOST_NAMED, literal, one_of, table_at
 from volstream.directory import table
 from volstream.directory.access import store_of
 from volstream.model.files import is_utf8, printable
@@ -102,12 +102,12 @@ def _history(session: Session, volume: Volume, path: str) -> dict[str, list[dict
     feed = f"table_changes_by_path({literal(location)}, {first}, {latest})"
     order = f"ORDER BY _commit_version, _change_type NOT IN ({', '.join(map(literal, OLD_KINDS))})"
     history[path] += rows(f"SELECT * FROM {feed} WHERE relative_path = {literal(path)} {order}")
-    etags = ", ".join(sorted({literal(row["etag"]) for row in history[path]}))
+    etags = sorted({row["etag"] for row in history[path][-MOST_NAMED:]})
     if etags:
-        alike = f"WHERE etag IN ({etags}) AND relative_path <> {literal(path)} LIMIT {_MOST_ALIKE}"
+        alike = f"WHERE {one_of('etag', etags)} AND relative_path <> {literal(path)} LIMIT {_MOST_ALIKE}"
         history |= {row["relative_path"]: [] for row in rows(f"SELECT DISTINCT relative_path FROM {feed} {alike}")}
-    others = ", ".join(literal(other) for other in history if other != path)
-    for row in rows(f"SELECT * FROM {feed} WHERE relative_path IN ({others}) {order}") if others else []:
+    others = [other for other in history if other != path]
+    for row in rows(f"SELECT * FROM {feed} WHERE {one_of('relative_path', others)} {order}") if others else []:
         history[row["relative_path"]].append(row)
     return history
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.integration.conftest import Home, Place
 from volstream.delta.writer import literal
 from volstream.model.objects import OnMove
 from volstream.spark.session import SparkGateway
 from volstream.story import tell
+
+#: A batch takes seconds where the machine is busy, and there are six.
+pytestmark = pytest.mark.timeout(240)
 
 COUNT = "def f(file):\n    return {'n': len(file.read_text())}\n"
 
