@@ -48,7 +48,7 @@ from rich.table import Table
 from benchmarks.contenders import function_named
 from benchmarks.report import Figures
 from volstream.delta import folders
-from volstream.delta.writer import DeltaWriter, Marker, table_at
+from volstream.delta.writer import DeltaWriter, Marker
 from volstream.directory import table, upkeep
 from volstream.directory.refresh import refresh_keys
 from volstream.directory.writer import Counts, DirectoryWriter
@@ -66,6 +66,7 @@ from volstream.model.selection import Selection
 from volstream.model.work import Batch, Plan, PlanKind
 from volstream.session import Session
 from volstream.spark.frames import relation
+from volstream.sqltext import table_at
 
 #: Changes of one refresh.
 _KEYS = 100

@@ -16,9 +16,9 @@ from volstream.changelog.base import Deduplication
 from volstream.changelog.tracked import SnapshotDifference
 from volstream.delta import folders
 from volstream.delta.log import DeltaLog
-from volstream.delta.writer import literal, table_at
 from volstream.model.names import Name
 from volstream.session import Session
+from volstream.sqltext import literal, table_at
 
 #: Rows that one commit changes: three fifths are updated, the others deleted and inserted.
 _CHANGED = 100

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from volstream.changelog.base import quoted
 from volstream.delta import folders
 from volstream.delta.log import DeltaLog
-from volstream.delta.writer import parquet_at, table_at, with_retries
+from volstream.delta.writer import with_retries
 from volstream.errors import InvalidValueError, NotFoundError
 from volstream.model.names import Name
 from volstream.model.objects import Stream
@@ -18,6 +18,7 @@ from volstream.spark.errors import as_sql_errors
 from volstream.spark.frames import bound_to
 from volstream.spark.views import Views
 from volstream.sql import metastore
+from volstream.sqltext import parquet_at, table_at
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -7,6 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+#: Up to so many rows of a table are named in a condition, by which Spark leaves out the others before it joins; of more, their
+#: range is.
+MOST_NAMED = 2000
+
 
 def table_at(location: str) -> str:
     """The SQL name of the Delta table at a path."""
@@ -19,10 +23,21 @@ def parquet_at(location: str) -> str:
 
 
 def literal(text: str) -> str:
-    """A SQL string literal."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    """A SQL string literal, with no ``$`` in it: in a session that substitutes variables ``${x}`` would be one."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'").replace("$", "\\u0024") + "'"
 
 
 def one_of(column: str, texts: Iterable[str]) -> str:
-    """SQL: that a column's value is one of some."""
-    return f"{column} IN ({', '.join(map(literal, texts))})"
+    """SQL that spares a join other rows: the column's value is one of some or, of more than :data:`MOST_NAMED`, in their range.
+
+    Never a chain of ORs: how deep an expression is must not depend on how many values there are.
+    """
+    named = list(texts)
+    if len(named) <= MOST_NAMED:
+        return f"{column} IN ({', '.join(map(literal, named))})"
+    return between(column, min(named, key=str.encode), max(named, key=str.encode))
+
+
+def between(column: str, first: str, last: str) -> str:
+    """SQL: that a column's text is in a range with both ends, which Spark takes in the order of the bytes."""
+    return f"{column} BETWEEN {literal(first)} AND {literal(last)}"

@@ -129,7 +129,7 @@ def test_an_attempt_that_died_after_its_commit_is_rolled_forward_though_the_plan
     batch = place.session.catalog.consumptions.batch(intent.batch_id)
     assert batch is not None
     row = (
-        "SELECT CAST(9 AS INT) n, 'b' _file_path, 'v' _file_version, 1L _commit_version, "
+        "SELECT CAST(9 AS INT) n, 'b' _file_path, 'v' _file_version, 1L _refresh_id, "
         f"'{batch.id}' _batch_id, now() _processed_at"
     )
     consumer(place).write(

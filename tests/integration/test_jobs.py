@@ -88,7 +88,7 @@ def test_rows_say_where_they_come_from(place: Place) -> None:
     (file,) = place.rows("SELECT * FROM DIRECTORY(VOLUME v)")
     (batch,) = place.session.catalog.consumptions.batches_of()
     assert (row["_file_path"], row["_file_version"]) == ("a", file["etag"])
-    assert (row["_commit_version"], row["_batch_id"]) == (1, batch.id)
+    assert (row["_refresh_id"], row["_batch_id"]) == (1, batch.id)
     assert isinstance(row["_processed_at"], datetime)
 
 
@@ -373,7 +373,7 @@ def _open_attempt(place: Place):  # type: ignore[no-untyped-def]  # (intent, loc
 def _append_row(session, location: str, batch_id: str) -> None:  # type: ignore[no-untyped-def]  # Spark's session
     now = datetime.now(UTC).isoformat()
     frame = session.sql(
-        f"SELECT CAST(99 AS INT) n, 'b' _file_path, 'v' _file_version, 2L _commit_version, '{batch_id}' _batch_id, "
+        f"SELECT CAST(99 AS INT) n, 'b' _file_path, 'v' _file_version, 2L _refresh_id, '{batch_id}' _batch_id, "
         f"TIMESTAMP '{now}' _processed_at"
     )
     frame.write.format("delta").mode("append").save(location)

@@ -73,7 +73,7 @@ def test_rows_follow_a_moved_file_without_the_function(place: Place) -> None:
     versions = {row["relative_path"]: row["etag"] for row in place.rows("SELECT * FROM DIRECTORY(VOLUME v)")}
     rows = place.rows(f"SELECT * FROM {place.at}")
     assert all(row["_file_version"] == versions[str(row["_file_path"])] for row in rows)
-    assert {row["_commit_version"] for row in rows} == {2}
+    assert {row["_refresh_id"] for row in rows} == {2}
     assert {row["_batch_id"] for row in rows} == {batch.id}
     assert dict(place.table("_file_path, _processed_at"))["0"] == before["c"], "when the function saw it"
     again = place.session.batches.read(batch.id).orderBy("relative_path").toArrow().to_pylist()

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
+from itertools import pairwise
 from typing import Any
 
 from volstream.errors import VolstreamError
@@ -29,8 +30,7 @@ class Output:
     @classmethod
     def for_errors(cls, arguments: Sequence[str]) -> Output:
         """The output for errors that happen before the options are parsed."""
-        pairs = zip(arguments, [*arguments[1:], ""], strict=True)
-        return cls(any(pair == ("--format", "json") or pair[0] == "--format=json" for pair in pairs))
+        return cls("--format=json" in arguments or ("--format", "json") in pairwise(arguments))
 
     def result(self, value: Any, text: str) -> None:
         """A command's result: ``value`` as JSON, or ``text``."""

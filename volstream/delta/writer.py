@@ -7,7 +7,7 @@ The outcome is never taken from the command's result; callers look for the marke
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,16 +17,13 @@ import stamina
 from volstream.delta.log import DeltaLog
 from volstream.spark.compiled import LARGE_BYTES, LARGE_ROWS, compile_in
 from volstream.spark.errors import condition_of, is_conflict, map_spark_errors
+from volstream.sqltext import literal, table_at
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.connect.session import SparkSession
 
     from volstream.spark.session import SparkGateway
-
-#: Up to so many rows of a target are named in a MERGE's condition, by which Spark reads only the pages that may hold them;
-#: of more, their range is.
-MOST_NAMED = 2000
 
 #: Optimistic commits that lost against another writer of the same table are tried again: it is the same statement.
 _CONFLICT_ATTEMPTS = 5
@@ -53,21 +50,6 @@ class Marker:
         }
 
 
-def table_at(location: str) -> str:
-    """The SQL name of the table at a path."""
-    return f"delta.`{location.replace('`', '``')}`"
-
-
-def parquet_at(location: str) -> str:
-    """The SQL name of Parquet files at a path."""
-    return f"parquet.`{location.replace('`', '``')}`"
-
-
-def literal(text: str) -> str:
-    """A SQL string literal."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-
 def is_large(location: str) -> bool:
     """Whether a table is so large that Spark should compile what reads it."""
     return DeltaLog(location).is_larger(LARGE_BYTES, LARGE_ROWS)  # names of files alone are small
@@ -77,11 +59,6 @@ def compile_if_large(session: SparkSession, location: str) -> None:
     """Lets a session compile from now on, where the table that it is to read is large."""
     if is_large(location):
         compile_in(session)
-
-
-def one_of(column: str, texts: Iterable[str]) -> str:
-    """SQL: that a column's value is one of some; of a target of a MERGE, up to :data:`MOST_NAMED`."""
-    return f"{column} IN ({', '.join(map(literal, texts))})"
 
 
 class DeltaWriter:
@@ -99,6 +76,27 @@ class DeltaWriter:
     def add_columns(self, location: str, columns: str) -> None:
         """Adds nullable columns. ``columns`` is DDL."""
         self._run(f"ALTER TABLE {table_at(location)} ADD COLUMNS ({columns})")
+
+    def rename_column(self, location: str, old: str, new: str) -> None:
+        """Gives a column another name, in one commit that writes all rows anew; nothing where it has been done.
+
+        The table's id, properties and partitions stay, and the transaction ids of its commits; a CLUSTER BY does not. Delta
+        renames without writing rows only where columns are mapped, and whoever reads the changes of such a table compares
+        whole snapshots.
+        """
+        log = DeltaLog(location)
+
+        def overwrite() -> None:
+            schema = log.schema()
+            if schema is None or old not in schema.columns:
+                return
+            rows = session.sql(f"SELECT * FROM {table_at(location)}").withColumnRenamed(old, new)
+            partitions = [new if name == old else name for name in schema.partitions]
+            writing = rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
+            (writing.partitionBy(*partitions) if partitions else writing).save(location)
+
+        with map_spark_errors(), self._gateway.pooled(compiled=is_large(location)) as session:
+            with_retries(overwrite)
 
     def set_properties(self, location: str, properties: Mapping[str, str]) -> None:
         """Sets table properties."""

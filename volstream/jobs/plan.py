@@ -19,7 +19,6 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from volstream.delta import folders
-from volstream.delta.writer import MOST_NAMED
 from volstream.directory.snapshot import Snapshot
 from volstream.directory.table import COLUMNS, CONTENT, SCHEMA
 from volstream.jobs.sizing import Limits
@@ -27,7 +26,7 @@ from volstream.model.objects import Job
 from volstream.model.work import Batch, BatchState, Plan, PlanKind, PlanState
 from volstream.spark.errors import map_spark_errors
 from volstream.spark.frames import relation
-from volstream.sqltext import literal, one_of
+from volstream.sqltext import MOST_NAMED, between, literal, one_of
 from volstream.streams.net_files import FEW
 from volstream.streams.read import Range
 
@@ -236,7 +235,7 @@ def of_origins(column: str, location: str, batch: Batch) -> str | None:
         return one_of(column, _paths(location, "old_path", _bounds(batch)))
     found = origins(location, batch)
     assert found is not None, "there are moves"
-    return f"{column} BETWEEN {literal(found[0])} AND {literal(found[1])}"
+    return between(column, *found)
 
 
 def bounds(column: str, batch: Batch) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -11,17 +11,21 @@ import pyarrow as pa
 from volstream.catalog import Catalog
 from volstream.delta import folders
 from volstream.delta.log import DeltaLog
-from volstream.delta.writer import DeltaWriter, literal, table_at
+from volstream.delta.writer import DeltaWriter
 from volstream.errors import InvalidStateError, InvalidValueError
 from volstream.jobs.plan import MOVE, REMOVE, of_files, of_origins, slice_of
-from volstream.jobs.schema import PROVENANCE, of_job, quote_column, to_ddl
+from volstream.jobs.schema import FORMER_REFRESH_ID, PROVENANCE, of_job, quote_column, to_ddl
 from volstream.jobs.staged import Staged
+from volstream.log import get
 from volstream.model.objects import Job, Mode, Write
 from volstream.model.work import Batch, Plan
+from volstream.sqltext import literal, table_at
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.connect.session import SparkSession
+
+_log = get("jobs")
 
 #: Table property: id of the one job that keeps an upsert table.
 _OWNER = "volstream.job"
@@ -29,8 +33,10 @@ _OWNER = "volstream.job"
 #: The rows of so few files go into one data file; those of more are written where they are.
 _ONE_FILE = 1000
 
+_REFRESH_ID = "_refresh_id"
+
 _PROVENANCE_OF = {
-    "_file_path": "path", "_file_version": "file_version", "_commit_version": "commit_version",
+    "_file_path": "path", "_file_version": "file_version", "_refresh_id": "commit_version",
     "_processed_at": "processed_at",
 }  # fmt: skip
 
@@ -62,13 +68,17 @@ class ResultTables:
             if job.write is Write.UPSERT and log.properties().get(_OWNER) == job.id:
                 return self._catalog.jobs.change(job, clean=self._shows_deletes(job))
             existing = log.columns()  # a log; or another job was faster, and it is theirs
+        owner = log.properties().get(_OWNER)
+        taken = job.write is Write.UPSERT and owner != job.id
+        if taken:
+            self._check_owner(job, owner)
+        if _has_former_columns(existing):
+            self._rename_former(job, owner, location)
+            existing = log.columns()
         self._fit(job, location, existing, wanted)
-        if job.write is Write.UPSERT:
-            owner = log.properties().get(_OWNER)
-            if owner != job.id:
-                self._check_owner(job, owner)
-                self._delta.set_properties(location, {_OWNER: job.id})
-                return self._catalog.jobs.change(job, clean=False)
+        if taken:
+            self._delta.set_properties(location, {_OWNER: job.id})
+            return self._catalog.jobs.change(job, clean=False)
         return job
 
     def _shows_deletes(self, job: Job) -> bool:
@@ -83,6 +93,21 @@ class ResultTables:
                 f"The table {job.into} mirrors the files of job {other.name}.",
                 f"Let {job.name} write another table, or append: --write append.",
             )
+
+    def _rename_former(self, job: Job, owner: str | None, location: str) -> None:
+        """Gives a table of an earlier volstream its present column, unless another job mirrors files into it.
+
+        In one commit, so that there is nothing to recover. It comes after the job's open attempt was settled; an attempt of
+        another job that appends to the table finds its commit by what that says of itself, whatever is between.
+        """
+        other = self._catalog.jobs.by_id(owner) if owner and owner != job.id else None
+        if other is not None:
+            raise InvalidStateError(
+                f"The table {job.into} still has the column {FORMER_REFRESH_ID}, and is that of job {other.name}.",
+                f"Run that job first, which renames it: volstream run-job {other.name}.",
+            )
+        self._delta.rename_column(location, FORMER_REFRESH_ID, _REFRESH_ID)
+        _log.info("column_renamed", table=str(job.into), before=FORMER_REFRESH_ID, now=_REFRESH_ID)
 
     def _fit(self, job: Job, location: str, existing: dict[str, str], wanted: pa.Schema) -> None:
         present = {name.lower(): kind for name, kind in existing.items()}
@@ -175,7 +200,7 @@ def _moved(own: Sequence[str], batch: Batch) -> str:
     follows = f"p.action = '{MOVE}' AND s.path IS NULL"
     new = {
         "_file_path": "p.relative_path", "_file_version": "coalesce(p.version_id, p.etag)",
-        "_commit_version": "p.commit_version", "_batch_id": literal(batch.id),
+        "_refresh_id": "p.commit_version", "_batch_id": literal(batch.id),
     }  # fmt: skip
     columns = [f"NULL AS {quote_column(name)}" for name in own]
     columns += [f"IF({follows}, {new[name]}, NULL) AS {name}" if name in new else f"NULL AS {name}"
@@ -184,6 +209,13 @@ def _moved(own: Sequence[str], batch: Batch) -> str:
         f"SELECT p.old_path AS gone, {', '.join(columns)} FROM planned p "
         "LEFT JOIN (SELECT DISTINCT path FROM staged) s ON s.path = p.relative_path WHERE p.old_path IS NOT NULL"
     )
+
+
+def _has_former_columns(existing: Mapping[str, str]) -> bool:
+    """Whether a table's columns are those that an earlier volstream gave it: of these, and no others, it knows what they are."""
+    names = {name.lower() for name in existing}
+    former = {FORMER_REFRESH_ID if name == _REFRESH_ID else name for name in PROVENANCE.names}
+    return former <= names and _REFRESH_ID not in names
 
 
 def _delta_types(schema: pa.Schema) -> list[str]:

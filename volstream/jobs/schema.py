@@ -21,11 +21,15 @@ PROVENANCE = pa.schema(
     [
         ("_file_path", pa.string()),
         ("_file_version", pa.string()),
-        ("_commit_version", pa.int64()),
+        ("_refresh_id", pa.int64()),
         ("_batch_id", pa.string()),
         ("_processed_at", pa.timestamp("us", tz="UTC")),
     ]
 )
+
+#: What the ``_refresh_id`` of result tables was called before. Delta's change feed has a column of that name, so that changes
+#: of such a table cannot be tracked.
+FORMER_REFRESH_ID = "_commit_version"
 
 #: Name of sqlglot's type, what it is in Arrow, and what Spark calls it.
 _SIMPLE: Sequence[tuple[tuple[str, ...], pa.DataType, str]] = (
@@ -144,10 +148,10 @@ def checked(schema: pa.Schema) -> pa.Schema:
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         raise InvalidValueError(f"The result column {repeated[0]!r} is declared twice.")
-    reserved = sorted(set(names) & {*PROVENANCE.names, "_metadata"})
+    reserved = sorted(set(names) & {*PROVENANCE.names, FORMER_REFRESH_ID, "_metadata"})
     if reserved:
         raise InvalidValueError(
-            f"The result column {reserved[0]!r} is one that volstream adds itself.", "Choose another name."
+            f"The result column {reserved[0]!r} is one that volstream or Delta adds itself.", "Choose another name."
         )
     to_ddl(schema)
     return pa.schema([pa.field(field.name, field.type) for field in schema])

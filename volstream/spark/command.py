@@ -26,6 +26,11 @@ _ALLOWED_SINCE_24 = (
     "-Dio.netty.noUnsafe=false",
 )
 
+#: Up to so many values of an IN go to Parquet one by one, so that pages without any of them are not read; of more, their range
+#: does. Spark hands them on as ORs in one another, and a task that serializes 600 of those may run out of stack, which ends the
+#: JVM: a third of that. So many values at random places are in most pages of a table of 200,000 rows anyway.
+_MOST_PUSHED = 200
+
 _MAIN_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 
@@ -92,6 +97,8 @@ def properties(settings: Settings, files: Files, *, cores: int, port: int, token
         "spark.sql.legacy.createHiveTableByDefault": "false",
         "spark.sql.warehouse.dir": f"{settings.warehouse_path}/tables",
         "spark.sql.session.timeZone": "UTC",
+        # The name of a file may look like a variable, and so may text in a user's statement.
+        "spark.sql.variable.substitute": "false",
         # A file that is gone is an error with a name, never fewer rows.
         "spark.sql.files.ignoreMissingFiles": "false",
         "spark.sql.files.ignoreCorruptFiles": "false",
@@ -100,7 +107,7 @@ def properties(settings: Settings, files: Files, *, cores: int, port: int, token
         # Tables here are small against a cluster's: fewer, larger tasks, and pages that a look-up by path can skip.
         "spark.sql.shuffle.partitions": str(cores),
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(cores),
-        "spark.sql.parquet.pushdown.inFilterThreshold": "10000",
+        "spark.sql.parquet.pushdown.inFilterThreshold": str(_MOST_PUSHED),
         "spark.hadoop.parquet.page.row.count.limit": "1000",
         "spark.hadoop.parquet.block.size": str(8 << 20),
         # Delta asks its log a dozen queries for each commit. Compiling Java for each took more than half of all processor

@@ -21,7 +21,7 @@ import grpc
 from pyspark.errors import PySparkException
 from pyspark.sql.connect.session import SparkSession
 
-from volstream.spark.address import Address, RemoteAddress
+from volstream.spark.address import Address, EngineAddress, RemoteAddress
 from volstream.spark.channel import ClientChannelBuilder, builder_for, policy_for
 from volstream.spark.compiled import compile_in
 from volstream.spark.errors import engine_lost
@@ -35,6 +35,11 @@ _RELEASE_SECONDS = 2.0
 
 #: A session of the pool is used so often: what its statements leave on the server ends with it.
 _MOST_USES = 100
+
+
+#: Of each session on a server that was started by others; the home's engine has them from its start. With variables Spark
+#: would put something else in the place of a file that is named ``${x}``.
+_ON_OTHER_SERVERS = {"spark.sql.variable.substitute": "false"}
 
 
 def connect(address: Address | str) -> SparkSession:
@@ -185,7 +190,17 @@ class SparkGateway:
             raise engine_lost(self._ended) from error
 
     def _new(self) -> _Connection:
-        return self._keep(_open(self._address))
+        connection = self._keep(_open(self._address))
+        if isinstance(self._address, EngineAddress):
+            return connection
+        try:
+            with self._broken_is_lost():
+                for key, value in _ON_OTHER_SERVERS.items():
+                    connection.session.conf.set(key, value)
+        except BaseException:
+            self._release(connection)
+            raise
+        return connection
 
     def _keep(self, connection: _Connection) -> _Connection:
         """Watches a connection from now on, unless the engine was lost."""

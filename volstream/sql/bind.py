@@ -14,7 +14,7 @@ from pyarrow import fs
 from volstream.changelog.base import Deduplication
 from volstream.delta import folders
 from volstream.delta.log import DeltaLog
-from volstream.delta.writer import compile_if_large, literal
+from volstream.delta.writer import compile_if_large
 from volstream.directory import table as directory
 from volstream.jobs.scalar import call_of
 from volstream.model.names import DEFAULT_SCHEMA, Name, quote
@@ -22,6 +22,7 @@ from volstream.spark.compiled import compile_in
 from volstream.spark.frames import relation
 from volstream.spark.views import Views
 from volstream.sql import adapt, names
+from volstream.sqltext import literal
 from volstream.streams.changes import query
 from volstream.streams.source import spark_reads
 from volstream.streams.volume_source import VolumeSource

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from volstream.delta import folders
 from volstream.delta.log import DeltaLog
-from volstream.delta.writer import literal, parquet_at, with_retries
+from volstream.delta.writer import with_retries
 from volstream.directory.definitions import exclusive
 from volstream.errors import AlreadyExistsError, InvalidStateError, NotFoundError, SqlError
 from volstream.jobs.definitions import create_job
@@ -25,6 +25,7 @@ from volstream.spark.errors import as_sql_errors, map_spark_errors
 from volstream.spark.views import Views
 from volstream.sql import keeping, metastore, names
 from volstream.sql.bind import Binding
+from volstream.sqltext import literal, parquet_at
 from volstream.streams.source import TRACKING
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from volstream.delta.writer import table_at
+from volstream.sqltext import table_at
 
 if TYPE_CHECKING:
     from sqlglot import exp

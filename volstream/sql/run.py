@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from volstream.delta import folders
 from volstream.delta.log import DeltaLog
-from volstream.delta.writer import literal, with_retries
+from volstream.delta.writer import with_retries
 from volstream.errors import AlreadyExistsError, InvalidStateError, InvalidValueError, SqlError
 from volstream.model.names import DEFAULT_SCHEMA, Name
 from volstream.spark.errors import as_sql_errors, map_spark_errors
@@ -19,6 +19,7 @@ from volstream.sql import adapt, metastore, names, statements
 from volstream.sql.bind import Binding
 from volstream.sql.owned import Result, run_owned
 from volstream.sql.upkeep import check_vacuum
+from volstream.sqltext import literal
 from volstream.streams.consume import is_unused
 from volstream.streams.source import PRIMARY_KEY, TRACKING
 

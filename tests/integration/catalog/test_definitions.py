@@ -12,9 +12,9 @@ from volstream.catalog import Catalog
 from volstream.catalog.definitions import note_run
 from volstream.errors import AlreadyExistsError, CatalogError, NotFoundError
 from volstream.model.hints import Rejection
-from volstream.model.work import Refresh
 from volstream.model.names import Name
 from volstream.model.objects import Connection, JobState, Mode, QueueType, Trigger, TriggerKind, Write
+from volstream.model.work import Refresh
 
 
 def test_what_is_stored_comes_back_equal(catalog: Catalog) -> None:

@@ -89,9 +89,9 @@ def test_what_is_no_list_of_columns_is_refused(text: str) -> None:
         from_ddl(text)
 
 
-@pytest.mark.parametrize("name", [*PROVENANCE.names, "_FILE_PATH", "_metadata"])
+@pytest.mark.parametrize("name", [*PROVENANCE.names, "_FILE_PATH", "_commit_version", "_metadata"])
 def test_names_that_volstream_adds_are_refused(name: str) -> None:
-    with pytest.raises(InvalidValueError, match="volstream adds itself"):
+    with pytest.raises(InvalidValueError, match="volstream or Delta adds itself"):
         from_ddl(f"`{name}` STRING")
 
 

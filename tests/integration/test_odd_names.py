@@ -1,0 +1,90 @@
+"""Names that mean something to Spark where they are written into SQL: variables, quotes, escapes."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.integration.conftest import Home, Place
+from volstream.model.objects import OnMove
+from volstream.spark.session import SparkGateway
+from volstream.sqltext import literal
+from volstream.story import tell
+
+#: A batch takes seconds where the machine is busy, and there are six.
+pytestmark = pytest.mark.timeout(240)
+
+COUNT = "def f(file):\n    return {'n': len(file.read_text())}\n"
+
+#: As Spark writes its variables, the SQL standard its quotes, and Spark its escapes.
+ODD = ["${env:HOME}", "${spark.app.name}", "${x}", "$", "$x", "\\u0024{x}", "it's", 'a "b" `c`', "a\\b", "%_", "a\nb"]
+
+
+def test_files_with_odd_names_come_change_and_go(place: Place) -> None:
+    plain = [("0", 1), ("z", 1)]
+    for name in ("0", *ODD, "z"):
+        place.put(name, "1")
+    place.job(COUNT, max_files=4)
+    place.run()
+    place.session.jobs.alter("j", max_files=None)
+    bounds = [batch.until_path for batch in place.session.catalog.consumptions.batches_of()]
+    assert "${spark.app.name}" in bounds
+    assert place.table() == sorted([*plain, *((name, 1) for name in ODD)])
+    for name in ODD:
+        place.put(name, "22")
+    place.refresh()
+    place.run()
+    assert place.table() == sorted([*plain, *((name, 2) for name in ODD)])
+    for name in ODD:
+        place.delete(name)
+    place.refresh()
+    place.run()
+    assert place.table() == plain
+
+
+def test_rows_follow_files_that_are_moved_from_odd_names_to_others(place: Place) -> None:
+    for name in ODD:
+        place.put(name, name)
+    place.job(COUNT, on_move=OnMove.REKEY)
+    place.run()
+    for name in ODD:
+        (place.folder / name).rename(place.folder / f"{name} {name}")
+    place.refresh()
+    place.run()
+    assert place.table() == sorted((f"{name} {name}", len(name)) for name in ODD)
+
+
+def test_a_file_with_an_odd_name_that_failed_is_tried_again_and_its_story_told(place: Place) -> None:
+    for name in ODD:
+        place.put(name, "1")
+    flag = place.folder.parent / "flag"
+    place.job(f"import os\ndef f(file):\n    os.stat({str(flag)!r})\n    return {{'n': 1}}\n")
+    place.run()
+    flag.touch()
+    place.session.jobs.retry("j")
+    place.run()
+    assert place.table() == sorted((name, 1) for name in ODD)
+    what = [event.what for event in tell(place.session, "v", ODD[0])]
+    assert (what[0], what[-1]) == ("in the directory", "in the store now")
+    assert "has result rows" in what
+
+
+def test_a_directory_below_an_odd_name_is_shown(place: Place) -> None:
+    names = [f"{name}/{number}" for name in ODD for number in range(2)]
+    for name in names:
+        place.put(name)
+    place.refresh()
+    shown = place.rows("SHOW VOLUME DIRECTORY v SUBDIRECTORY '${env:HOME}'")
+    assert [row["relative_path"] for row in shown] == ["${env:HOME}/0", "${env:HOME}/1"]
+
+
+def test_a_statement_means_what_it_says_and_variables_are_none(home: Home) -> None:
+    home.sql("CREATE TABLE t$ (v STRING)")
+    home.sql("INSERT INTO t$ VALUES ('${env:HOME}'), ('${spark.app.name}')")
+    assert home.rows("SELECT * FROM t$") == [("${env:HOME}",), ("${spark.app.name}",)]
+
+
+def test_a_literal_is_right_where_a_session_substitutes_variables(gateway: SparkGateway) -> None:
+    with gateway.fresh() as session:
+        session.conf.set("spark.sql.variable.substitute", "true")
+        (row,) = session.sql(f"SELECT array({', '.join(map(literal, ODD))}) AS odd").collect()
+    assert row["odd"] == ODD

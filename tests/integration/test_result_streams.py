@@ -1,0 +1,146 @@
+"""What a job wrote goes on: streams on its result table, and tables that were made before they could have any."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.integration.conftest import Home, Place
+from tests.integration.test_jobs import COUNT, _append_row, _open_attempt
+from volstream.catalog.consumptions import Outcome
+from volstream.delta.folders import table_location
+from volstream.delta.log import DeltaLog
+from volstream.delta.writer import DeltaWriter
+from volstream.errors import InvalidStateError
+from volstream.jobs.schema import PROVENANCE
+from volstream.model.names import Name
+from volstream.model.objects import Write
+from volstream.model.work import app_id
+from volstream.streams.consume import Consumer
+
+COLUMNS = ["n", *PROVENANCE.names]
+
+
+@pytest.fixture
+def home(place: Place) -> Home:
+    """The home of the place, with a schema of its own where tables have their names."""
+    made = Home(place.session)
+    made.sql(f"CREATE SCHEMA {made.schema}")
+    return made
+
+
+@pytest.mark.timeout(240)
+def test_files_go_through_a_job_into_a_table_and_from_stream_to_table_twice(place: Place, home: Home) -> None:
+    code = place.folder.parent / "job.py"
+    code.write_text(COUNT)
+    place.session.jobs.create("j", f"{code}:f", home.name("t"), volume="v", returns="n INT")
+    for name in "abc":
+        place.put(name, "1")
+    place.run()
+    home.sql(
+        """ALTER TABLE t$ SET PROPERTIES ('change_tracking' = 'true');
+        CREATE TABLE u$ (path STRING, n INT, kind STRING);
+        ALTER TABLE u$ SET PROPERTIES ('change_tracking' = 'true');
+        CREATE TABLE w$ (path STRING, n INT, kind STRING);
+        CREATE STREAM of_rows$ ON TABLE t$;
+        CREATE TABLE STREAM of_files$ ON TABLE t$ WITH PROPERTIES ('IDENTITY' = '_file_path');
+        CREATE STREAM again$ ON TABLE u$"""
+    )
+    onward = (
+        "INSERT INTO u$ SELECT _file_path, n, __change_type FROM of_files$;"
+        "INSERT INTO w$ SELECT path, n, kind FROM again$"
+    )
+    place.put("a", "22")
+    place.delete("b")
+    place.put("d", "1")
+    place.refresh()
+    place.run()
+    assert home.rows("SELECT __change_type, _file_path, n FROM of_rows$") == [
+        ("DELETE", "a", 1), ("DELETE", "b", 1), ("INSERT", "a", 2), ("INSERT", "d", 1),
+    ]  # fmt: skip
+    home.sql(onward)
+    first = [("a", 1, "UPDATE_BEFORE"), ("a", 2, "UPDATE_AFTER"), ("b", 1, "DELETE"), ("d", 1, "INSERT")]
+    assert home.rows("SELECT * FROM w$") == first
+    place.delete("a")
+    place.put("c", "333")
+    place.refresh()
+    place.run()
+    home.sql(onward)
+    second = [("a", 2, "DELETE"), ("c", 1, "UPDATE_BEFORE"), ("c", 3, "UPDATE_AFTER")]
+    assert home.rows("SELECT * FROM w$") == sorted([*first, *second], key=repr)
+    assert home.rows("SELECT * FROM of_files$") == home.rows("SELECT * FROM again$") == []
+
+
+def location(place: Place) -> str:
+    return table_location(place.session.warehouse, Name.parse("t"))
+
+
+def columns(place: Place) -> list[str]:
+    return list(DeltaLog(location(place)).columns())
+
+
+def as_before(place: Place) -> None:
+    """Makes the result table one of an earlier volstream."""
+    DeltaWriter(place.gateway).rename_column(location(place), "_refresh_id", "_commit_version")
+    assert "_commit_version" in columns(place)
+
+
+@pytest.mark.parametrize("write", Write)
+def test_a_table_of_an_earlier_volstream_gets_its_column_at_the_next_run(place: Place, write: Write) -> None:
+    place.put("a", "1")
+    place.put("b", "1")
+    place.job(COUNT, write=write)
+    place.run()
+    before = place.rows(f"SELECT * FROM {place.at} ORDER BY _file_path")
+    log, app = DeltaLog(location(place)), app_id(place.session.streams.get("j_stream").id)
+    kept = (log.table_id(), log.properties(), log.last_transaction(app))
+    as_before(place)
+    versions = log.latest_version()
+    assert place.run().progress.batches == 0
+    assert columns(place) == COLUMNS
+    assert place.rows(f"SELECT * FROM {place.at} ORDER BY _file_path") == before
+    assert (log.table_id(), log.properties(), log.last_transaction(app)) == kept
+    assert versions is not None
+    assert log.latest_version() == versions + 1
+    place.put("a", "22")
+    place.refresh()
+    place.run()
+    old = [("a", 1, 1)] if write is Write.APPEND else []
+    assert place.table("_file_path, n, _refresh_id") == [*old, ("a", 2, 2), ("b", 1, 1)]
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_an_open_attempt_is_recovered_before_its_table_is_renamed(place: Place, committed: bool) -> None:
+    place.put("a", "1")
+    place.job(COUNT)
+    place.run()
+    place.put("b", "22")
+    place.refresh()
+    intent, at = _open_attempt(place)
+    if committed:
+        consumer = Consumer(place.session.catalog, DeltaWriter(place.gateway))
+        consumer.write(intent, Outcome(1, 0, 1).told(), lambda session: _append_row(session, at, intent.batch_id))
+    as_before(place)  # and one more commit after the attempt's
+    report = place.run()
+    assert (report.recovered, report.progress.batches) == (True, 0 if committed else 1)
+    assert place.table() == [("a", 1), ("b", 99 if committed else 2)]
+    assert columns(place) == COLUMNS
+
+
+def test_a_table_that_another_job_mirrors_is_left_to_it(place: Place) -> None:
+    place.put("a", "1")
+    place.job(COUNT)
+    place.run()
+    as_before(place)
+    code = place.folder.parent / "code" / "job.py"
+    place.session.jobs.create("log", f"{code}:f", "t", volume="v", returns="n INT", write=Write.APPEND)
+    with pytest.raises(InvalidStateError, match="run-job j"):
+        place.session.jobs.run("log")
+    assert "_commit_version" in columns(place)
+
+
+def test_a_column_of_that_name_in_a_table_of_others_is_theirs(place: Place) -> None:
+    place.put("a", "1")
+    place.rows(f"CREATE TABLE {place.at} (n INT, _commit_version BIGINT) USING DELTA")
+    place.job(COUNT, write=Write.APPEND)
+    place.run()
+    assert columns(place) == ["n", "_commit_version", *PROVENANCE.names]

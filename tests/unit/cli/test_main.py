@@ -1,0 +1,47 @@
+"""The entry, before there is a command."""
+
+from __future__ import annotations
+
+import pytest
+
+from volstream.cli.main import run
+from volstream.cli.output import Output
+
+
+def test_without_arguments_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([]) == 2  # click's code, as for any group without a command
+    said = capsys.readouterr()
+    assert (said.out, said.err.startswith("Usage: volstream")) == ("", True)
+    assert "create-volume" in said.err
+    assert "Traceback" not in said.err
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_shells_completion_script_is_printed(
+    shell: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("_VOLSTREAM_COMPLETE", f"{shell}_source")
+    with pytest.raises(SystemExit, match=r"^0$"):
+        run([])
+    assert f"_VOLSTREAM_COMPLETE={shell}_complete" in capfd.readouterr().out
+
+
+def test_commands_are_completed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("_VOLSTREAM_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", "volstream cr")
+    monkeypatch.setenv("COMP_CWORD", "1")
+    with pytest.raises(SystemExit, match=r"^0$"):
+        run([])
+    words = capsys.readouterr().out.split()
+    assert words == [f"plain,create-{kind}" for kind in ("connection", "volume", "stream", "job")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "as_json"),
+    [
+        ([], False), (["--format"], False), (["json"], False), (["list", "--format", "text", "json"], False),
+        (["list", "--format", "json"], True), (["--format=json"], True),
+    ],
+)  # fmt: skip
+def test_errors_are_json_where_the_arguments_ask_for_it(arguments: list[str], as_json: bool) -> None:
+    assert Output.for_errors(arguments).as_json is as_json
