@@ -96,7 +96,7 @@ class NoSpark(SparkGateway):
     """A gateway for what must do without."""
 
     def __init__(self) -> None:
-        super().__init__(RemoteAddress("sc://nobody:1"), stall_seconds=60)
+        super().__init__(lambda: RemoteAddress("sc://nobody:1"), stall_seconds=60)
 
     def session(self) -> Any:
         raise AssertionError("Spark was asked")

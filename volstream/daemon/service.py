@@ -65,7 +65,8 @@ class Daemon:
             address = self._take_engine()
         except InterruptedByUserError:
             return  # told to end while it waited for the home: as good an end as any other
-        session = Session(self._settings, SparkGateway(address, stall_seconds=self._settings.engine_stall_seconds))
+        gateway = SparkGateway(lambda: address, stall_seconds=self._settings.engine_stall_seconds)
+        session = Session(self._settings, lambda: gateway)
         try:
             self._serve(session)
         finally:
