@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from volstream.errors import DiskFullError, EngineError, EngineLostError, SqlError, VolstreamError
+from volstream.spark.loading import load
 
 #: Delta raises these when two writers meet; the same statement can be tried again. Conditions have suffixes such as
 #: ``.WITHOUT_HINT``. ``DELTA_CONCURRENT_TRANSACTION`` is not among them: it says that the statement was done before.
@@ -45,6 +46,7 @@ def map_spark_errors() -> Iterator[None]:
         EngineError: the server refused the token.
         DiskFullError: Spark could not write for lack of space.
     """
+    load()
     import grpc
     from pyspark.errors import PySparkException
 
@@ -90,6 +92,7 @@ def sql_error(error: BaseException) -> SqlError:
 @contextmanager
 def as_sql_errors() -> Iterator[None]:
     """As :func:`map_spark_errors`; and what Spark says against a statement is a SqlError."""
+    load()
     from pyspark.errors import PySparkException
 
     try:

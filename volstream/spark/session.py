@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from volstream.spark.address import Address
 from volstream.spark.compiled import compile_in
 from volstream.spark.errors import engine_lost
+from volstream.spark.loading import load
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -178,7 +179,9 @@ class SparkGateway:
             if self._address is None:
                 if self._ended is not None:
                     raise engine_lost(self._ended)
-                self._address = self._attach()
+                address = self._attach()
+                load()
+                self._address = address
             return self._address
 
     def _new(self) -> Connection:
