@@ -16,7 +16,7 @@ from volstream.errors import EngineBusyError, EngineError, InterruptedByUserErro
 from volstream.lifecycle import identity
 from volstream.lifecycle.stop import Stop
 from volstream.spark.address import EngineAddress, Kind
-from volstream.spark.death import cause_of
+from volstream.spark.death import cause_of, note
 from volstream.spark.server import JvmServer, start_jvm
 
 _POLL_SECONDS = 0.1
@@ -64,10 +64,14 @@ class Engine:
         return None if self._server is None else self._server.poll()
 
     def cause(self) -> str:
-        """Why the JVM ended. To be asked when :meth:`poll` has a status."""
+        """Why the JVM ended, which its clients are told too. To be asked when :meth:`poll` has a status."""
         status = self.poll()
         assert status is not None, "asked after the end"
-        return cause_of(status, self._settings.log_directory)
+        assert self._server is not None, "it has a status"
+        logs = self._settings.log_directory
+        cause = cause_of(status, logs)
+        note(logs, self._server.pid, cause)
+        return cause
 
     def take(self) -> None:
         """Takes the home, and ends what an earlier owner left running in it. Idempotent.

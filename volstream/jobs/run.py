@@ -106,7 +106,8 @@ class JobRunner:
         """A run of the job by the holder of its lease, of which the catalog is told."""
         with led(self._catalog, job, self._settings.lease_seconds) as lead:
             run = _Run(self, lead.job, lead.owner, Stop() if stop is None else stop, observe or (lambda _: None))
-            act(run)
+            with self._gateway.explaining(), as_sql_errors():
+                act(run)
             lead.summary = run.summary()
             return run.report
 

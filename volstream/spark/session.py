@@ -12,9 +12,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from volstream.errors import EngineLostError
 from volstream.spark.address import Address
 from volstream.spark.compiled import compile_in
-from volstream.spark.errors import engine_lost
+from volstream.spark.death import noted
+from volstream.spark.errors import engine_lost, says_lost
 from volstream.spark.loading import load
 
 if TYPE_CHECKING:
@@ -82,7 +84,7 @@ class SparkGateway:
         """
         from volstream.spark import connection as connections
 
-        with self._broken_is_lost():
+        with self.explaining():
             address = self._found()
             connection = self._keep(connections.copied(session, address), address)
         with self._until_released(connection) as copied:
@@ -107,7 +109,7 @@ class SparkGateway:
         if connection is None:
             connection = self._new()
         try:
-            with self._broken_is_lost():
+            with self.explaining():
                 if compiled and not uses:
                     compile_in(connection.session)
                 yield connection.session
@@ -157,21 +159,31 @@ class SparkGateway:
     @contextmanager
     def _until_released(self, connection: Connection) -> Iterator[SparkSession]:
         try:
-            with self._broken_is_lost():
+            with self.explaining():
                 yield connection.session
         finally:
             self._release(connection)
 
     @contextmanager
-    def _broken_is_lost(self) -> Iterator[None]:
+    def explaining(self) -> Iterator[None]:
+        """What breaks in the block because the engine is gone is an EngineLostError that says why."""
         try:
             yield
         except Exception as error:
-            from volstream.spark.connection import BROKEN
-
-            if self._ended is None or not isinstance(error, BROKEN):
+            reason = self._reason(error) if self.attached else None
+            if reason is None:
                 raise
-            raise engine_lost(self._ended) from error
+            raise engine_lost(reason) from error
+
+    def _reason(self, error: Exception) -> str | None:
+        """Why the engine is gone, where that is what an error comes from; None where it is not, or nobody knows."""
+        from volstream.spark.connection import BROKEN
+
+        if not isinstance(error, (*BROKEN, EngineLostError)):
+            return None
+        if self._ended is None and says_lost(error) and self._address is not None:
+            return noted(self._address)
+        return self._ended
 
     def _found(self) -> Address:
         """The engine, attached to at the first call. Those who ask meanwhile wait for that."""
@@ -218,6 +230,7 @@ class SparkGateway:
             self._open.pop(connection.session.session_id, None)
 
     def _lose(self, reason: str) -> None:
+        reason = (noted(self._address) if self._address is not None else None) or reason
         with self._lock:
             self._ended = self._ended or reason
             connections = list(self._open.values())
