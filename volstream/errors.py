@@ -39,6 +39,9 @@ from __future__ import annotations
 
 from typing import Any
 
+#: Characters of a message in one line.
+_BRIEF = 160
+
 
 class VolstreamError(Exception):
     """The root of all errors that volstream raises on purpose.
@@ -55,6 +58,12 @@ class VolstreamError(Exception):
         super().__init__(message, remedy)
         self.message = message
         self.remedy = remedy
+
+    @property
+    def brief(self) -> str:
+        """The message in one short line, for tables and notes."""
+        line = " ".join(self.message.partition("\n")[0].split())
+        return line if len(line) <= _BRIEF else f"{line[: _BRIEF - 3]}..."
 
     def __str__(self) -> str:
         return f"{self.message} {self.remedy}".rstrip()

@@ -6,7 +6,7 @@ It builds the parts and hands them out. What a part does is the domain's; how it
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -75,20 +75,19 @@ class _BuilderAttribute:
 
 
 class Session:
-    """A home, opened. Connecting to Spark happens at the first use of it; the catalog answers without.
+    """A home, opened. Spark is attached to at the first use of it; the catalog and the logs answer without.
 
     Safe for threads. A context manager: it closes what it opened; the engine goes on.
 
     Args:
-        gateway: on which all of Spark is asked, also when it is lost; None: the home's engine is attached to, again and
-            again.
+        connect: makes the connection to Spark, and a new one where that was lost; None: to the home's engine.
     """
 
     builder = _BuilderAttribute()
     _lock = threading.Lock()
     _opened: list[Session] = []  # noqa: RUF012  # the open sessions of this process, for getOrCreate
 
-    def __init__(self, settings: Settings, gateway: SparkGateway | None = None) -> None:
+    def __init__(self, settings: Settings, connect: Callable[[], SparkGateway] | None = None) -> None:
         self.settings = settings
         self.catalog = Catalog(settings.database_url)
         self.connections = Connections(self)
@@ -98,9 +97,9 @@ class Session:
         self.functions = Functions(self)
         self.dynamic_tables = DynamicTables(self)
         self.batches = Batches(self)
-        self._gateway = gateway
-        self._attaches = gateway is None
-        self._attaching = threading.Lock()
+        self._connect = connect or self._to_engine
+        self._gateway: SparkGateway | None = None
+        self._connecting = threading.Lock()
         self._local = threading.local()
         with Session._lock:
             Session._opened.append(self)
@@ -130,18 +129,22 @@ class Session:
 
     @property
     def gateway(self) -> SparkGateway:
-        """The connection to the home's engine, which is started where none runs. Raises EngineError."""
+        """The connection to Spark. The home's engine is attached to, and started where none runs, when it is first asked
+        for a session; which is when EngineError is raised."""
+        with self._connecting:
+            if self._gateway is None or self._gateway.lost is not None:
+                self._gateway = self._connect()
+            return self._gateway
+
+    def _to_engine(self) -> SparkGateway:
         from volstream.engine.attach import attach
         from volstream.spark.session import SparkGateway
 
-        with self._attaching:
-            if self._gateway is None or (self._attaches and self._gateway.lost is not None):
-                self._gateway = SparkGateway(attach(self.settings), stall_seconds=self.settings.engine_stall_seconds)
-            return self._gateway
+        return SparkGateway(lambda: attach(self.settings), stall_seconds=self.settings.engine_stall_seconds)
 
     @property
     def runner(self) -> JobRunner:
-        """Runs jobs of functions on the engine."""
+        """Runs jobs of functions."""
         from volstream.jobs.run import JobRunner
 
         return JobRunner(self.catalog, self.gateway, self.settings)

@@ -182,6 +182,16 @@ class Daemon:
 
         patiently(ready)
 
+    def engine_state(self) -> Mapping[str, str]:
+        """What readiness says of the engine."""
+        said: Mapping[str, str] = json.loads(self.get("/readyz")[1])["engine"]
+        return said
+
+    def await_engine(self) -> psutil.Process:
+        """The JVM of the daemon, once it can be used."""
+        patiently(lambda: self.engine_state()["state"] == "running")
+        return psutil.Process(self.home.engine()["jvm_pid"])
+
     def signal(self, number: signal.Signals = signal.SIGTERM) -> None:
         self.process.send_signal(number)
 

@@ -65,6 +65,8 @@ def test_health_and_readiness_are_told_over_http(daemon: Daemon) -> None:
     assert (status, json.loads(body)["status"]) == (200, "ok")
     status, body = daemon.get("/readyz")
     assert (status, json.loads(body)["status"]) == (200, "ready")
+    daemon.await_engine()
+    assert json.loads(daemon.get("/readyz")[1])["engine"] == {"state": "running"}
     assert daemon.get("/other")[0] == 404
 
 

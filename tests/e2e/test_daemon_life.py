@@ -1,4 +1,4 @@
-"""A daemon's beginning and end: signals, a second one on the same home, a lost JVM, a port that is taken."""
+"""A daemon's beginning and end: signals, a second one on the same home, a JVM that dies or is not there, a port that is taken."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.e2e.homes import Daemon, Home, write
+from tests.e2e.homes import Daemon, Home, patiently, write
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.timeout(200)
@@ -67,7 +67,7 @@ def test_a_second_daemon_waits_and_takes_over_when_the_first_is_killed(home: Hom
         try:
             eventually(lambda: "waiting_for_home" in second.log, timeout=30)
             assert second.port is None
-            jvm = psutil.Process(home.engine()["jvm_pid"])
+            jvm = first.await_engine()
 
             first.signal(signal.SIGKILL)
 
@@ -91,19 +91,63 @@ def test_a_waiting_daemon_ends_when_it_is_told_to(home: Home) -> None:
             second.kill()
 
 
-def test_a_dead_jvm_ends_the_daemon_with_4_and_the_next_daemon_goes_on(home: Home, name: str, files: Path) -> None:
-    write(files, {"one.txt": "1"})
+def test_a_dead_jvm_is_started_again_and_every_file_counts_once(
+    home: Home, name: str, files: Path, tmp_path: Path
+) -> None:
+    first = {f"{number:03}.txt": str(number) for number in range(60)}
+    later = {f"later-{number}.txt": str(number) for number in range(5)}
+    started = tmp_path / "started"
+    write(files, first)
     home.ok("create-volume", name, str(files))
-    home.ok("create-job", name, "--on-volume", name, "--function", "functions.py:read", "--into", name, "--on-change")
+    home.ok("create-job", name, "--on-volume", name, "--function", "functions.py:slow", "--into", name, "--on-change",
+            "--max-files", "20", "--arg", f"started={started}", "--arg", "seconds=0.1")  # fmt: skip
     with home.daemon() as daemon:
-        daemon.follows(name, {"one.txt": "1"})
-        psutil.Process(home.engine()["jvm_pid"]).kill()
-        assert daemon.ended() == 4
+        eventually(started.exists, timeout=100)
+        jvm = psutil.Process(home.engine()["jvm_pid"])
+
+        jvm.kill()
+
+        patiently(lambda: daemon.engine_state()["state"] == "restarting")
+        assert "signal 9 (SIGKILL)" in daemon.engine_state()["reason"]
+        assert [daemon.get(path)[0] for path in ("/healthz", "/readyz")] == [200, 200]
+        write(files, later)
+        assert daemon.await_engine().pid != jvm.pid
+        daemon.follows(name, first | later)
+        assert daemon.process.poll() is None
+        assert home.engine()["pid"] == daemon.process.pid
+        daemon.signal()
+        assert daemon.ended() == 0
     assert "Traceback" not in daemon.log
-    assert "start the daemon again" in daemon.log.lower()
-    write(files, {"two.txt": "2"})
+    assert daemon.log.count("engine_lost") == 1
+    batches = [batch for batch in home.json("list", "batches", "--job", name) if batch["state"] == "committed"]
+    assert sum(batch["succeeded"] for batch in batches) == 65
+    [job] = home.json("status")["jobs"]
+    assert len(job["outcome"]) < 200
+    home.ok("drop", "job", name)
+    home.ok("drop", "volume", name)
+
+
+def test_a_daemon_without_java_lives_says_so_and_ends_when_told_to(home: Home, tmp_path: Path) -> None:
+    with home.daemon(CACHE=str(tmp_path / "empty")) as daemon:
+        patiently(lambda: daemon.engine_state()["state"] == "restarting")
+        assert "make setup" in daemon.engine_state()["reason"]
+        assert daemon.get("/healthz")[0] == 200
+        daemon.signal()
+        assert daemon.ended(10) == 0
+    assert "engine_lost" in daemon.log
+
+
+def test_a_signal_ends_a_jvm_that_is_still_starting(home: Home) -> None:
     with home.daemon() as daemon:
-        daemon.follows(name, {"one.txt": "1", "two.txt": "2"})
+        assert daemon.engine_state() == {"state": "starting"}
+        eventually(lambda: psutil.Process(daemon.process.pid).children())
+        [jvm] = psutil.Process(daemon.process.pid).children()
+        asked = time.monotonic()
+        daemon.signal()
+        assert daemon.ended(10) == 0
+        assert time.monotonic() - asked < 5
+    assert not jvm.is_running()
+    assert "engine_started" not in daemon.log
 
 
 def test_a_port_that_is_taken_ends_the_daemon_with_4_and_says_what_to_do(home: Home) -> None:

@@ -86,8 +86,9 @@ def test_dropping_and_discarding_settle_first_what_a_killed_statement_left(world
 
 def test_an_engine_that_is_killed_in_the_middle_of_a_statement_loses_and_doubles_nothing(world: World) -> None:
     world.add()
-    child = world.home.start("sql", INSERT, FAULT="batch.intent:stop")
-    eventually(lambda: is_stopped(child.pid))
+    # Something before it: a statement that has asked Spark for nothing yet would just take the next engine.
+    child = world.home.start("sql", f"SELECT 1; {INSERT}", FAULT="batch.intent:stop")
+    eventually(lambda: is_stopped(child.pid), timeout=60)
     psutil.Process(world.home.engine()["jvm_pid"]).kill()
     os.kill(child.pid, signal.SIGCONT)
     assert finished(child).code == 4

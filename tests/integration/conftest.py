@@ -35,7 +35,8 @@ LONG_AGO = 1_700_000_000
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkGateway]:
     settings = config.load(tmp_path_factory.mktemp("engine"), cores=2, driver_memory="1GiB")
     engine = Engine(settings, kind="background", stop=Stop())
-    gateway = SparkGateway(engine.start(), stall_seconds=60)
+    address = engine.start()
+    gateway = SparkGateway(lambda: address, stall_seconds=60)
     yield gateway
     gateway.close()
     engine.stop()
@@ -114,7 +115,7 @@ class Place:
 def place(tmp_path: Path, settings: Settings, gateway: SparkGateway) -> Iterator[Place]:
     folder = tmp_path / "files"
     folder.mkdir()
-    with Session(settings, _Shared(gateway)) as session:
+    with Session(settings, lambda: _Shared(gateway)) as session:
         session.volumes.create("v", str(folder), queue_type=QueueType.NONE)
         yield Place(session, folder, gateway)
 
@@ -123,7 +124,7 @@ def place(tmp_path: Path, settings: Settings, gateway: SparkGateway) -> Iterator
 def slower(place: Place) -> Iterator[Place]:
     """The same place, where a batch should take no time: each takes too long."""
     settings = place.session.settings.model_copy(update={"batch_seconds": 0.01})
-    with Session(settings, _Shared(place.gateway)) as session:
+    with Session(settings, lambda: _Shared(place.gateway)) as session:
         yield Place(session, place.folder, place.gateway)
 
 
@@ -167,7 +168,7 @@ class Home:
 
 @pytest.fixture
 def home(settings: Settings, gateway: SparkGateway) -> Iterator[Home]:
-    with Session(settings, _Shared(gateway)) as session:
+    with Session(settings, lambda: _Shared(gateway)) as session:
         made = Home(session)
         made.sql(f"CREATE SCHEMA {made.schema}")
         yield made

@@ -60,9 +60,7 @@ class Bucket:
     def kept(self, *volumes: Volume) -> Iterator[list[VolumeWorker]]:
         """The daemon's threads of these volumes."""
         session = self.session
-        workers = [
-            VolumeWorker(one, session.catalog, session.gateway, session.settings, lambda _: None) for one in volumes
-        ]
+        workers = [VolumeWorker(one, session.catalog, session.settings, lambda _: None) for one in volumes]
         threads = [threading.Thread(target=worker.run) for worker in workers]
         for thread in threads:
             thread.start()
@@ -98,7 +96,7 @@ def bucket(oss: Cloud, mns: Any, tmp_path: Path, gateway: SparkGateway) -> Itera
     name = unused_name()
     oss.make_bucket(name)
     queue = mns.make(name, VisibilityTimeout=60)
-    with Session(settings, _Shared(gateway)) as session:
+    with Session(settings, lambda: _Shared(gateway)) as session:
         session.connections.create("c", "oss", region="cn-hangzhou", endpoint=oss.access.endpoint, credentials="static")
         made = Bucket(session, oss, queue, f"{mns.url}/queues/{name}", name)
         oss.service.tell = lambda body: (made.pass_on or made.send)(body)

@@ -363,8 +363,7 @@ def _open_attempt(place: Place):  # type: ignore[no-untyped-def]  # (intent, loc
     stream = session.streams.get("j_stream")
     covered = runner._reader.pin(stream)
     assert covered is not None
-    with runner.session() as spark:
-        made, batches = runner.planner.of_range(spark, job, covered)
+    made, batches = runner.planner.of_range(runner.session, job, covered)
     session.catalog.consumptions.open((made, batches, stream))
     table = table_location(session.warehouse, job.into)
     return Consumer(session.catalog, DeltaWriter(place.gateway)).begin(batches[0], owner="gone", location=table), table

@@ -27,7 +27,7 @@ def common(function: F) -> F:
     @click.option("--format", "format_", type=click.Choice(["text", "json"]), default="text", show_default=True)
     @functools.wraps(function)
     def command(home: str | None, format_: str, **options: Any) -> Any:
-        with opened(home) as session:
+        with opened(home) as session, session.gateway.explaining():
             return function(session, Output(format_ == "json"), **options)
 
     return command  # type: ignore[return-value]  # the same command with two options more

@@ -16,6 +16,7 @@ from volstream.jobs.lead import Runner, RunReport
 from volstream.jobs.schedule import next_due
 from volstream.lifecycle.backoff import Backoff
 from volstream.lifecycle.stop import Stop
+from volstream.lifecycle.supervisor import run_loop
 from volstream.log import get
 from volstream.model.objects import Job, JobState, TriggerKind
 
@@ -28,7 +29,14 @@ _LOOK_SECONDS = 0.5
 class Scheduler:
     """Starts jobs when they are due: one run of a job at a time, a few jobs at once.
 
-    A job whose run fails as a whole is tried again after a growing delay; nothing of it is lost meanwhile.
+    A job whose run fails as a whole is tried again after a growing delay; nothing of it is lost meanwhile. While the engine
+    is away no run is started: what is due waits.
+
+    Args:
+        runner_of: what runs a job.
+        zone: in which cron lines are read.
+        serves: whether a job is this daemon's.
+        engine_is_up: whether runs can be started now.
     """
 
     def __init__(
@@ -39,6 +47,7 @@ class Scheduler:
         zone: ZoneInfo,
         serves: Callable[[Job], bool],
         stop: Stop,
+        engine_is_up: Callable[[], bool],
     ) -> None:
         self._catalog = catalog
         self._runner_of = runner_of
@@ -46,6 +55,7 @@ class Scheduler:
         self._zone = zone
         self._serves = serves
         self._stop = stop
+        self._engine_is_up = engine_is_up
         self._wake = threading.Event()
         self._running: dict[str, Future[RunReport]] = {}
         self._failures: dict[str, int] = {}
@@ -65,14 +75,17 @@ class Scheduler:
     def run(self) -> None:
         """The thread: returns when it is stopped and the runs in hand have ended."""
         with ThreadPoolExecutor(self._settings.max_parallel_jobs, thread_name_prefix="job") as pool:
-            while not self._stop:
-                self._wake.clear()
-                for job in self._catalog.jobs.list():
-                    self._collect(job)
-                    if job.id not in self._running and self._is_due(job):
-                        self._running[job.id] = pool.submit(self._runner_of(job).run, job, stop=self._stop)
-                        self._running[job.id].add_done_callback(lambda _: self._wake.set())
-                self._wake.wait(_LOOK_SECONDS)
+            run_loop("scheduler", lambda: self._tick(pool), self._stop, _log, Backoff())
+
+    def _tick(self, pool: ThreadPoolExecutor) -> None:
+        """Takes note of what ended, starts what is due, and waits for the next look."""
+        self._wake.clear()
+        for job in self._catalog.jobs.list():
+            self._collect(job)
+            if job.id not in self._running and self._engine_is_up() and self._is_due(job):
+                self._running[job.id] = pool.submit(self._runner_of(job).run, job, stop=self._stop)
+                self._running[job.id].add_done_callback(lambda _: self._wake.set())
+        self._wake.wait(_LOOK_SECONDS)
 
     def _is_due(self, job: Job) -> bool:
         if (

@@ -1,4 +1,4 @@
-"""The daemon's process: takes the home's engine, starts a worker per volume, the scheduler and HTTP, and ends them in order."""
+"""The daemon's process: takes the home, starts a worker per volume, scheduler, HTTP and engine, and ends them in order."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from volstream.catalog import Catalog
 from volstream.config import Settings
+from volstream.daemon.engine import DaemonEngine, KeptEngine, RemoteEngine, watch_of
 from volstream.daemon.housekeeping import clean
 from volstream.daemon.http import HttpServer
 from volstream.daemon.jobs import Scheduler
@@ -15,19 +16,20 @@ from volstream.daemon.volumes import VolumeWorker
 from volstream.engine.attach import remote_address
 from volstream.engine.lock import Owner
 from volstream.engine.process import Engine
-from volstream.errors import EngineLostError, InterruptedByUserError, VolstreamError
+from volstream.errors import InterruptedByUserError, VolstreamError
+from volstream.lifecycle.backoff import Backoff
 from volstream.lifecycle.stop import Stop
-from volstream.lifecycle.supervisor import Supervisor
+from volstream.lifecycle.supervisor import Supervisor, run_loop
 from volstream.log import get
 from volstream.model.objects import Job, SourceKind
 from volstream.session import Session
-from volstream.spark.address import Address
+from volstream.spark.loading import load
 from volstream.spark.session import SparkGateway
 from volstream.streams.read import StreamReader
 
 _log = get("daemon")
 
-#: How often new and dropped definitions are looked for, and the JVM's life.
+#: How often new and dropped definitions are looked for.
 _LOOK_SECONDS = 0.5
 
 #: The daemon waits for another one on its home for as long as it takes.
@@ -53,75 +55,85 @@ class Daemon:
         self._workers: dict[str, VolumeWorker] = {}
         self._threads = Supervisor(stop)
         self._serving = False
-        self._engine: Engine | None = None
+        self._owned: Engine | None = None
+        self._scheduler: Scheduler | None = None
 
     def run(self) -> None:
-        """Serves until the stop signal; then finishes what is in hand.
+        """Serves until the stop signal; then finishes what is in hand. To be called by the main thread.
+
+        The home is taken first. The engine comes last: volumes are kept, and HTTP answers, before it is up, while it is
+        started again, and where it cannot be started at all.
 
         Raises:
-            EngineLostError: the JVM died. VolstreamError: what else ended a part.
+            VolstreamError: what ended a part.
         """
+        settings = self._settings
+        if not settings.spark_remote:
+            self._owned = Engine(
+                settings, kind="daemon", stop=self._stop, wait_seconds=_FOREVER, waiting=self._waits_for_home
+            )
+            try:
+                self._owned.take()
+            except InterruptedByUserError:
+                return  # told to end while it waited for the home: as good an end as any other
+            engine: DaemonEngine = KeptEngine(self._owned, self._stop, self._wake, watch_of(settings))
+        else:
+            engine = RemoteEngine(remote_address(settings), self._stop)
+        load()  # before there are threads that import parts of it
+        session = Session(settings, lambda: SparkGateway(engine.attach, stall_seconds=settings.engine_stall_seconds))
         try:
-            address = self._take_engine()
-        except InterruptedByUserError:
-            return  # told to end while it waited for the home: as good an end as any other
-        session = Session(self._settings, SparkGateway(address, stall_seconds=self._settings.engine_stall_seconds))
-        try:
-            self._serve(session)
+            self._serve(session, engine)
         finally:
             session.close()
-            if self._engine is not None:
-                self._engine.stop()
+            if self._owned is not None:
+                self._owned.stop()
 
     def kill(self) -> None:
         """Ends the JVM at once: for the second signal."""
-        if self._engine is not None:
-            self._engine.kill()
+        if self._owned is not None:
+            self._owned.kill()
 
-    def _take_engine(self) -> Address:
-        if self._settings.spark_remote:
-            return remote_address(self._settings)
+    def _waits_for_home(self, owner: Owner) -> None:
+        _log.info("waiting_for_home", home=str(self._settings.home), owner_pid=owner.pid, owner=owner.kind)
 
-        def waiting(owner: Owner) -> None:
-            _log.info("waiting_for_home", home=str(self._settings.home), owner_pid=owner.pid, owner=owner.kind)
-
-        self._engine = Engine(self._settings, kind="daemon", stop=self._stop, wait_seconds=_FOREVER, waiting=waiting)
-        return self._engine.start()
-
-    def _serve(self, session: Session) -> None:
+    def _serve(self, session: Session, engine: DaemonEngine) -> None:
         catalog = session.catalog
-        if self._engine is not None:  # with Spark elsewhere other daemons may be at work in this warehouse
+        if self._owned is not None:  # with Spark elsewhere other daemons may be at work in this warehouse
             clean(catalog, self._settings.warehouse_path)
-        scheduler = Scheduler(
-            catalog, session.runner_of, self._settings, session.zone, lambda job: self._serves(catalog, job), self._stop
-        )
+        self._scheduler = scheduler = Scheduler(
+            catalog, session.runner_of, self._settings, session.zone, lambda job: self._serves(catalog, job),
+            self._stop, lambda: engine.is_up,
+        )  # fmt: skip
         reader = StreamReader(catalog, self._settings.warehouse_path)
         metrics = DaemonMetrics(catalog, reader, lambda: list(self._workers.values()), lambda: dict(scheduler.runs))
-        http = HttpServer(self._settings.http_port, self._healthy, self._is_ready, metrics)
+        http = HttpServer(self._settings.http_port, self._healthy, lambda: self._is_ready(engine), metrics)
         http.start()
         try:
-            if self._engine is not None:
-                self._engine.announce(http_port=http.port)
+            if self._owned is not None:
+                self._owned.announce(http_port=http.port)
             self._threads.run("scheduler", scheduler.run)
-            self._serving = True
+            self._threads.run("volumes", lambda: self._follow(catalog))
             _log.info(
                 "daemon_started", home=str(self._settings.home), http_port=http.port, cluster=self._virtual_cluster
             )
             self._ready_callback(http.port)
-            self._watch(catalog, session.gateway, scheduler)
+            engine.run()
         finally:
             self._serving = False
             self._stop.set()
             scheduler.wake()
             self._end()
             http.stop()
-        self._raise_failure(session.gateway)
+        self._raise_failure()
 
-    def _watch(self, catalog: Catalog, gateway: SparkGateway, scheduler: Scheduler) -> None:
+    def _wake(self) -> None:
+        if self._scheduler is not None:
+            self._scheduler.wake()
+
+    def _follow(self, catalog: Catalog) -> None:
         """Follows the catalog: a thread for each volume of this cluster, until the stop signal."""
-        while not self._stop:
-            if gateway.lost is not None or (self._engine is not None and self._engine.failed):
-                return
+
+        def look() -> None:
             wanted = {
                 volume.id: volume
                 for volume in catalog.volumes.list()
@@ -131,8 +143,15 @@ class Daemon:
                 self._workers.pop(volume_id).stop.set()
                 _log.info("volume_dropped", volume_id=volume_id)
             for volume_id in wanted.keys() - self._workers.keys():
-                self._start_worker(VolumeWorker(wanted[volume_id], catalog, self._settings, lambda _: scheduler.wake()))
+                self._start_worker(VolumeWorker(wanted[volume_id], catalog, self._settings, lambda _: self._wake()))
+            self._serving = True
             self._stop.wait(_LOOK_SECONDS)
+
+        try:
+            run_loop("volumes", look, self._stop, _log, Backoff())
+        finally:
+            for worker in self._workers.values():
+                worker.stop.set()
 
     def _start_worker(self, worker: VolumeWorker) -> None:
         def part() -> None:
@@ -153,20 +172,11 @@ class Daemon:
 
     def _end(self) -> None:
         """Lets the parts finish what is in hand, within the time for it."""
-        for worker in self._workers.values():
-            worker.stop.set()
         if not self._threads.join(self._settings.shutdown_seconds):
             _log.warning("not_finished_in_time", parts=self._threads.alive())
         _log.info("daemon_stopped")
 
-    def _raise_failure(self, gateway: SparkGateway) -> None:
-        if self._engine is not None and self._engine.failed:
-            raise EngineLostError(
-                f"The Spark engine's JVM ended with status {self._engine.poll()}.",
-                f"Its log is in {self._settings.log_directory}; start the daemon again.",
-            )
-        if gateway.lost is not None and self._threads.failure is None:
-            raise EngineLostError(f"The Spark engine was lost: {gateway.lost}.", "Start the daemon again.")
+    def _raise_failure(self) -> None:
         failure = self._threads.failure
         if failure is not None and failure.error is not None:
             _log.error("part_died", part=failure.name, error=str(failure.error))
@@ -182,5 +192,6 @@ class Daemon:
         well = not self._stop and self._threads.failure is None
         return well, {"status": "ok" if well else "stopping"}
 
-    def _is_ready(self) -> tuple[bool, Mapping[str, Any]]:
-        return self._serving, {"status": "ready" if self._serving else "not ready", "volumes": len(self._workers)}
+    def _is_ready(self, engine: DaemonEngine) -> tuple[bool, Mapping[str, Any]]:
+        said = {"status": "ready" if self._serving else "not ready", "volumes": len(self._workers)}
+        return self._serving, said | {"engine": engine.status()}

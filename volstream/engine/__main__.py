@@ -91,7 +91,7 @@ def _until_idle(engine: Engine, address: EngineAddress, stop: Stop, idle_seconds
 
 def _check(engine: Engine) -> None:
     if engine.failed:
-        raise EngineLostError(f"The JVM ended with status {engine.poll()}.")
+        raise EngineLostError(f"The Spark engine was lost: {engine.cause()}.")
 
 
 def _connected(address: EngineAddress) -> bool:

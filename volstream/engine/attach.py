@@ -27,7 +27,8 @@ _started: list[subprocess.Popen[bytes]] = []
 def attach(settings: Settings) -> Address:
     """Where to connect: ``spark_remote``, or the home's engine, which is started where none runs.
 
-    Any number of processes may attach at the same time; they start one engine. An address may be lost at once, when the
+    Any number of processes may attach at the same time; they start one engine. A daemon's is waited for, also while the
+    daemon starts it again. An address may be lost at once, when the
     engine ends as idle in that moment: the first use then raises EngineLostError, and attaching again helps.
 
     Raises:
@@ -53,6 +54,12 @@ def attach(settings: Settings) -> Address:
             since = log.stat().st_size if log.exists() else 0
             child = _start(settings, log)
         if time.monotonic() >= deadline:
+            owner = present_owner(settings)
+            if owner is not None and owner.kind == "daemon":
+                raise EngineError(
+                    f"The Spark engine of the daemon, pid {owner.pid}, is not up in time (engine_start_seconds).",
+                    "The daemon goes on trying; its log and /readyz say why it is not up.",
+                )
             raise _failed("it is not up in time (engine_start_seconds)", log, since)
         # Nothing is to be stopped here: a signal ends the client, and the engine goes on.
         time.sleep(_POLL_SECONDS)

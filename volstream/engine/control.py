@@ -47,8 +47,10 @@ def engine_status(settings: Settings) -> EngineStatus | None:
         return None
     up_seconds = max(0.0, time.time() - owner.started)
     address = record.read(settings)
-    if address is None or address.engine_pid != owner.pid or address.missing() is not None:
+    if address is None or address.engine_pid != owner.pid:
         return EngineStatus("starting", owner.kind, owner.pid, 0, 0, 0, up_seconds)
+    if address.missing() is not None:  # a daemon starts its JVM after itself, and again where that was lost
+        return EngineStatus("starting", owner.kind, owner.pid, 0, 0, address.http_port, up_seconds)
     state = "ending" if address.ending else "running"
     return EngineStatus(state, owner.kind, owner.pid, address.jvm_pid, address.port, address.http_port, up_seconds)
 

@@ -1,4 +1,5 @@
-"""The engine as its owner holds it: takes the home, ends what an earlier owner left running, starts the JVM, ends it."""
+"""The engine as its owner holds it: takes the home, ends what an earlier owner left running, starts the JVM, again where
+that was lost, and ends it."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from volstream.errors import EngineBusyError, EngineError, InterruptedByUserErro
 from volstream.lifecycle import identity
 from volstream.lifecycle.stop import Stop
 from volstream.spark.address import EngineAddress, Kind
+from volstream.spark.death import cause_of, note
 from volstream.spark.server import JvmServer, start_jvm
 
 _POLL_SECONDS = 0.1
@@ -30,7 +32,6 @@ class Engine:
         stop: gives up waiting and starting when it is set.
         wait_seconds: how long to wait for the present owner of the home.
         waiting: called once with the present owner, before waiting for it.
-        http_port: goes into the record; the daemon's.
     """
 
     def __init__(
@@ -41,22 +42,17 @@ class Engine:
         stop: Stop,
         wait_seconds: float = 0.0,
         waiting: Callable[[Owner], None] | None = None,
-        http_port: int = 0,
     ) -> None:
         self._settings = settings
         self._kind: Kind = kind
         self._stop = stop
         self._wait_seconds = wait_seconds
         self._waiting = waiting
-        self._http_port = http_port
+        self._http_port = 0
         self._lock = HomeLock(settings)
+        self._owns = False
         self._server: JvmServer | None = None
         self._address: EngineAddress | None = None
-
-    @property
-    def address(self) -> EngineAddress | None:
-        """Where the engine is; None unless it is started."""
-        return self._address
 
     @property
     def failed(self) -> bool:
@@ -67,36 +63,66 @@ class Engine:
         """The JVM's exit status; None while it runs, and before it is started."""
         return None if self._server is None else self._server.poll()
 
-    def start(self) -> EngineAddress:
-        """Takes the home, starts the JVM and publishes its address.
+    def cause(self) -> str:
+        """Why the JVM ended, which its clients are told too. To be asked when :meth:`poll` has a status."""
+        status = self.poll()
+        assert status is not None, "asked after the end"
+        assert self._server is not None, "it has a status"
+        logs = self._settings.log_directory
+        cause = cause_of(status, logs)
+        note(logs, self._server.pid, cause)
+        return cause
+
+    def take(self) -> None:
+        """Takes the home, and ends what an earlier owner left running in it. Idempotent.
 
         Raises:
             EngineBusyError: another process owns the home, and still did after ``wait_seconds``.
-            JavaError: there is no Java, or the jars were not fetched.
-            EngineError: the JVM did not start.
+            EngineError: what was left running cannot be ended.
             InterruptedByUserError: the stop signal was set meanwhile.
         """
+        if self._owns:
+            return
         self._acquire()
         try:
             self._end_orphan()
-            self._server = server = start_jvm(self._settings, stop=self._stop)
-            self._address = server.address(self._kind, self._http_port)
-            record.write(self._settings, self._address)
         except BaseException:
-            self.stop()
+            self._lock.release()
             raise
+        self._owns = True
+
+    def start(self) -> EngineAddress:
+        """Takes the home, starts the JVM and publishes its address; where one was started before, in its place.
+
+        The home stays taken where the JVM does not start: clients wait, and it can be tried again.
+
+        Raises:
+            JavaError: there is no Java, or the jars were not fetched.
+            EngineError: the JVM did not start.
+            InterruptedByUserError: the stop signal was set meanwhile.
+            EngineBusyError: as :meth:`take`.
+        """
+        self.take()
+        if self._server is not None:
+            self._server.kill()  # lost is not yet ended, and there may be one only
+            self._server = None
+        server = start_jvm(self._settings, stop=self._stop)
+        self._server = server
+        self._address = server.address(self._kind, self._http_port)
+        record.write(self._settings, self._address)
         return self._address
 
     def announce(self, *, http_port: int | None = None, ending: bool | None = None) -> None:
-        """Changes what the record says of the started engine.
+        """Changes what the record says of the engine; of one that is yet to be started, where the daemon listens.
 
         Args:
             http_port: where the daemon listens.
             ending: whether nobody new is to attach.
         """
         if self._address is None:
-            raise EngineError("The Spark engine is not started.")
+            self._address = _to_come(self._kind)
         if http_port is not None:
+            self._http_port = http_port
             self._address = dataclasses.replace(self._address, http_port=http_port)
         if ending is not None:
             self._address = dataclasses.replace(self._address, ending=ending)
@@ -107,8 +133,10 @@ class Engine:
         if self._server is not None:
             self._server.end()
             self._server = None
+        if self._owns:
             record.remove(self._settings)
             self._address = None
+            self._owns = False
         self._lock.release()
 
     def kill(self) -> None:
@@ -151,6 +179,12 @@ class Engine:
                 raise _undying(earlier)
             if self._stop.wait(_POLL_SECONDS):
                 raise InterruptedByUserError("Interrupted while an earlier Spark engine was being ended.")
+
+
+def _to_come(kind: Kind) -> EngineAddress:
+    """Of this process, with a JVM that is none and cannot be attached to."""
+    me = Owner.me(kind)
+    return EngineAddress(0, "", kind, me.pid, me.started, jvm_pid=0, jvm_started=0.0)
 
 
 def _undying(earlier: EngineAddress) -> EngineError:

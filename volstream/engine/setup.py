@@ -83,7 +83,7 @@ def _exercise(server: JvmServer, home: Path) -> None:
     """Makes the JVM load what volstream's own work needs: the classes that are loaded go into the archive."""
     from volstream.spark.session import SparkGateway
 
-    gateway = SparkGateway(server.address("background"), stall_seconds=_ARCHIVE_SECONDS)
+    gateway = SparkGateway(lambda: server.address("background"), stall_seconds=_ARCHIVE_SECONDS)
     try:
         with gateway.fresh() as session:
             _statements(session, str(home / "warehouse" / "t"), str(home / "warehouse" / "staged"))

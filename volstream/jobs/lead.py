@@ -83,7 +83,7 @@ def led(catalog: Catalog, job: Job, lease_seconds: float) -> Iterator[Lead]:
         try:
             yield lead
         except VolstreamError as error:
-            note_run(catalog.database, lead.job, f"failed: {error.message}", ended=True)
+            note_run(catalog.database, lead.job, f"failed: {error.brief}", ended=True)
             raise
         note_run(catalog.database, lead.job, lead.summary, ended=True)
 

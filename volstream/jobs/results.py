@@ -49,8 +49,17 @@ class ResultTables:
         self._delta = delta
         self._warehouse = warehouse
 
+    def check(self, job: Job) -> None:
+        """Looks whether another job mirrors its files in the table, by the log alone. Raises InvalidStateError."""
+        if job.write is Write.UPSERT:
+            owner = DeltaLog(folders.table_location(self._warehouse, job.into)).properties().get(_OWNER)
+            if owner != job.id:
+                self._check_owner(job, owner)
+
     def prepare(self, job: Job) -> Job:
         """Makes the job's table, or checks that there is one it may write; returns the job, with ``clean`` up to date.
+
+        Asks Spark only where there is something to make or to change.
 
         Raises:
             InvalidStateError: the table belongs to another job.

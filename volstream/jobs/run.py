@@ -40,13 +40,14 @@ from volstream.log import get
 from volstream.model.objects import Job, JobState, OnMove, Stream, Volume
 from volstream.model.work import Batch, Failure, FailureKind, FailureState, Intent, Plan, PlanKind
 from volstream.spark.errors import as_sql_errors
-from volstream.spark.session import SparkGateway
 from volstream.streams.consume import Consumer
 from volstream.streams.read import StreamReader
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.connect.session import SparkSession
+
+    from volstream.spark.session import SparkGateway
 
 _log = get("jobs")
 
@@ -58,7 +59,10 @@ _ATTEMPTS_BEFORE_ISOLATION = 2
 
 
 class JobRunner:
-    """Runs jobs of functions on one engine. Safe for threads: each run has its own sessions and its own lease."""
+    """Runs jobs of functions. Safe for threads: each run has its own sessions and its own lease.
+
+    Catalog and logs tell whether there is anything to do; only where there is, the engine is attached to.
+    """
 
     def __init__(self, catalog: Catalog, gateway: SparkGateway, settings: Settings) -> None:
         self._catalog = catalog
@@ -101,7 +105,8 @@ class JobRunner:
         """A run of the job by the holder of its lease, of which the catalog is told."""
         with led(self._catalog, job, self._settings.lease_seconds) as lead:
             run = _Run(self, lead.job, lead.owner, Stop() if stop is None else stop, observe or (lambda _: None))
-            act(run)
+            with self._gateway.explaining(), as_sql_errors():
+                act(run)
             lead.summary = run.summary()
             return run.report
 
@@ -142,11 +147,12 @@ class _Run:
         self._owner = owner
         self._stop = stop
         self._observe = observe
+        self._has_table = False
         self._prepared = False
 
     def go(self, *, until_empty: bool) -> None:
         """Recovers, finishes an open plan, then plans and processes what is there."""
-        self._prepare()
+        self._begin()
         unfinished = self._catalog.consumptions.open_plan(self._job.stream_id)
         if unfinished is not None:
             self._process(unfinished)
@@ -159,7 +165,7 @@ class _Run:
 
     def replay(self, where: str | None) -> None:
         """Recovers, finishes an open plan, then plans and processes what was delivered before."""
-        self._prepare()
+        self._begin()
         unfinished = self._catalog.consumptions.open_plan(self._job.stream_id)
         if unfinished is not None and unfinished.kind is PlanKind.REPLAY:
             self._catalog.consumptions.drop_plan(unfinished)  # its beginning may have run with other code
@@ -170,6 +176,7 @@ class _Run:
         covered = None if self._ended else self._runner._reader.delivered(stream)
         if covered is None:
             return
+        self._make_table()
         made, batches = self._runner.planner.of_replay(self._runner.session, self._job, covered, where)
         if where is None:
             self._job = self._catalog.jobs.change(self._job, fingerprint=self._source.fingerprint)
@@ -187,14 +194,21 @@ class _Run:
         """Of the result table."""
         return folders.table_location(self._runner._warehouse, self._job.into)
 
-    def _prepare(self) -> None:
+    def _begin(self) -> None:
+        """Recovers, and finds what the run needs. Without Spark, unless an attempt is to be fenced off."""
         self.report.recovered = self._runner._consumer.settle(self._job.stream_id, self._superseded_in) is not None
         assert self._job.function is not None, "a job of a statement has another runner"
         self._source = functions.find(self._job.function, self._job.search_path)
         self.report.progress.code_changed = self._source.fingerprint != self._job.fingerprint
         self._volume = self._volume_of(self._runner._stream(self._job))
         self._store = store_of(self._volume, self._catalog, self._runner._settings)
-        self._job = self._runner._results.prepare(self._job)
+        self._runner._results.check(self._job)
+
+    def _make_table(self) -> None:
+        """Makes or checks the result table, once in a run and before any file is planned: there is something to do."""
+        if not self._has_table:
+            self._job = self._runner._results.prepare(self._job)
+            self._has_table = True
 
     def summary(self) -> str:
         """One line for the catalog."""
@@ -223,6 +237,7 @@ class _Run:
         if self._runner._reader.only_upkeep(covered):
             self._catalog.consumptions.advance(stream, covered.to_version, covered.table_id)
             return False
+        self._make_table()
         self._prepare_commit()
         made, batches = self._runner.planner.of_range(self._runner.session, self._job, covered)
         faults.point("plan.written")
@@ -239,6 +254,7 @@ class _Run:
         covered = self._runner._reader.pin(stream)
         if covered is None:
             return False
+        self._make_table()
         covered = replace(covered, to_version=self._runner._reader.latest_version(stream))
         made, batches = self._runner.planner.of_retries(self._job, covered, due)
         asked = [one.path for one in due]
@@ -262,6 +278,7 @@ class _Run:
         if not self._has_files(made):
             self._catalog.consumptions.drop_plan(made)
             return
+        self._make_table()
         progress = self.report.progress
         left = self._catalog.consumptions.waiting(self._job.id)
         progress.files += left.files

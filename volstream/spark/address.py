@@ -21,6 +21,7 @@ class EngineAddress:
         engine_started, jvm_started: when the processes began, as psutil tells; pids are used again.
         http_port: the daemon's HTTP port; 0 where there is none.
         ending: it finishes for those who use it, and takes nobody new.
+        logs: the folder of its logs, where its owner also writes why the JVM ended.
     """
 
     port: int
@@ -32,6 +33,7 @@ class EngineAddress:
     jvm_started: float
     http_port: int = 0
     ending: bool = False
+    logs: str = ""
 
     def missing(self) -> str | None:
         """Which of the two processes is gone; None while both live."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from volstream.errors import DiskFullError, EngineError, EngineLostError, SqlError, VolstreamError
+from volstream.spark.death import remedy_of
+from volstream.spark.loading import load
 
 #: Delta raises these when two writers meet; the same statement can be tried again. Conditions have suffixes such as
 #: ``.WITHOUT_HINT``. ``DELTA_CONCURRENT_TRANSACTION`` is not among them: it says that the statement was done before.
@@ -26,14 +29,19 @@ _DISK_FULL = ("No space left on device", "Disk quota exceeded", "ENOSPC")
 
 #: gRPC raises a bare ValueError when a call is made on a channel that was closed.
 _CLOSED_CHANNEL = re.compile(r"Cannot invoke RPC.*closed", re.IGNORECASE)
+#: Where a message goes on with Java's.
+_STACK = re.compile(r"\n\nJVM stacktrace:|\n+Driver stacktrace:|\n\tat ")
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]")
-
-_LOST_REMEDY = "Run `volstream engine status`; the next command starts the engine again."
 
 
 def engine_lost(reason: str) -> EngineLostError:
     """The error that says that the engine was lost, and why."""
-    return EngineLostError(f"The Spark engine was lost: {reason}.", _LOST_REMEDY)
+    return EngineLostError(f"The Spark engine was lost: {reason}.", remedy_of(reason))
+
+
+def says_lost(error: BaseException) -> bool:
+    """Whether an error says that the engine does not answer."""
+    return isinstance(error if isinstance(error, VolstreamError) else _translated(error), EngineLostError)
 
 
 @contextmanager
@@ -45,16 +53,24 @@ def map_spark_errors() -> Iterator[None]:
         EngineError: the server refused the token.
         DiskFullError: Spark could not write for lack of space.
     """
-    import grpc
-    from pyspark.errors import PySparkException
-
     try:
         yield
-    except (PySparkException, grpc.RpcError, ValueError) as error:
-        ours = _translated(error)
+    except Exception as error:
+        ours = _translated(error) if _may_be_sparks(error) else None
         if ours is None:
             raise
         raise ours from error
+
+
+def _may_be_sparks(error: Exception) -> bool:
+    """Whether PySpark or gRPC may have raised it. They are not imported for the sake of an error that is not theirs."""
+    if isinstance(error, VolstreamError) or "pyspark" not in sys.modules:
+        return False
+    load()
+    import grpc
+    from pyspark.errors import PySparkException
+
+    return isinstance(error, PySparkException | grpc.RpcError | ValueError)
 
 
 def condition_of(error: BaseException | None) -> str | None:
@@ -82,7 +98,7 @@ def is_conflict(condition: str | None) -> bool:
 
 def sql_error(error: BaseException) -> SqlError:
     """What Spark says against a user's statement, without plan and JVM stack."""
-    text = str(error).split("\n\nJVM stacktrace:", 1)[0]
+    text = _STACK.split(str(error), maxsplit=1)[0]
     text = text.split(";\n'", 1)[0]  # the unresolved plan, which begins with a quote
     return SqlError(text.strip())
 
@@ -90,12 +106,18 @@ def sql_error(error: BaseException) -> SqlError:
 @contextmanager
 def as_sql_errors() -> Iterator[None]:
     """As :func:`map_spark_errors`; and what Spark says against a statement is a SqlError."""
-    from pyspark.errors import PySparkException
-
     try:
         with map_spark_errors():
             yield
-    except PySparkException as error:
+    except VolstreamError:
+        raise
+    except Exception as error:
+        if not _may_be_sparks(error):
+            raise
+        from pyspark.errors import PySparkException
+
+        if not isinstance(error, PySparkException):
+            raise
         raise sql_error(error) from error
 
 

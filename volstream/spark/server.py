@@ -38,12 +38,14 @@ class JvmServer:
 
     Attributes:
         started: when it began, as psutil tells.
+        logs: the folder of its logs.
     """
 
     process: subprocess.Popen[bytes]
     started: float
     port: int
     token: str
+    logs: Path
 
     @property
     def pid(self) -> int:
@@ -61,6 +63,7 @@ class JvmServer:
             jvm_pid=self.pid,
             jvm_started=self.started,
             http_port=http_port,
+            logs=str(self.logs),
         )
 
     def poll(self) -> int | None:
@@ -152,7 +155,7 @@ def _spawn(settings: Settings, files: Files, line: list[str], cores: int) -> Jvm
             # Ctrl-C in a terminal is for us: the JVM has to serve until the work in hand is done.
             start_new_session=True,
         )
-    return JvmServer(process, identity.start_time(process.pid), port, token)
+    return JvmServer(process, identity.start_time(process.pid), port, token, files.log)
 
 
 def _prepare(settings: Settings, files: Files, properties: dict[str, str]) -> None:

@@ -1,37 +1,29 @@
 """The client side of Spark: sessions on the home's engine or on a server elsewhere, given out and taken back.
 
-A session is one remote session with its own settings, temporary views and modules. How a connection is made is
-``channel``'s; how errors are read is ``errors``'s.
+A session is one remote session with its own settings, temporary views and modules. How a session is opened is
+``connection``'s, how it is reached ``channel``'s; how errors are read is ``errors``'s. PySpark is imported with the first
+session: whoever has a gateway may never need one.
 """
 
 from __future__ import annotations
 
-import atexit
-import concurrent.futures
-import logging
-import os
 import threading
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from typing import Any, cast
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
-import grpc
-from pyspark.errors import PySparkException
-from pyspark.sql.connect.session import SparkSession
-
-from volstream.spark.address import Address, EngineAddress, RemoteAddress
-from volstream.spark.channel import ClientChannelBuilder, builder_for, policy_for
+from volstream.errors import EngineLostError
+from volstream.spark.address import Address, EngineAddress
 from volstream.spark.compiled import compile_in
-from volstream.spark.errors import engine_lost
-from volstream.spark.watch import Watch
+from volstream.spark.death import noted
+from volstream.spark.errors import engine_lost, says_lost
+from volstream.spark.loading import load
 
-#: What a call may raise when the engine goes away meanwhile. ValueError is gRPC's word for a closed channel.
-_BROKEN = (PySparkException, grpc.RpcError, ValueError)
+if TYPE_CHECKING:
+    from pyspark.sql.connect.session import SparkSession
 
-#: Usually milliseconds.
-_RELEASE_SECONDS = 2.0
+    from volstream.spark.connection import Connection
+    from volstream.spark.watch import Watch
 
 #: A session of the pool is used so often: what its statements leave on the server ends with it.
 _MOST_USES = 100
@@ -42,42 +34,35 @@ _MOST_USES = 100
 _ON_OTHER_SERVERS = {"spark.sql.variable.substitute": "false"}
 
 
-def connect(address: Address | str) -> SparkSession:
-    """A new remote session, never a present one. No I/O: the first statement finds out whether anybody answers.
-
-    Args:
-        address: of an engine, or the ``sc://`` URL of a server.
-    """
-    return _open(RemoteAddress(address) if isinstance(address, str) else address).session
-
-
 class SparkGateway:
-    """The sessions of this process on one engine. Safe to share between threads.
+    """The sessions of this process on one engine, which is attached to when the first one is asked for. Safe to share
+    between threads.
 
     From the first session on a thread watches the engine. When it is lost, all connections are closed, so that blocked
-    calls return with an error at once, and the gateway gives out nothing more: whoever wants to go on attaches again,
-    with a new gateway.
+    calls return with an error at once, and the gateway gives out nothing more: whoever wants to go on takes a new gateway.
 
     Args:
-        address: the engine. Constructing does no I/O.
+        attach: finds the engine, and may start it; called once, unless it raises. Constructing does no I/O.
         stall_seconds: an engine that answers nothing for so long is lost.
     """
 
-    def __init__(self, address: Address, *, stall_seconds: float) -> None:
-        self._address = address
+    def __init__(self, attach: Callable[[], Address], *, stall_seconds: float) -> None:
+        self._attach = attach
+        self._address: Address | None = None
         self._stall_seconds = stall_seconds
+        self._attaching = threading.Lock()
         self._lock = threading.Lock()
-        self._open: dict[str, _Connection] = {}
-        self._by_thread: dict[threading.Thread, _Connection] = {}
+        self._open: dict[str, Connection] = {}
+        self._by_thread: dict[threading.Thread, Connection] = {}
         # The pools of sessions that do not compile and that do, and how often each was used.
-        self._idle: dict[bool, list[tuple[_Connection, int]]] = {False: [], True: []}
+        self._idle: dict[bool, list[tuple[Connection, int]]] = {False: [], True: []}
         self._watch: Watch | None = None
         self._ended: str | None = None
 
     @property
-    def address(self) -> Address:
-        """The engine."""
-        return self._address
+    def attached(self) -> bool:
+        """Whether the engine was asked for."""
+        return self._address is not None
 
     @property
     def lost(self) -> str | None:
@@ -90,6 +75,7 @@ class SparkGateway:
 
         Raises:
             EngineLostError: the engine is or was lost, whatever the block made of it.
+            EngineError, JavaError: there is none to attach to.
         """
         with self._until_released(self._new()) as session:
             yield session
@@ -101,8 +87,11 @@ class SparkGateway:
         Raises:
             EngineLostError: as :meth:`fresh`.
         """
-        with self._broken_is_lost():
-            connection = self._keep(_copy(session, self._address))
+        from volstream.spark import connection as connections
+
+        with self.explaining():
+            address = self._found()
+            connection = self._keep(connections.copied(session, address), address)
         with self._until_released(connection) as copied:
             yield copied
 
@@ -125,7 +114,7 @@ class SparkGateway:
         if connection is None:
             connection = self._new()
         try:
-            with self._broken_is_lost():
+            with self.explaining():
                 if compiled and not uses:
                     compile_in(connection.session)
                 yield connection.session
@@ -143,7 +132,7 @@ class SparkGateway:
         """This thread's session: made at its first call, released by :meth:`close` or after the thread's end.
 
         Raises:
-            EngineLostError: the engine was lost, or the gateway is closed.
+            EngineLostError: the engine was lost, or the gateway is closed. EngineError, JavaError: as :meth:`fresh`.
         """
         thread = threading.current_thread()
         with self._lock:
@@ -173,28 +162,54 @@ class SparkGateway:
             self._watch.stop()
 
     @contextmanager
-    def _until_released(self, connection: _Connection) -> Iterator[SparkSession]:
+    def _until_released(self, connection: Connection) -> Iterator[SparkSession]:
         try:
-            with self._broken_is_lost():
+            with self.explaining():
                 yield connection.session
         finally:
             self._release(connection)
 
     @contextmanager
-    def _broken_is_lost(self) -> Iterator[None]:
+    def explaining(self) -> Iterator[None]:
+        """What breaks in the block because the engine is gone is an EngineLostError that says why."""
         try:
             yield
-        except _BROKEN as error:
-            if self._ended is None:
+        except Exception as error:
+            reason = self._reason(error) if self.attached else None
+            if reason is None:
                 raise
-            raise engine_lost(self._ended) from error
+            raise engine_lost(reason) from error
 
-    def _new(self) -> _Connection:
-        connection = self._keep(_open(self._address))
-        if isinstance(self._address, EngineAddress):
+    def _reason(self, error: Exception) -> str | None:
+        """Why the engine is gone, where that is what an error comes from; None where it is not, or nobody knows."""
+        from volstream.spark.connection import BROKEN
+
+        if not isinstance(error, (*BROKEN, EngineLostError)):
+            return None
+        if self._ended is None and says_lost(error) and self._address is not None:
+            return noted(self._address)
+        return self._ended
+
+    def _found(self) -> Address:
+        """The engine, attached to at the first call. Those who ask meanwhile wait for that."""
+        with self._attaching:
+            if self._address is None:
+                if self._ended is not None:
+                    raise engine_lost(self._ended)
+                address = self._attach()
+                load()
+                self._address = address
+            return self._address
+
+    def _new(self) -> Connection:
+        address = self._found()
+        from volstream.spark.connection import opened
+
+        connection = self._keep(opened(address), address)
+        if isinstance(address, EngineAddress):
             return connection
         try:
-            with self._broken_is_lost():
+            with self.explaining():
                 for key, value in _ON_OTHER_SERVERS.items():
                     connection.session.conf.set(key, value)
         except BaseException:
@@ -202,15 +217,17 @@ class SparkGateway:
             raise
         return connection
 
-    def _keep(self, connection: _Connection) -> _Connection:
+    def _keep(self, connection: Connection, address: Address) -> Connection:
         """Watches a connection from now on, unless the engine was lost."""
+        from volstream.spark.watch import Watch
+
         with self._lock:
             if self._ended is not None:
                 connection.drop()
                 raise engine_lost(self._ended)
             self._open[connection.session.session_id] = connection
             if self._watch is None:
-                self._watch = Watch(self._address, self._stall_seconds, self._session_ids, self._lose)
+                self._watch = Watch(address, self._stall_seconds, self._session_ids, self._lose)
                 self._watch.start()
         return connection
 
@@ -218,7 +235,7 @@ class SparkGateway:
         with self._lock:
             return list(self._open)
 
-    def _release(self, connection: _Connection) -> None:
+    def _release(self, connection: Connection) -> None:
         with self._lock:
             if connection.session.session_id not in self._open:
                 return  # lost, and closed already
@@ -228,68 +245,10 @@ class SparkGateway:
             self._open.pop(connection.session.session_id, None)
 
     def _lose(self, reason: str) -> None:
+        reason = (noted(self._address) if self._address is not None else None) or reason
         with self._lock:
             self._ended = self._ended or reason
             connections = list(self._open.values())
             self._open.clear()
         for connection in connections:
             connection.drop()
-
-
-@dataclass(frozen=True)
-class _Connection:
-    """A session and the channel below it."""
-
-    session: SparkSession
-    builder: ClientChannelBuilder
-
-    def release(self) -> None:
-        """Ends the session on the server and closes the channel. Quiet where the engine is gone: so is the session."""
-        client = self.session.client
-        # PySpark lets go of finished statements in the background. One that comes after the session's end is an error
-        # with a long stack in the engine's log.
-        concurrent.futures.wait(list(client._release_futures), timeout=_RELEASE_SECONDS)
-        with suppress(*_BROKEN):
-            client.release_session()
-        client.close()
-        self.drop()
-
-    def drop(self) -> None:
-        """Closes the channel without a word to the server; safe while another thread waits on it."""
-        self.builder.close()
-        self.session.client._closed = True  # what `close` sets, which would wait for calls that get no answer
-
-
-def _open(address: Address) -> _Connection:
-    # Without it the functions of pyspark.sql look for a JVM in this process.
-    os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
-    # PySpark's ways to say, on standard error, what the exception says.
-    warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")
-    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
-        logging.getLogger(name).disabled = True
-    _forget_stopped()
-    builder = builder_for(address)
-    return _connected(SparkSession.builder.channelBuilder(builder).create(), builder, address)
-
-
-def _copy(session: Any, address: Address) -> _Connection:
-    copied = session.cloneSession()
-    return _connected(copied, cast(ClientChannelBuilder, copied.client._builder), address)
-
-
-def _connected(session: SparkSession, builder: ClientChannelBuilder, address: Address) -> _Connection:
-    session.client.set_retry_policies([policy_for(address)])
-    # It would keep every client until the process ends, and then ask each of their engines, even one that is gone.
-    atexit.unregister(session.client._on_exit)
-    return _Connection(session, builder)
-
-
-def _forget_stopped() -> None:
-    """Takes a stopped session out of PySpark's default and this thread's active one, where the next is to stand."""
-    with SparkSession._lock:
-        default = SparkSession._default_session
-        if default is not None and default.is_stopped:
-            SparkSession._default_session = None
-        active = getattr(SparkSession._active_session, "session", None)
-        if active is not None and active.is_stopped:
-            SparkSession._active_session.session = None

@@ -74,7 +74,7 @@ def consume(session: Session, statement: str, job_id: str) -> int:
     Raises:
         SqlError, StreamError: as :meth:`volstream.session.Session.sql`.
     """
-    with as_sql_errors():
+    with session.gateway.explaining(), as_sql_errors():
         target, location = target_of(session, statement)
         check_exists(target, location)
         streams = streams_of(session, statement)

@@ -56,7 +56,7 @@ def address(settings: Settings) -> EngineAddress:
 
 @pytest.fixture
 def gateway(address: EngineAddress) -> Iterator[SparkGateway]:
-    gateway = SparkGateway(address, stall_seconds=STALL_SECONDS)
+    gateway = SparkGateway(lambda: address, stall_seconds=STALL_SECONDS)
     yield gateway
     gateway.close()
 
@@ -93,7 +93,7 @@ def test_the_token_is_in_no_command_line_and_no_file_that_others_can_read(
 
 
 def test_a_wrong_token_is_refused(address: EngineAddress) -> None:
-    stranger = SparkGateway(dataclasses.replace(address, token="guessed"), stall_seconds=STALL_SECONDS)
+    stranger = SparkGateway(lambda: dataclasses.replace(address, token="guessed"), stall_seconds=STALL_SECONDS)
     try:
         with pytest.raises(EngineError, match="refused the token") as caught:
             one(stranger)
@@ -226,7 +226,7 @@ def test_an_engine_that_nobody_uses_ends(settings: Settings) -> None:
     settings = settings.model_copy(update={"engine_idle_seconds": 2.0})
     settings.model_fields_set.add("engine_idle_seconds")
     address = attached(settings)
-    gateway = SparkGateway(address, stall_seconds=60)
+    gateway = SparkGateway(lambda: address, stall_seconds=60)
     one(gateway)
     used_until = time.monotonic() + 4  # longer than the idle time
     eventually(lambda: time.monotonic() > used_until or not jvm_lives(address), timeout=SLACK_SECONDS + 4)
@@ -238,7 +238,7 @@ def test_an_engine_that_nobody_uses_ends(settings: Settings) -> None:
 
 
 def test_stopping_waits_for_those_who_are_connected(settings: Settings, address: EngineAddress) -> None:
-    gateway = SparkGateway(address, stall_seconds=60)
+    gateway = SparkGateway(lambda: address, stall_seconds=60)
     one(gateway)
     stopping = threading.Thread(target=stop_engine, args=(settings,))
     stopping.start()

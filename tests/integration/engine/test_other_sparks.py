@@ -45,8 +45,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
     home = tmp_path_factory.mktemp("cluster")
     settings = config.load(home, virtual_clusters={"two": profile}, settle_seconds=0.05).for_cluster("TWO")
     engine = Engine(settings, kind="background", stop=Stop())
-    gateway = SparkGateway(engine.start(), stall_seconds=60)
-    with Session(settings, gateway) as session:
+    address = engine.start()
+    with Session(settings, lambda: SparkGateway(lambda: address, stall_seconds=60)) as session:
         yield session
     engine.stop()
 

@@ -95,3 +95,16 @@ def test_a_statements_error_is_said_without_plan_and_stack() -> None:
     error = sql_error(raised.AnalysisException(message, server_stacktrace="at x", display_server_stacktrace=True))
     assert isinstance(error, SqlError)
     assert error.message == "[UNRESOLVED_COLUMN] No column `a`. SQLSTATE: 42703; line 1 pos 7"
+
+
+def test_what_spark_says_is_shown_without_javas_stack() -> None:
+    said = "Job aborted: Lost task 0.0: java.lang.IllegalStateException: no\n\tat a.b.c(D.java:1)\n\tat e.f\n\nDriver stacktrace:"
+    assert (
+        sql_error(raised.SparkException(said)).message
+        == "Job aborted: Lost task 0.0: java.lang.IllegalStateException: no"
+    )
+
+
+def test_a_long_message_has_a_short_line() -> None:
+    assert SqlError("one\ntwo").brief == "one"
+    assert len(SqlError("x" * 2000).brief) == 160

@@ -1,4 +1,4 @@
-"""What the gateway asks of a server, by one that notes what it is asked."""
+"""When a gateway attaches, and what it asks of a server, by one that notes what it is asked."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import grpc
 import pytest
 from pyspark.sql.connect.proto import base_pb2, base_pb2_grpc
 
-from volstream.spark.address import RemoteAddress
+from volstream.errors import EngineError, EngineLostError
+from volstream.spark.address import Address, RemoteAddress
 from volstream.spark.session import SparkGateway
 
 
@@ -44,9 +45,53 @@ def server() -> Iterator[Server]:
 
 
 def test_sessions_on_a_server_of_others_substitute_no_variables(server: Server) -> None:
-    gateway = SparkGateway(RemoteAddress(server.url), stall_seconds=60)
+    gateway = SparkGateway(lambda: RemoteAddress(server.url), stall_seconds=60)
     with gateway.fresh() as fresh, gateway.pooled() as pooled:
         opened = {one.session_id for one in (fresh, pooled, gateway.session())}
     gateway.close()
     assert len(opened) == 3
     assert server.settings == {one: {"spark.sql.variable.substitute": "false"} for one in opened}
+
+
+class Engines:
+    """Engines to attach to, some of which cannot be started."""
+
+    def __init__(self, address: Address, *failures: Exception) -> None:
+        self.address = address
+        self.failures = list(failures)
+        self.asked = 0
+
+    def attach(self) -> Address:
+        self.asked += 1
+        if self.failures:
+            raise self.failures.pop()
+        return self.address
+
+
+def test_a_gateway_attaches_at_its_first_session_and_once(server: Server) -> None:
+    engines = Engines(RemoteAddress(server.url))
+    gateway = SparkGateway(engines.attach, stall_seconds=60)
+    assert (gateway.attached, engines.asked) == (False, 0)
+    first = gateway.session()
+    assert gateway.session() is first
+    assert (gateway.attached, engines.asked) == (True, 1)
+    gateway._lose("the test is over")
+
+
+def test_an_engine_that_cannot_be_attached_to_is_asked_for_again(server: Server) -> None:
+    engines = Engines(RemoteAddress(server.url), EngineError("no"))
+    gateway = SparkGateway(engines.attach, stall_seconds=60)
+    with pytest.raises(EngineError, match="no"), gateway.fresh():
+        pass
+    assert gateway.lost is None
+    gateway.session()
+    gateway._lose("the test is over")
+
+
+def test_a_gateway_that_is_closed_attaches_to_nothing() -> None:
+    engines = Engines(RemoteAddress("sc://127.0.0.1:1"))
+    gateway = SparkGateway(engines.attach, stall_seconds=60)
+    gateway.close()
+    with pytest.raises(EngineLostError, match="closed"), gateway.pooled():
+        pass
+    assert engines.asked == 0

@@ -1,0 +1,28 @@
+"""What needs no Spark starts none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.homes import Home, write
+
+pytestmark = pytest.mark.timeout(200)
+
+
+def test_a_job_with_nothing_to_do_starts_no_engine(home: Home, name: str, files: Path) -> None:
+    home.ok("create-volume", name, str(files))
+    home.ok("create-job", name, "--on-volume", name, "--function", "functions.py:read", "--into", name)
+    home.ok("refresh", name)
+    home.end_engine()
+    assert "Nothing to do" in home.ok("run-job", name)  # there is no result table yet
+    assert home.engine() == {}
+
+    write(files, {"one.txt": "1"})
+    home.ok("refresh", name)
+    home.ok("run-job", name)
+    assert home.pairs(name) == [("one.txt", "1")]
+    home.end_engine()
+    assert "Nothing to do" in home.ok("run-job", name)
+    assert home.engine() == {}

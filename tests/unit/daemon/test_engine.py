@@ -1,0 +1,143 @@
+"""A daemon's engine that dies, stalls, or cannot be started."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.waiting import eventually
+from volstream.daemon.engine import KeptEngine
+from volstream.errors import (
+    EngineError,
+    EngineLostError,
+    InterruptedByUserError,
+    InvalidValueError,
+    JavaError,
+    VolstreamError,
+)
+from volstream.lifecycle.backoff import Backoff
+from volstream.lifecycle.stop import Stop
+from volstream.spark.address import Address, EngineAddress
+
+
+class FakeJvm:
+    """JVMs that start, or fail to, and die when the test says so."""
+
+    def __init__(self, *failures: VolstreamError | OSError) -> None:
+        self.failures = list(failures)
+        self.starts = 0
+        self.status: int | None = None
+
+    def start(self) -> EngineAddress:
+        self.starts += 1
+        if self.failures:
+            raise self.failures.pop(0)
+        self.status = None
+        return EngineAddress(1, "t", "daemon", 1, 0.0, jvm_pid=1000 + self.starts, jvm_started=0.0)
+
+    def poll(self) -> int | None:
+        return self.status
+
+    def cause(self) -> str:
+        return f"killed by {self.status}"
+
+
+class FakeWatch:
+    def __init__(self, lost: Callable[[str], None]) -> None:
+        self.lost = lost
+        self.stopped = False
+
+    def start(self) -> None:
+        pass
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+class World:
+    def __init__(self, *failures: VolstreamError | OSError) -> None:
+        self.stop = Stop()
+        self.jvm = FakeJvm(*failures)
+        self.watches: list[FakeWatch] = []
+        self.ups = 0
+        self.engine = KeptEngine(self.jvm, self.stop, self.up, self.watch, Backoff(0.001, 0.01))
+
+    def up(self) -> None:
+        self.ups += 1
+
+    def watch(self, address: Address, lost: Callable[[str], None]) -> FakeWatch:
+        del address
+        self.watches.append(FakeWatch(lost))
+        return self.watches[-1]
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        thread = threading.Thread(target=self.engine.run)
+        thread.start()
+        try:
+            yield
+        finally:
+            self.stop.set()
+            thread.join(5)
+            assert not thread.is_alive()
+
+
+def jvm_of(world: World) -> int:
+    address = world.engine.attach()
+    assert isinstance(address, EngineAddress)
+    return address.jvm_pid
+
+
+def test_an_engine_that_died_is_started_again_and_is_away_meanwhile() -> None:
+    world = World()
+    assert world.engine.status() == {"state": "starting"}
+    with pytest.raises(EngineLostError, match="is starting"):
+        world.engine.attach()
+    with world.running():
+        eventually(lambda: world.engine.is_up)
+        assert (jvm_of(world), world.engine.status()) == (1001, {"state": "running"})
+        world.jvm.failures.append(EngineError("the port is taken\nand much more"))
+        world.jvm.status = -9
+        assert not world.engine.is_up  # at once, before anybody looked
+        with pytest.raises(EngineLostError) as caught:
+            world.engine.attach()
+        assert caught.value.transient
+        eventually(lambda: world.ups == 2)
+        assert (jvm_of(world), world.jvm.starts) == (1003, 3)
+        assert world.watches[0].stopped
+
+
+def test_an_engine_that_answers_nothing_is_started_again() -> None:
+    world = World()
+    with world.running():
+        eventually(lambda: world.ups == 1)
+        world.watches[0].lost("it answered nothing for 60 s")
+        eventually(lambda: world.ups == 2)
+        assert jvm_of(world) == 1002
+
+
+@pytest.mark.parametrize("error", [JavaError("There is no Java."), EngineError("no"), OSError("no memory")])
+def test_an_engine_that_cannot_be_started_is_tried_for_ever_and_says_why(error: VolstreamError | OSError) -> None:
+    world = World(*[error] * 1000)
+    with world.running():
+        eventually(lambda: world.jvm.starts > 3)
+        assert not world.engine.is_up
+        assert world.engine.status() == {"state": "restarting", "reason": str(error)}
+
+
+def test_a_stop_ends_the_waiting_and_the_starting() -> None:
+    world = World(InterruptedByUserError("told to end"))
+    world.engine.run()
+    assert world.jvm.starts == 1
+    other = World()
+    other.engine = KeptEngine(FakeJvm(EngineError("no")), other.stop, other.up, other.watch, Backoff(1000, 1000))
+    with other.running():
+        eventually(lambda: "reason" in other.engine.status())
+
+
+def test_settings_that_cannot_be_used_end_it() -> None:
+    with pytest.raises(InvalidValueError):
+        World(InvalidValueError("jvm_options cannot be read")).engine.run()

@@ -1,0 +1,98 @@
+"""The scheduler while the engine is away, and when runs die with it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from tests import objects
+from tests.waiting import eventually
+from volstream import config
+from volstream.catalog import Catalog
+from volstream.daemon.jobs import Scheduler
+from volstream.errors import EngineLostError, VolstreamError
+from volstream.jobs.lead import RunReport
+from volstream.jobs.progress import Observer
+from volstream.lifecycle.stop import Stop
+from volstream.model.objects import Job, Trigger, TriggerKind
+
+
+class FakeRunner:
+    """A runner that always has work, and fails as told."""
+
+    def __init__(self, *failures: VolstreamError) -> None:
+        self.failures = list(failures)
+        self.runs = 0
+
+    def run(
+        self, job: Job, *, until_empty: bool = False, stop: Stop | None = None, observe: Observer | None = None
+    ) -> RunReport:
+        del job, until_empty, stop, observe
+        self.runs += 1
+        if self.failures:
+            raise self.failures.pop(0)
+        return RunReport()
+
+    def has_work(self, job: Job) -> bool:
+        del job
+        return True
+
+
+class World:
+    def __init__(self, folder: Path, *failures: VolstreamError) -> None:
+        settings = config.load(folder / "home")
+        self.catalog = Catalog(settings.database_url)
+        source, on_it = objects.volume(), objects.stream()
+        with self.catalog.database.transaction() as transaction:
+            self.catalog.volumes.add(transaction, source)
+            self.catalog.streams.add(transaction, on_it)
+            self.catalog.jobs.add(transaction, objects.job(on_it, trigger=Trigger(TriggerKind.ON_CHANGE)))
+        self.runner, self.stop, self.up = FakeRunner(*failures), Stop(), False
+        self.looks = 0
+        self.scheduler = Scheduler(
+            self.catalog, lambda _: self.runner, settings, ZoneInfo("UTC"), lambda _: True, self.stop, self.is_up
+        )
+
+    def is_up(self) -> bool:
+        self.looks += 1
+        return self.up
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        thread = threading.Thread(target=self.scheduler.run)
+        thread.start()
+        try:
+            yield
+        finally:
+            self.stop.set()
+            self.scheduler.wake()
+            thread.join(5)
+            assert not thread.is_alive()
+            self.catalog.close()
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def test_no_run_is_started_while_the_engine_is_away_and_what_is_due_follows(world: World) -> None:
+    with world.running():
+        eventually(lambda: world.looks >= 3)
+        assert world.runner.runs == 0
+        world.up = True
+        world.scheduler.wake()
+        eventually(lambda: world.runner.runs > 0)
+
+
+def test_a_run_that_dies_with_the_engine_is_tried_again(tmp_path: Path) -> None:
+    world = World(tmp_path, EngineLostError("The Spark engine was lost: it was killed by signal 9."))
+    world.up = True
+    with world.running():
+        eventually(lambda: len(world.scheduler.runs) == 2)
+    assert sorted(outcome for _, outcome in world.scheduler.runs) == ["failed", "ok"]
