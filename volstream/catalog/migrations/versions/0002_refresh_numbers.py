@@ -33,6 +33,6 @@ def upgrade() -> None:
         for column in ("state", "base_version", "version", "started_on"):
             batch.drop_column(column)
         batch.alter_column("committed_on", nullable=False)
-    with op.batch_alter_table("volumes") as batch:
-        batch.drop_column("listing_digest")
-        batch.drop_column("listing_refresh")
+    # Without a copy of the table, which others refer to.
+    for column in ("listing_digest", "listing_refresh"):
+        op.drop_column("volumes", column)
