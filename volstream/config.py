@@ -121,10 +121,10 @@ class Settings(BaseSettings):
     """Threads that ask the queue of a volume with queue type ``sqs`` or ``mns`` for messages."""
     reconcile_seconds: Seconds = 3600.0
     """Period of full listings while the daemon runs."""
-    tick_keys: int = Field(default=2000, gt=0)
-    """At most this many changed keys enter one refresh of a directory table."""
-    directory_versions: int = Field(default=200, ge=1)
-    """Versions of a directory table that the daemon keeps beyond those that streams need."""
+    tick_keys: int = Field(default=20_000, gt=0)
+    """Changed keys that are looked at and compared at once; all of a tick are one refresh."""
+    directory_versions: int = Field(default=1000, ge=1)
+    """Refreshes of a directory whose changes are kept beyond those that streams need."""
     on_change_gap_seconds: Seconds = 0.1
     """Least time between two runs of an on-change job."""
     max_parallel_jobs: int = Field(default=4, gt=0)

@@ -307,7 +307,7 @@ def test_r23_a_table_made_anew_is_another_one(home: Home) -> None:
     home.sql("DROP TABLE t$")
     home.tracked(stream=None)
     home.sql(FIVE)
-    with pytest.raises(StreamStaleError, match="made anew"):
+    with pytest.raises(StreamStaleError, match="re-created"):
         home.sql("SELECT * FROM s$")
     home.sql("CREATE TABLE u$ (id INT)")
     with pytest.raises(StreamStaleError):

@@ -87,6 +87,16 @@ class Consumptions:
             row = transaction.execute(query).one_or_none()
             return None if row is None else _batch(row)
 
+    def following(self, batch: Batch) -> Batch | None:
+        """The batch after another one of its plan, where nobody ever began it."""
+        query = select(batches).where(
+            batches.c.plan_id == batch.plan_id, batches.c.number == batch.number + 1,
+            batches.c.state == BatchState.PLANNED, batches.c.attempts == 0,
+        )  # fmt: skip
+        with self._database.reading() as transaction:
+            row = transaction.execute(query).one_or_none()
+            return None if row is None else _batch(row)
+
     def unbegun(self, plan: Plan) -> Waiting | None:
         """The end of an open plan of which no batch was ever begun, or None."""
         rows = batches.c.files + batches.c.removals

@@ -60,6 +60,8 @@ class Scheduler:
         self._running: dict[str, Future[RunReport]] = {}
         self._failures: dict[str, int] = {}
         self._not_before: dict[str, float] = {}
+        self._seen: int | None = None  # the catalog's version when the jobs below were found without work
+        self._idle_until: dict[str, float] = {}  # by job; in epoch seconds
         self._backoff = Backoff(first_seconds=1.0, cap_seconds=60.0)
         self.runs: dict[tuple[str, str], int] = {}
 
@@ -80,6 +82,10 @@ class Scheduler:
     def _tick(self, pool: ThreadPoolExecutor) -> None:
         """Takes note of what ended, starts what is due, and waits for the next look."""
         self._wake.clear()
+        version = self._catalog.database.version()
+        if version is None or version != self._seen:
+            self._seen = version
+            self._idle_until.clear()
         for job in self._catalog.jobs.list():
             self._collect(job)
             if job.id not in self._running and self._engine_is_up() and self._is_due(job):
@@ -100,11 +106,22 @@ class Scheduler:
             return by_clock <= now
         if job.trigger.kind is not TriggerKind.ON_CHANGE:
             return False
+        if time.time() < self._idle_until.get(job.id, 0.0):
+            return False
         try:
-            return self._runner_of(job).has_work(job)
+            if self._runner_of(job).has_work(job):
+                return True
+            self._note_idle(job)
         except VolstreamError as error:
             self._failed(job, error)
-            return False
+        return False
+
+    def _note_idle(self, job: Job) -> None:
+        """Lets a job of files not be looked at again before the catalog changes or a retry is due: each of its files comes
+        by a commit of the catalog, which costs nothing to notice. Tables tell the catalog nothing."""
+        if job.statement is None:
+            due = self._catalog.failures.next_due(job.id)
+            self._idle_until[job.id] = float("inf") if due is None else due.timestamp()
 
     def _collect(self, job: Job) -> None:
         """Takes note of how a run ended."""

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 from pyarrow import fs
 
 from volstream.model.names import Name
+
+if TYPE_CHECKING:
+    from pyarrow import dataset as ds
 
 #: How old what is known of other processes' links may be.
 _LINKS_SECONDS = 2.0
@@ -60,6 +63,8 @@ def _links_file(warehouse: str) -> str:
 
 def dataset(location: str, schema: pa.Schema | None = None) -> ds.Dataset:
     """The rows of a Parquet file or of a folder of them; ``schema``: as the files say, where it is not given."""
+    from pyarrow import dataset as ds  # it takes pandas along, half a second
+
     filesystem, path = fs.FileSystem.from_uri(location)
     return ds.dataset(path, filesystem=filesystem, format="parquet", schema=schema)
 

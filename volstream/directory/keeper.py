@@ -164,7 +164,7 @@ class DirectoryKeeper:
             if prefixes:
                 confirm = Confirm(self._store, Since(unknown=listing.resumed and self._is_there))
                 late = add_differences(changes, snapshot, folder, prefixes, listing, confirm)
-            denied = add_keys(changes, snapshot, self._store, keys)
+            denied = add_keys(changes, snapshot, self._store, keys, self._settings.tick_keys)
         except BaseException:
             changes.drop()
             raise

@@ -14,14 +14,14 @@ from volstream.errors import StorageDeniedError
 from volstream.model.files import FileInfo
 from volstream.storage.base import ObjectStore
 
-#: Keys that are looked at and compared at once; the changes of all of them are one commit.
-_KEYS = 20_000
-
 
 def add_keys(
-    changes: Changes, snapshot: Snapshot, store: ObjectStore, keys: Sequence[str]
+    changes: Changes, snapshot: Snapshot, store: ObjectStore, keys: Sequence[str], at_once: int
 ) -> Mapping[str, StorageDeniedError]:
     """Adds to a refresh what ``keys`` and the directory's rows of them differ in.
+
+    Args:
+        at_once: keys that are looked at and compared together: what is in memory of them.
 
     Returns:
         The keys that may not be looked at, while others may: their rows stay as they are.
@@ -30,8 +30,8 @@ def add_keys(
         StorageError, StorageDeniedError: the store could not be asked for any of them.
     """
     denied: dict[str, StorageDeniedError] = {}
-    for start in range(0, len(keys), _KEYS):
-        seen = _look(store, keys[start : start + _KEYS], denied)
+    for start in range(0, len(keys), at_once):
+        seen = _look(store, keys[start : start + at_once], denied)
         files = [info for info in seen.values() if info is not None]
         changes.add(compare(table.rows(files, store.url), snapshot.find(list(seen))))
     if keys and len(denied) == len(keys):  # the credentials, not the keys: to be tried again

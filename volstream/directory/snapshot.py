@@ -124,6 +124,8 @@ class Snapshot:
         Raises:
             InvalidStateError: the history does not reach back so far.
         """
+        if refresh == 0:
+            return iter(())  # whatever is kept: nothing was there
         changed = self.overlay(self.newest if refresh is None else refresh)
         return self._overlaid(changed, prefixes)
 
@@ -228,9 +230,11 @@ class Snapshot:
 
     def at_query(self, refresh: int) -> str:
         """SQL: the rows of the directory at a refresh; columns :data:`IMAGE`. Raises as :meth:`at`."""
-        self.check(refresh)
         columns = ", ".join(IMAGE)
         base = f"SELECT {columns} FROM {self._base_at}"
+        if refresh == 0:
+            return f"{base} LIMIT 0"
+        self.check(refresh)
         if refresh == self.through or not self.changed_rows(*sorted((refresh, self.through))):
             return base
         if refresh > self.through:

@@ -238,6 +238,15 @@ def of_origins(column: str, location: str, batch: Batch) -> str | None:
     return between(column, *found)
 
 
+def going(location: str, batch: Batch) -> list[str]:
+    """The paths of a batch that are gone, and those that files of it were moved from; all in memory."""
+    removed = (
+        _paths(location, "relative_path", _bounds(batch) & (ds.field("action") == REMOVE)) if batch.removals else ()
+    )
+    moved = _paths(location, "old_path", _bounds(batch)) if batch.moves else ()
+    return [*removed, *moved]
+
+
 def bounds(column: str, batch: Batch) -> str:
     """SQL: that a column's path is one of a batch's."""
     assert batch.until_path is not None, "a job's batch has bounds"

@@ -13,13 +13,13 @@ from volstream.delta import folders
 from volstream.delta.log import DeltaLog
 from volstream.delta.writer import DeltaWriter
 from volstream.errors import InvalidStateError, InvalidValueError
-from volstream.jobs.plan import MOVE, REMOVE, of_files, of_origins, slice_of
+from volstream.jobs.plan import MOVE, REMOVE, going, of_files, of_origins, slice_of
 from volstream.jobs.schema import FORMER_REFRESH_ID, PROVENANCE, of_job, quote_column, to_ddl
 from volstream.jobs.staged import Staged
 from volstream.log import get
-from volstream.model.objects import Job, Mode, Write
+from volstream.model.objects import Job, Mode, OnMove, Write
 from volstream.model.work import Batch, Plan
-from volstream.sqltext import literal, table_at
+from volstream.sqltext import MOST_NAMED, literal, one_of, table_at
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -49,12 +49,9 @@ class ResultTables:
         self._delta = delta
         self._warehouse = warehouse
 
-    def check(self, job: Job) -> None:
-        """Looks whether another job mirrors its files in the table, by the log alone. Raises InvalidStateError."""
-        if job.write is Write.UPSERT:
-            owner = DeltaLog(folders.table_location(self._warehouse, job.into)).properties().get(_OWNER)
-            if owner != job.id:
-                self._check_owner(job, owner)
+    def exists(self, job: Job) -> bool:
+        """Whether the job's table is there, by its log."""
+        return DeltaLog(folders.table_location(self._warehouse, job.into)).exists()
 
     def prepare(self, job: Job) -> Job:
         """Makes the job's table, or checks that there is one it may write; returns the job, with ``clean`` up to date.
@@ -151,7 +148,7 @@ def without_followed(session: SparkSession, files: DataFrame, location: str, ori
 def write_batch(
     session: SparkSession, delta: DeltaWriter, job: Job, made: Plan, batch: Batch, location: str, staged: Staged
 ) -> None:  # fmt: skip
-    """Commits a batch's outcomes in one statement.
+    """Commits a batch's outcomes in one statement; in none where every file of it failed.
 
     Args:
         session: marked for this attempt.
@@ -169,6 +166,13 @@ def write_batch(
         # Blind: no row of these files can be in the table, for the paths were not in the directory before the range.
         rows = session.sql(f"SELECT {columns} FROM ({new_rows})")
         delta.append(session, rows.coalesce(1) if batch.files <= _ONE_FILE else rows, location)
+        return
+    if batch.files + batch.removals + batch.moves <= MOST_NAMED and not (batch.moves and job.on_move is OnMove.REKEY):
+        # The rows of removed files go, and those of processed ones; a failed file keeps what it has.
+        paths = [*going(made.location, batch), *staged.succeeded()]
+        if paths:
+            rows = session.sql(f"SELECT {columns} FROM ({new_rows})")
+            delta.replace(session, rows.coalesce(1), location, one_of("_file_path", paths))
         return
     slice_of(session, made, batch).createOrReplaceTempView("planned")
     # The rows of removed files go, and those of processed ones; a failed file keeps what it has.

@@ -6,8 +6,9 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -33,7 +34,7 @@ from volstream.jobs.results import ResultTables, without_followed, write_batch
 from volstream.jobs.runtime import Work
 from volstream.jobs.schema import of_job
 from volstream.jobs.sizing import Limits
-from volstream.jobs.staged import Staged
+from volstream.jobs.staged import Staged, Totals
 from volstream.lifecycle import faults
 from volstream.lifecycle.stop import Stop
 from volstream.log import get
@@ -134,6 +135,20 @@ class JobRunner:
             yield self._gateway.session()
 
 
+@dataclass(frozen=True)
+class _Ahead:
+    """The staged outcomes of a batch.
+
+    Attributes:
+        seconds: that the function took.
+    """
+
+    batch_id: str
+    staged: Staged
+    totals: Totals
+    seconds: float
+
+
 class _Run:
     """One run of one job, by the holder of its lease."""
 
@@ -195,14 +210,16 @@ class _Run:
         return folders.table_location(self._runner._warehouse, self._job.into)
 
     def _begin(self) -> None:
-        """Recovers, and finds what the run needs. Without Spark, unless an attempt is to be fenced off."""
+        """Recovers, and finds what the run needs. Without Spark, unless an attempt is to be fenced off, or the table to be
+        altered."""
         self.report.recovered = self._runner._consumer.settle(self._job.stream_id, self._superseded_in) is not None
         assert self._job.function is not None, "a job of a statement has another runner"
         self._source = functions.find(self._job.function, self._job.search_path)
         self.report.progress.code_changed = self._source.fingerprint != self._job.fingerprint
         self._volume = self._volume_of(self._runner._stream(self._job))
         self._store = store_of(self._volume, self._catalog, self._runner._settings)
-        self._runner._results.check(self._job)
+        if self._runner._results.exists(self._job):
+            self._make_table()
 
     def _make_table(self) -> None:
         """Makes or checks the result table, once in a run and before any file is planned: there is something to do."""
@@ -285,21 +302,35 @@ class _Run:
         progress.bytes += left.bytes
         self._observe(progress)
         cut_by: Limits | None = None
-        while not self._stop:
-            cut_by = self._runner.planner.resize(self._job, made, cut_by)
-            batch = self._catalog.consumptions.next_batch(made)
-            if batch is None:
-                folders.remove(made.location)
-                return
-            self._prepare_commit()
-            self._process_batch(made, batch)
-            self._observe(progress)
-            current = self._catalog.jobs.by_id(self._job.id)
-            if current is None:
-                raise FencedError(f"The job {self._job.name} was dropped while it ran.")
-            if current.state is JobState.PAUSED:
-                self.report.paused = current.state_reason or "paused by the user"
-                return
+        ahead: _Ahead | None = None
+        try:
+            while not self._ended:
+                cut_by = self._runner.planner.resize(self._job, made, cut_by)
+                batch = self._catalog.consumptions.next_batch(made)
+                if batch is None:
+                    folders.remove(made.location)
+                    return
+                self._prepare_commit()
+                mine, ahead = (ahead, None) if ahead is not None and ahead.batch_id == batch.id else (None, ahead)
+                self._forget(ahead)
+                ahead = self._process_batch(made, batch, mine)
+                self._observe(progress)
+                self._look_at_job()
+        finally:
+            self._forget(ahead)
+
+    def _look_at_job(self) -> None:
+        """Whether the job is to go on: it may have been paused or dropped, and a batch may have paused it."""
+        current = self._catalog.jobs.by_id(self._job.id)
+        if current is None:
+            raise FencedError(f"The job {self._job.name} was dropped while it ran.")
+        if current.state is JobState.PAUSED:
+            self.report.paused = current.state_reason or "paused by the user"
+
+    def _forget(self, ahead: _Ahead | None) -> None:
+        """Removes what was staged of a batch that will not be committed from it."""
+        if ahead is not None:
+            folders.remove(f"{self._staging}/{ahead.batch_id}")
 
     def _prepare_commit(self) -> None:
         """Lets Delta do beforehand what the next commit begins with, while files are planned and processed."""
@@ -319,21 +350,30 @@ class _Run:
             return True
         return self._runner.planner.write_again(self._runner.session, self._job, made, self._runner._stream(self._job))
 
-    def _process_batch(self, made: Plan, batch: Batch) -> None:
-        location = self._location
-        began = time.monotonic()
-        intent = self._runner._consumer.begin(batch, owner=self._owner, location=location)
-        staged = Staged(f"{self._staging}/{batch.id}/{intent.attempt}", of_job(self._job))
+    def _process_batch(self, made: Plan, batch: Batch, ahead: _Ahead | None) -> _Ahead | None:
+        """Runs and commits a batch; while it is committed, the function runs on the next one.
+
+        Args:
+            ahead: what was staged of this batch while the one before was committed.
+
+        Returns:
+            What was staged of the next one.
+        """
+        intent = self._runner._consumer.begin(batch, owner=self._owner, location=self._location)
+        committing: Future[None] | None = None
+        following: _Ahead | None = None
         try:
-            outcome = self._stage(made, batch, intent, staged)
+            done = ahead or self._stage(made, batch, str(intent.attempt), isolate=self._isolates(batch))
+            outcome = self._note(made, batch, intent, done)
             faults.point("batch.staged")
-
-            def commit(session: SparkSession) -> None:
-                write_batch(session, self._runner._delta, self._job, made, batch, location, staged)
-
-            self._runner._consumer.write(intent, outcome.told(), commit)
-            self._prepared = False
+            with ThreadPoolExecutor(1, thread_name_prefix=f"commit of {self._job.name}") as pool:
+                committing = pool.submit(self._commit, made, batch, intent, done, outcome)
+                following = self._stage_ahead(made, batch, done)
+                committing.result()
         except BaseException as error:
+            self._forget(following)
+            if committing is not None and committing.exception() is None:
+                raise  # the batch is committed; it was the next one that failed
             if self._is_overtaken(intent):
                 raise FencedError(
                     f"Batch {batch.id}: another process took it over; nothing of this run was kept."
@@ -342,7 +382,19 @@ class _Run:
             with suppress(VolstreamError):
                 self._runner._consumer.settle(self._job.stream_id, self._superseded_in)
             raise
-        self._catalog.consumptions.commit(intent, replace(outcome, seconds=time.monotonic() - began))
+        return following
+
+    def _commit(self, made: Plan, batch: Batch, intent: Intent, done: _Ahead, outcome: Outcome) -> None:
+        """Commits the staged outcomes of a batch, in the table and in the catalog."""
+        began = time.monotonic()
+
+        def commit(session: SparkSession) -> None:
+            write_batch(session, self._runner._delta, self._job, made, batch, self._location, done.staged)
+
+        self._runner._consumer.write(intent, outcome.told(), commit)
+        self._prepared = False
+        seconds = done.seconds + time.monotonic() - began
+        self._catalog.consumptions.commit(intent, replace(outcome, seconds=seconds))
         faults.point("batch.committed")
         folders.remove(f"{self._staging}/{batch.id}")
         progress = self.report.progress
@@ -358,6 +410,31 @@ class _Run:
             failed=outcome.failed, rows=outcome.rows, version=made.to_version,
         )  # fmt: skip
 
+    def _stage_ahead(self, made: Plan, batch: Batch, done: _Ahead) -> _Ahead | None:
+        """Runs the function on the next batch, while this one is committed; None where that is not to be done, or failed.
+
+        Not after an attempt that died: what died may be the function, which is found by attempts that are counted. Not where
+        the next batch would take too long, for then it is cut anew; nor of moved files, whose rows are in the table.
+        """
+        following = None if self._stop or batch.attempts else self._catalog.consumptions.following(batch)
+        if (
+            following is None
+            or following.moves
+            or self._seconds_of(following, batch, done) > self._settings.batch_seconds
+        ):
+            return None
+        with suppress(VolstreamError):  # it is run again as a batch of its own, and fails as one
+            return self._stage(made, following, "ahead", isolate=self._job.isolate)
+        folders.remove(f"{self._staging}/{following.id}")
+        return None
+
+    @staticmethod
+    def _seconds_of(following: Batch, batch: Batch, done: _Ahead) -> float:
+        """How long the function may take on the next batch, by how long it took on this one."""
+        by_files = following.files / batch.files if batch.files else 1.0
+        by_bytes = following.bytes / batch.bytes if batch.bytes else 1.0
+        return done.seconds * max(by_files, by_bytes)
+
     def _is_overtaken(self, intent: Intent) -> bool:
         """Whether somebody else settled this attempt, and may be at work on the next: theirs is not ours to settle."""
         try:
@@ -366,9 +443,18 @@ class _Run:
             return False
         return present is None or present.attempt != intent.attempt
 
-    def _stage(self, made: Plan, batch: Batch, intent: Intent, staged: Staged) -> Outcome:
-        """Runs the function on the batch's files into staged files, and notes the failures as pending."""
-        isolate = self._job.isolate or batch.attempts >= _ATTEMPTS_BEFORE_ISOLATION
+    def _isolates(self, batch: Batch) -> bool:
+        """Whether each file of a batch is run in a child process."""
+        return self._job.isolate or batch.attempts >= _ATTEMPTS_BEFORE_ISOLATION
+
+    def _stage(self, made: Plan, batch: Batch, attempt: str, *, isolate: bool) -> _Ahead:
+        """Runs the function on the batch's files into staged files.
+
+        Args:
+            attempt: names the folder.
+        """
+        began = time.monotonic()
+        staged = Staged(f"{self._staging}/{batch.id}/{attempt}", of_job(self._job))
         work = Work(
             self._source,
             dict(self._job.arguments),
@@ -382,10 +468,20 @@ class _Run:
         with self._runner.session() as session:
             self._run_function(session, self._files_to_run(session, made, batch), work, batch, staged)
         totals = staged.totals()
+        if not batch.moves and totals.succeeded + totals.failed != batch.files:
+            raise VolstreamError(
+                f"Batch {batch.id} has {batch.files} files, and {totals.succeeded + totals.failed} outcomes were staged.",
+                "Nothing of it was committed; the next run does it again.",
+            )
+        return _Ahead(batch.id, staged, totals, time.monotonic() - began)
+
+    def _note(self, made: Plan, batch: Batch, intent: Intent, done: _Ahead) -> Outcome:
+        """What an attempt comes to; its failures are noted as pending."""
+        totals = done.totals
         kept = batch.files - totals.succeeded - totals.failed if batch.moves else 0
         earlier = self._earlier(made, batch)
         if totals.failed:
-            self._note_failures(staged, batch, intent, earlier)
+            self._note_failures(done.staged, batch, intent, earlier)
         return Outcome(totals.succeeded + kept, totals.failed, totals.rows, list(earlier))
 
     def _files_to_run(self, session: SparkSession, made: Plan, batch: Batch) -> DataFrame:

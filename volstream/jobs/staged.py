@@ -72,6 +72,12 @@ class Staged:
         for batch in failed:
             yield from batch.to_pylist()
 
+    def succeeded(self) -> list[str]:
+        """Paths of the files that have an outcome and no error; all in memory."""
+        good = ds.field("rows").is_valid() & ds.field("error_kind").is_null()
+        paths: list[str] = self._dataset().to_table(columns=["path"], filter=good)["path"].to_pylist()
+        return paths
+
     def _dataset(self) -> ds.Dataset:
         return folders.dataset(self.location, outcome_schema(self.result))
 

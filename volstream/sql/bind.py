@@ -153,12 +153,12 @@ class Binding:
     def _directory(self, name: Name) -> DataFrame:
         volume = self._session.catalog.volumes.get(name)
         source = VolumeSource(self._session.catalog, self._session.warehouse, volume.id)
-        head = source.head()
-        if head is None:
+        found = source.find()
+        if found is None:
             return relation(self.spark, directory.SCHEMA.empty_table())
         if source.is_large:
             compile_in(self.spark)
-        return self.spark.sql(f"SELECT {', '.join(directory.COLUMNS)} FROM {source.rows(head[0])}")
+        return self.spark.sql(f"SELECT {', '.join(directory.COLUMNS)} FROM ({found.at_query(found.newest)})")
 
     def _use_schema(self, schema: str) -> None:
         place = literal(f"{self._tables}/{schema}")

@@ -168,7 +168,7 @@ class Consumer:
                 return Finding(Found.FENCE, commit)
         if log.table_id() != target.table_id:
             raise TargetLostError(
-                f"The table at {target.location} is gone or was made anew while a consumption was writing it.",
+                f"The table at {target.location} is gone or was re-created while a consumption was writing it.",
                 "Decide by hand: volstream resolve STREAM committed|aborted.",
             )
         used = log.last_transaction(intent.app_id(number))

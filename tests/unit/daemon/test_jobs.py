@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
+from sqlalchemy import insert
 
 from tests import objects
 from tests.waiting import eventually
 from volstream import config
 from volstream.catalog import Catalog
+from volstream.catalog.tables import failures
 from volstream.daemon.jobs import Scheduler
 from volstream.errors import EngineLostError, VolstreamError
 from volstream.jobs.lead import RunReport
 from volstream.jobs.progress import Observer
 from volstream.lifecycle.stop import Stop
 from volstream.model.objects import Job, Trigger, TriggerKind
+from volstream.model.work import FailureState
 
 
 class FakeRunner:
@@ -96,3 +101,49 @@ def test_a_run_that_dies_with_the_engine_is_tried_again(tmp_path: Path) -> None:
     with world.running():
         eventually(lambda: len(world.scheduler.runs) == 2)
     assert sorted(outcome for _, outcome in world.scheduler.runs) == ["failed", "ok"]
+
+
+class Idle(FakeRunner):
+    """A runner that has work once it is told, and counts how often it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = 0
+        self.work = False
+
+    def has_work(self, job: Job) -> bool:
+        self.asked += 1
+        return self.work
+
+
+def test_an_idle_job_is_looked_at_again_only_when_the_catalog_changed(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    idle = Idle()
+    world.runner = idle
+    world.up = True
+    with world.running():
+        eventually(lambda: idle.asked == 1)
+        looks = world.looks
+        eventually(lambda: world.looks >= looks + 4)
+        assert idle.asked == 1
+        idle.work = True
+        (job,) = world.catalog.jobs.list()
+        world.catalog.jobs.change(job, comment="another")
+        eventually(lambda: idle.runs > 0)
+
+
+def test_a_job_whose_retry_is_due_is_looked_at_without_a_change(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    idle = Idle()
+    world.runner = idle
+    world.up = True
+    (job,) = world.catalog.jobs.list()
+    due = datetime.now(UTC) + timedelta(seconds=1.5)
+    with world.catalog.database.transaction() as transaction:
+        failed = dataclasses.asdict(objects.failure(job, "a", "x", state=FailureState.RETRYING, next_try=due))
+        transaction.execute(insert(failures).values(**failed))
+    with world.running():
+        eventually(lambda: idle.asked == 1)
+        idle.work = True
+        eventually(lambda: idle.runs > 0)
+        assert datetime.now(UTC) >= due

@@ -15,6 +15,7 @@ from deltalake import DeltaTable
 from tests.directories import Directory, Files
 from volstream.catalog import Catalog
 from volstream.catalog.refreshes import Refreshes
+from volstream.delta import native
 from volstream.directory import base, writer
 from volstream.errors import FencedError, InvalidStateError, NotFoundError
 from volstream.model.work import Refresh
@@ -260,17 +261,20 @@ def test_history_that_nobody_needs_goes_and_asking_for_it_says_so(tmp_path: Path
     directory.close()
 
 
-def test_the_log_stays_short_and_the_directory_readable(directory: Directory) -> None:
+def test_the_log_has_checkpoints_and_the_directory_stays_readable(
+    directory: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     directory.list_first({"a": 0})
-    for number in range(1, 130):
+    monkeypatch.setattr(native, "_CHECKPOINT_COMMITS", 10)
+    for number in range(1, 25):
         directory.refresh({"a": number})
-        if number % 40 == 0:
+        if number % 8 == 0:
             directory.writer.maintain(idle=False)
     directory.writer.maintain()
     checkpoints = list(Path(directory.root, "changes", "_delta_log").glob("*.checkpoint.parquet"))
-    assert checkpoints
-    assert contents(directory) == {"a": 129}
-    assert DeltaTable(f"{directory.root}/changes").version() > 129
+    assert len(checkpoints) == 2
+    assert contents(directory) == {"a": 24}
+    assert DeltaTable(f"{directory.root}/changes").version() > 24
 
 
 def test_a_sweep_takes_what_a_crash_left_once_it_is_old_and_nothing_else(directory: Directory) -> None:

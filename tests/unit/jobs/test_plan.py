@@ -16,11 +16,14 @@ from hypothesis import strategies as st
 from tests import objects
 from volstream.catalog import Catalog
 from volstream.delta import folders
+from volstream.directory import table
 from volstream.jobs import plan
 from volstream.jobs.plan import INSERT, MOVE, REMOVE, REPLACE, Row
 from volstream.jobs.sizing import Limits
+from volstream.model.files import FileInfo
 from volstream.model.objects import Volume
 from volstream.model.work import Batch, Plan, PlanKind
+from volstream.streams import net_files
 from volstream.streams.read import Range
 from volstream.streams.volume_source import VolumeSource
 
@@ -192,3 +195,49 @@ def test_a_plan_is_there_when_its_last_file_is_and_until_it_is_removed(tmp_path:
     folders.remove(str(location))
     assert not plan.exists(str(location))
     assert folders.inside(str(tmp_path / "nowhere")) == []
+
+
+def net(*rows: tuple[str, str, bool, bool]) -> pa.Table:
+    """Net changes: path, etag, whether it was there, whether it is."""
+    files = [FileInfo(path, 1, objects.NOW, etag) for path, etag, _, _ in rows]
+    flags = [pa.array([row[at] for row in rows], pa.bool_()) for at in (2, 3)]
+    found = table.rows(files, lambda path: path)
+    return pa.table([*found.columns, pa.array([5] * len(rows), pa.int64()), *flags], schema=net_files.NET)
+
+
+def planned(changes: pa.Table, *, possible: bool = True, rekey: bool = False) -> list[tuple[object, ...]]:
+    columns = ("relative_path", "action", "old_path", "old_version")
+    rows = plan.files_of_changes(changes, plan.Moves(possible, rekey)).select(columns).to_pylist()
+    return [tuple(row.values()) for row in rows]
+
+
+def test_net_changes_are_work_or_removals() -> None:
+    changes = net(("a", "1", False, True), ("b", "2", True, True), ("c", "3", True, False))
+    wanted = [("a", INSERT, None, None), ("b", REPLACE, None, None), ("c", REMOVE, None, None)]
+    assert planned(changes) == planned(changes, possible=False) == wanted
+    assert planned(net()) == []
+
+
+def test_one_that_went_and_one_that_came_with_its_content_are_one_file_of_the_plan() -> None:
+    changes = net(("new", "x", False, True), ("old", "x", True, False), ("other", "y", True, False))
+    removed = ("other", REMOVE, None, None)
+    assert planned(changes) == [("new", INSERT, "old", "x"), removed]
+    assert planned(changes, rekey=True) == [("new", MOVE, "old", "x"), removed]
+    assert planned(changes, possible=False) == [("new", INSERT, None, None), ("old", REMOVE, None, None), removed]
+
+
+def test_a_third_of_the_same_content_is_no_move_and_one_that_changed_is_none_of_them() -> None:
+    two = net(("n1", "x", False, True), ("n2", "x", False, True), ("old", "x", True, False))
+    assert [row[1:3] for row in planned(two)] == [(INSERT, None), (INSERT, None), (REMOVE, None)]
+    changed = net(("kept", "x", True, True), ("new", "x", False, True), ("old", "x", True, False))
+    assert planned(changed)[1] == ("new", INSERT, "old", "x")
+
+
+def test_a_written_plan_is_read_back_in_batches(tmp_path: Path) -> None:
+    location = str(tmp_path / "p")
+    rows = net(*((f"{number:02}", f"{number}", False, True) for number in range(10)))
+    plan.write((plan.files_of_rows(rows.slice(at, 5), INSERT) for at in (0, 5)), location)
+    assert plan.exists(location)
+    _, batches = cut_plan(location, Limits(4, 1000))
+    assert [(one.until_path, one.files) for one in batches] == [("03", 4), ("07", 4), ("09", 2)]
+    assert plan.going(location, batches[0]) == []
