@@ -8,26 +8,14 @@ directory also after so many.
 
 What keeps it flat:
 
-- Deletion vectors. Without them a MERGE rewrites the files it touches: the whole table, for keys at random paths.
-- Rows in the order of paths in each file, pages of 1,000 rows, and ``relative_path IN (...)`` as a condition on the target
-  alone: where Delta reads the matching rows, Spark reads only the pages that may hold them. A range over all keys prunes
-  nothing where they are random, and so does the join's own condition.
-- Compiling (whole-stage code generation) for tables above 250,000 rows or 16 MiB. Before Delta reads the matching rows it
-  looks for the files that have any, and numbers the rows of the target for that: below such a column no condition is pushed
-  into the scan, so that this look reads the paths of every file whose range has one of the keys, and a path is read five
-  times as fast compiled as interpreted. It is what grows beyond 10^6 rows.
-- New files alone are appended blindly, without row tracking: 0.3 s of processor, where a MERGE takes four and an append
-  to a table with row tracking 1.6, for it looks up the next free row id in Delta's state.
-- Rows are read with deltalake, not with Spark: after each commit Spark replays the log before its first scan, which takes
-  two seconds of processor for whatever it then reads.
-- Compaction. OPTIMIZE of files below 4 MiB, after some 30 of them: the work follows the changes. It keeps rows and the
-  change feed. It does not sort, so that files made from changes at random paths hold all paths; when more than
-  400,000 rows would have to be read for one path the whole table is ordered (ZORDER, sorted within files), which takes
-  as long as it is large, but only once in as many changes.
-
-What was measured not to help a MERGE of 130 rows: no adaptive execution, no whole-stage code generation, one shuffle
-partition, one partition of Delta's state; and ``replaceWhere`` in its place, which is as slow. What remains
-is Delta's own: some eight jobs, each planned anew.
+- A directory is a base in the order of paths, in files of 10,000 rows, and a tail of changes; a refresh reads the row groups
+  of the base that may hold its keys, and adds a file to the tail. The tail is worked into the base when that is worth it:
+  then the files that it touches are written anew, and no others.
+- Deletion vectors in the result table. Without them a commit rewrites the files it touches.
+- ``_file_path IN (...)`` as the condition of what a batch replaces: Spark reads only the pages that may hold these paths.
+- Compiling (whole-stage code generation) for result tables above 250,000 rows or 16 MiB: below the column by which Delta
+  numbers rows no condition is pushed into the scan, so that this look reads the paths of every file whose range has one of
+  the keys, and a path is read five times as fast compiled as interpreted.
 """
 
 from __future__ import annotations
@@ -49,9 +37,9 @@ from benchmarks.contenders import function_named
 from benchmarks.report import Figures
 from volstream.delta import folders
 from volstream.delta.writer import DeltaWriter, Marker
-from volstream.directory import table, upkeep
-from volstream.directory.refresh import refresh_keys
-from volstream.directory.writer import Counts, DirectoryWriter
+from volstream.directory import table
+from volstream.directory.refresh import add_keys
+from volstream.directory.writer import DirectoryWriter
 from volstream.engine import record
 from volstream.jobs import plan
 from volstream.jobs.outcomes import outcome_schema
@@ -61,17 +49,16 @@ from volstream.jobs.sizing import Limits
 from volstream.jobs.staged import Staged
 from volstream.model.files import FileInfo, Finding
 from volstream.model.names import Name
-from volstream.model.objects import QueueType, Volume
+from volstream.model.objects import QueueType
 from volstream.model.selection import Selection
 from volstream.model.work import Batch, Plan, PlanKind
 from volstream.session import Session
-from volstream.spark.frames import relation
 from volstream.sqltext import table_at
 
 #: Changes of one refresh.
 _KEYS = 100
 
-#: Refreshes between two looks at whether the table needs compaction, as the daemon's when it is idle.
+#: Refreshes between two times that the directory's tables are put in order, as by the daemon when it is idle.
 _LOOK = 10
 
 #: Rows that are made at once.
@@ -170,11 +157,8 @@ class Results:
     def _planned(self, paths: Sequence[str]) -> tuple[Plan, Batch]:
         location = str(self._scratch / f"plan-{self._commits}")
         rows = table.rows([_info(path, 1) for path in paths], lambda path: path)
-        frame = relation(self._session.gateway.session(), rows).selectExpr(
-            "*", "CAST(2 AS BIGINT) AS commit_version", "'replace' AS action", "CAST(NULL AS STRING) AS old_path",
-            "CAST(NULL AS STRING) AS old_version",
-        )  # fmt: skip
-        plan.write(frame, location, len(paths))
+        wrote = rows.append_column("commit_version", pa.array([2] * len(paths), pa.int64()))
+        plan.write([plan.files_of_rows(wrote.sort_by("relative_path"), plan.REPLACE)], location)
         made, [batch] = plan.cut(
             f"benchmark-{self._commits}",
             self._job,
@@ -187,7 +171,7 @@ class Results:
 
 
 class Directory:
-    """A directory table of ``rows`` rows, and the refreshes of it."""
+    """A directory of ``rows`` rows, and the refreshes of it."""
 
     def __init__(self, session: Session, rows: int, scratch: Path) -> None:
         name = f"scale_{rows}"
@@ -196,12 +180,12 @@ class Directory:
         self._rows = rows
         self._new = 0
         self._store = Made()
-        self._delta = DeltaWriter(session.gateway)
         (scratch / name).mkdir()
         volume = session.volumes.create(name, str(scratch / name), queue_type=QueueType.NONE)
-        self._writer = DirectoryWriter(volume, session.catalog, self._delta, session.warehouse)
-        self._bootstrap(scratch / f"{name}.parquet")
-        self._volume: Volume = session.catalog.volumes.change(self._writer.volume, reconciled_on=datetime.now(UTC))
+        kept = session.settings.directory_versions
+        self._writer = DirectoryWriter(volume, session.catalog, session.warehouse, kept)
+        self._writer.commit_first(self._writer.open(), self._rows_in_order(), rows)
+        session.catalog.volumes.change(self._writer.volume, reconciled_on=datetime.now(UTC))
         self._stream, self._job = f"{name}_stream", f"{name}_job"
         session.streams.create(self._stream, name)
         # Nothing is to be processed: that leaves the planning.
@@ -229,31 +213,30 @@ class Directory:
         self.random_paths()
         return _timed(lambda: self._session.jobs.run(self._job))
 
-    def compact(self) -> float | None:
-        """Seconds of a compaction, where one was needed; consumers keep up, and the log is shortened."""
-        started = time.perf_counter()
-        compacted = upkeep.compact(self._delta, self._writer.location)
-        seconds = time.perf_counter() - started
+    def maintain(self) -> float:
+        """Seconds of the upkeep that the daemon does when it is idle; consumers keep up."""
         self._session.streams.advance(self._stream)
         self._session.jobs.run(self._job)
-        keep = self._session.settings.directory_versions
-        upkeep.shorten(self._session.catalog, self._writer.location, self._volume, keep)
-        return seconds if compacted else None
+        return _timed(self._writer.maintain)
+
+    def fold(self) -> float:
+        """Seconds of working 100 changes at random paths into the base."""
+        self.random_paths()
+        return _timed(lambda: self._writer._fold(self._writer.open()))
 
     def _refresh(self, keys: Sequence[str]) -> float:
-        self._delta.prepare(self._writer.location)  # the daemon does so when it is quiet
-        return _timed(lambda: refresh_keys(self._writer, self._store, keys, "benchmark"))
+        def refresh() -> None:
+            snapshot = self._writer.open()
+            changes = self._writer.begin(snapshot)
+            add_keys(changes, snapshot, self._store, list(dict.fromkeys(keys)), len(keys))
+            self._writer.commit(snapshot, changes, "benchmark")
 
-    def _bootstrap(self, target: Path) -> None:
-        with pq.ParquetWriter(target, table.SCHEMA) as writer:
-            for start in range(0, self._rows, _CHUNK):
-                made = range(start, min(self._rows, start + _CHUNK))
-                writer.write_table(table.rows([_info(_path(number), 0) for number in made], self._store.url))
-        self._writer.commit(
-            self._writer.open(), "bootstrap", Counts(inserted=self._rows),
-            lambda spark: spark.read.parquet(str(target)).selectExpr("*", "'insert' AS action").sort("relative_path"),
-            "true",
-        )  # fmt: skip
+        return _timed(refresh)
+
+    def _rows_in_order(self) -> Iterator[pa.Table]:
+        for start in range(0, self._rows, _CHUNK):
+            made = range(start, min(self._rows, start + _CHUNK))
+            yield table.rows([_info(_path(number), 0) for number in made], self._store.url)
 
 
 def measure(
@@ -269,8 +252,8 @@ def measure(
         directory = directories[size]
         for number in range(refreshes):
             _ = directory.random_paths() if number % 2 else directory.one_prefix()
-            if number % _LOOK == _LOOK - 1 and (seconds := directory.compact()) is not None:
-                figures.note("compaction", size, "volstream", seconds)
+            if number % _LOOK == _LOOK - 1:
+                figures.note("upkeep", size, "volstream", directory.maintain())
         _rounds(_OF_DIRECTORIES, {size: directory}, rounds, f"{_AFTER}{refreshes} refreshes", figures)
     engine = record.read(session.settings)
     for name, pid in (("driver, MiB", None), ("JVM, MiB", engine.jvm_pid if engine else None)):
@@ -293,7 +276,7 @@ def scale_table(figures: Figures) -> Table:
         medians = {one.files: one.median for one in found if one.scenario == scenario}
         first = medians.get(sizes[0]) or least.get(scenario.partition(_AFTER)[0])
         ratio = medians[sizes[-1]] / first if first and sizes[-1] in medians else None
-        cells = [f"{medians[size]:.2f}" if size in medians else "" for size in sizes]
+        cells = [f"{medians[size]:.3f}" if size in medians else "" for size in sizes]
         table_.add_row(scenario, *cells, "" if ratio is None else f"{ratio:.2f}")
     return table_
 
@@ -301,6 +284,7 @@ def scale_table(figures: Figures) -> Table:
 _OF_DIRECTORIES = {
     "refresh, random paths": Directory.random_paths,
     "refresh, one prefix": Directory.one_prefix,
+    "fold": Directory.fold,
     "stream read": Directory.read,
     "planning": Directory.plan,
 }
