@@ -6,7 +6,6 @@ To be used by the holder of the volume's lease, in one thread; :func:`lease_name
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -80,7 +79,7 @@ class DirectoryKeeper:
             return self._refresh([prefix], [], cause)
         if self._seen is not None:  # one in the background, which is older, has the volume's own folder
             self._seen.subtrees[""] = cause
-        folder = self._folder if self._seen is None else self._new_folder()
+        folder = self._folder if self._seen is None else self._folder_beside
         listing = self._list(folder, [""])
         # What an earlier process saw since it began that part is not known.
         return self._commit(folder, listing, cause, Since(unknown=listing.resumed and self._is_there))
@@ -114,8 +113,11 @@ class DirectoryKeeper:
         """Whether the directory was ever filled."""
         return self._catalog.refreshes.last(self.volume.id) is not None
 
-    def _new_folder(self) -> str:
-        return f"{self._settings.warehouse_path}/_staging/listing-{uuid.uuid4().hex}"
+    @property
+    def _folder_beside(self) -> str:
+        """Where subtrees are listed, and the volume while a listing in the background has the other folder. One at a time:
+        a keeper has one thread."""
+        return f"{self._folder}-beside"
 
     def _list(self, folder: str, prefixes: Sequence[str]) -> Listing:
         return list_subtrees(
@@ -155,7 +157,7 @@ class DirectoryKeeper:
 
     def _refresh(self, prefixes: Sequence[str], keys: Sequence[str], cause: str) -> Reconciled:
         """One commit for what lies below some prefixes, and for single keys."""
-        began, folder = time.time(), self._new_folder()
+        began, folder = time.time(), self._folder_beside
         listing = self._list(folder, prefixes) if prefixes else Listing()
         snapshot = self._writer.open()
         changes = self._writer.begin(snapshot)
