@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class FileInfo:
-    """One object of a store.
+class FileInfo(NamedTuple):
+    """One object of a store. A tuple: a listing makes millions, and a frozen dataclass takes three times as long.
 
     Attributes:
         relative_path: ``/``-separated, relative to the volume's location.

@@ -12,6 +12,7 @@ from urllib.parse import quote, unquote_to_bytes
 from volstream.errors import InvalidValueError
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_QUOTED = re.compile(r"[^A-Za-z0-9_.~/-]")
 _FILE = re.compile(r"file:(?://([^/]*))?(/.*)", re.IGNORECASE | re.DOTALL)
 
 
@@ -58,4 +59,6 @@ def local_path(location: str) -> str:
 
 def quote_path(path: str) -> str:
     """``path`` percent-encoded byte by byte, slashes kept; file names that are not UTF-8 survive."""
+    if _QUOTED.search(path) is None:  # nearly all paths
+        return path
     return quote(path.encode("utf-8", "surrogateescape"), safe="/")
