@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from volstream.batch import OpenStream
 from volstream.errors import InvalidStateError, InvalidValueError
 from volstream.model.names import Name
 from volstream.model.objects import Stream, StreamSpec
@@ -13,6 +12,7 @@ from volstream.model.work import PlanKind
 from volstream.objects.base import Objects
 
 if TYPE_CHECKING:
+    from volstream.batch import OpenStream
     from volstream.session import Session
 
 
@@ -24,6 +24,8 @@ class Streams(Objects[Stream]):
 
     def get(self, name: str) -> OpenStream:
         """The stream called ``name``, which can be consumed. Raises NotFoundError."""
+        from volstream.batch import OpenStream  # with pyarrow and deltalake, which a list of names does without
+
         return OpenStream.of(self._session, super().get(name))
 
     def create(
