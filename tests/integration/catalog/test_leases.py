@@ -86,7 +86,7 @@ for number in range(10):
 
 
 def test_a_held_lease_is_renewed_while_the_block_runs_and_given_back_at_its_end(catalog: Catalog) -> None:
-    seconds = 0.3
+    seconds = 2.0  # a lease of a moment lapses where the machine pauses for one
     with held(catalog.leases, "name", "me", "test", seconds) as other:
         assert other is None
         (first,) = catalog.leases.held()
