@@ -97,9 +97,10 @@ def tail(root: str, volume_id: str) -> TableSpec:
 
 def rows(files: Iterable[FileInfo], url: Callable[[str], str]) -> pa.Table:
     """The files as an Arrow table of :data:`SCHEMA`."""
-    listed = list(files)
-    columns = {name: [getattr(file, name) for file in listed] for name in COLUMNS if name != "url"}
-    return pa.table({**columns, "url": [url(file.relative_path) for file in listed]}, schema=SCHEMA)
+    columns = dict(zip(FileInfo._fields, zip(*files, strict=True), strict=False))
+    if not columns:
+        return SCHEMA.empty_table()
+    return pa.table({**columns, "url": [url(path) for path in columns["relative_path"]]}, schema=SCHEMA)
 
 
 def _stored(schema: pa.Schema) -> pa.Schema:

@@ -5,7 +5,6 @@ How the function is called is ``calling``'s (here) and ``isolation``'s (in a chi
 
 from __future__ import annotations
 
-import dataclasses
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
@@ -195,7 +194,7 @@ def serve(work: Work, receive: Iterator[tuple[str, Sequence[FileTask]]]) -> Iter
 
 
 def _tasks(batches: Iterable[pa.RecordBatch]) -> Iterator[FileTask]:
-    names = [field.name for field in dataclasses.fields(FileInfo)]
+    names = FileInfo._fields
     for batch in batches:
         columns = [batch.column(name).to_pylist() for name in names]
         for *info, version in zip(*columns, batch.column("commit_version").to_pylist(), strict=True):

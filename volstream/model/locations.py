@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import os
 import re
+import string
 from urllib.parse import quote, unquote_to_bytes
 
 from volstream.errors import InvalidValueError
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+#: Where all bytes are among these, as in most paths, nothing needs to be quoted; looking is faster than quoting.
+_UNQUOTED = f"/{string.ascii_letters}{string.digits}_.-~".encode()
 _FILE = re.compile(r"file:(?://([^/]*))?(/.*)", re.IGNORECASE | re.DOTALL)
 
 
@@ -58,4 +61,5 @@ def local_path(location: str) -> str:
 
 def quote_path(path: str) -> str:
     """``path`` percent-encoded byte by byte, slashes kept; file names that are not UTF-8 survive."""
-    return quote(path.encode("utf-8", "surrogateescape"), safe="/")
+    raw = path.encode("utf-8", "surrogateescape")
+    return quote(raw, safe="/") if raw.strip(_UNQUOTED) else path

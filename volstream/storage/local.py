@@ -172,17 +172,23 @@ class LocalStore:
 
 def _look(entry: os.DirEntry[str], path: str, real_root: str, selection: Selection) -> FileInfo | Finding | str | None:
     """What a listing makes of one entry: a file, a finding, a directory's path to walk, or nothing."""
-    if entry.is_symlink():
-        return _look_at_link(entry, path, real_root, selection)
-    if entry.is_dir(follow_symlinks=False):
-        if not selection.descends(path):
-            return None
-        return path if is_utf8(path) else Finding(printable(path) + "/", _NOT_UTF8)
-    if not entry.is_file(follow_symlinks=False) or not selection.accepts_name(path):
+    if not entry.is_file(follow_symlinks=False):
+        return _look_at_other(entry, path, real_root, selection)
+    if not selection.accepts_name(path):
         return None
     if not is_utf8(path):
         return Finding(printable(path), _NOT_UTF8)
     return _file_info(path, entry.stat(follow_symlinks=False))
+
+
+def _look_at_other(
+    entry: os.DirEntry[str], path: str, real_root: str, selection: Selection
+) -> FileInfo | Finding | str | None:
+    if entry.is_symlink():
+        return _look_at_link(entry, path, real_root, selection)
+    if not entry.is_dir(follow_symlinks=False) or not selection.descends(path):
+        return None
+    return path if is_utf8(path) else Finding(printable(path) + "/", _NOT_UTF8)
 
 
 def _look_at_link(
@@ -222,18 +228,14 @@ def _is_inside(target: str, real_root: str) -> bool:
 
 
 def _file_info(path: str, status: os.stat_result) -> FileInfo:
+    changed, size = status.st_mtime_ns, status.st_size
     try:
-        modified = _EPOCH + timedelta(microseconds=status.st_mtime_ns // 1000)
+        # Integers all the way: seconds as a float lose microseconds.
+        modified = _EPOCH + timedelta(0, changed // 1_000_000_000, changed // 1_000 % 1_000_000)
     except OverflowError:
         # Some file systems keep times that a datetime cannot hold; the etag still has the exact one.
-        modified = (datetime.max if status.st_mtime_ns > 0 else datetime.min).replace(tzinfo=UTC)
-    return FileInfo(
-        relative_path=path,
-        size=status.st_size,
-        last_modified_time=modified,
-        etag=f"{status.st_ino:x}-{status.st_mtime_ns:x}-{status.st_size:x}",
-        content_type=content_type(path),
-    )
+        modified = (datetime.max if changed > 0 else datetime.min).replace(tzinfo=UTC)
+    return FileInfo(path, size, modified, f"{status.st_ino:x}-{changed:x}-{size:x}", None, content_type(path))
 
 
 def _no_root(root: str) -> StorageError:

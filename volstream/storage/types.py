@@ -12,7 +12,11 @@ _TYPES = mimetypes.MimeTypes()
 
 def content_type(path: str) -> str | None:
     """The type of the bytes at ``path``: of a compressed file that of the compression, whatever is inside."""
-    return _of_extension(os.path.splitext(path)[1])
+    name = path[path.rfind("/") + 1 :]
+    if name.startswith("."):  # dots that a name begins with begin no extension
+        return _of_extension(os.path.splitext(name)[1])
+    dot = name.rfind(".")
+    return None if dot < 0 else _of_extension(name[dot:])
 
 
 @lru_cache(maxsize=4096)
