@@ -171,7 +171,7 @@ def _committed(session: Session, place: Place, round_: int, count: int) -> float
     volume = session.volumes.create(
         name, location, connection=str(place.kind), queue_type=place.kind, queue_name=place.heard
     )
-    worker = VolumeWorker(volume, session.catalog, session.gateway, session.settings, lambda _: None)
+    worker = VolumeWorker(volume, session.catalog, session.settings, lambda _: None)
     thread = threading.Thread(target=worker.run)
     thread.start()
     try:

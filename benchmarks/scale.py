@@ -2,11 +2,12 @@
 
 Tables of 10^4, 10^5 and 10^6 rows; refreshes of 100 keys at random paths and of 100 new files under one prefix; a stream's
 read and a job's planning of such a refresh; the commit of a batch of 100 replaced files to a result table, at random paths
-and beside each other; the memory of this process and of the JVM. The files are not there: the store answers what it is
-asked, and outcomes are staged without a function. ``python -m benchmarks --part scale``; with ``--refreshes 500`` the largest
-directory also after so many.
+and beside each other; the memory of this process and of the JVM. The files are not there: see ``directories``, which measures
+what needs no engine. Outcomes are staged without a function. ``python -m benchmarks --part scale``; with ``--refreshes 500``
+the largest directory also after so many.
 
-What keeps it flat:
+What keeps directories flat: a refresh reads the row groups that its keys may be in, and appends its changes to the tail; what
+consumes them reads the tail alone. What keeps results flat:
 
 - Deletion vectors. Without them a MERGE rewrites the files it touches: the whole table, for keys at random paths.
 - Rows in the order of paths in each file, pages of 1,000 rows, and ``relative_path IN (...)`` as a condition on the target
@@ -33,25 +34,24 @@ is Delta's own: some eight jobs, each planned anew.
 from __future__ import annotations
 
 import random
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import TypeVar
 
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 from rich.table import Table
 
+from benchmarks import directories
 from benchmarks.contenders import function_named
+from benchmarks.directories import KEYS, info_of, path_of, timed
 from benchmarks.report import Figures
 from volstream.delta import folders
 from volstream.delta.writer import DeltaWriter, Marker
-from volstream.directory import table, upkeep
-from volstream.directory.refresh import refresh_keys
-from volstream.directory.writer import Counts, DirectoryWriter
+from volstream.directory import table
 from volstream.engine import record
 from volstream.jobs import plan
 from volstream.jobs.outcomes import outcome_schema
@@ -59,23 +59,14 @@ from volstream.jobs.results import ResultTables, write_batch
 from volstream.jobs.schema import of_job
 from volstream.jobs.sizing import Limits
 from volstream.jobs.staged import Staged
-from volstream.model.files import FileInfo, Finding
 from volstream.model.names import Name
-from volstream.model.objects import QueueType, Volume
-from volstream.model.selection import Selection
+from volstream.model.objects import QueueType
 from volstream.model.work import Batch, Plan, PlanKind
 from volstream.session import Session
-from volstream.spark.frames import relation
 from volstream.sqltext import table_at
 
-#: Changes of one refresh.
-_KEYS = 100
-
-#: Refreshes between two looks at whether the table needs compaction, as the daemon's when it is idle.
-_LOOK = 10
-
-#: Rows that are made at once.
-_CHUNK = 100_000
+#: Refreshes between two looks at whether the directory needs upkeep, as the daemon's when it is busy.
+_LOOK = 50
 
 _PER_DAY = 1000
 
@@ -83,31 +74,6 @@ _PER_DAY = 1000
 _AFTER = ", after "
 
 _T = TypeVar("_T")
-
-
-class Made:
-    """A store of files that only exist when they are asked for, each time in a new version."""
-
-    def __init__(self) -> None:
-        self._version = 0
-
-    def list(self, prefix: str, selection: Selection) -> Iterator[FileInfo | Finding]:
-        """Nothing: it is not listed here."""
-        del prefix, selection
-        return iter(())
-
-    def head(self, path: str) -> FileInfo | None:
-        """The newest version."""
-        self._version += 1
-        return _info(path, self._version)
-
-    def open(self, path: str) -> BinaryIO:
-        """None has a content."""
-        raise FileNotFoundError(path)
-
-    def url(self, path: str) -> str:
-        """A URL."""
-        return f"file:///made/{path}"
 
 
 class Results:
@@ -140,41 +106,38 @@ class Results:
 
     def random_paths(self) -> float:
         """Seconds of the commit of a batch of files all over the table."""
-        return self._commit(sorted(self._random.sample(range(self._rows), _KEYS)))
+        return self._commit(sorted(self._random.sample(range(self._rows), KEYS)))
 
     def one_prefix(self) -> float:
         """Seconds of the commit of a batch of files beside each other."""
-        first = self._random.randrange(self._rows - _KEYS)
-        return self._commit(range(first, first + _KEYS))
+        first = self._random.randrange(self._rows - KEYS)
+        return self._commit(range(first, first + KEYS))
 
     def _commit(self, numbers: Sequence[int]) -> float:
         self._commits += 1
         schema = outcome_schema(of_job(self._job))
         outcomes = [
-            {"path": _path(number), "file_version": "1", "commit_version": 2, "rows": 1, "processed_at": datetime.now(UTC),
+            {"path": path_of(number), "file_version": "1", "commit_version": 2, "rows": 1, "processed_at": datetime.now(UTC),
              "result": {"sha256": f"{self._commits:064}", "words": 1, "first_line": "another line"}}
             for number in numbers
         ]  # fmt: skip
         staged = Staged(str(self._scratch / f"staged-{self._commits}"), of_job(self._job))
         Path(staged.location).mkdir()
         pq.write_table(pa.Table.from_pylist(outcomes, schema=schema), f"{staged.location}/part-0.parquet")
-        made, batch = self._planned([_path(number) for number in numbers])
+        made, batch = self._planned([path_of(number) for number in numbers])
         self._delta.prepare(self._location)  # a job asks while its function runs
 
         def commit() -> None:
             with self._delta.marked(Marker("benchmark", self._commits, {}), self._location) as session:
                 write_batch(session, self._delta, self._job, made, batch, self._location, staged)
 
-        return _timed(commit)
+        return timed(commit)
 
     def _planned(self, paths: Sequence[str]) -> tuple[Plan, Batch]:
         location = str(self._scratch / f"plan-{self._commits}")
-        rows = table.rows([_info(path, 1) for path in paths], lambda path: path)
-        frame = relation(self._session.gateway.session(), rows).selectExpr(
-            "*", "CAST(2 AS BIGINT) AS commit_version", "'replace' AS action", "CAST(NULL AS STRING) AS old_path",
-            "CAST(NULL AS STRING) AS old_version",
-        )  # fmt: skip
-        plan.write(frame, location, len(paths))
+        rows = table.rows([info_of(path, 1) for path in paths], lambda path: path)
+        versions = pa.repeat(pa.scalar(2, pa.int64()), len(paths))
+        plan.write([plan.files_of_rows(rows.append_column("commit_version", versions), plan.REPLACE)], location)
         made, [batch] = plan.cut(
             f"benchmark-{self._commits}",
             self._job,
@@ -186,74 +149,36 @@ class Results:
         return made, batch
 
 
-class Directory:
-    """A directory table of ``rows`` rows, and the refreshes of it."""
+class Directory(directories.Directory):
+    """A directory with a stream on it, and a job."""
 
     def __init__(self, session: Session, rows: int, scratch: Path) -> None:
         name = f"scale_{rows}"
+        super().__init__(session, rows, scratch, name)
         self._session = session
-        self._random = random.Random(rows)
-        self._rows = rows
-        self._new = 0
-        self._store = Made()
-        self._delta = DeltaWriter(session.gateway)
-        (scratch / name).mkdir()
-        volume = session.volumes.create(name, str(scratch / name), queue_type=QueueType.NONE)
-        self._writer = DirectoryWriter(volume, session.catalog, self._delta, session.warehouse)
-        self._bootstrap(scratch / f"{name}.parquet")
-        self._volume: Volume = session.catalog.volumes.change(self._writer.volume, reconciled_on=datetime.now(UTC))
         self._stream, self._job = f"{name}_stream", f"{name}_job"
         session.streams.create(self._stream, name)
         # Nothing is to be processed: that leaves the planning.
         session.jobs.create(self._job, function_named("summarise"), self._job, volume=name, where="size < 0")
         session.jobs.run(self._job)
 
-    def random_paths(self) -> float:
-        """Seconds of a refresh of keys all over the table."""
-        return self._refresh([_path(self._random.randrange(self._rows)) for _ in range(_KEYS)])
-
-    def one_prefix(self) -> float:
-        """Seconds of a refresh of new keys beside each other."""
-        self._new += _KEYS
-        return self._refresh([f"day-99999/new-{self._new + number:08d}" for number in range(_KEYS)])
-
     def read(self) -> float:
         """Seconds of a read of the stream, after a refresh."""
         self._session.streams.advance(self._stream)
         self.random_paths()
-        return _timed(lambda: self._session.table(self._stream).toArrow())
+        return timed(lambda: self._session.table(self._stream).toArrow())
 
     def plan(self) -> float:
         """Seconds of a run that plans a refresh of which nothing is to be processed."""
         self._session.jobs.run(self._job)
         self.random_paths()
-        return _timed(lambda: self._session.jobs.run(self._job))
+        return timed(lambda: self._session.jobs.run(self._job))
 
-    def compact(self) -> float | None:
-        """Seconds of a compaction, where one was needed; consumers keep up, and the log is shortened."""
-        started = time.perf_counter()
-        compacted = upkeep.compact(self._delta, self._writer.location)
-        seconds = time.perf_counter() - started
+    def keep_up(self) -> float:
+        """Seconds of the directory's upkeep; consumers keep up."""
         self._session.streams.advance(self._stream)
         self._session.jobs.run(self._job)
-        keep = self._session.settings.directory_versions
-        upkeep.shorten(self._session.catalog, self._writer.location, self._volume, keep)
-        return seconds if compacted else None
-
-    def _refresh(self, keys: Sequence[str]) -> float:
-        self._delta.prepare(self._writer.location)  # the daemon does so when it is quiet
-        return _timed(lambda: refresh_keys(self._writer, self._store, keys, "benchmark"))
-
-    def _bootstrap(self, target: Path) -> None:
-        with pq.ParquetWriter(target, table.SCHEMA) as writer:
-            for start in range(0, self._rows, _CHUNK):
-                made = range(start, min(self._rows, start + _CHUNK))
-                writer.write_table(table.rows([_info(_path(number), 0) for number in made], self._store.url))
-        self._writer.commit(
-            self._writer.open(), "bootstrap", Counts(inserted=self._rows),
-            lambda spark: spark.read.parquet(str(target)).selectExpr("*", "'insert' AS action").sort("relative_path"),
-            "true",
-        )  # fmt: skip
+        return self.maintain(idle=False)
 
 
 def measure(
@@ -269,8 +194,8 @@ def measure(
         directory = directories[size]
         for number in range(refreshes):
             _ = directory.random_paths() if number % 2 else directory.one_prefix()
-            if number % _LOOK == _LOOK - 1 and (seconds := directory.compact()) is not None:
-                figures.note("compaction", size, "volstream", seconds)
+            if number % _LOOK == _LOOK - 1:
+                figures.note("upkeep", size, "volstream", directory.keep_up())
         _rounds(_OF_DIRECTORIES, {size: directory}, rounds, f"{_AFTER}{refreshes} refreshes", figures)
     engine = record.read(session.settings)
     for name, pid in (("driver, MiB", None), ("JVM, MiB", engine.jvm_pid if engine else None)):
@@ -320,18 +245,3 @@ def _rounds(
                 seconds = step(one)
                 if number >= first:
                     figures.note(f"{scenario}{suffix}", size, "volstream", seconds)
-
-
-def _path(number: int) -> str:
-    return f"day-{number // _PER_DAY:05d}/file-{number % _PER_DAY:04d}"
-
-
-def _info(path: str, version: int) -> FileInfo:
-    modified = datetime.fromtimestamp(1_700_000_000 + version, UTC)
-    return FileInfo(path, 1000 + version, modified, f"{version:x}", None, "text/plain")
-
-
-def _timed(step: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    step()
-    return time.perf_counter() - started
