@@ -88,7 +88,7 @@ class Changes:
         if self._file is None:
             self._file = self.target.new_file()
         count = found.num_rows
-        wrote = [pa.array([value] * count, kind) for value, kind in
+        wrote = [pa.repeat(pa.scalar(value, kind), count) for value, kind in
                  zip((self.number, self.made_on), table.CHANGES.types[:2], strict=True)]  # fmt: skip
         self._file.write(pa.table([*wrote, *found.select(table.CHANGE.names).columns], schema=table.CHANGES))
         self.counts += Counts.of(found)
@@ -178,7 +178,7 @@ class DirectoryWriter:
             nonlocal count
             for found in listed:
                 count += found.num_rows
-                wrote = [pa.array([value] * found.num_rows, kind) for value, kind in
+                wrote = [pa.repeat(pa.scalar(value, kind), found.num_rows) for value, kind in
                          zip((changes.number, changes.made_on), table.FILES.types[-2:], strict=True)]  # fmt: skip
                 yield pa.table([*found.select(table.COLUMNS).columns, *wrote], schema=table.FILES)
 
