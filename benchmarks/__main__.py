@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from benchmarks import directories, processes, queues, report, scale, scenarios, tables
+from benchmarks import chart, directories, processes, queues, report, scale, scenarios, tables
 from benchmarks.contenders import CHECKOUT, OTHERS, Contender, Raw, SparkFiles, Volstream
 from benchmarks.files import Tree
 from benchmarks.report import Figures
@@ -96,7 +96,7 @@ def main(
             report.write(figures, scratch / "results.json")
     if save:
         report.write(figures, RESULTS)
-        report.draw(figures.document(), CHART)
+        chart.draw(figures.document(), CHART)
 
 
 def _measure(
