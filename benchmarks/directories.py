@@ -122,7 +122,7 @@ class Directory:
         started = time.perf_counter()
         snapshot = self._writer.open()
         changes = self._writer.begin(snapshot)
-        add_keys(changes, snapshot, self._store, keys)
+        add_keys(changes, snapshot, self._store, keys, len(keys))
         done = self._writer.commit(snapshot, changes, "benchmark")
         seconds = time.perf_counter() - started
         if done is None or done.inserted + done.updated != len(keys):
