@@ -103,7 +103,7 @@ def _fill(
     panel.set_xscale("log")
     panel.set_xlim(*limits)
     panel.set_ylim(len(lines) - 0.4, -0.6)
-    marks = [mark for mark in _MARKS if limits[0] * 0.99 <= mark <= limits[1] / 2]
+    marks = [mark for mark in _MARKS if limits[0] * 0.99 <= mark <= limits[1] / 3]
     marks = marks[:: math.ceil(len(marks) * _MARK / _COLUMN) or 1]
     panel.set_xticks(marks, [_MARKS[mark] for mark in marks], color=_FAINT)
     panel.minorticks_off()
