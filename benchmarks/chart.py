@@ -20,7 +20,7 @@ _GROUND, _TEXT, _FAINT, _BAND, _OTHERS, _ACCENT = "#ffffff", "#1f2328", "#8c959f
 _FONT_SIZE = 8.5
 
 #: Inches: of a line, of a column's axis, of a mark's label, of a character of any label at most.
-_LINE, _COLUMN, _MARK, _CHARACTER = 0.205, 3.3, 0.55, 0.072
+_LINE, _COLUMN, _MARK, _CHARACTER = 0.205, 3.3, 0.5, 0.072
 
 #: Seconds at which the axis is marked; most runs need no more of them than can be read.
 _MARKS = {0.001: "1 ms", 0.01: "10 ms", 0.1: "0.1 s", 1.0: "1 s", 10.0: "10 s", 100.0: "100 s", 1000.0: "1,000 s"}
@@ -103,7 +103,7 @@ def _fill(
     panel.set_xscale("log")
     panel.set_xlim(*limits)
     panel.set_ylim(len(lines) - 0.4, -0.6)
-    marks = [mark for mark in _MARKS if limits[0] * 0.99 <= mark <= limits[1] / 2]
+    marks = [mark for mark in _MARKS if limits[0] * 0.99 <= mark <= limits[1] / 3]
     marks = marks[:: math.ceil(len(marks) * _MARK / _COLUMN) or 1]
     panel.set_xticks(marks, [_MARKS[mark] for mark in marks], color=_FAINT)
     panel.minorticks_off()
