@@ -129,15 +129,15 @@ class Directory:
             raise WrongRowsError(f"A refresh of {len(keys)} keys came to {done}.")
         return seconds
 
-    def maintain(self, *, idle: bool) -> float:
+    def maintain(self) -> float:
         """Seconds of the upkeep that is due."""
-        return timed(lambda: self._writer.maintain(idle=idle))
+        return timed(lambda: self._writer.maintain())
 
     def fold(self) -> float:
         """Seconds of the upkeep once a fold is due. Raises WrongRowsError where it was not."""
         count = min(self.rows, max(_FOLD_ROWS, self.rows // _FOLD_PART))
         self.refresh([path_of(number) for number in sorted(self._random.sample(range(self.rows), count))])
-        seconds = self.maintain(idle=True)
+        seconds = self.maintain()
         if self._writer.open().unfolded:
             raise WrongRowsError("The directory was not folded.")
         return seconds
@@ -167,7 +167,7 @@ def measure_made(
         for size, one in directories.items():
             _ = one.random_paths() if number % 2 else one.one_prefix()
             if number % _LOOK == _LOOK - 1:
-                figures.note(f"upkeep after {_LOOK} refreshes", size, "volstream", one.maintain(idle=False))
+                figures.note(f"upkeep after {_LOOK} refreshes", size, "volstream", one.maintain())
     if refreshes:
         in_turns(f", after {refreshes} refreshes")
     for _ in range(rounds):

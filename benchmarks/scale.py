@@ -163,7 +163,7 @@ class Directory(directories.Directory):
         """Seconds of the directory's upkeep; consumers keep up."""
         self._session.streams.advance(self._stream)
         self._session.jobs.run(self._job)
-        return self.maintain(idle=False)
+        return self.maintain()
 
 
 def measure(
