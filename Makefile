@@ -77,5 +77,5 @@ bench: setup .venv/bench
 	@touch $@
 
 clean:
-	rm -rf .venv .demo .bench .bench-environments .cache build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .demo .bench .bench-environments .bench-files .cache build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

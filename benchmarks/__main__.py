@@ -1,4 +1,5 @@
-"""Runs the benchmarks: `make bench`. Everything lies in .bench/ of the checkout, which is made anew each time."""
+"""Runs the benchmarks: `make bench`. Everything lies in .bench/ of the checkout, which is made anew each time; what takes long to
+make in .bench-files/ and .bench-environments/, which stay."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from benchmarks import processes, queues, report, scale, scenarios, tables
+from benchmarks import chart, directories, processes, queues, report, scale, scenarios, tables
 from benchmarks.contenders import CHECKOUT, OTHERS, Contender, Raw, SparkFiles, Volstream
 from benchmarks.files import Tree
 from benchmarks.report import Figures
@@ -19,16 +20,21 @@ RESULTS, CHART = CHECKOUT / "benchmarks" / "results.json", CHECKOUT / "benchmark
 
 _PARTS = ("files", "slow", "cold", "live")
 
-#: These have figures of their own; the first takes as long as all others together, the last needs no Spark.
-_SCALE, _TABLES, _QUEUES = "scale", "tables", "queues"
+#: These have figures of their own; the first takes as long as all others together.
+_SCALE, _TABLES, _QUEUES, _BURST = "scale", "tables", "queues", "burst"
 
-_OWN = (_SCALE, _TABLES, _QUEUES)
+#: So have these, which need no engine.
+_DIRECTORY, _CLI = "directory", "cli"
+
+_OWN = (_SCALE, _TABLES, _QUEUES, _BURST, _DIRECTORY, _CLI)
 
 _console = Console(width=100)
 
 
 @click.command()
-@click.option("--files", "counts", multiple=True, type=int, envvar="BENCH_N", help="Numbers of files: 2000 and 10000.")
+@click.option(
+    "--files", "counts", multiple=True, type=int, envvar="BENCH_N", help="2000 and 10000; for directory 100000."
+)
 @click.option("--rounds", type=int, default=3, show_default=True)
 @click.option(
     "--part",
@@ -45,17 +51,17 @@ _console = Console(width=100)
     type=click.Choice([*OTHERS]),
     help="Compare it, too, with the files: installs it into an environment of its own.",
 )
-@click.option("--rows", "sizes", multiple=True, type=int, help="For scale and tables: 10000, 100000 and 1000000.")
+@click.option("--rows", "sizes", multiple=True, type=int, help="For scale, tables and directory.")
 @click.option("--messages", multiple=True, type=int, help="For queues: 100 and 1000.")
 @click.option("--queue", "kinds", multiple=True, type=click.Choice([*queues.KINDS]), help="For queues: both.")
-@click.option("--refreshes", type=int, default=0, show_default=True, help="For scale: the largest again after so many.")
+@click.option("--refreshes", type=int, help="Again after so many: for scale none, for directory 500.")
 @click.option("--save", is_flag=True, help="Keep results and chart in benchmarks/, as the README shows them.")
 def main(
     counts: tuple[int, ...], rounds: int, parts: tuple[str, ...], spark: bool, others: tuple[str, ...], sizes: tuple[int, ...],
-    messages: tuple[int, ...], kinds: tuple[str, ...], refreshes: int, save: bool,
+    messages: tuple[int, ...], kinds: tuple[str, ...], refreshes: int | None, save: bool,
 ) -> None:  # fmt: skip
     """Measures volstream beside what a user would pick instead; rows that are wrong end it with an error."""
-    counts = tuple(sorted(counts or (2_000, 10_000)))
+    given, counts = counts, tuple(sorted(counts or (2_000, 10_000)))
     os.environ["PYTHONPATH"] = str(
         CHECKOUT
     )  # where the engine's Python workers find the functions of Spark's contender
@@ -68,8 +74,15 @@ def main(
     tree, figures = Tree(scratch / "files"), Figures()
     processes.command(home, "init")
     try:
+        if _DIRECTORY in parts:
+            after = 500 if refreshes is None else refreshes
+            _measure_directory(home, sizes or (10_000, 1_000_000), given or (100_000,), rounds, after)
+        if _CLI in parts:
+            _measure_command(scratch, max(counts), rounds)
+        if _BURST in parts:
+            _measure_burst(home, tree, max(given, default=directories.BURST), rounds)
         if _SCALE in parts:
-            _measure_scale(home, sizes or (10_000, 100_000, 1_000_000), rounds, refreshes)
+            _measure_scale(home, sizes or (10_000, 100_000, 1_000_000), rounds, refreshes or 0)
         if _TABLES in parts:
             _measure_tables(home, sizes or (10_000, 100_000, 1_000_000), rounds)
         if _QUEUES in parts:
@@ -83,7 +96,7 @@ def main(
             report.write(figures, scratch / "results.json")
     if save:
         report.write(figures, RESULTS)
-        report.draw(figures.document(), CHART)
+        chart.draw(figures.document(), CHART)
 
 
 def _measure(
@@ -114,6 +127,51 @@ def _measure(
     if "live" in parts:
         _say("live")
         processes.live(home.parent / "live", tree, counts[0], 3 * rounds, figures)
+
+
+def _measure_directory(
+    home: Path, sizes: tuple[int, ...], counts: tuple[int, ...], rounds: int, refreshes: int
+) -> None:  # fmt: skip
+    made, real = Figures(), Figures()
+    with Session.builder.config("home", home).create() as session:
+        try:
+            directories.measure_made(session, home.parent, sorted(sizes), rounds, refreshes, made)
+            for count in sorted(counts):
+                _say(f"{count:,} files")
+                directories.measure_real(session, CHECKOUT / ".bench-files", count, rounds, real)
+        finally:
+            _console.print(scale.scale_table(made))
+            _console.print(real.table())
+            report.write(made, home.parent / "directory.json")
+            report.write(real, home.parent / "directory-files.json")
+
+
+def _measure_command(scratch: Path, count: int, rounds: int) -> None:
+    figures = Figures()
+    try:
+        directories.measure_command(scratch / "homes", scratch, count, rounds, figures)
+    finally:
+        _console.print(figures.table())
+        report.write(figures, scratch / "cli.json")
+
+
+def _measure_burst(home: Path, tree: Tree, count: int, rounds: int) -> None:
+    figures = Figures()
+    with Session.builder.config("home", home).create() as session:
+        contenders: list[Contender] = [Raw(home.parent), Volstream(session)]
+        try:
+            _say("warming up")
+            scenarios.burst_round(tree, 200, contenders, Figures())
+            for number in range(rounds):
+                _say(f"round {number + 1}: {count:,} files at once")
+                scenarios.burst_round(tree, count, contenders, figures)
+        finally:
+            _console.print(figures.table())
+            medians = {(one.scenario, one.contender): one.median for one in figures.all()}
+            new, again = (medians.get((name, Volstream.name)) for name in (scenarios.ALL_NEW, scenarios.OVERWRITTEN))
+            if new and again:
+                _console.print(f"Overwritten at once, to the same files when new: {again / new:.2f}")
+            report.write(figures, home.parent / "burst.json")
 
 
 def _measure_scale(home: Path, sizes: tuple[int, ...], rounds: int, refreshes: int) -> None:

@@ -1,4 +1,7 @@
-"""What was measured, as a table for the terminal, a JSON document and a chart. Seconds are the medians of all rounds."""
+"""What was measured, as a table for the terminal and a JSON document. Seconds are the medians of all rounds.
+
+The chart of such a document is drawn in ``chart``.
+"""
 
 from __future__ import annotations
 
@@ -117,35 +120,6 @@ def write(figures: Figures, target: Path) -> None:
     """Writes the JSON document."""
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(json.dumps(figures.document(), indent=1) + "\n", encoding="utf-8")
-
-
-def draw(document: Mapping[str, Any], target: Path) -> None:
-    """Draws the chart of a JSON document: a panel for each number of files, a group of bars for each scenario."""
-    from matplotlib.figure import Figure as Chart
-
-    figures = document["figures"]
-    counts = sorted({one["files"] for one in figures})
-    chart = Chart(figsize=(5 * len(counts), 3.6), layout="constrained")
-    panels = chart.subplots(1, len(counts), squeeze=False)[0]
-    contenders = list(dict.fromkeys(one["contender"] for one in figures))
-    for panel, count in zip(panels, counts, strict=True):
-        present = [one for one in figures if one["files"] == count]
-        scenarios = list(dict.fromkeys(one["scenario"] for one in present))
-        width = 0.8 / len(contenders)
-        for position, contender in enumerate(contenders):
-            own = [one for one in present if one["contender"] == contender]
-            places = [scenarios.index(one["scenario"]) + width * (position + 0.5) - 0.4 for one in own]
-            bars = panel.bar(places, [one["median"] for one in own], width, label=contender, color=f"C{position}")
-            panel.bar_label(
-                bars, fmt=lambda seconds: f"{seconds:.2g}" if seconds < 100 else f"{seconds:.0f}", fontsize=6
-            )
-        panel.set_title(f"{count:,} files", fontsize=9)
-        panel.set_ylabel("seconds", fontsize=8)
-        panel.set_xticks(range(len(scenarios)), [text.replace(", ", ",\n") for text in scenarios], fontsize=7)
-    handles = {handle.get_label(): handle for panel in panels for handle in panel.containers if len(handle)}
-    chart.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=len(handles), fontsize=7)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    chart.savefig(target, dpi=110)
 
 
 def _rounded(figure: Figure) -> Figure:

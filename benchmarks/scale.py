@@ -2,16 +2,14 @@
 
 Tables of 10^4, 10^5 and 10^6 rows; refreshes of 100 keys at random paths and of 100 new files under one prefix; a stream's
 read and a job's planning of such a refresh; the commit of a batch of 100 replaced files to a result table, at random paths
-and beside each other; the memory of this process and of the JVM. The files are not there: the store answers what it is
-asked, and outcomes are staged without a function. ``python -m benchmarks --part scale``; with ``--refreshes 500`` the largest
-directory also after so many.
+and beside each other; the memory of this process and of the JVM. The files are not there: see ``directories``, which measures
+what needs no engine. Outcomes are staged without a function. ``python -m benchmarks --part scale``; with ``--refreshes 500``
+the largest directory also after so many.
 
-What keeps it flat:
+What keeps directories flat: a refresh reads the row groups that its keys may be in, and appends its changes to the tail; what
+consumes them reads the tail alone. What keeps results flat:
 
-- A directory is a base in the order of paths, in files of 10,000 rows, and a tail of changes; a refresh reads the row groups
-  of the base that may hold its keys, and adds a file to the tail. The tail is worked into the base when that is worth it:
-  then the files that it touches are written anew, and no others.
-- Deletion vectors in the result table. Without them a commit rewrites the files it touches.
+- Deletion vectors. Without them a commit rewrites the files it touches.
 - ``_file_path IN (...)`` as the condition of what a batch replaces: Spark reads only the pages that may hold these paths.
 - Compiling (whole-stage code generation) for result tables above 250,000 rows or 16 MiB: below the column by which Delta
   numbers rows no condition is pushed into the scan, so that this look reads the paths of every file whose range has one of
@@ -21,25 +19,24 @@ What keeps it flat:
 from __future__ import annotations
 
 import random
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import TypeVar
 
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 from rich.table import Table
 
+from benchmarks import directories
 from benchmarks.contenders import function_named
+from benchmarks.directories import KEYS, info_of, path_of, timed
 from benchmarks.report import Figures
 from volstream.delta import folders
 from volstream.delta.writer import DeltaWriter, Marker
 from volstream.directory import table
-from volstream.directory.refresh import add_keys
-from volstream.directory.writer import DirectoryWriter
 from volstream.engine import record
 from volstream.jobs import plan
 from volstream.jobs.outcomes import outcome_schema
@@ -47,22 +44,14 @@ from volstream.jobs.results import ResultTables, write_batch
 from volstream.jobs.schema import of_job
 from volstream.jobs.sizing import Limits
 from volstream.jobs.staged import Staged
-from volstream.model.files import FileInfo, Finding
 from volstream.model.names import Name
 from volstream.model.objects import QueueType
-from volstream.model.selection import Selection
 from volstream.model.work import Batch, Plan, PlanKind
 from volstream.session import Session
 from volstream.sqltext import table_at
 
-#: Changes of one refresh.
-_KEYS = 100
-
-#: Refreshes between two times that the directory's tables are put in order, as by the daemon when it is idle.
-_LOOK = 10
-
-#: Rows that are made at once.
-_CHUNK = 100_000
+#: Refreshes between two looks at whether the directory needs upkeep, as the daemon's when it is busy.
+_LOOK = 50
 
 _PER_DAY = 1000
 
@@ -70,31 +59,6 @@ _PER_DAY = 1000
 _AFTER = ", after "
 
 _T = TypeVar("_T")
-
-
-class Made:
-    """A store of files that only exist when they are asked for, each time in a new version."""
-
-    def __init__(self) -> None:
-        self._version = 0
-
-    def list(self, prefix: str, selection: Selection) -> Iterator[FileInfo | Finding]:
-        """Nothing: it is not listed here."""
-        del prefix, selection
-        return iter(())
-
-    def head(self, path: str) -> FileInfo | None:
-        """The newest version."""
-        self._version += 1
-        return _info(path, self._version)
-
-    def open(self, path: str) -> BinaryIO:
-        """None has a content."""
-        raise FileNotFoundError(path)
-
-    def url(self, path: str) -> str:
-        """A URL."""
-        return f"file:///made/{path}"
 
 
 class Results:
@@ -127,38 +91,38 @@ class Results:
 
     def random_paths(self) -> float:
         """Seconds of the commit of a batch of files all over the table."""
-        return self._commit(sorted(self._random.sample(range(self._rows), _KEYS)))
+        return self._commit(sorted(self._random.sample(range(self._rows), KEYS)))
 
     def one_prefix(self) -> float:
         """Seconds of the commit of a batch of files beside each other."""
-        first = self._random.randrange(self._rows - _KEYS)
-        return self._commit(range(first, first + _KEYS))
+        first = self._random.randrange(self._rows - KEYS)
+        return self._commit(range(first, first + KEYS))
 
     def _commit(self, numbers: Sequence[int]) -> float:
         self._commits += 1
         schema = outcome_schema(of_job(self._job))
         outcomes = [
-            {"path": _path(number), "file_version": "1", "commit_version": 2, "rows": 1, "processed_at": datetime.now(UTC),
+            {"path": path_of(number), "file_version": "1", "commit_version": 2, "rows": 1, "processed_at": datetime.now(UTC),
              "result": {"sha256": f"{self._commits:064}", "words": 1, "first_line": "another line"}}
             for number in numbers
         ]  # fmt: skip
         staged = Staged(str(self._scratch / f"staged-{self._commits}"), of_job(self._job))
         Path(staged.location).mkdir()
         pq.write_table(pa.Table.from_pylist(outcomes, schema=schema), f"{staged.location}/part-0.parquet")
-        made, batch = self._planned([_path(number) for number in numbers])
+        made, batch = self._planned([path_of(number) for number in numbers])
         self._delta.prepare(self._location)  # a job asks while its function runs
 
         def commit() -> None:
             with self._delta.marked(Marker("benchmark", self._commits, {}), self._location) as session:
                 write_batch(session, self._delta, self._job, made, batch, self._location, staged)
 
-        return _timed(commit)
+        return timed(commit)
 
     def _planned(self, paths: Sequence[str]) -> tuple[Plan, Batch]:
         location = str(self._scratch / f"plan-{self._commits}")
-        rows = table.rows([_info(path, 1) for path in paths], lambda path: path)
-        wrote = rows.append_column("commit_version", pa.array([2] * len(paths), pa.int64()))
-        plan.write([plan.files_of_rows(wrote.sort_by("relative_path"), plan.REPLACE)], location)
+        rows = table.rows([info_of(path, 1) for path in paths], lambda path: path)
+        versions = pa.repeat(pa.scalar(2, pa.int64()), len(paths))
+        plan.write([plan.files_of_rows(rows.append_column("commit_version", versions), plan.REPLACE)], location)
         made, [batch] = plan.cut(
             f"benchmark-{self._commits}",
             self._job,
@@ -170,73 +134,36 @@ class Results:
         return made, batch
 
 
-class Directory:
-    """A directory of ``rows`` rows, and the refreshes of it."""
+class Directory(directories.Directory):
+    """A directory with a stream on it, and a job."""
 
     def __init__(self, session: Session, rows: int, scratch: Path) -> None:
         name = f"scale_{rows}"
+        super().__init__(session, rows, scratch, name)
         self._session = session
-        self._random = random.Random(rows)
-        self._rows = rows
-        self._new = 0
-        self._store = Made()
-        (scratch / name).mkdir()
-        volume = session.volumes.create(name, str(scratch / name), queue_type=QueueType.NONE)
-        kept = session.settings.directory_versions
-        self._writer = DirectoryWriter(volume, session.catalog, session.warehouse, kept)
-        self._writer.commit_first(self._writer.open(), self._rows_in_order(), rows)
-        session.catalog.volumes.change(self._writer.volume, reconciled_on=datetime.now(UTC))
         self._stream, self._job = f"{name}_stream", f"{name}_job"
         session.streams.create(self._stream, name)
         # Nothing is to be processed: that leaves the planning.
         session.jobs.create(self._job, function_named("summarise"), self._job, volume=name, where="size < 0")
         session.jobs.run(self._job)
 
-    def random_paths(self) -> float:
-        """Seconds of a refresh of keys all over the table."""
-        return self._refresh([_path(self._random.randrange(self._rows)) for _ in range(_KEYS)])
-
-    def one_prefix(self) -> float:
-        """Seconds of a refresh of new keys beside each other."""
-        self._new += _KEYS
-        return self._refresh([f"day-99999/new-{self._new + number:08d}" for number in range(_KEYS)])
-
     def read(self) -> float:
         """Seconds of a read of the stream, after a refresh."""
         self._session.streams.advance(self._stream)
         self.random_paths()
-        return _timed(lambda: self._session.table(self._stream).toArrow())
+        return timed(lambda: self._session.table(self._stream).toArrow())
 
     def plan(self) -> float:
         """Seconds of a run that plans a refresh of which nothing is to be processed."""
         self._session.jobs.run(self._job)
         self.random_paths()
-        return _timed(lambda: self._session.jobs.run(self._job))
+        return timed(lambda: self._session.jobs.run(self._job))
 
-    def maintain(self) -> float:
-        """Seconds of the upkeep that the daemon does when it is idle; consumers keep up."""
+    def keep_up(self) -> float:
+        """Seconds of the directory's upkeep; consumers keep up."""
         self._session.streams.advance(self._stream)
         self._session.jobs.run(self._job)
-        return _timed(self._writer.maintain)
-
-    def fold(self) -> float:
-        """Seconds of working 100 changes at random paths into the base."""
-        self.random_paths()
-        return _timed(lambda: self._writer._fold(self._writer.open()))
-
-    def _refresh(self, keys: Sequence[str]) -> float:
-        def refresh() -> None:
-            snapshot = self._writer.open()
-            changes = self._writer.begin(snapshot)
-            add_keys(changes, snapshot, self._store, list(dict.fromkeys(keys)), len(keys))
-            self._writer.commit(snapshot, changes, "benchmark")
-
-        return _timed(refresh)
-
-    def _rows_in_order(self) -> Iterator[pa.Table]:
-        for start in range(0, self._rows, _CHUNK):
-            made = range(start, min(self._rows, start + _CHUNK))
-            yield table.rows([_info(_path(number), 0) for number in made], self._store.url)
+        return self.maintain()
 
 
 def measure(
@@ -253,7 +180,7 @@ def measure(
         for number in range(refreshes):
             _ = directory.random_paths() if number % 2 else directory.one_prefix()
             if number % _LOOK == _LOOK - 1:
-                figures.note("upkeep", size, "volstream", directory.maintain())
+                figures.note("upkeep", size, "volstream", directory.keep_up())
         _rounds(_OF_DIRECTORIES, {size: directory}, rounds, f"{_AFTER}{refreshes} refreshes", figures)
     engine = record.read(session.settings)
     for name, pid in (("driver, MiB", None), ("JVM, MiB", engine.jvm_pid if engine else None)):
@@ -276,7 +203,7 @@ def scale_table(figures: Figures) -> Table:
         medians = {one.files: one.median for one in found if one.scenario == scenario}
         first = medians.get(sizes[0]) or least.get(scenario.partition(_AFTER)[0])
         ratio = medians[sizes[-1]] / first if first and sizes[-1] in medians else None
-        cells = [f"{medians[size]:.3f}" if size in medians else "" for size in sizes]
+        cells = [f"{medians[size]:.2f}" if size in medians else "" for size in sizes]
         table_.add_row(scenario, *cells, "" if ratio is None else f"{ratio:.2f}")
     return table_
 
@@ -284,7 +211,6 @@ def scale_table(figures: Figures) -> Table:
 _OF_DIRECTORIES = {
     "refresh, random paths": Directory.random_paths,
     "refresh, one prefix": Directory.one_prefix,
-    "fold": Directory.fold,
     "stream read": Directory.read,
     "planning": Directory.plan,
 }
@@ -304,18 +230,3 @@ def _rounds(
                 seconds = step(one)
                 if number >= first:
                     figures.note(f"{scenario}{suffix}", size, "volstream", seconds)
-
-
-def _path(number: int) -> str:
-    return f"day-{number // _PER_DAY:05d}/file-{number % _PER_DAY:04d}"
-
-
-def _info(path: str, version: int) -> FileInfo:
-    modified = datetime.fromtimestamp(1_700_000_000 + version, UTC)
-    return FileInfo(path, 1000 + version, modified, f"{version:x}", None, "text/plain")
-
-
-def _timed(step: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    step()
-    return time.perf_counter() - started

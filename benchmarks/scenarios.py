@@ -11,6 +11,9 @@ from benchmarks.contenders import Contender
 from benchmarks.files import Tree
 from benchmarks.report import Figures
 
+#: Of bursts.
+OVERWRITTEN = "overwritten at once"
+
 ALL_NEW, UNCHANGED, CHANGES, SLOW = "all new", "nothing changed", "130 changes", "all new, 5 ms a file"
 
 _NEW, _OVERWRITTEN, _DELETED = 100, 20, 10
@@ -35,6 +38,17 @@ def files_round(tree: Tree, count: int, contenders: Sequence[Contender], figures
             for _ in raw.listing(tree.folder):
                 pass
             figures.note(scenario, count, "listing alone", time.perf_counter() - started)
+
+
+def burst_round(tree: Tree, count: int, contenders: Sequence[Contender], figures: Figures) -> None:
+    """One round of files that are all new, and then all overwritten at once: the same work, with rows to replace."""
+    tree.make(count)
+    for contender in contenders:
+        contender.begin(tree.folder)
+        measure(ALL_NEW, tree.folder, count, contender, figures)
+    tree.change(new=0, overwritten=count, deleted=0)
+    for contender in contenders:
+        measure(OVERWRITTEN, tree.folder, count, contender, figures)
 
 
 def slow_round(tree: Tree, count: int, contenders: Sequence[Contender], figures: Figures) -> None:

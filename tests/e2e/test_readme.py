@@ -46,9 +46,22 @@ def examples() -> list[Example]:
     return found
 
 
-@pytest.mark.timeout(240)
-def test_every_command_prints_what_the_readme_says(tmp_path: Path) -> None:
+#: What the first part does to files, and the reader has done when the second one begins.
+_FILES = ("export ", "mkdir ", "echo ", "cat ", "rm ", "touch ", "sed ")
+
+
+def parts() -> list[list[Example]]:
+    """The README's commands, up to where the engine is stopped and from there on: a reader's two sittings."""
     commands = examples()
+    end = next(number for number, one in enumerate(commands) if one.command == "volstream engine stop") + 1
+    files = [Example(one.command) for one in commands[:end] if one.command.startswith(_FILES)]
+    return [commands[:end], [*files, *commands[end:]]]
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("part", [0, 1], ids=["first", "second"])
+def test_every_command_prints_what_the_readme_says(tmp_path: Path, part: int) -> None:
+    commands = parts()[part]
     # One shell runs them all, as a reader's would: exports and the daemon's $! live on.
     script = "exec 2>&1\n" + "".join(f"echo '{_MARK}'\n{one.command}\necho \"=== code $?\"\n" for one in commands)
     environment = {key: value for key, value in os.environ.items() if not key.startswith("VOLSTREAM_")}

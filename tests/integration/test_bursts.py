@@ -42,16 +42,16 @@ def test_a_burst_of_changed_files_is_a_batch_whatever_its_size(place: Place) -> 
     put(place, names(1999), "x")
     place.job(COUNT)
     place.run()
-    for content, burst in enumerate((850, 1190, 1999), start=2):
+    for content, burst in enumerate((850, 1999), start=2):
         changes(place, 1999, burst, "x" * content)
 
 
 def test_a_burst_of_deleted_files_is_a_batch_whatever_its_size(place: Place) -> None:
-    left = names(1850)
+    left = names(1250)
     put(place, left, "x")
     place.job(COUNT)
     place.run()
-    for burst in (650, 1190):
+    for burst in (1190,):
         for path in left[:burst]:
             place.delete(path)
         left = left[burst:]
@@ -61,12 +61,12 @@ def test_a_burst_of_deleted_files_is_a_batch_whatever_its_size(place: Place) -> 
 
 
 def test_a_burst_of_moved_files_is_a_batch_whatever_its_size(place: Place) -> None:
-    left = names(1850)
+    left = names(1250)
     put(place, left, "x")
     place.job(COUNT, on_move=OnMove.REKEY)
     place.run()
     expected = set(left)
-    for burst in (650, 1190):
+    for burst in (1190,):
         for path in left[:burst]:
             (place.folder / path).rename(place.folder / f"moved-{path}")
         expected = expected - set(left[:burst]) | {f"moved-{path}" for path in left[:burst]}
@@ -78,14 +78,14 @@ def test_a_burst_of_moved_files_is_a_batch_whatever_its_size(place: Place) -> No
 
 def test_a_burst_of_failed_files_is_tried_again_whatever_its_size(place: Place, tmp_path: Path) -> None:
     flag = tmp_path / "flag"
-    put(place, names(1640), "x")
+    put(place, names(1050), "x")
     place.job(f"import os\ndef f(file):\n    os.stat({str(flag)!r})\n    return {{'n': 1}}\n", pause_after=9)
     place.run()
     flag.touch()
-    for paths in (names(1640)[:640], names(1640)[640:1640]):
+    for paths in (names(1050)[:1000], names(1050)[1000:]):
         place.session.jobs.retry("j", paths)
         assert place.run().progress.done_files == len(paths)
-        assert set(sizes(place)) == set(names(1640)[: len(sizes(place))])
+        assert set(sizes(place)) == set(names(1050)[: len(sizes(place))])
     assert not place.session.jobs.failures("j")
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from tests.integration.conftest import Home, Place
-from tests.unit.directory.test_keeper import ODD_NAMES
 from volstream.delta.log import DeltaLog
 from volstream.delta.writer import Marker
 from volstream.spark.compiled import COMPILED, INTERPRETED
@@ -88,29 +87,3 @@ def test_a_plain_reader_of_the_two_tables_sees_the_directory_and_its_changes(pla
     ] == [("a", 2, 2)]
     changes = spark.sql(f"SELECT refresh_id, change, relative_path, old_size FROM delta.`{root}/changes` ORDER BY 3")
     assert [tuple(row) for row in changes.collect()] == [(2, "update", "a", 1), (2, "delete", "b", 1)]
-
-
-def test_odd_names_go_through_everything(place: Place) -> None:
-    sizes = {name: number + 1 for number, name in enumerate(ODD_NAMES)}
-    for name, size in sizes.items():
-        place.put(name, "x" * size)
-    place.job("def f(file):\n    assert len(file.read_bytes()) == file.size\n    return {'n': file.size}", max_files=20)
-    place.run()
-    place.session.streams.create("s", "v")
-    assert directory(place) == sizes
-    assert dict(place.table()) == sizes
-    for name in ODD_NAMES[::2]:
-        place.put(name, "y" * 100)
-    for name in ODD_NAMES[1::2]:
-        place.delete(name)
-    place.refresh()
-    wanted = dict.fromkeys(ODD_NAMES[::2], 100)
-    assert directory(place) == wanted
-    shown = [(str(row["__change_type"]), str(row["relative_path"])) for row in place.stream()]
-    expected = [(kind, name) for name in ODD_NAMES[::2] for kind in ("UPDATE_BEFORE", "UPDATE_AFTER")]
-    assert sorted(shown) == sorted(expected + [("DELETE", name) for name in ODD_NAMES[1::2]])
-    place.run()
-    assert place.session.jobs.failures("j") == []
-    assert dict(place.table()) == wanted
-    place.refresh()
-    assert place.volume.refresh_count == 2

@@ -39,7 +39,7 @@ _WAIT_SECONDS = 0.5
 _HEELS_SECONDS, _GATHER_SECONDS = 0.05, 1.0
 
 #: The directory's tables are put in order when nothing happened for a while, and after so many commits anyway.
-_IDLE_SECONDS, _BUSY_COMMITS = 2.0, 50
+_IDLE_SECONDS, _BUSY_COMMITS = 2.0, 20
 
 #: How often the lease of another writer is tried.
 _LEASE_SECONDS = 1.0

@@ -160,10 +160,10 @@ class NewFile:
             self._most[name] = max(self._most.get(name, found["max"]), found["max"])
 
     def close(self) -> AddAction:
-        """Makes the file durable; what a commit adds."""
+        """Makes the content durable, its name is with the commit; what that adds."""
         self._writer.close()
         path = f"{self._root}/{self._name}"
-        make_durable(self._filesystem, path)
+        make_durable(self._filesystem, path, folders=False)
         statistics = {
             "numRecords": self.rows, "minValues": self._least, "maxValues": self._most,
             "nullCount": dict.fromkeys(self._tracked, 0),
@@ -238,6 +238,8 @@ class NativeTable:
         for action in actions:
             action.data_change = changes_data
         actions += [RemoveAction(file.path, changes_data, now, file.bytes, {}) for file in removed]
+        filesystem, path = filesystem_of(self.spec.location)
+        make_durable(filesystem, path, folders=False)  # the names of the added files, before the log has them
         with mapped(self.spec.location):
             try:
                 handle.create_write_transaction(
@@ -254,7 +256,6 @@ class NativeTable:
                     f"Another process wrote the table at {self.spec.location} meanwhile: {error}."
                 ) from error
             handle.update_incremental()
-        filesystem, path = filesystem_of(self.spec.location)
         for version in range(view.version + 1, handle.version() + 1):
             make_durable(filesystem, f"{path}/_delta_log/{version:020d}.json")
 
@@ -298,11 +299,11 @@ def filesystem_of(location: str) -> tuple[fs.FileSystem, str]:
     return filesystem, path.rstrip("/")
 
 
-def make_durable(filesystem: fs.FileSystem, *paths: str) -> None:
-    """Lets files, and the entries of their folders, survive a power cut. Object stores do so by themselves."""
+def make_durable(filesystem: fs.FileSystem, *paths: str, folders: bool = True) -> None:
+    """Lets files, and with ``folders`` the names of them, survive a power cut. Object stores do so by themselves."""
     if not isinstance(filesystem, fs.LocalFileSystem):
         return
-    for path in dict.fromkeys([*paths, *map(os.path.dirname, paths)]):
+    for path in dict.fromkeys([*paths, *(map(os.path.dirname, paths) if folders else ())]):
         descriptor = os.open(path, os.O_RDONLY)
         try:
             os.fsync(descriptor)

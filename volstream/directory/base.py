@@ -8,6 +8,9 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
+from typing import Self
 
 import pyarrow as pa
 from deltalake.transaction import AddAction
@@ -23,14 +26,27 @@ FILE_ROWS = 10_000
 _FEW_ROWS = FILE_ROWS // 4
 
 
+#: Files that are written at once: encoding and waiting for the disk release the interpreter's lock.
+_WRITERS = 2
+
+
 class BaseFiles:
-    """Sorted rows, cut into files."""
+    """Sorted rows, cut into files, which are written while the next rows are gathered. A context manager."""
 
     def __init__(self, target: NativeTable) -> None:
         self.rows = 0  #: that wait for their file
         self._target = target
         self._waiting: list[pa.Table] = []
-        self._added: list[AddAction] = []
+        self._added: list[Future[AddAction]] = []
+        self._pool = ThreadPoolExecutor(_WRITERS, thread_name_prefix="base")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self._pool.shutdown(cancel_futures=True)
 
     def write(self, rows: pa.Table) -> None:
         """Adds rows behind those that were written."""
@@ -48,33 +64,45 @@ class BaseFiles:
     def close(self) -> Sequence[AddAction]:
         """Writes what is left; all files."""
         self.flush()
-        return self._added
+        return [file.result() for file in self._added]
 
     def _cut(self, files: int, size: int) -> None:
         rows = pa.concat_tables(self._waiting)
         for number in range(files):
-            file = self._target.new_file()
-            file.write(rows.slice(number * size, size))
-            self._added.append(file.close())
+            if len(self._added) > _WRITERS:  # so that no more than these are in memory
+                self._added[-_WRITERS - 1].result()
+            self._added.append(self._pool.submit(self._write, rows.slice(number * size, size)))
         rest = rows.slice(files * size)
         self._waiting, self.rows = [rest], rest.num_rows
+
+    def _write(self, rows: pa.Table) -> AddAction:
+        file = self._target.new_file()
+        file.write(rows)
+        return file.close()
 
 
 def write_base(target: NativeTable, tables: Iterable[pa.Table]) -> Sequence[AddAction]:
     """Files for a base of sorted rows with the columns :data:`table.FILES`."""
-    files = BaseFiles(target)
-    for rows in tables:
-        files.write(rows)
-    return files.close()
+    with BaseFiles(target) as files:
+        for rows in tables:
+            files.write(rows)
+        return files.close()
 
 
 def folded(target: NativeTable, snapshot: Snapshot) -> tuple[Sequence[AddAction], Sequence[DataFile]]:
     """What a commit has to add to the base, and to remove from it, so that it shows the newest refresh.
 
-    Memory: the part of the tail that is folded, and two files of the base.
+    Memory: the part of the tail that is folded, and some files of the base.
     """
     changed = snapshot.overlay(snapshot.newest)
-    files, removed = BaseFiles(target), list[DataFile]()
+    with BaseFiles(target) as files:
+        removed = _fold_into(files, snapshot, changed)
+        return files.close(), removed
+
+
+def _fold_into(files: BaseFiles, snapshot: Snapshot, changed: pa.Table) -> Sequence[DataFile]:
+    """Writes the files that changes touch anew; what they replace."""
+    removed: list[DataFile] = []
     begin, paths = 0, changed[PATH].to_pylist()
     present = changed["refresh_id"].is_valid()
     listed = snapshot.base_files
@@ -91,4 +119,4 @@ def folded(target: NativeTable, snapshot: Snapshot) -> tuple[Sequence[AddAction]
         begin = end
     if not listed:
         files.write(changed.filter(present))
-    return files.close(), removed
+    return removed

@@ -194,7 +194,7 @@ class DirectoryKeeper:
         Args:
             idle: nothing else waits.
         """
-        self._writer.maintain(idle=idle)
+        self._writer.maintain()
         if idle and time.monotonic() >= self._next_sweep:
             self._next_sweep = time.monotonic() + _SWEEP_SECONDS
             self._writer.sweep()

@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 
 import pyarrow as pa
@@ -147,11 +148,11 @@ def _settled(
 ) -> Iterator[FileInfo]:
     """The listed files that are complete; recent ones are spooled to disk and come last."""
     with tempfile.SpooledTemporaryFile(max_size=1 << 20, mode="w+", encoding="utf-8", newline="\n") as recent:
-        spooled = 0
+        spooled, settled_after = 0, timedelta(seconds=settle_seconds)
         for entry in listed:
             if isinstance(entry, Finding):
                 _note(listing, entry)
-            elif abs(time.time() - entry.last_modified_time.timestamp()) < settle_seconds:
+            elif abs(datetime.now(UTC) - entry.last_modified_time) < settled_after:
                 recent.write(f"{entry.relative_path}\0{entry.etag}\0")
                 spooled += 1
             else:

@@ -32,7 +32,7 @@ from volstream.model.work import Refresh
 _log = get("directory")
 
 #: So many small files of the tail are put together: a look-up reads all that the base does not show yet.
-_SMALL_FILES, _SMALL_ROWS = 32, 5_000
+_SMALL_FILES, _SMALL_ROWS = 16, 5_000
 
 #: The base is rewritten where this much of it, and at least so many rows, waits in the tail.
 _FOLD_SHARE, _FOLD_ROWS = 0.05, 10_000
@@ -88,7 +88,7 @@ class Changes:
         if self._file is None:
             self._file = self.target.new_file()
         count = found.num_rows
-        wrote = [pa.array([value] * count, kind) for value, kind in
+        wrote = [pa.repeat(pa.scalar(value, kind), count) for value, kind in
                  zip((self.number, self.made_on), table.CHANGES.types[:2], strict=True)]  # fmt: skip
         self._file.write(pa.table([*wrote, *found.select(table.CHANGE.names).columns], schema=table.CHANGES))
         self.counts += Counts.of(found)
@@ -178,7 +178,7 @@ class DirectoryWriter:
             nonlocal count
             for found in listed:
                 count += found.num_rows
-                wrote = [pa.array([value] * found.num_rows, kind) for value, kind in
+                wrote = [pa.repeat(pa.scalar(value, kind), found.num_rows) for value, kind in
                          zip((changes.number, changes.made_on), table.FILES.types[-2:], strict=True)]  # fmt: skip
                 yield pa.table([*found.select(table.COLUMNS).columns, *wrote], schema=table.FILES)
 
@@ -195,18 +195,12 @@ class DirectoryWriter:
         self._commit_tail(self._reopened(), changes.number, floor=changes.number)
         return self._committed(refresh)
 
-    def maintain(self, *, idle: bool = True) -> bool:
-        """Folds the tail into the base where it is worth it, forgets what nobody needs, and keeps logs short.
-
-        Args:
-            idle: nothing else waits: what is cheap is done, too.
-
-        Returns:
-            Whether it committed anything.
-        """
+    def maintain(self) -> bool:
+        """Folds the tail into the base where it is worth it, forgets what nobody needs, and keeps logs short; whether it
+        committed anything."""
         snapshot = self.open()
         done = False
-        if self._is_worth_folding(snapshot, idle=idle):
+        if self._is_worth_folding(snapshot):
             snapshot, done = self._fold(snapshot), True
         if self._trim(snapshot):
             done = True
@@ -220,11 +214,11 @@ class DirectoryWriter:
             one.open()
             one.sweep()
 
-    def _is_worth_folding(self, snapshot: Snapshot, *, idle: bool) -> bool:
-        waiting = snapshot.unfolded
-        if idle and snapshot.base.rows <= _CHEAP_ROWS:
+    @staticmethod
+    def _is_worth_folding(snapshot: Snapshot) -> bool:
+        if snapshot.base.rows <= _CHEAP_ROWS:
             return snapshot.newest > snapshot.through
-        return waiting >= max(_FOLD_ROWS, _FOLD_SHARE * snapshot.base.rows)
+        return snapshot.unfolded >= max(_FOLD_ROWS, _FOLD_SHARE * snapshot.base.rows)
 
     def _fold(self, snapshot: Snapshot) -> Snapshot:
         added, removed = folded(self._base, snapshot)

@@ -52,6 +52,8 @@ def printable(path: str) -> str:
 
 def is_utf8(path: str) -> bool:
     """Whether ``path`` is text, and not an undecodable file name in disguise."""
+    if path.isascii():  # a str knows that of itself, and nearly all are
+        return True
     try:
         path.encode("utf-8")
     except UnicodeEncodeError:

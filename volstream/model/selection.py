@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 #: Hidden files and the names under which programs keep unfinished work (events.md, local directory).
 DEFAULT_IGNORES = (".*", "*~", "*.tmp", "*.part", "*.crdownload")
@@ -36,9 +37,9 @@ class Selection:
 
     def accepts_name(self, path: str) -> bool:
         """Like :meth:`accepts` for a file whose directory is known to be in."""
-        if _matches(self.ignores, path):
+        if self._ignored.match(path):
             return False
-        return not self.patterns or _matches(self.patterns, path)
+        return not self.patterns or self._wanted.match(path)
 
     def descends(self, directory: str) -> bool:
         """Whether files below ``directory`` (no trailing slash; ``""`` is the root) can belong to the volume."""
@@ -48,23 +49,61 @@ class Selection:
             return False
         parts = directory.split("/")
         prefixes = ("/".join(parts[: depth + 1]) for depth in range(len(parts)))
-        return not any(_matches(self.ignores, prefix) for prefix in prefixes)
+        return not any(map(self._ignored.match, prefixes))
+
+    @cached_property
+    def _ignored(self) -> _Rules:
+        return _compiled(tuple(self.ignores))
+
+    @cached_property
+    def _wanted(self) -> _Rules:
+        return _compiled(tuple(self.patterns))
 
 
-def _matches(globs: Sequence[str], path: str) -> bool:
-    """Whether one of the globs matches: the last part of the path, or the whole of it where the glob has a ``/``."""
-    for_names, for_paths = _compiled(tuple(globs))
-    if for_names is not None and for_names.fullmatch(path, path.rfind("/") + 1):
-        return True
-    return for_paths is not None and for_paths.fullmatch(path) is not None
+#: Globs that ask for a beginning or an end alone, as most do.
+_STARTS, _ENDS = re.compile(r"[^*?\[]+\*"), re.compile(r"\*[^*?\[]+")
+
+
+class _Rules(NamedTuple):
+    """Globs as they are matched: every file of a listing is, and a beginning is found faster without an expression.
+
+    Attributes:
+        starts, ends: of the last part of a path.
+        names: expression for the last part; ``paths``: for all of it.
+    """
+
+    starts: tuple[str, ...]
+    ends: tuple[str, ...]
+    names: re.Pattern[str] | None
+    paths: re.Pattern[str] | None
+
+    def match(self, path: str) -> bool:
+        """Whether one of the globs matches: the last part of the path, or the whole of it where the glob has a ``/``."""
+        name = path[path.rfind("/") + 1 :]
+        if name.startswith(self.starts) or name.endswith(self.ends):
+            return True
+        if self.names is not None and self.names.fullmatch(name):
+            return True
+        return self.paths is not None and self.paths.fullmatch(path) is not None
 
 
 @lru_cache(maxsize=512)
-def _compiled(globs: tuple[str, ...]) -> tuple[re.Pattern[str] | None, re.Pattern[str] | None]:
-    """One expression for all globs without ``/``, and one for those with it: every file of a listing is matched."""
-    kinds = [[glob for glob in globs if ("/" in glob) is whole] for whole in (False, True)]
-    both = [re.compile("|".join(map(_expression, kind)), re.DOTALL) if kind else None for kind in kinds]
-    return both[0], both[1]
+def _compiled(globs: tuple[str, ...]) -> _Rules:
+    names = [glob for glob in globs if "/" not in glob]
+    starts = [glob for glob in names if _STARTS.fullmatch(glob)]
+    ends = [glob for glob in names if _ENDS.fullmatch(glob)]
+    return _Rules(
+        tuple(glob[:-1] for glob in starts),
+        tuple(glob[1:] for glob in ends),
+        _pattern(glob for glob in names if glob not in starts and glob not in ends),
+        _pattern(glob for glob in globs if "/" in glob),
+    )
+
+
+def _pattern(globs: Iterable[str]) -> re.Pattern[str] | None:
+    """One expression for all of some globs; None for none."""
+    expressions = [_expression(glob) for glob in globs]
+    return re.compile("|".join(expressions), re.DOTALL) if expressions else None
 
 
 def _expression(glob: str) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from benchmarks.report import BASE, Figures, draw, write
+from benchmarks.report import BASE, Figures, write
 
 
 @pytest.fixture
@@ -38,9 +38,3 @@ def test_the_table_shows_medians_and_parts(figures: Figures) -> None:
     with console.capture() as shown:
         console.print(figures.table())
     assert "refresh 2.00" in shown.get()
-
-
-def test_the_chart_is_a_picture(figures: Figures, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    draw(figures.document(), tmp_path / "chart.png")
-    assert (tmp_path / "chart.png").read_bytes().startswith(b"\x89PNG")

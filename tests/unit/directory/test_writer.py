@@ -269,7 +269,7 @@ def test_the_log_has_checkpoints_and_the_directory_stays_readable(
     for number in range(1, 25):
         directory.refresh({"a": number})
         if number % 8 == 0:
-            directory.writer.maintain(idle=False)
+            directory.writer.maintain()
     directory.writer.maintain()
     checkpoints = list(Path(directory.root, "changes", "_delta_log").glob("*.checkpoint.parquet"))
     assert len(checkpoints) == 2

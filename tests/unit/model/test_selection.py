@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -83,3 +85,10 @@ def test_a_directory_is_no_file(path: str) -> None:
 @example("[?--]", "-")
 def test_any_glob_compiles_and_answers(glob: str, path: str) -> None:
     Selection(patterns=(glob,), ignores=(glob,)).accepts(path)
+
+
+@given(st.text("ab.*?\n", min_size=1, max_size=6), st.text("ab.\n", min_size=1, max_size=6))
+def test_a_glob_for_names_matches_as_a_shell_would(glob: str, name: str) -> None:
+    assert Selection(ignores=(glob,)).accepts(f"dir.ab/{name}") == (
+        not fnmatchcase(name, glob) and not fnmatchcase("dir.ab", glob)
+    )

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from urllib.parse import quote
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from volstream.errors import DependencyError, InvalidValueError
-from volstream.model.locations import file_uri, local_path
+from volstream.model.locations import file_uri, local_path, quote_path
 from volstream.storage import normalise_location, open_store
 from volstream.storage.local import LocalStore
 from volstream.storage.memory import MemoryStore
@@ -24,6 +25,11 @@ NAMES = st.binary(min_size=1).map(os.fsdecode).filter(lambda name: "\0" not in n
 def test_any_path_survives_the_way_to_a_uri_and_back(name: str) -> None:
     path = os.path.abspath("/root/" + name)
     assert local_path(file_uri(path)) == "/" + path.lstrip("/")
+
+
+@given(NAMES)
+def test_a_path_is_quoted_byte_by_byte(name: str) -> None:
+    assert quote_path(name) == quote(os.fsencode(name))
 
 
 @given(NAMES)

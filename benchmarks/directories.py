@@ -1,0 +1,350 @@
+"""Directories, without an engine: what refreshes cost by size, a listing from nothing, bursts, and the command as a process.
+
+Directories of 10^4 and 10^6 rows (10^7 with ``--rows``): a refresh of 100 keys at random paths, of 100 new files, of one
+file; the same after 500 refreshes with the daemon's upkeep; a fold. Their files are not there: the store answers what it is
+asked. Then real ones (100,000, or ``--files``): listed and committed from nothing and again, and 20,000 of them overwritten at
+once, beside a plain loop that asks the system for each; and ``volstream refresh`` of 10,000 as a process.
+``python -m benchmarks --part directory --part cli``.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import BinaryIO
+
+import psutil
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from benchmarks import processes
+from benchmarks.report import BASE, Figures
+from benchmarks.scenarios import WrongRowsError
+from volstream.directory import table
+from volstream.directory.fold import Fold
+from volstream.directory.keeper import DirectoryKeeper
+from volstream.directory.refresh import add_keys
+from volstream.directory.writer import DirectoryWriter
+from volstream.engine import record
+from volstream.model.files import FileInfo, Finding
+from volstream.model.hints import KeyHint
+from volstream.model.objects import QueueType, Volume
+from volstream.model.selection import Selection
+from volstream.session import Session
+
+#: Changes of one refresh.
+KEYS = 100
+
+#: Commits between two looks at whether the tables need upkeep, as the daemon's when it is busy.
+_LOOK = 50
+
+#: With so many changed rows, and this part of the base, a fold is due, also where new files have made the base larger.
+_FOLD_ROWS, _FOLD_PART = 10_000, 16
+
+#: Rows that are made at once.
+_CHUNK = 100_000
+
+_PER_DAY = 1000
+
+#: Files that are overwritten at once.
+BURST = 20_000
+
+#: When the real files were last modified: so long ago that no listing waits for their writers.
+_LONG_AGO = 1_700_000_000
+
+#: The loop beside ``volstream refresh``.
+_WALK = "import os, sys; [os.stat(os.path.join(at, name)) for at, _, names in os.walk(sys.argv[1]) for name in names]"
+
+
+class Made:
+    """A store of files that only exist when they are asked for, each time in a new version."""
+
+    def __init__(self) -> None:
+        self._version = 0
+
+    def list(self, prefix: str, selection: Selection) -> Iterator[FileInfo | Finding]:
+        """Nothing: it is not listed here."""
+        del prefix, selection
+        return iter(())
+
+    def head(self, path: str) -> FileInfo | None:
+        """The newest version."""
+        self._version += 1
+        return info_of(path, self._version)
+
+    def open(self, path: str) -> BinaryIO:
+        """None has a content."""
+        raise FileNotFoundError(path)
+
+    def url(self, path: str) -> str:
+        """A URL."""
+        return f"file:///made/{path}"
+
+
+class Directory:
+    """A directory of ``rows`` rows, whose first listing is made up, and refreshes of it."""
+
+    def __init__(self, session: Session, rows: int, scratch: Path, name: str) -> None:
+        folder = scratch / name
+        folder.mkdir()
+        self.rows = rows
+        self._random = random.Random(rows)
+        self._new = 0
+        self._store = Made()
+        made = session.volumes.create(name, str(folder), queue_type=QueueType.NONE)
+        self._writer = DirectoryWriter(made, session.catalog, session.warehouse, session.settings.directory_versions)
+        listed = (_listed(start, min(rows, start + _CHUNK)) for start in range(0, rows, _CHUNK))
+        self._writer.commit_first(self._writer.open(), listed, 1000 * rows)
+        self.volume: Volume = session.catalog.volumes.change(self._writer.volume, reconciled_on=datetime.now(UTC))
+
+    def random_paths(self) -> float:
+        """Seconds of a refresh of keys all over the directory."""
+        return self.refresh([path_of(number) for number in self._random.sample(range(self.rows), KEYS)])
+
+    def one_prefix(self) -> float:
+        """Seconds of a refresh of new keys beside each other."""
+        self._new += KEYS
+        return self.refresh([f"day-99999/new-{self._new + number:08d}" for number in range(KEYS)])
+
+    def one_file(self) -> float:
+        """Seconds of a refresh of one key."""
+        return self.refresh([path_of(self._random.randrange(self.rows))])
+
+    def refresh(self, keys: Sequence[str]) -> float:
+        """Seconds of a refresh of some keys, from the look at the tables to the commit. Raises WrongRowsError."""
+        started = time.perf_counter()
+        snapshot = self._writer.open()
+        changes = self._writer.begin(snapshot)
+        add_keys(changes, snapshot, self._store, keys, len(keys))
+        done = self._writer.commit(snapshot, changes, "benchmark")
+        seconds = time.perf_counter() - started
+        if done is None or done.inserted + done.updated != len(keys):
+            raise WrongRowsError(f"A refresh of {len(keys)} keys came to {done}.")
+        return seconds
+
+    def maintain(self) -> float:
+        """Seconds of the upkeep that is due."""
+        return timed(lambda: self._writer.maintain())
+
+    def fold(self) -> float:
+        """Seconds of the upkeep once a fold is due. Raises WrongRowsError where it was not."""
+        count = min(self.rows, max(_FOLD_ROWS, self.rows // _FOLD_PART))
+        self.refresh([path_of(number) for number in sorted(self._random.sample(range(self.rows), count))])
+        seconds = self.maintain()
+        if self._writer.open().unfolded:
+            raise WrongRowsError("The directory was not folded.")
+        return seconds
+
+
+def measure_made(
+    session: Session, scratch: Path, sizes: Sequence[int], rounds: int, refreshes: int, figures: Figures
+) -> None:
+    """Directories of made-up files; each round takes the sizes in turns, so that a busy minute meets them all."""
+    steps: dict[str, Callable[[Directory], float]] = {
+        f"refresh, {KEYS} random paths": Directory.random_paths,
+        f"refresh, {KEYS} new files": Directory.one_prefix,
+        "refresh, one file": Directory.one_file,
+    }
+    directories = {size: Directory(session, size, scratch, f"made_{size}") for size in sizes}
+
+    def in_turns(suffix: str) -> None:
+        for number in range(rounds + 1):
+            for name, step in steps.items():
+                for size, one in directories.items():
+                    with_memory(
+                        figures, f"{name}{suffix}", size, lambda: step(one), memory="refresh", counted=number > 0  # noqa: B023  # at once
+                    )  # fmt: skip
+
+    in_turns("")
+    for number in range(refreshes):
+        for size, one in directories.items():
+            _ = one.random_paths() if number % 2 else one.one_prefix()
+            if number % _LOOK == _LOOK - 1:
+                figures.note(f"upkeep after {_LOOK} refreshes", size, "volstream", one.maintain())
+    if refreshes:
+        in_turns(f", after {refreshes} refreshes")
+    for _ in range(rounds):
+        for size, one in directories.items():
+            with_memory(figures, "fold", size, one.fold, memory="fold")
+    _check_no_engine(session)
+
+
+def measure_real(session: Session, kept: Path, count: int, rounds: int, figures: Figures) -> None:
+    """Real files: listed and committed from nothing, listed again, and many of them overwritten at once.
+
+    Args:
+        kept: where the files stay for the next run: a million of them take minutes to make.
+    """
+    folder = kept / f"{count}-files"
+    paths = make_files(folder, count)
+    burst = paths[:: max(1, count // BURST)][:BURST]
+    for number in range(rounds):
+        volume = session.volumes.create(f"real_{number}", str(folder), queue_type=QueueType.NONE)
+        keeper = DirectoryKeeper(volume, session.catalog, session.settings)
+        for scenario, rows in (("from nothing", count), ("again", 0)):
+            figures.note(f"files listed, {scenario}", count, BASE, timed(lambda: _walk(folder)))
+            with_memory(
+                figures, f"files listed, {scenario}", count, lambda: _reconcile(keeper, count, rows), memory="reconcile"  # noqa: B023  # at once
+            )  # fmt: skip
+        _overwrite(folder, burst)
+        scenario = f"{len(burst):,} files overwritten at once"
+        figures.note(scenario, count, BASE, timed(lambda: [os.stat(folder / path) for path in burst]))
+        with_memory(figures, scenario, count, lambda: _take(keeper, burst), memory="burst")  # noqa: B023  # at once
+        session.volumes.drop(f"real_{number}")
+    _check_no_engine(session)
+
+
+def measure_command(home: Path, scratch: Path, count: int, rounds: int, figures: Figures) -> None:
+    """``volstream refresh`` of a new home, as a process, beside one that only walks: no engine is started."""
+    folder = scratch / "command-files"
+    make_files(folder, count)
+    for number in range(rounds):
+        own = home / f"command-{number}"
+        processes.command(own, "init")
+        processes.command(own, "create-volume", "files", str(folder), "--queue-type", "none")
+        started = time.time()
+        for scenario in ("volstream refresh, from nothing", "volstream refresh, again"):
+            seconds = timed(lambda: subprocess.run([sys.executable, "-c", _WALK, str(folder)], check=True))
+            figures.note(scenario, count, BASE, seconds)
+            figures.note(scenario, count, "volstream", timed(lambda: processes.command(own, "refresh", "files")))  # noqa: B023  # at once
+        with Session.builder.config("home", own).create() as session:
+            if session.catalog.refreshes.file_count(session.volumes.get("files").id) != count:
+                raise WrongRowsError("The command did not find every file.")
+            _check_no_engine(session, since=started)
+
+
+def with_memory(
+    figures: Figures, scenario: str, size: int, step: Callable[[], float], *, memory: str, counted: bool = True
+) -> None:  # fmt: skip
+    """Notes a step's seconds, and this process's highest memory while it ran, all steps of one name together."""
+    _forget_peak()
+    seconds = step()
+    if counted:
+        figures.note(scenario, size, "volstream", seconds)
+        figures.note(f"peak memory of a {memory}, MiB", size, "volstream", _peak())
+
+
+def make_files(folder: Path, count: int) -> Sequence[str]:
+    """Makes so many small files, where an earlier run has not; their paths in order."""
+    paths = [path_of(number) for number in range(count)]
+    made = folder.with_suffix(".made")
+    if made.exists():
+        return paths
+    for number, path in enumerate(paths):
+        if number % _PER_DAY == 0:
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        _write(folder / path, b"as made", _LONG_AGO)
+    made.touch()
+    return paths
+
+
+def timed(step: Callable[[], object]) -> float:
+    """Seconds that a step takes."""
+    started = time.perf_counter()
+    step()
+    return time.perf_counter() - started
+
+
+def path_of(number: int) -> str:
+    """The path of a made-up file; in the order of the numbers."""
+    return f"day-{number // _PER_DAY:05d}/file-{number % _PER_DAY:04d}"
+
+
+def info_of(path: str, version: int) -> FileInfo:
+    """A made-up file in one of its versions."""
+    modified = datetime.fromtimestamp(1_700_000_000 + version, UTC)
+    return FileInfo(path, 1000 + version, modified, f"{version:x}", None, "text/plain")
+
+
+def _listed(start: int, end: int) -> pa.Table:
+    """The made-up files of some numbers, as a listing has them: made as columns, for there are millions."""
+    numbers = pa.array(range(start, end), pa.int64())
+    day = pc.divide(numbers, _PER_DAY)
+    within = pc.subtract(numbers, pc.multiply(day, _PER_DAY))
+    days, names = (
+        pc.utf8_lpad(pc.cast(one, pa.string()), width=width, padding="0") for one, width in ((day, 5), (within, 4))
+    )
+    paths = pc.binary_join_element_wise(
+        pc.binary_join_element_wise("day-", days, ""), pc.binary_join_element_wise("file-", names, ""), "/"
+    )
+    first = info_of("", 0)
+    same = {name: pa.repeat(pa.scalar(getattr(first, name), table.SCHEMA.field(name).type), end - start) for name in
+            ("size", "last_modified_time", "etag", "version_id", "content_type")}  # fmt: skip
+    urls = pc.binary_join_element_wise("file:///made/", paths, "")
+    return pa.table({"relative_path": paths, "url": urls, **same}, schema=table.SCHEMA)
+
+
+def _walk(folder: Path) -> None:
+    for at, _, names in os.walk(folder):
+        for name in names:
+            os.stat(os.path.join(at, name))
+
+
+def _reconcile(keeper: DirectoryKeeper, files: int, rows: int) -> float:
+    started = time.perf_counter()
+    done = keeper.reconcile()
+    seconds = time.perf_counter() - started
+    if (done.files, done.counts.rows) != (files, rows):
+        raise WrongRowsError(f"Of {files} files {done.files} were listed, and {done.counts.rows} rows changed.")
+    return seconds
+
+
+def _take(keeper: DirectoryKeeper, paths: Sequence[str]) -> float:
+    fold = Fold(keeper.volume.selection)
+    fold.add(map(KeyHint, paths))
+    started = time.perf_counter()
+    done = keeper.take(fold)
+    seconds = time.perf_counter() - started
+    if (done.counts.updated, done.counts.rows, done.commits) != (len(paths), len(paths), 1):
+        raise WrongRowsError(f"{len(paths)} files were overwritten, and a refresh came to {done}.")
+    return seconds
+
+
+def _overwrite(folder: Path, paths: Sequence[str]) -> None:
+    """Replaces the content of files; each time another one, and another time."""
+    version = time.time_ns()
+    for path in paths:
+        _write(folder / path, b"%d" % version, _LONG_AGO + version % 1_000_000)
+
+
+def _write(target: Path, content: bytes, modified: int) -> None:
+    target.write_bytes(content)
+    os.utime(target, (modified, modified))
+
+
+def _check_no_engine(session: Session, *, since: float | None = None) -> None:
+    """Raises RuntimeError where an engine of the home was started."""
+    home = str(session.settings.home)
+    java = [
+        one.pid
+        for one in psutil.process_iter(["name", "cmdline", "create_time"])
+        if one.info["name"] == "java" and home in " ".join(one.info["cmdline"] or ())
+        and (since is None or one.info["create_time"] >= since)
+    ]  # fmt: skip
+    if java or record.read(session.settings) is not None:
+        raise RuntimeError("An engine was started for what needs none.")
+
+
+def _forget_peak() -> None:
+    """Lets the next :func:`_peak` be of what comes now. On Linux only; elsewhere it is the highest of all."""
+    try:
+        with open("/proc/self/clear_refs", "w", encoding="ascii") as told:
+            told.write("5")
+    except OSError:
+        return
+
+
+def _peak() -> float:
+    """The highest memory of this process, in MiB."""
+    try:
+        with open("/proc/self/status", encoding="ascii") as status:
+            return next(int(line.split()[1]) for line in status if line.startswith("VmHWM:")) / 1024
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
