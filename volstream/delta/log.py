@@ -114,22 +114,6 @@ def _span(interval: str) -> timedelta:
     return timedelta(seconds=sum(int(number) * _SPANS[unit] for number, unit in parts))
 
 
-@dataclass(frozen=True)
-class DataFile:
-    """One file of a table's newest version.
-
-    Attributes:
-        rows: with those that a deletion vector hides.
-        first: least value of the column that was asked for, as text; Delta may have cut it short.
-        last: greatest value, or more.
-    """
-
-    bytes: int
-    rows: int
-    first: str
-    last: str
-
-
 class DeltaLog:
     """The log of the table at ``location`` (a local path or a URI). Reads afresh at each call."""
 
@@ -188,7 +172,7 @@ class DeltaLog:
 
         A missing ``<version + 1>.json`` proves nothing where ``<version>.json`` is gone too: the log was cleaned (R-22).
         """
-        filesystem, path = _filesystem(self.location)
+        filesystem, path = filesystem_of(self.location)
         following, current = filesystem.get_file_info(
             [f"{path}/_delta_log/{v:020d}.json" for v in (version + 1, version)]
         )
@@ -204,7 +188,7 @@ class DeltaLog:
         newest = self.latest_version()
         if newest is None or newest <= version:
             return newest is not None
-        filesystem, path = _filesystem(self.location)
+        filesystem, path = filesystem_of(self.location)
         first = filesystem.get_file_info(f"{path}/_delta_log/{version + 1:020d}.json")
         return bool(first.type == fs.FileType.File)
 
@@ -214,7 +198,7 @@ class DeltaLog:
         Those are the files that the commits took away and the change data they wrote; where the log's entries are gone,
         nothing is known.
         """
-        filesystem, path = _filesystem(self.location)
+        filesystem, path = filesystem_of(self.location)
         for version in range(after + 1, until + 1):
             try:
                 with filesystem.open_input_stream(f"{path}/_delta_log/{version:020d}.json") as stream:
@@ -241,22 +225,6 @@ class DeltaLog:
         """The oldest commit with a greater version that may change rows, or None."""
         return next((commit for commit in self.commits_after(version) if not commit.without_data), None)
 
-    def files(self, column: str) -> Sequence[DataFile]:
-        """The files of the newest version, with the range of a text column in each; none where there is no table."""
-        table = self._open()
-        if table is None:
-            return []
-        added = pa.table(table.get_add_actions(flatten=True)).to_pylist()
-        return [
-            DataFile(
-                one["size_bytes"],
-                one["num_records"] or 0,
-                one[f"min.{column}"] or "",
-                one[f"max.{column}"] or "\U0010ffff",
-            )
-            for one in added
-        ]
-
     def is_larger(self, size: int, rows: int) -> bool:
         """Whether the newest version's files have more than ``size`` bytes, or than ``rows`` rows with those deleted in them.
 
@@ -274,7 +242,7 @@ class DeltaLog:
 
     def _checked_bytes(self, version: int) -> int | None:
         """Of a version's files by its checksum; None where there is none, which no writer need leave, nor at once."""
-        filesystem, path = _filesystem(self.location)
+        filesystem, path = filesystem_of(self.location)
         try:
             with filesystem.open_input_stream(f"{path}/_delta_log/{version:020d}.crc") as stream:
                 return int(json.loads(stream.read())["tableSizeBytes"])
@@ -326,7 +294,8 @@ def _count(entry: dict[str, Any], metric: str) -> int | None:
     return None if value is None else int(value)
 
 
-def _filesystem(location: str) -> tuple[fs.FileSystem, str]:
+def filesystem_of(location: str) -> tuple[fs.FileSystem, str]:
+    """Where a location lies, and its path there without a trailing slash."""
     filesystem, path = fs.FileSystem.from_uri(location)
     return filesystem, path.rstrip("/")
 

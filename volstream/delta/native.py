@@ -28,7 +28,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction, CommitProperties, PostCommitHookProperties, RemoveAction, Transaction
 from pyarrow import fs
 
-from volstream.delta.log import mapped
+from volstream.delta.log import filesystem_of, mapped
 from volstream.errors import FencedError
 
 #: Rows of a row group: what a look-up of one key decodes.
@@ -291,12 +291,6 @@ class NativeTable:
             raise FencedError(f"Another process made the table at {self.spec.location} meanwhile: {error}.") from error
         make_durable(filesystem, f"{path}/_delta_log/{0:020d}.json", f"{path}/_delta_log", path)
         return made
-
-
-def filesystem_of(location: str) -> tuple[fs.FileSystem, str]:
-    """Where a location lies, and its path there without a trailing slash."""
-    filesystem, path = fs.FileSystem.from_uri(location)
-    return filesystem, path.rstrip("/")
 
 
 def make_durable(filesystem: fs.FileSystem, *paths: str, folders: bool = True) -> None:

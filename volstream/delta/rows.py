@@ -11,13 +11,12 @@ from deltalake import DeltaTable, QueryBuilder
 from volstream.delta.log import mapped
 
 
-def read(location: str, version: int, schema: pa.Schema, where: str = "true", *, limit: int | None = None) -> pa.Table:
+def read(location: str, version: int, schema: pa.Schema, where: str = "true") -> pa.Table:
     """Rows of the table at a version.
 
     Args:
         schema: the columns to read, and the types to give them.
         where: SQL in the dialect of DataFusion; text as :func:`text` writes it.
-        limit: at most so many rows, whichever.
 
     Raises:
         DependencyError: the table cannot be read.
@@ -25,8 +24,7 @@ def read(location: str, version: int, schema: pa.Schema, where: str = "true", *,
     with mapped(location):
         query = QueryBuilder().register("rows", DeltaTable(location, version=version))
         columns = ", ".join(f'"{name}"' for name in schema.names)
-        bound = "" if limit is None else f" LIMIT {limit}"
-        found = query.execute(f"SELECT {columns} FROM rows WHERE {where}{bound}")
+        found = query.execute(f"SELECT {columns} FROM rows WHERE {where}")
         return pa.RecordBatchReader.from_stream(found).read_all().cast(schema)
 
 

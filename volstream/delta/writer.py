@@ -103,23 +103,6 @@ class DeltaWriter:
         options = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in properties.items())
         self._run(f"ALTER TABLE {table_at(location)} SET TBLPROPERTIES ({options})")
 
-    def optimize(self, location: str, settings: Mapping[str, str], *, by: str | None = None) -> None:
-        """Rewrites files without changing rows: small ones together, or all, in the order of column ``by``.
-
-        Args:
-            settings: of Delta, for this statement.
-        """
-        order = f" ZORDER BY ({by})" if by else ""
-        with map_spark_errors(), self._gateway.fresh() as session:
-            for key, value in settings.items():
-                session.conf.set(key, value)
-            with_retries(lambda: session.sql(f"OPTIMIZE {table_at(location)}{order}").collect())
-
-    def vacuum(self, location: str) -> None:
-        """Removes the files that the newest version does not have, and that went longer ago than the table's property
-        ``delta.deletedFileRetentionDuration`` says: Delta 4.4 takes no other time."""
-        self._run(f"VACUUM {table_at(location)}")
-
     @contextmanager
     def marked(
         self, marker: Marker, location: str, *, rows: int = 0, apart: bool = False, like: Any = None

@@ -17,7 +17,7 @@ from deltalake.transaction import AddAction
 
 from volstream.delta.native import DataFile, NativeTable
 from volstream.directory.ordered import PATH
-from volstream.directory.snapshot import Snapshot, combined
+from volstream.directory.snapshot import Snapshot, combined, there
 
 #: Rows of a file: a look-up opens the files of its paths, and a fold rewrites them whole.
 FILE_ROWS = 10_000
@@ -104,19 +104,18 @@ def _fold_into(files: BaseFiles, snapshot: Snapshot, changed: pa.Table) -> Seque
     """Writes the files that changes touch anew; what they replace."""
     removed: list[DataFile] = []
     begin, paths = 0, changed[PATH].to_pylist()
-    present = changed["refresh_id"].is_valid()
     listed = snapshot.base_files
     for number, file in enumerate(listed):
         end = len(paths) if number + 1 == len(listed) else bisect_right(paths, file.most[PATH], lo=begin)
         if end > begin or 0 < files.rows < _FEW_ROWS:
             rows = snapshot.base.read(file)
             if end > begin:
-                rows = combined(rows, changed.slice(begin, end - begin), present.slice(begin, end - begin))
+                rows = combined(rows, changed.slice(begin, end - begin))
             files.write(rows)
             removed.append(file)
         else:
             files.flush()
         begin = end
     if not listed:
-        files.write(changed.filter(present))
+        files.write(there(changed))
     return removed

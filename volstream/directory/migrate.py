@@ -16,9 +16,9 @@ from deltalake import DeltaTable, QueryBuilder
 from pyarrow import fs
 
 from volstream.catalog import Catalog
-from volstream.delta import folders
-from volstream.delta.log import DeltaLog, mapped
-from volstream.delta.native import NativeTable, filesystem_of
+from volstream.delta import folders, rows
+from volstream.delta.log import DeltaLog, filesystem_of, mapped
+from volstream.delta.native import NativeTable
 from volstream.directory import table
 from volstream.directory.base import write_base
 from volstream.directory.table import DELETE, INSERT, UPDATE
@@ -99,17 +99,13 @@ class _Migration:
             query = QueryBuilder().register("old", DeltaTable(self._old.location))
             found = query.execute(f"SELECT {columns} FROM old ORDER BY relative_path")
             for batch in pa.RecordBatchReader.from_stream(found):
-                rows = pa.Table.from_batches([batch])
-                times = self._times_of(rows["refresh_id"])
-                yield rows.append_column("refreshed_on", times).cast(table.FILES)
+                old = pa.Table.from_batches([batch])
+                times = self._times_of(old["refresh_id"])
+                yield old.append_column("refreshed_on", times).cast(table.FILES)
 
     def _changes(self) -> pa.Table:
         """The tail's rows of the versions that somebody may still read."""
-        with mapped(self._old.location):
-            feed = DeltaTable(self._old.location).load_cdf(
-                starting_version=min(self._numbers), ending_version=max(self._numbers)
-            )
-            found = pa.RecordBatchReader.from_stream(feed).read_all()
+        found = rows.changes(self._old.location, min(self._numbers), max(self._numbers))
         made = {}
         olds = {}
         for row in found.to_pylist():
@@ -118,8 +114,8 @@ class _Migration:
                 olds[at] = row
             if row["_change_type"] in _KINDS:
                 made[at] = row
-        rows = [self._change(version, row, olds.get((version, path))) for (version, path), row in made.items()]
-        return pa.Table.from_pylist(rows, schema=table.CHANGES).sort_by(
+        changes = [self._change(version, row, olds.get((version, path))) for (version, path), row in made.items()]
+        return pa.Table.from_pylist(changes, schema=table.CHANGES).sort_by(
             [("refresh_id", "ascending"), ("relative_path", "ascending")]
         )
 

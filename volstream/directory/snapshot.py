@@ -94,7 +94,7 @@ class Snapshot:
     @property
     def unfolded(self) -> int:
         """Rows of the tail that the base does not show yet; at most, where refreshes share files."""
-        return sum(file.rows for file in self._changed_files(self.through, self.newest))
+        return self.changed_rows(self.through, self.newest)
 
     @cached_property
     def base_files(self) -> Sequence[DataFile]:
@@ -195,17 +195,16 @@ class Snapshot:
     def _overlaid(self, changed: pa.Table, prefixes: Sequence[str]) -> Iterator[pa.Table]:
         paths: list[str] = changed[PATH].to_pylist()
         begin = 0
-        present = pc.is_valid(changed["refresh_id"])
         files = [file for file in self.base_files if any(_may_begin_with(file, prefix) for prefix in prefixes)]
         for number, file in enumerate(files):
             end = bisect_right(paths, file.most[PATH], lo=begin) if number + 1 < len(files) else len(paths)
             rows = self.base.read(file)
             if end > begin:
-                rows = combined(rows, changed.slice(begin, end - begin), present.slice(begin, end - begin))
+                rows = combined(rows, changed.slice(begin, end - begin))
             begin = end
             yield _beginning_with(rows, prefixes)
         if not files:
-            yield _beginning_with(changed.filter(present), prefixes)
+            yield _beginning_with(there(changed), prefixes)
 
     def _find_in_base(self, wanted: Sequence[str]) -> list[pa.Table]:
         lasts = [str(file.most[PATH]) for file in self.base_files]
@@ -240,14 +239,14 @@ class Snapshot:
         if refresh > self.through:
             newest = f"max_by(struct({columns}), refresh_id) AS image, max_by(change, refresh_id) AS change"
             touched = f"SELECT {PATH}, {newest} FROM ({self._tail_query(self.through, refresh)}) GROUP BY {PATH}"
-            there = f"change <> '{DELETE}'"
+            kept = f"change <> '{DELETE}'"
         else:
             image = f"min_by({_old_struct()}, refresh_id) AS image"
             touched = f"SELECT {PATH}, {image} FROM ({self._tail_query(refresh, self.through)}) GROUP BY {PATH}"
-            there = "image.refresh_id IS NOT NULL"
+            kept = "image.refresh_id IS NOT NULL"
         return (
             f"SELECT {columns} FROM ({base}) b WHERE NOT EXISTS (SELECT 1 FROM ({touched}) t WHERE t.{PATH} = b.{PATH}) "
-            f"UNION ALL SELECT {', '.join(f'image.{name}' for name in IMAGE)} FROM ({touched}) WHERE {there}"
+            f"UNION ALL SELECT {', '.join(f'image.{name}' for name in IMAGE)} FROM ({touched}) WHERE {kept}"
         )
 
     def changes_query(self, after: int, until: int) -> str:
@@ -276,11 +275,11 @@ class Snapshot:
         )
         if after > 0 or not start:
             return query
-        there = self.at_query(start)
+        before = self.at_query(start)
         columns = ", ".join(table.COLUMNS)
         return (
             f"SELECT {columns}, 'insert' AS _change_type, refresh_id AS _commit_version, "
-            f"refreshed_on AS _commit_timestamp, refresh_id AS wrote, refreshed_on AS wrote_on FROM ({there}) "
+            f"refreshed_on AS _commit_timestamp, refresh_id AS wrote, refreshed_on AS wrote_on FROM ({before}) "
             f"UNION ALL {query}"
         )
 
@@ -299,14 +298,15 @@ def old_images(changes: pa.Table) -> pa.Table:
     return pa.table(columns, schema=table.FILES)
 
 
-def combined(rows: pa.Table, changed: pa.Table, present: pa.ChunkedArray | pa.Array) -> pa.Table:
-    """Rows of the base with what is changed in their range, in order.
+def there(changed: pa.Table) -> pa.Table:
+    """What is there of an overlay, as :meth:`Snapshot.overlay` has it."""
+    return changed.filter(pc.is_valid(changed["refresh_id"]))
 
-    Args:
-        changed: as :meth:`Snapshot.overlay` has it; ``present``: which of it is there.
-    """
+
+def combined(rows: pa.Table, changed: pa.Table) -> pa.Table:
+    """Rows of the base with an overlay of their range, in order."""
     kept = rows.filter(pc.invert(pc.is_in(rows[PATH], value_set=_array(changed[PATH]))))
-    new = changed.filter(present)
+    new = there(changed)
     if not new.num_rows:
         return kept
     return pa.concat_tables([kept, new]).sort_by(PATH)

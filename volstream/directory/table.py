@@ -10,6 +10,7 @@ Who writes them is in ``directory.writer``, how they are read in ``directory.sna
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from datetime import datetime
 
 import pyarrow as pa
 
@@ -102,6 +103,12 @@ def rows(files: Iterable[FileInfo], url: Callable[[str], str]) -> pa.Table:
         return SCHEMA.empty_table()
     columns = dict(zip(FileInfo._fields, zip(*listed, strict=True), strict=True))
     return pa.table({**columns, "url": list(map(url, columns["relative_path"]))}, schema=SCHEMA)
+
+
+def wrote(number: int, made_on: datetime, count: int) -> list[pa.Array]:
+    """The columns :data:`WROTE` of rows that one refresh writes."""
+    values = zip((number, made_on), (field.type for field in _WROTE), strict=True)
+    return [pa.repeat(pa.scalar(value, kind), count) for value, kind in values]
 
 
 def _stored(schema: pa.Schema) -> pa.Schema:

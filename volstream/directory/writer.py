@@ -87,9 +87,7 @@ class Changes:
             return
         if self._file is None:
             self._file = self.target.new_file()
-        count = found.num_rows
-        wrote = [pa.repeat(pa.scalar(value, kind), count) for value, kind in
-                 zip((self.number, self.made_on), table.CHANGES.types[:2], strict=True)]  # fmt: skip
+        wrote = table.wrote(self.number, self.made_on, found.num_rows)
         self._file.write(pa.table([*wrote, *found.select(table.CHANGE.names).columns], schema=table.CHANGES))
         self.counts += Counts.of(found)
 
@@ -178,8 +176,7 @@ class DirectoryWriter:
             nonlocal count
             for found in listed:
                 count += found.num_rows
-                wrote = [pa.repeat(pa.scalar(value, kind), found.num_rows) for value, kind in
-                         zip((changes.number, changes.made_on), table.FILES.types[-2:], strict=True)]  # fmt: skip
+                wrote = table.wrote(changes.number, changes.made_on, found.num_rows)
                 yield pa.table([*found.select(table.COLUMNS).columns, *wrote], schema=table.FILES)
 
         added = write_base(self._base, rows())
@@ -188,7 +185,7 @@ class DirectoryWriter:
         faults.point("refresh.intent")
         refresh = self._refresh(changes.number, "bootstrap", Counts(inserted=count, bytes=size), changes.made_on)
         # A writer that read the empty directory is refused from here on; then the tail begins where the base is.
-        self._commit_tail(snapshot, snapshot.newest, floor=snapshot.floor)
+        self._commit_tail(snapshot, snapshot.newest)
         through = {table.through_id(self.volume.id): changes.number}
         self._base.commit(snapshot.base, through, added=added, metadata=self._told(refresh))
         faults.point("refresh.first")
@@ -262,9 +259,9 @@ class DirectoryWriter:
         rewrite: bool = False,
         metadata: dict[str, object] | None = None,
     ) -> None:
-        transactions = {table.app_id(self.volume.id): number}
-        if floor is not None:
-            transactions[table.floor_id(self.volume.id)] = floor
+        # With every commit: after a crash in the first listing the floor is known, and not yet in the tail.
+        kept = snapshot.floor if floor is None else floor
+        transactions = {table.app_id(self.volume.id): number, table.floor_id(self.volume.id): kept}
         self._tail.commit(
             snapshot.tail, transactions, added=added, removed=removed, changes_data=not rewrite, metadata=metadata
         )

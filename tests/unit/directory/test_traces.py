@@ -54,8 +54,7 @@ def _oss(key: str, event: str, rng: random.Random) -> bytes:
 def known_rows(files: list[FileInfo]) -> pa.Table:
     """Rows of a directory that one refresh wrote."""
     found = table.rows(files, lambda path: path)
-    wrote = [pa.array([value] * len(files), kind) for value, kind in zip((1, NOW), table.FILES.types[-2:], strict=True)]
-    return pa.table([*found.columns, *wrote], schema=table.FILES)
+    return pa.table([*found.columns, *table.wrote(1, NOW, len(files))], schema=table.FILES)
 
 
 class World:

@@ -158,6 +158,8 @@ def test_a_writer_that_is_killed_leaves_a_directory_that_the_next_makes_right(tm
         assert contents(directory) == ({"a": 2, "b": 1, "c": 3} if done else {"a": 1, "b": 1})
         directory.refresh({"a": 2, "c": 3})
     directory.refresh({"d": 4})
+    if first:
+        assert directory.snapshot().floor == 1, "the tail still begins where the first listing is"
     directory.writer.maintain()
     rest = {"d": 4}
     assert contents(directory) == ({"a": 1, "b": 1} if first else {"a": 2, "b": 1, "c": 3}) | rest
