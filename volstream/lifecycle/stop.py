@@ -17,7 +17,7 @@ class Stop:
         self._event = threading.Event()
 
     def set(self) -> None:
-        """Asks everything that watches to end. Idempotent; safe in a signal handler."""
+        """Asks everything that watches to end. Idempotent."""
         self._event.set()
 
     def __bool__(self) -> bool:
@@ -33,18 +33,38 @@ def stop_on_signals(stop: Stop, *, second: Callable[[], None] | None = None) -> 
     """While the block runs, the first SIGTERM or SIGINT sets ``stop``; the second calls ``second`` and ends the process.
 
     To be entered by the main thread. The exit status of the second signal is 130, as for an interrupted command.
+
+    A thread acts on signals, not a handler: Python runs handlers in the main thread only, where one that comes as that
+    thread begins to wait is served when the wait is over, and where ``stop.set()`` can wait for a lock that the thread
+    itself holds.
     """
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    heard, wake = os.pipe()
+    os.set_blocking(wake, False)
 
-    def handle(_number: int, _frame: FrameType | None) -> None:
-        if stop:
-            if second is not None:
+    def serve() -> None:
+        while received := os.read(heard, 1):
+            if received[0] not in numbers:
+                continue
+            if stop and second is not None:
                 second()
-            os._exit(130)
-        stop.set()
+                os._exit(130)
+            stop.set()
 
-    previous = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+    thread = threading.Thread(target=serve, name="signals", daemon=True)
+    thread.start()
+    earlier = signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    previous = {number: signal.signal(number, _nothing) for number in numbers}
     try:
         yield
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+        signal.set_wakeup_fd(earlier)
+        os.close(wake)
+        thread.join()
+        os.close(heard)
+
+
+def _nothing(_number: int, _frame: FrameType | None) -> None:
+    """A handler has to be there for the signal to be written to the pipe."""

@@ -46,3 +46,20 @@ with stop_on_signals(stop, second=lambda: print("second", flush=True)):
 """
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)
     assert (ended.returncode, ended.stdout) == (130, "second\n")
+
+
+def test_signals_are_served_while_the_main_thread_does_not_look_at_them() -> None:
+    code = """
+import hashlib, os, signal, threading
+from volstream.lifecycle.stop import Stop, stop_on_signals
+stop = Stop()
+def ask():
+    os.kill(os.getpid(), signal.SIGTERM)
+    stop.wait(60)
+    os.kill(os.getpid(), signal.SIGTERM)
+with stop_on_signals(stop, second=lambda: print("second", flush=True)):
+    threading.Thread(target=ask, daemon=True).start()
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)
+    assert (ended.returncode, ended.stdout) == (130, "second\n")
