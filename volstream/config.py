@@ -136,7 +136,7 @@ class Settings(BaseSettings):
 
     A commit takes seconds whatever the batch: where that is half of the time, larger batches look no faster, and stay away.
     """
-    batch_max_files: int = Field(default=10_000, gt=0)
+    batch_max_files: int = Field(default=100_000, gt=0)
     batch_max_bytes: Bytes = 1 << 30
     function_memory: BytesOrNone = 4 << 30
     """What a job's function may take of memory, in each worker (Linux); ``none``: no limit."""

@@ -101,6 +101,7 @@ def test_a_run_that_is_killed_wherever_it_gets_to_is_finished_by_the_next_and_no
     world.check("every")
 
 
+@pytest.mark.long
 def test_a_recovery_that_is_killed_is_finished_by_the_next(world: World) -> None:
     world.change()
     world.home.ok("refresh", "files")
@@ -114,6 +115,7 @@ def test_a_recovery_that_is_killed_is_finished_by_the_next(world: World) -> None
     world.check("latest")
 
 
+@pytest.mark.long
 def test_a_run_that_is_killed_right_after_its_plan_was_cut_anew_goes_on_with_the_new_batches(
     world: World, name: str, files: Path
 ) -> None:
@@ -178,6 +180,7 @@ def test_a_runner_that_wakes_after_another_took_over_is_fenced_and_the_table_sta
     world.check("every")
 
 
+@pytest.mark.long
 def test_a_jvm_that_dies_in_the_middle_of_a_batch_ends_the_run_and_the_next_one_does_all_once(
     world: World, tmp_path: Path, name: str, files: Path
 ) -> None:

@@ -77,6 +77,7 @@ def test_a_second_daemon_waits_and_takes_over_when_the_first_is_killed(home: Hom
             second.kill()
 
 
+@pytest.mark.long
 def test_a_waiting_daemon_ends_when_it_is_told_to(home: Home) -> None:
     with home.daemon():
         second = Daemon(home)

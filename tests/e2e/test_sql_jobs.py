@@ -40,6 +40,7 @@ def test_the_daemon_runs_a_statement_on_change_and_tries_one_that_fails_less_and
     assert "Nothing to do" in home.ok("run-job", name)
 
 
+@pytest.mark.long
 def test_a_run_that_is_killed_is_settled_by_the_next_and_no_row_is_written_twice(home: Home, name: str) -> None:
     source, target, stream = f"{name}_t", f"{name}_u", f"{name}_s"
     home.ok(

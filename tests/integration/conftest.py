@@ -6,6 +6,7 @@ import os
 import re
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -161,16 +162,23 @@ class Home:
 
     def tracked(self, name: str = "t", columns: str = "id INT, name STRING, age INT", stream: str | None = "s") -> None:
         """A tracked table, and a stream on it."""
-        self.sql(f"CREATE TABLE {name}$ ({columns}); ALTER TABLE {name}$ SET PROPERTIES ('change_tracking' = 'true')")
+        self.sql(f"CREATE TABLE {name}$ ({columns}) TBLPROPERTIES ('change_tracking' = 'true')")
         if stream:
             self.sql(f"CREATE TABLE STREAM {stream}$ ON TABLE {name}$")
 
 
-@pytest.fixture
-def home(settings: Settings, gateway: SparkGateway) -> Iterator[Home]:
+@contextmanager
+def home_in(settings: Settings, gateway: SparkGateway) -> Iterator[Home]:
+    """A home on the engine of all tests."""
     with Session(settings, lambda: _Shared(gateway)) as session:
         made = Home(session)
         made.sql(f"CREATE SCHEMA {made.schema}")
+        yield made
+
+
+@pytest.fixture
+def home(settings: Settings, gateway: SparkGateway) -> Iterator[Home]:
+    with home_in(settings, gateway) as made:
         yield made
 
 

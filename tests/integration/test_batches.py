@@ -69,6 +69,7 @@ def test_batches_that_take_too_long_are_made_smaller(place: Place, slower: Place
     assert [row[0] for row in place.table()] == [*"abcdefgh"]
 
 
+@pytest.mark.long
 def test_a_batch_is_read_again_from_its_plan_and_after_that_from_the_directorys_history(place: Place) -> None:
     for name in "abcde":
         place.put(name, name)

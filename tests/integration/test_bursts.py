@@ -60,6 +60,7 @@ def test_a_burst_of_deleted_files_is_a_batch_whatever_its_size(place: Place) -> 
         assert list(sizes(place)) == left
 
 
+@pytest.mark.long
 def test_a_burst_of_moved_files_is_a_batch_whatever_its_size(place: Place) -> None:
     left = names(1250)
     put(place, left, "x")
@@ -76,6 +77,7 @@ def test_a_burst_of_moved_files_is_a_batch_whatever_its_size(place: Place) -> No
         assert set(sizes(place)) == expected
 
 
+@pytest.mark.long
 def test_a_burst_of_failed_files_is_tried_again_whatever_its_size(place: Place, tmp_path: Path) -> None:
     flag = tmp_path / "flag"
     put(place, names(1050), "x")

@@ -130,6 +130,7 @@ def test_reading_consumes_nothing(compat: Compat, capsys: pytest.CaptureFixture[
     assert "|  2|" in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_frames_of_two_streams_consume_both(compat: Compat) -> None:
     compat.home.tracked("t2", "id INT, city STRING", "s2")
     compat.home.sql("INSERT INTO t2$ VALUES (1, 'Rome')")
@@ -140,6 +141,7 @@ def test_frames_of_two_streams_consume_both(compat: Compat) -> None:
     assert (compat.unread("s"), compat.unread("s2")) == (0, 0)
 
 
+@pytest.mark.long
 def test_one_stream_read_twice_is_consumed_once(compat: Compat) -> None:
     compat.save(compat.table().select("id").union(compat.table().select("id")))
     assert compat.rows("SELECT * FROM u$") == [(1,), (1,), (2,), (2,)]
@@ -162,7 +164,7 @@ def test_a_save_that_fails_writes_and_consumes_nothing(compat: Compat) -> None:
     assert (compat.unread(), compat.rows("SELECT * FROM u$")) == (1, [(1,), (2,)])
 
 
-@pytest.mark.parametrize("committed", [True, False])
+@pytest.mark.parametrize("committed", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_an_interruption_leaves_the_table_where_its_rows_were_committed(
     compat: Compat, committed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,6 +207,7 @@ def test_modes_do_what_sparks_do(compat: Compat) -> None:
     assert (compat.unread(), compat.rows("SELECT * FROM u$")) == (0, [(3, "x")])
 
 
+@pytest.mark.long
 def test_overwriting_with_the_same_columns_keeps_what_was_declared(compat: Compat) -> None:
     compat.home.sql("CREATE TABLE u$ (id INT, name STRING) PARTITIONED BY (name) TBLPROPERTIES ('mine' = '1')")
     compat.save(compat.table().select("name", "id"), mode="overwrite")
@@ -227,6 +230,7 @@ def test_what_cannot_be_a_table_is_refused(compat: Compat) -> None:
         frame.count()
 
 
+@pytest.mark.long
 def test_frames_of_tables_and_of_local_data_are_saved_without_streams(compat: Compat) -> None:
     local = compat.session.create_dataframe([(7, "g")], ["id", "name"])
     compat.save(local, mode="overwrite")
@@ -240,6 +244,7 @@ def test_frames_of_tables_and_of_local_data_are_saved_without_streams(compat: Co
     assert (compat.unread(), compat.rows("SELECT * FROM w$")) == (0, [(1,), (2,)])
 
 
+@pytest.mark.long
 def test_in_a_transaction_two_tables_get_the_same_rows(compat: Compat) -> None:
     frame = compat.table().select("id")
     with compat.home.session.transaction():

@@ -59,14 +59,18 @@ def open_attempt(home: Home) -> tuple[Block, Any]:
 @pytest.mark.parametrize(
     "dml",
     [
-        "INSERT INTO u$ SELECT id, name FROM s$",
         "INSERT INTO u$ (name, id) SELECT name, id FROM s$",
         "WITH c AS (SELECT * FROM s$) INSERT INTO u$ SELECT id, name FROM c",
-        "INSERT INTO u$ SELECT x.id, y.name FROM s$ x JOIN s$ y ON x.id = y.id",
-        "INSERT INTO u$ SELECT id, name FROM (SELECT * FROM s$ WHERE id > 0)",
         "INSERT OVERWRITE u$ SELECT id, name FROM s$",
         "MERGE INTO u$ USING s$ ON u.id = s.id WHEN NOT MATCHED THEN INSERT VALUES (s.id, s.name)",
-        "MERGE INTO u$ USING (SELECT id, name FROM s$) x ON u.id = x.id WHEN NOT MATCHED THEN INSERT *",
+        *(
+            pytest.param(dml, marks=pytest.mark.long)
+            for dml in (
+                "INSERT INTO u$ SELECT x.id, y.name FROM s$ x JOIN s$ y ON x.id = y.id",
+                "INSERT INTO u$ SELECT id, name FROM (SELECT * FROM s$ WHERE id > 0)",
+                "MERGE INTO u$ USING (SELECT id, name FROM s$) x ON u.id = x.id WHEN NOT MATCHED THEN INSERT *",
+            )
+        ),
     ],
 )
 def test_r17_dml_that_reads_a_stream_consumes_it(filled: Home, dml: str) -> None:
@@ -76,6 +80,7 @@ def test_r17_dml_that_reads_a_stream_consumes_it(filled: Home, dml: str) -> None
     assert states(filled) == [BatchState.COMMITTED]
 
 
+@pytest.mark.long
 def test_r17_it_counts_though_nothing_was_kept_of_the_stream(filled: Home) -> None:
     filled.sql("INSERT INTO u$ SELECT id, name FROM s$ WHERE id > 99")
     assert (unread(filled), filled.rows("SELECT * FROM u$")) == (0, [])
@@ -119,6 +124,7 @@ def test_r17_what_is_no_delta_table_of_the_home_is_refused_before_anything_runs(
     assert (unread(filled), states(filled)) == (2, [])
 
 
+@pytest.mark.long
 def test_a_temporary_view_keeps_the_range_it_was_made_with(filled: Home) -> None:
     filled.sql("CREATE OR REPLACE TEMPORARY VIEW kept AS SELECT id FROM s$")
     filled.sql("INSERT INTO u$ SELECT id, name FROM s$")
@@ -149,6 +155,7 @@ def test_r18_a_transaction_sees_one_range_and_moves_the_offsets_once(filled: Hom
         pass
 
 
+@pytest.mark.long
 def test_r18_a_transaction_that_fails_before_its_first_commit_consumes_nothing(filled: Home) -> None:
     with pytest.raises(SqlError), filled.session.transaction():
         filled.sql("INSERT INTO u$ SELECT id, raise_error('no') FROM s$")
@@ -191,6 +198,7 @@ def test_r19_a_stream_has_one_consumption_at_a_time_and_can_be_waited_for(filled
     assert unread(filled) == 0
 
 
+@pytest.mark.long
 def test_a_waiting_consumer_gets_the_stream_when_it_is_free(filled: Home) -> None:
     stream = filled.session.streams.get(filled.name("s"))
     taken, done = threading.Event(), threading.Event()
@@ -249,6 +257,7 @@ def test_a_block_writes_what_it_makes_of_the_rows(filled: Home) -> None:
     assert unread(filled) == 0
 
 
+@pytest.mark.long
 def test_a_frame_is_written_with_the_views_and_functions_of_its_session(filled: Home) -> None:
     spark = filled.session.spark
     spark.udf.register("twice", lambda n: n * 2, "INT")
@@ -260,6 +269,7 @@ def test_a_frame_is_written_with_the_views_and_functions_of_its_session(filled: 
     assert unread(filled) == 0
 
 
+@pytest.mark.long
 def test_an_interrupted_write_leaves_no_mark_in_the_users_session(
     filled: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -333,6 +343,7 @@ def test_an_attempt_that_died_after_its_commit_is_rolled_forward(filled: Home) -
     assert unread(filled) == 0
 
 
+@pytest.mark.long
 def test_an_attempt_of_two_statements_is_rolled_forward_where_the_first_landed(filled: Home) -> None:
     filled.sql("CREATE TABLE v$ (id INT)")
     _, intent = open_attempt(filled)
@@ -346,6 +357,7 @@ def test_an_attempt_of_two_statements_is_rolled_forward_where_the_first_landed(f
     assert filled.rows("SELECT * FROM v$") == []
 
 
+@pytest.mark.long
 def test_two_recoverers_reach_the_same_end(filled: Home) -> None:
     _, intent = open_attempt(filled)
     results: list[bool | None] = []

@@ -29,7 +29,7 @@ def test_the_mark_of_a_commit_is_on_no_later_one(place: Place) -> None:
             assert {session.conf.get(name, None) for name in Marker("", 0, {}).settings()} == {None}
 
 
-@pytest.mark.parametrize("limit", ["LARGE_BYTES", "LARGE_ROWS"])
+@pytest.mark.parametrize("limit", [pytest.param("LARGE_BYTES", marks=pytest.mark.long), "LARGE_ROWS"])
 def test_what_reads_a_large_table_is_compiled(place: Place, limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     place.put("a")
     place.put("b")

@@ -46,6 +46,7 @@ def begin(place: Place, owner: str = "gone") -> Intent:
     return consumer(place).begin(batch, owner=owner, location=table_location(place.session.warehouse, job.into))
 
 
+@pytest.mark.long
 def test_a_path_that_comes_back_has_no_old_rows_though_its_stream_shows_no_deletes(place: Place) -> None:
     change(place, a="1")
     place.session.streams.create("s", "v", mode=Mode.APPEND_ONLY, at_version=0)
@@ -78,6 +79,7 @@ def test_a_range_that_comes_again_makes_no_row_twice(place: Place) -> None:
     assert place.table() == [("a", 1), ("b", 2)]
 
 
+@pytest.mark.long
 def test_a_replaced_job_makes_no_row_of_its_predecessor_twice(place: Place) -> None:
     change(place, a="1", b="22")
     place.job(COUNT)
@@ -119,6 +121,7 @@ def test_while_a_job_is_being_run_another_run_is_refused_and_says_by_whom(place:
     assert place.run().progress.done_files == 1
 
 
+@pytest.mark.long
 def test_an_attempt_that_died_after_its_commit_is_rolled_forward_though_the_plans_files_are_gone(place: Place) -> None:
     change(place, a="1", b="22")
     place.job(FAILING, retries=0)
@@ -146,6 +149,7 @@ def test_an_attempt_that_died_after_its_commit_is_rolled_forward_though_the_plan
     assert not place.session.streams.has_data("j_stream")
 
 
+@pytest.mark.long
 def test_failures_of_an_attempt_that_died_do_not_count(place: Place) -> None:
     change(place, a="1", b="22")
     place.job(FAILING, max_files=1, pause_after=1)
@@ -172,6 +176,7 @@ def test_a_batch_with_nothing_to_write_is_committed_all_the_same(place: Place) -
     assert [one.state for one in place.session.catalog.consumptions.batches_of()] == ["committed"] * 2
 
 
+@pytest.mark.long
 def test_a_log_has_each_version_once_after_an_attempt_that_died(place: Place) -> None:
     change(place, a="1", b="22")
     place.job(COUNT, write=Write.APPEND, max_files=1)

@@ -100,6 +100,7 @@ def test_a_function_may_give_many_rows_or_none(place: Place) -> None:
     assert place.table() == [("a", 0), ("a", 1), ("a", 2)]
 
 
+@pytest.mark.long
 def test_a_file_that_no_longer_passes_the_condition_is_removed(place: Place) -> None:
     place.put("a", "1")
     place.put("b", "22")
@@ -132,6 +133,7 @@ def test_one_bad_file_never_stops_the_others_and_keeps_its_old_rows(place: Place
     assert "'n'" in second.message
 
 
+@pytest.mark.long
 def test_a_failure_ends_with_a_newer_version_or_a_delete(place: Place) -> None:
     place.put("a", "bad")
     place.put("b", "bad")
@@ -170,6 +172,7 @@ def test_a_file_that_goes_on_failing_is_quarantined_after_its_retries(place: Pla
     assert (failure.attempts, failure.state, failure.next_try) == (2, FailureState.QUARANTINED, None)
 
 
+@pytest.mark.long
 def test_a_skipped_file_is_left_alone_until_it_changes(place: Place) -> None:
     place.put("a", "bad")
     place.job(PICKY)
@@ -332,6 +335,7 @@ def test_new_columns_evolve_the_table_and_another_type_is_refused_before_any_fil
     assert not place.session.jobs.failures("j")
 
 
+@pytest.mark.long
 def test_a_condition_that_spark_refuses_is_the_users_error_and_nothing_is_lost(place: Place) -> None:
     place.put("a", "1")
     place.job(COUNT, where="to_timestamp(relative_path, 'nonsense-[') > last_modified_time")

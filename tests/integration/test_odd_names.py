@@ -41,6 +41,7 @@ def test_files_with_odd_names_come_change_and_go(place: Place) -> None:
     assert place.table() == plain
 
 
+@pytest.mark.long
 def test_rows_follow_files_that_are_moved_from_odd_names_to_others(place: Place) -> None:
     for name in ODD:
         place.put(name, name)

@@ -65,6 +65,7 @@ def test_the_recognition_of_the_source_document_runs_as_it_is_written(place: Pla
     assert home.rows("SELECT * FROM s$") == []
 
 
+@pytest.mark.long
 def test_a_function_is_called_wherever_an_expression_stands(home: Home, code: Path) -> None:
     home.sql(
         f"CREATE FUNCTION f$ AS '{code}:twice' RETURNS INT; CREATE FUNCTION p$ AS '{code}:parts' RETURNS ARRAY<STRING>"
@@ -80,6 +81,7 @@ def test_a_function_is_called_wherever_an_expression_stands(home: Home, code: Pa
     assert home.session.sql(home.own("SELECT f$(1)")).columns == [home.own("f$(1)")]
 
 
+@pytest.mark.long
 def test_a_merge_from_a_stream_calls_it_in_conditions_and_values(home: Home, code: Path) -> None:
     home.tracked()
     home.sql(f"CREATE FUNCTION f$ AS '{code}:twice' RETURNS INT; CREATE TABLE u$ (id INT, age INT)")

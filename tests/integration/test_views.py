@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 
+import pytest
+
 from tests.integration.conftest import Home
 
 
@@ -12,6 +14,7 @@ def views(home: Home) -> set[str]:
     return {row["viewName"] for row in spark.sql("SHOW VIEWS").collect() if row["viewName"].startswith("volstream_")}
 
 
+@pytest.mark.long
 def test_views_of_frames_that_are_gone_are_dropped_and_others_stay(home: Home) -> None:
     home.tracked()
     home.sql("INSERT INTO t$ VALUES (1, 'a', 1)")

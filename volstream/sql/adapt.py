@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -13,12 +13,16 @@ from volstream.errors import SqlError
 from volstream.sql import names
 
 
-def create_table(statement: str, key_property: str) -> str:
-    """CREATE TABLE or ALTER TABLE as Spark takes it: ``VARCHAR`` without a length is a ``STRING``, and a PRIMARY KEY is a
-    table property that keeps the columns' names.
+def create_table(statement: str, key_property: str, tracking: Callable[[str], Mapping[str, str]]) -> str:
+    """CREATE TABLE or ALTER TABLE as Spark takes it: ``VARCHAR`` without a length is a ``STRING``, a PRIMARY KEY is a table
+    property that keeps the columns' names, and ``change_tracking`` several of Delta's properties.
+
+    Args:
+        tracking: gives the properties for the value of ``change_tracking``.
 
     Raises:
         SqlError: a primary key of which columns cannot be said.
+        InvalidValueError: ``change_tracking`` is neither true nor false.
     """
     tokens = names.tokenize(statement)
     edits: list[tuple[int, int, str]] = []
@@ -34,6 +38,12 @@ def create_table(statement: str, key_property: str) -> str:
                 raise SqlError("A table has one PRIMARY KEY.")
             key, edit = _key(statement, tokens, position)
             edits.append(edit)
+        if token.token_type is TokenType.STRING and word == "CHANGE_TRACKING" and follows[:1] == ["="]:
+            given = tokens[position + 2 : position + 3]
+            pairs = ", ".join(
+                f"'{name}' = '{value}'" for name, value in tracking(given[0].text if given else "").items()
+            )
+            edits.append((token.start, given[0].end + 1, pairs))
     text = statement
     for start, end, new in reversed(edits):
         text = text[:start] + new + text[end:]

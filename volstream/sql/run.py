@@ -21,7 +21,7 @@ from volstream.sql.owned import Result, run_owned
 from volstream.sql.upkeep import check_vacuum
 from volstream.sqltext import literal
 from volstream.streams.consume import is_unused
-from volstream.streams.source import PRIMARY_KEY, TRACKING
+from volstream.streams.source import PRIMARY_KEY, tracking
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -133,9 +133,9 @@ class _Spark:
     def run(self, statement: str, words: list[str]) -> DataFrame | Result:
         if words[:2] == ["CREATE", "TABLE"] or words[:4] == ["CREATE", "OR", "REPLACE", "TABLE"]:
             self._check_name(statement)
-            statement = adapt.create_table(statement, PRIMARY_KEY)
+            statement = adapt.create_table(statement, PRIMARY_KEY, tracking)
         elif words[:2] == ["ALTER", "TABLE"]:
-            statement = adapt.create_table(statement, PRIMARY_KEY)
+            statement = adapt.create_table(statement, PRIMARY_KEY, tracking)
         streams = streams_of(self._session, statement)
         if streams and names.writes(statement) and not _is_temporary(words):
             return self._consume(statement, words, streams)
@@ -162,10 +162,8 @@ class _Spark:
         assert statement.name is not None, "the grammar asks for a name"
         properties = dict(statement.options["properties"])
         tracked = properties.pop("change_tracking", None)
-        if tracked is not None and tracked.lower() not in ("true", "false"):
-            raise InvalidValueError(f"change_tracking cannot be {tracked!r}.", "Write 'true' or 'false'.")
         if tracked is not None:
-            properties |= {key: tracked.lower() for key in TRACKING if tracked.lower() == "true" or "Commit" not in key}
+            properties |= tracking(tracked)
         schema = DeltaLog(folders.table_location(self._session.warehouse, statement.name)).schema()
         present = {} if schema is None else schema.properties
         changed = {key: value for key, value in properties.items() if present.get(key) != value}

@@ -43,6 +43,17 @@ PRIMARY_KEY = "volstream.primary_key"
 _TIMES = pa.schema([("version", pa.int64()), ("time", pa.timestamp("us", tz="UTC"))])
 
 
+def tracking(value: str) -> dict[str, str]:
+    """The properties that ``change_tracking`` stands for. Raises InvalidValueError: neither true nor false."""
+    match value.lower():
+        case "true":
+            return dict(TRACKING)
+        case "false":
+            return dict.fromkeys(NEEDED, "false")
+        case _:
+            raise InvalidValueError(f"change_tracking cannot be {value!r}.", "Write 'true' or 'false'.")
+
+
 class Source(Protocol):
     """What is behind a stream.
 

@@ -1,4 +1,4 @@
-"""A real engine: start, attach, share, lose, end. Each test has a home of its own, and at most one JVM at a time."""
+"""A real engine: start, attach, share, lose, end. What ends an engine, or begins with none, has a home of its own."""
 
 from __future__ import annotations
 
@@ -61,6 +61,21 @@ def gateway(address: EngineAddress) -> Iterator[SparkGateway]:
     gateway.close()
 
 
+@pytest.fixture(scope="module")
+def shared_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineAddress]:
+    """An engine that no test ends."""
+    settings = config.load(tmp_path_factory.mktemp("shared"), driver_memory=1 << 30, cores=2)
+    yield attached(settings)
+    stop_engine(settings, at_once=True)
+
+
+@pytest.fixture
+def shared(shared_address: EngineAddress) -> Iterator[SparkGateway]:
+    gateway = SparkGateway(lambda: shared_address, stall_seconds=STALL_SECONDS)
+    yield gateway
+    gateway.close()
+
+
 def attached(settings: Settings) -> EngineAddress:
     address = attach(settings)
     assert isinstance(address, EngineAddress)
@@ -92,8 +107,8 @@ def test_the_token_is_in_no_command_line_and_no_file_that_others_can_read(
     assert not [path for path in readable if address.token.encode() in path.read_bytes()]
 
 
-def test_a_wrong_token_is_refused(address: EngineAddress) -> None:
-    stranger = SparkGateway(lambda: dataclasses.replace(address, token="guessed"), stall_seconds=STALL_SECONDS)
+def test_a_wrong_token_is_refused(shared_address: EngineAddress) -> None:
+    stranger = SparkGateway(lambda: dataclasses.replace(shared_address, token="guessed"), stall_seconds=STALL_SECONDS)
     try:
         with pytest.raises(EngineError, match="refused the token") as caught:
             one(stranger)
@@ -102,44 +117,44 @@ def test_a_wrong_token_is_refused(address: EngineAddress) -> None:
         stranger.close()
 
 
-def test_fresh_sessions_share_neither_settings_nor_views(gateway: SparkGateway) -> None:
-    with gateway.fresh() as first, gateway.fresh() as second:
+def test_fresh_sessions_share_neither_settings_nor_views(shared: SparkGateway) -> None:
+    with shared.fresh() as first, shared.fresh() as second:
         first.conf.set("spark.databricks.delta.write.txnAppId", "mine")
         first.sql("SELECT 1 AS a").createOrReplaceTempView("mine")
         assert second.conf.get("spark.databricks.delta.write.txnAppId", None) is None
         assert not second.catalog.tableExists("mine")
-    assert gateway.session() is gateway.session()
+    assert shared.session() is shared.session()
 
 
-def test_a_session_of_the_pool_is_used_again_unless_its_block_raised(gateway: SparkGateway) -> None:
-    with gateway.pooled() as first, gateway.pooled() as second:
+def test_a_session_of_the_pool_is_used_again_unless_its_block_raised(shared: SparkGateway) -> None:
+    with shared.pooled() as first, shared.pooled() as second:
         assert first is not second
-    with gateway.pooled() as again, suppress(ValueError), gateway.pooled() as other:
+    with shared.pooled() as again, suppress(ValueError), shared.pooled() as other:
         raise ValueError("in the block")
     assert {again, other} == {first, second}
-    with gateway.pooled() as one, gateway.pooled() as two:
+    with shared.pooled() as one, shared.pooled() as two:
         assert one is again
         assert two is not other
         assert two.range(1).count() == 1
 
 
-def test_sessions_that_compile_are_a_pool_of_their_own(gateway: SparkGateway) -> None:
-    with gateway.pooled(compiled=True) as compiling, gateway.pooled() as plain:
+def test_sessions_that_compile_are_a_pool_of_their_own(shared: SparkGateway) -> None:
+    with shared.pooled(compiled=True) as compiling, shared.pooled() as plain:
         for session, settings in ((compiling, COMPILED), (plain, INTERPRETED)):
             assert {key: session.conf.get(key) for key in COMPILED} == settings
-    with gateway.pooled() as first, gateway.pooled(compiled=True) as second:
+    with shared.pooled() as first, shared.pooled(compiled=True) as second:
         assert (first, second) == (plain, compiling)
 
 
-def test_each_thread_has_a_session_that_goes_with_it(gateway: SparkGateway) -> None:
+def test_each_thread_has_a_session_that_goes_with_it(shared: SparkGateway) -> None:
     ids: list[str] = []
     for _ in range(3):
-        thread = threading.Thread(target=lambda: ids.append(gateway.session().session_id))
+        thread = threading.Thread(target=lambda: ids.append(shared.session().session_id))
         thread.start()
         thread.join()
-    gateway.session()
+    shared.session()
     assert len(set(ids)) == 3
-    assert len(gateway._session_ids()) == 1
+    assert len(shared._session_ids()) == 1
 
 
 def test_processes_that_attach_at_the_same_time_start_one_engine(settings: Settings) -> None:
@@ -163,6 +178,7 @@ def test_the_jvm_ends_with_a_killed_engine_process_and_the_next_attach_starts_an
     assert not jvm_lives(first)
 
 
+@pytest.mark.long
 def test_a_jvm_without_an_owner_is_ended_by_the_next_engine(settings: Settings) -> None:
     orphan = start_jvm(settings)
     try:
@@ -188,6 +204,7 @@ def test_a_stopped_jvm_is_a_lost_engine_within_the_stall_time(gateway: SparkGate
         os.kill(address.jvm_pid, signal.SIGKILL)
 
 
+@pytest.mark.long
 def test_leaving_the_session_of_a_stopped_jvm_does_not_hang(gateway: SparkGateway, address: EngineAddress) -> None:
     began = time.monotonic()
     try:
@@ -237,6 +254,7 @@ def test_an_engine_that_nobody_uses_ends(settings: Settings) -> None:
     assert record.read(settings) is None
 
 
+@pytest.mark.long
 def test_stopping_waits_for_those_who_are_connected(settings: Settings, address: EngineAddress) -> None:
     gateway = SparkGateway(lambda: address, stall_seconds=60)
     one(gateway)

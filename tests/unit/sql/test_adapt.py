@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from volstream.errors import SqlError
+from volstream.errors import InvalidValueError, SqlError
 from volstream.sql import adapt
+from volstream.streams.source import tracking
 
 KEY = "volstream.primary_key"
 
@@ -32,15 +33,30 @@ KEY = "volstream.primary_key"
             "CREATE TABLE t (a INT, CONSTRAINT k PRIMARY KEY (a))",
             f"CREATE TABLE t (a INT) TBLPROPERTIES ('{KEY}' = '[\"a\"]')",
         ),
+        (
+            "CREATE TABLE t (a INT) COMMENT 'change_tracking' TBLPROPERTIES ('change_tracking' = 'true', 'x' = 'y')",
+            "CREATE TABLE t (a INT) COMMENT 'change_tracking' TBLPROPERTIES ('delta.enableRowTracking' = 'true', "
+            "'delta.enableChangeDataFeed' = 'true', 'delta.enableInCommitTimestamps' = 'true', 'x' = 'y')",
+        ),
+        (
+            "ALTER TABLE t SET TBLPROPERTIES ('change_tracking' = false)",
+            "ALTER TABLE t SET TBLPROPERTIES ('delta.enableRowTracking' = 'false', 'delta.enableChangeDataFeed' = 'false')",
+        ),
     ],
 )
 def test_r21_a_table_is_made_as_spark_takes_it(written: str, passed: str) -> None:
-    assert adapt.create_table(written, KEY) == passed
+    assert adapt.create_table(written, KEY, tracking) == passed
+
+
+def test_change_tracking_is_true_or_false() -> None:
+    for value in ("'maybe'", ""):
+        with pytest.raises(InvalidValueError, match="change_tracking"):
+            adapt.create_table(f"CREATE TABLE t (a INT) TBLPROPERTIES ('change_tracking' = {value}", KEY, tracking)
 
 
 def test_a_table_has_one_primary_key() -> None:
     with pytest.raises(SqlError, match="one PRIMARY KEY"):
-        adapt.create_table("CREATE TABLE t (a INT PRIMARY KEY, b INT PRIMARY KEY)", KEY)
+        adapt.create_table("CREATE TABLE t (a INT PRIMARY KEY, b INT PRIMARY KEY)", KEY, tracking)
 
 
 def test_r21_an_insert_of_all_columns_names_them() -> None:
