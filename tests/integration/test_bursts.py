@@ -46,6 +46,7 @@ def test_a_burst_of_changed_files_is_a_batch_whatever_its_size(place: Place) -> 
         changes(place, 1999, burst, "x" * content)
 
 
+@pytest.mark.long
 def test_a_burst_of_deleted_files_is_a_batch_whatever_its_size(place: Place) -> None:
     left = names(1250)
     put(place, left, "x")

@@ -148,6 +148,7 @@ def test_one_stream_read_twice_is_consumed_once(compat: Compat) -> None:
     assert len(compat.home.session.batches.list()) == 1
 
 
+@pytest.mark.long
 def test_a_save_that_fails_writes_and_consumes_nothing(compat: Compat) -> None:
     failing = compat.table().select(F.expr("CAST(raise_error('no') AS INT)").alias("id"))
     with pytest.raises(SqlError):

@@ -60,12 +60,12 @@ def open_attempt(home: Home) -> tuple[Block, Any]:
     "dml",
     [
         "INSERT INTO u$ (name, id) SELECT name, id FROM s$",
-        "WITH c AS (SELECT * FROM s$) INSERT INTO u$ SELECT id, name FROM c",
         "INSERT OVERWRITE u$ SELECT id, name FROM s$",
         "MERGE INTO u$ USING s$ ON u.id = s.id WHEN NOT MATCHED THEN INSERT VALUES (s.id, s.name)",
         *(
             pytest.param(dml, marks=pytest.mark.long)
             for dml in (
+                "WITH c AS (SELECT * FROM s$) INSERT INTO u$ SELECT id, name FROM c",
                 "INSERT INTO u$ SELECT x.id, y.name FROM s$ x JOIN s$ y ON x.id = y.id",
                 "INSERT INTO u$ SELECT id, name FROM (SELECT * FROM s$ WHERE id > 0)",
                 "MERGE INTO u$ USING (SELECT id, name FROM s$) x ON u.id = x.id WHEN NOT MATCHED THEN INSERT *",
@@ -131,6 +131,7 @@ def test_a_temporary_view_keeps_the_range_it_was_made_with(filled: Home) -> None
     assert filled.rows("SELECT * FROM kept") == [(1,), (2,)]
 
 
+@pytest.mark.long
 def test_r18_a_statement_that_reads_two_streams_advances_both(filled: Home) -> None:
     filled.tracked("t2", "id INT, city STRING", "s2")
     filled.sql("INSERT INTO t2$ VALUES (1, 'Rome')")
@@ -162,6 +163,7 @@ def test_r18_a_transaction_that_fails_before_its_first_commit_consumes_nothing(f
     assert (unread(filled), filled.rows("SELECT * FROM u$")) == (2, [])
 
 
+@pytest.mark.long
 def test_a_transaction_whose_second_statement_fails_is_rolled_forward(filled: Home) -> None:
     filled.sql("CREATE TABLE v$ (id INT)")
     with pytest.raises(SqlError), filled.session.transaction():  # noqa: PT012  # the transaction is the block
@@ -377,6 +379,7 @@ def test_two_recoverers_reach_the_same_end(filled: Home) -> None:
     assert unread(filled) == 2
 
 
+@pytest.mark.long
 def test_an_outcome_that_nobody_can_tell_is_decided_by_hand(filled: Home) -> None:
     open_attempt(filled)
     filled.sql("DROP TABLE u$; CREATE TABLE u$ (id INT, name STRING)")

@@ -60,6 +60,7 @@ def test_where_nothing_changed_nothing_is_run_and_nothing_is_written(home: Home)
     assert home.session.jobs.get(home.name("d")).last_outcome == "nothing to do"
 
 
+@pytest.mark.long
 def test_groups_are_updated_in_place(home: Home) -> None:
     home.tracked(stream=None)
     home.sql("INSERT INTO t$ VALUES (1, 'a', 1), (2, 'a', 2), (3, 'b', 3), (4, NULL, 4)")

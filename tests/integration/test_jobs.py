@@ -92,6 +92,7 @@ def test_rows_say_where_they_come_from(place: Place) -> None:
     assert isinstance(row["_processed_at"], datetime)
 
 
+@pytest.mark.long
 def test_a_function_may_give_many_rows_or_none(place: Place) -> None:
     place.put("a", "3")
     place.put("b", "0")
@@ -288,6 +289,7 @@ def test_an_attempt_that_died_after_its_commit_is_rolled_forward(place: Place) -
     assert place.session.streams.has_data("j_stream") is False
 
 
+@pytest.mark.long
 def test_a_plan_whose_files_are_gone_is_made_again_from_its_bounds(place: Place) -> None:
     for name in "abcd":
         place.put(name, name)

@@ -84,7 +84,8 @@ def as_before(place: Place) -> None:
     assert "_commit_version" in columns(place)
 
 
-@pytest.mark.parametrize("write", [Write.UPSERT, pytest.param(Write.APPEND, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("write", Write)
 def test_a_table_of_an_earlier_volstream_gets_its_column_at_the_next_run(place: Place, write: Write) -> None:
     place.put("a", "1")
     place.put("b", "1")
@@ -108,7 +109,8 @@ def test_a_table_of_an_earlier_volstream_gets_its_column_at_the_next_run(place: 
     assert place.table("_file_path, n, _refresh_id") == [*old, ("a", 2, 2), ("b", 1, 1)]
 
 
-@pytest.mark.parametrize("committed", [pytest.param(True, marks=pytest.mark.long), False])
+@pytest.mark.long
+@pytest.mark.parametrize("committed", [True, False])
 def test_an_open_attempt_is_recovered_before_its_table_is_renamed(place: Place, committed: bool) -> None:
     place.put("a", "1")
     place.job(COUNT)

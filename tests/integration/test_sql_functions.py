@@ -94,6 +94,7 @@ def test_a_merge_from_a_stream_calls_it_in_conditions_and_values(home: Home, cod
     assert home.rows("SELECT * FROM s$") == []
 
 
+@pytest.mark.long
 def test_a_job_of_a_statement_calls_it(home: Home, code: Path) -> None:
     home.tracked()
     home.sql(f"CREATE FUNCTION f$ AS '{code}:twice' RETURNS INT; CREATE TABLE u$ (age INT)")

@@ -294,6 +294,7 @@ def test_changes_of_a_table_made_and_overwritten_by_others(home: Home) -> None:
     assert home.rows(KINDS) == [("INSERT", 2, "y", 2)]
 
 
+@pytest.mark.long
 def test_r23_a_table_made_anew_is_another_one(home: Home) -> None:
     home.tracked()
     home.sql(FIVE)
