@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -81,3 +82,11 @@ def inside(location: str) -> Sequence[str]:
     filesystem, path = fs.FileSystem.from_uri(location)
     selector = fs.FileSelector(path, allow_not_found=True)
     return [info.base_name for info in filesystem.get_file_info(selector) if info.type == fs.FileType.Directory]
+
+
+def last_written(location: str) -> datetime:
+    """When something in a folder was last written."""
+    filesystem, path = fs.FileSystem.from_uri(location)
+    found = filesystem.get_file_info(fs.FileSelector(path, recursive=True, allow_not_found=True))
+    times = [info.mtime for info in [*found, filesystem.get_file_info(path)] if info.mtime is not None]
+    return max(times, default=datetime.min.replace(tzinfo=UTC))

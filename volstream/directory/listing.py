@@ -20,6 +20,7 @@ from pyarrow import fs
 
 from volstream.directory import table
 from volstream.directory.ordered import PATH, merged
+from volstream.errors import InterruptedByUserError
 from volstream.model.files import FileInfo, Finding
 from volstream.model.selection import Selection
 from volstream.storage.base import ObjectStore
@@ -73,6 +74,7 @@ def list_to(
     *,
     settle_seconds: float,
     wait: Callable[[float], object] = time.sleep,
+    stopped: Callable[[], object] = lambda: False,
 ) -> Listing:
     """Lists everything below some prefixes into Parquet files in ``folder``, for :func:`listed_in` to read.
 
@@ -81,9 +83,11 @@ def list_to(
         prefixes: none of them below another.
         settle_seconds: a file modified less than this ago is looked at again that much later.
         wait: sleeps; the daemon passes one that a stop can interrupt.
+        stopped: asked after each group of rows.
 
     Raises:
         StorageError: the listing did not come to its end; nothing can be concluded from it.
+        InterruptedByUserError: it was stopped.
     """
     listing = Listing()
     filesystem, path = fs.FileSystem.from_uri(folder)
@@ -91,7 +95,7 @@ def list_to(
     found = (entry for prefix in prefixes for entry in store.list(prefix, selection))
     settled = _settled(found, store, listing, settle_seconds, wait)
     number = 0
-    while run := _run(settled, store, listing):
+    while run := _run(settled, store, listing, stopped):
         rows = pa.concat_tables(run).sort_by(PATH)
         pq.write_table(
             rows, f"{path}/{number:06}.parquet", filesystem=filesystem, row_group_size=_GROUP_ROWS, compression="lz4"
@@ -127,11 +131,15 @@ def _groups(filesystem: fs.FileSystem, path: str) -> Generator[pa.Table, None, N
                 yield rows
 
 
-def _run(settled: Iterator[FileInfo], store: ObjectStore, listing: Listing) -> list[pa.Table]:
+def _run(
+    settled: Iterator[FileInfo], store: ObjectStore, listing: Listing, stopped: Callable[[], object]
+) -> list[pa.Table]:
     """The next files, as many as are sorted at once; none at the end."""
     tables: list[pa.Table] = []
     rows = 0
     while rows < _RUN_ROWS and (group := list(islice(settled, _GROUP_ROWS))):
+        if stopped():
+            raise InterruptedByUserError("The listing was stopped.")
         listing.bytes += sum(file.size for file in group)
         listing.files += len(group)
         rows += len(group)

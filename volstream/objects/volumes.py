@@ -95,7 +95,7 @@ class Volumes(Objects[Volume]):
                 catalog.leases, lease_name(volume), owner, f"refresh of {volume.name}", settings.lease_seconds
             ) as other:
                 if other is None:
-                    keeper = DirectoryKeeper(volume, catalog, settings, stopped.wait)
+                    keeper = DirectoryKeeper(volume, catalog, settings, stopped.wait, stopped.__bool__)
                     done = keeper.reconcile(prefix)
                     keeper.maintain()
                     if asked is not None:
