@@ -98,12 +98,12 @@ def _home(session: Session) -> Iterator[Check]:
 
 
 def _writes(warehouse: str) -> str:
-    from pyarrow import fs
+    from volstream.delta.places import filesystem_of, make_folder
 
-    filesystem, path = fs.FileSystem.from_uri(warehouse)
+    filesystem, path = filesystem_of(warehouse)
     probe = f"{path}/_probe-{uuid.uuid4().hex}"
     try:
-        filesystem.create_dir(path, recursive=True)
+        make_folder(warehouse)
         with filesystem.open_output_stream(probe) as file:
             file.write(b"x")
         filesystem.delete_file(probe)

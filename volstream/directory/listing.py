@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from volstream.delta.places import filesystem_of, make_folder
 from volstream.directory import table
 from volstream.directory.ordered import PATH, merged
 from volstream.errors import InterruptedByUserError
@@ -90,8 +91,8 @@ def list_to(
         InterruptedByUserError: it was stopped.
     """
     listing = Listing()
-    filesystem, path = fs.FileSystem.from_uri(folder)
-    filesystem.create_dir(path, recursive=True)
+    make_folder(folder)
+    filesystem, path = filesystem_of(folder)
     found = (entry for prefix in prefixes for entry in store.list(prefix, selection))
     settled = _settled(found, store, listing, settle_seconds, wait)
     number = 0
@@ -110,7 +111,7 @@ def listed_in(folder: str) -> Iterator[pa.Table]:
     Args:
         folder: of Parquet files, the rows of each of which are in order.
     """
-    filesystem, path = fs.FileSystem.from_uri(folder)
+    filesystem, path = filesystem_of(folder)
     selector = fs.FileSelector(path, allow_not_found=True, recursive=True)
     names = [info.path for info in filesystem.get_file_info(selector) if info.base_name.endswith(".parquet")]
     runs: list[tuple[str, Iterable[pa.Table]]] = []
