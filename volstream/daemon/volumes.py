@@ -13,6 +13,7 @@ from volstream.catalog import Catalog
 from volstream.catalog.leases import held
 from volstream.config import Settings
 from volstream.daemon.share import Share
+from volstream.delta.places import reached
 from volstream.directory.access import queue_of
 from volstream.directory.fold import Fold
 from volstream.directory.keeper import DirectoryKeeper, lease_name
@@ -162,7 +163,8 @@ class _Turn:
 
     def _tick_unless_fenced(self) -> None:
         try:
-            self._tick()
+            with reached(self._settings.warehouse_path):
+                self._tick()
         except FencedError as error:
             _log.warning("volume_taken_over", volume=str(self.volume.name), error=str(error))
             self.stop.set()
