@@ -12,7 +12,16 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import platformdirs
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, field_serializer
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    field_serializer,
+    field_validator,
+)
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from volstream.errors import InvalidValueError
@@ -178,6 +187,16 @@ class Settings(BaseSettings):
         del dotenv_settings, file_secret_settings
         home = init_settings.init_kwargs["home"]  # type: ignore[attr-defined]  # pydantic types it as the base class
         return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, Path(home) / "volstream.toml")
+
+    @field_validator("warehouse")
+    @classmethod
+    def _known(cls, warehouse: str) -> str:
+        if warehouse.startswith("oss://"):
+            raise ValueError(
+                "deltalake knows no oss://; write s3://bucket/prefix, and in warehouse_options AWS_ENDPOINT_URL, the "
+                "S3-compatible endpoint of OSS"
+            )
+        return warehouse
 
     def for_cluster(self, name: str) -> Settings:
         """The settings of a daemon of that virtual cluster."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import os
+import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from urllib.parse import urlsplit
@@ -20,11 +21,11 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import CommitProperties, PostCommitHookProperties
 from pyarrow import fs
 
+from volstream.cloud.access import Access, Keys
 from volstream.delta.options import options_of
-from volstream.errors import DependencyError, StorageError
+from volstream.errors import DependencyError, InvalidStateError, StorageError
 
-#: Schemes of S3, and of what speaks its protocol.
-_S3 = ("s3", "s3a", "oss")
+_S3 = ("s3", "s3a")
 
 
 def is_remote(location: str) -> bool:
@@ -45,12 +46,12 @@ def filesystem_of(location: str) -> tuple[fs.FileSystem, str]:
 def is_table(location: str) -> bool:
     """Whether there is a Delta table. Raises DependencyError."""
     with mapped(location):
-        return DeltaTable.is_deltatable(_uri(location), options_of(location) or None)
+        return DeltaTable.is_deltatable(location, options_of(location) or None)
 
 
 def open_table(location: str, version: int | None = None) -> DeltaTable:
     """The table at a version, or at the newest one. Raises what deltalake does."""
-    return DeltaTable(_uri(location), version=version, storage_options=options_of(location) or None)
+    return DeltaTable(location, version=version, storage_options=options_of(location) or None)
 
 
 def create_table(
@@ -60,10 +61,11 @@ def create_table(
     commit: CommitProperties,
     hooks: PostCommitHookProperties,
 ) -> DeltaTable:
-    """A new table without rows. Raises what deltalake does."""
+    """A new table without rows. Raises what deltalake does, and InvalidStateError for a store that is not safe."""
+    _check_conditions(location)
     make_folder(location)
     return DeltaTable.create(
-        _uri(location), schema, configuration=dict(configuration), storage_options=options_of(location) or None,
+        location, schema, configuration=dict(configuration), storage_options=options_of(location) or None,
         commit_properties=commit, post_commithook_properties=hooks,
     )  # fmt: skip
 
@@ -121,18 +123,52 @@ def reached(location: str) -> Iterator[None]:
         raise StorageError(f"{location} cannot be read or written: {error}.") from error
 
 
-def _uri(location: str) -> str:
-    """As deltalake knows it, which knows OSS only by the protocol of S3."""
-    scheme, separator, rest = location.partition("://")
-    return f"s3{separator}{rest}" if scheme == "oss" else location
+def _check_conditions(location: str) -> None:
+    """Raises InvalidStateError where a store lets a writer overwrite the commit of another one.
+
+    deltalake writes each commit on the condition that it is not there. Amazon's S3 heeds that, others may not, and do not say.
+    """
+    place, told = urlsplit(location), options_of(location)
+    endpoint = told.get("AWS_ENDPOINT_URL")
+    if place.scheme not in _S3 or _is_amazon_s(endpoint):
+        return
+    try:
+        from volstream.cloud import aws
+    except ImportError:
+        raise DependencyError(
+            f"Whether the store at {endpoint} is safe for several writers cannot be tried without boto3.",
+            "Run: pip install 'volstream[s3]'.",
+        ) from None
+    keys = None
+    if "AWS_ACCESS_KEY_ID" in told:
+        keys = Keys(told["AWS_ACCESS_KEY_ID"], told.get("AWS_SECRET_ACCESS_KEY", ""), told.get("AWS_SESSION_TOKEN"))
+    access = Access("s3", told.get("AWS_REGION"), endpoint, credentials="static" if keys else "env", keys=keys)
+    with aws.errors(f"The warehouse's store at {endpoint}"):
+        safe = aws.heeds_conditions(access, place.netloc, f"{place.path.strip('/')}/_probe-{uuid.uuid4().hex}")
+    if not safe:
+        raise InvalidStateError(
+            f"The store at {endpoint} ignores the condition If-None-Match of a PUT: two writers could overwrite each other's "
+            "commits.",
+            "Keep the warehouse on a file system, or in a store that heeds it.",
+        )
+
+
+def _is_amazon_s(endpoint: str | None) -> bool:
+    return endpoint is None or (urlsplit(endpoint).hostname or "").endswith(".amazonaws.com")
 
 
 @functools.cache
 def _s3(options: tuple[tuple[str, str], ...]) -> fs.FileSystem:
     given = dict(options)
+    if not _is_amazon_s(given.get("AWS_ENDPOINT_URL")):
+        # Others do not know the checksums that Amazon's SDK sends behind a body, nor the encoding that these need; pyarrow can be
+        # told so by the environment only.
+        os.environ.setdefault("AWS_REQUEST_CHECKSUM_CALCULATION", "WHEN_REQUIRED")
     return fs.S3FileSystem(
         access_key=given.get("AWS_ACCESS_KEY_ID"), secret_key=given.get("AWS_SECRET_ACCESS_KEY"),
         session_token=given.get("AWS_SESSION_TOKEN"), region=given.get("AWS_REGION"),
         endpoint_override=given.get("AWS_ENDPOINT_URL"),
+        # A small file is one request, in the place of three.
+        allow_delayed_open=True,
         force_virtual_addressing=given.get("AWS_VIRTUAL_HOSTED_STYLE_REQUEST", "").lower() == "true",
     )  # fmt: skip

@@ -23,7 +23,7 @@ from volstream.directory import table
 from volstream.directory.keeper import DirectoryKeeper
 from volstream.directory.snapshot import Snapshot
 from volstream.directory.writer import DirectoryWriter
-from volstream.errors import FencedError, StorageError
+from volstream.errors import FencedError, InvalidStateError, InvalidValueError, StorageError
 from volstream.model.objects import QueueType
 from volstream.session import Session
 
@@ -200,3 +200,54 @@ def test_a_store_that_does_not_answer_is_an_error_that_may_pass(home: Home) -> N
     spec = TableSpec(f"{home.warehouse}/t", pa.schema([pa.field("n", pa.int64(), nullable=False)]), ("n",), ("app",))
     with pytest.raises(StorageError):
         spec.view()
+
+
+def _on_oss(oss: Cloud, folder: Path) -> Home:
+    """A home whose warehouse is in OSS, by the protocol of S3."""
+    bucket, keys = unused_name(), oss.access.keys
+    oss.make_bucket(bucket)
+    assert keys is not None
+    assert oss.access.endpoint is not None
+    made = Home(
+        folder, f"s3://{bucket}/some/prefix",
+        {
+            "AWS_ENDPOINT_URL": oss.access.endpoint, "AWS_ALLOW_HTTP": "true", "AWS_REGION": "cn-hangzhou",
+            "AWS_ACCESS_KEY_ID": keys.id, "AWS_SECRET_ACCESS_KEY": keys.secret,
+        },
+    )  # fmt: skip
+    made.files.mkdir()
+    return made
+
+
+def test_a_store_that_lets_a_commit_be_overwritten_is_refused(oss: Cloud, tmp_path: Path) -> None:
+    home = _on_oss(oss, tmp_path)
+    with home.session() as session:
+        session.volumes.create("v", str(home.files), queue_type=QueueType.NONE)
+        with pytest.raises(InvalidStateError, match="If-None-Match"):
+            session.volumes.refresh("v")
+    bucket = home.warehouse.split("/")[2]
+    assert not [key for key in oss.service.buckets[bucket] if "_delta_log" in key or "_probe" in key]
+
+
+def test_oss_keeps_a_directory_where_it_heeds_conditions(
+    oss: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(oss.service, "conditions", True)
+    home = _on_oss(oss, tmp_path)
+    with home.session() as session:
+        (home.files / "a").write_text("a")
+        (home.files / "b").write_text("b")
+        volume = session.volumes.create("v", str(home.files), queue_type=QueueType.NONE)
+        session.volumes.refresh("v")
+        (home.files / "a").write_text("aa")
+        (home.files / "b").unlink()
+        session.volumes.refresh("v")
+        writer = DirectoryWriter(volume, session.catalog, session.warehouse, 1)
+        writer.maintain()
+        writer.sweep()
+        assert _shown(session) == {"a": 2}
+
+
+def test_a_warehouse_at_oss_is_refused_with_what_to_write(tmp_path: Path) -> None:
+    with pytest.raises(InvalidValueError, match="AWS_ENDPOINT_URL"):
+        config.load(tmp_path, warehouse="oss://bucket/prefix")
