@@ -1,15 +1,12 @@
 """What the engine needs for a warehouse in an object store: the connector's jars, and Spark's settings. Nothing here runs Spark.
 
-For S3 that is S3A in the version of the Hadoop that pyspark ships, and of Amazon's SDK the modules that S3A uses, 11 MB in the
-place of the bundle's 600. Netty and what else they need is in pyspark.
+For S3 that is S3A in the version of the Hadoop that pyspark ships, and of Amazon's SDK the modules that S3A uses, 9 MB, not the
+bundle with all of its services. Netty and what else they need is in pyspark.
 """
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
-
 from volstream.config import Settings
-from volstream.errors import InvalidValueError
 from volstream.spark.jars import Jar
 
 SET_UP = "Run `make engine-s3`, or `python -m volstream.engine.setup --s3` where volstream is installed as a package."
@@ -83,25 +80,13 @@ S3 = (
 
 
 def jars_of(settings: Settings) -> tuple[Jar, ...]:
-    """The jars that the engine needs besides Delta's.
-
-    Raises:
-        InvalidValueError: no engine of ours can reach the warehouse.
-    """
-    scheme = _scheme(settings)
-    if scheme in ("", "file"):
-        return ()
-    if scheme == "s3":
-        return S3
-    raise InvalidValueError(
-        f"The engine cannot reach a warehouse at {scheme}://.",
-        "Use a directory, s3://bucket/prefix, or a spark_remote.",
-    )
+    """The jars that the engine needs besides Delta's and those that pyspark has."""
+    return S3 if _is_s3(settings) else ()
 
 
 def properties(settings: Settings) -> dict[str, str]:
     """Spark's settings for the warehouse's store; they may hold secrets."""
-    if _scheme(settings) != "s3":
+    if not _is_s3(settings):
         return {}
     told = settings.warehouse_storage
     endpoint = told.get("AWS_ENDPOINT_URL")
@@ -129,5 +114,5 @@ def _provider(told: dict[str, str]) -> str:
     return f"org.apache.hadoop.fs.s3a.{kind}AWSCredentialsProvider"
 
 
-def _scheme(settings: Settings) -> str:
-    return urlsplit(settings.warehouse_path).scheme if "://" in settings.warehouse_path else ""
+def _is_s3(settings: Settings) -> bool:
+    return settings.warehouse_path.startswith(("s3://", "s3a://"))

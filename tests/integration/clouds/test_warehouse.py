@@ -23,7 +23,7 @@ from volstream.directory import table
 from volstream.directory.keeper import DirectoryKeeper
 from volstream.directory.snapshot import Snapshot
 from volstream.directory.writer import DirectoryWriter
-from volstream.errors import FencedError, InvalidStateError, InvalidValueError, StorageError
+from volstream.errors import FencedError, InvalidStateError, StorageError
 from volstream.model.objects import QueueType
 from volstream.session import Session
 
@@ -246,8 +246,3 @@ def test_oss_keeps_a_directory_where_it_heeds_conditions(
         writer.maintain()
         writer.sweep()
         assert _shown(session) == {"a": 2}
-
-
-def test_a_warehouse_at_oss_is_refused_with_what_to_write(tmp_path: Path) -> None:
-    with pytest.raises(InvalidValueError, match="AWS_ENDPOINT_URL"):
-        config.load(tmp_path, warehouse="oss://bucket/prefix")
