@@ -26,14 +26,14 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, PostCommitHookProperties, RemoveAction, Transaction
 
-from volstream.delta.places import create_table, filesystem_of, make_durable, mapped, open_table
+from volstream.delta.places import create_table, filesystem_of, is_remote, make_durable, mapped, open_table
 from volstream.errors import FencedError
 
 #: Rows of a row group: what a look-up of one key decodes.
 GROUP_ROWS = 2_000
 
-#: A reader opens the log from the newest checkpoint on.
-_CHECKPOINT_COMMITS = 100
+#: A reader opens the log from the newest checkpoint on. In an object store each entry after it is a request.
+_CHECKPOINT_COMMITS, _REMOTE_CHECKPOINT_COMMITS = 100, 10
 
 #: Spark lists the whole log several times for each read, 30 microseconds an entry on a local disk, so the log stays short.
 #: Data files that a commit removed stay much longer: a query that runs reads them, and never the log again.
@@ -258,9 +258,10 @@ class NativeTable:
             make_durable(filesystem, f"{path}/_delta_log/{version:020d}.json")
 
     def maintain(self) -> None:
-        """Keeps the log short: a checkpoint every hundred commits, and entries before it go once they are old."""
+        """Keeps the log short: a checkpoint every so many commits, and entries before it go once they are old."""
         handle = self._handle
-        if handle is None or handle.version() - _checkpointed(self.spec.location) < _CHECKPOINT_COMMITS:
+        often = _REMOTE_CHECKPOINT_COMMITS if is_remote(self.spec.location) else _CHECKPOINT_COMMITS
+        if handle is None or handle.version() - _checkpointed(self.spec.location) < often:
             return
         filesystem, path = filesystem_of(self.spec.location)
         with mapped(self.spec.location):
