@@ -72,7 +72,7 @@ def create_table(
 
 def make_folder(location: str) -> None:
     """Makes a folder, and those above it, where there are folders: an object store knows names of objects only."""
-    if not is_remote(location):
+    if _has_folders(location):
         filesystem, path = filesystem_of(location)
         filesystem.create_dir(path, recursive=True)
 
@@ -80,7 +80,7 @@ def make_folder(location: str) -> None:
 def replace_file(location: str, content: bytes) -> None:
     """Writes a small file in one step: whoever reads it sees the old content or the new one."""
     filesystem, path = filesystem_of(location)
-    target = path if is_remote(location) else f"{path}.new"
+    target = f"{path}.new" if _has_folders(location) else path
     with filesystem.open_output_stream(target) as file:
         file.write(content)
     if target != path:
@@ -123,6 +123,10 @@ def reached(location: str) -> Iterator[None]:
         raise StorageError(f"{location} cannot be read or written: {error}.") from error
 
 
+def _has_folders(location: str) -> bool:
+    return not is_remote(location) or location.startswith(("hdfs://", "viewfs://"))
+
+
 def _check_conditions(location: str) -> None:
     """Raises InvalidStateError where a store lets a writer overwrite the commit of another one.
 
@@ -154,7 +158,7 @@ def _check_conditions(location: str) -> None:
 
 
 def _is_amazon_s(endpoint: str | None) -> bool:
-    return endpoint is None or (urlsplit(endpoint).hostname or "").endswith(".amazonaws.com")
+    return endpoint is None or (urlsplit(endpoint).hostname or "").endswith((".amazonaws.com", ".amazonaws.com.cn"))
 
 
 @functools.cache
