@@ -76,58 +76,55 @@ POOLS = """\
 
 def properties(settings: Settings, files: Files, *, cores: int, port: int, token: str) -> dict[str, str]:
     """Spark's settings of the engine; ``settings.spark_conf`` wins."""
-    return (
-        {
-            "spark.app.name": "volstream",
-            "spark.master": f"local[{cores}]",
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.local.dir": str(files.scratch),
-            "spark.ui.enabled": "false",
-            "spark.ui.showConsoleProgress": "false",
-            "spark.scheduler.mode": "FAIR",
-            "spark.scheduler.allocation.file": files.pools.as_uri(),
-            "spark.connect.grpc.binding.address": "127.0.0.1",
-            "spark.connect.grpc.binding.port": str(port),
-            "spark.connect.authenticate.token": token,
-            # Messages for people; the cause is in the exception, the stack in spark.log.
-            "spark.sql.connect.serverStacktrace.enabled": "false",
-            "spark.sql.pyspark.jvmStacktrace.enabled": "false",
-            "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-            "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-            "spark.sql.sources.default": "delta",
-            "spark.sql.legacy.createHiveTableByDefault": "false",
-            "spark.sql.warehouse.dir": f"{settings.warehouse_path}/tables",
-            "spark.sql.session.timeZone": "UTC",
-            # The name of a file may look like a variable, and so may text in a user's statement.
-            "spark.sql.variable.substitute": "false",
-            # A file that is gone is an error with a name, never fewer rows.
-            "spark.sql.files.ignoreMissingFiles": "false",
-            "spark.sql.files.ignoreCorruptFiles": "false",
-            # Versions can be read as long as their files are there; whether they are is looked at first.
-            "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
-            # Tables here are small against a cluster's: fewer, larger tasks, and pages that a look-up by path can skip.
-            "spark.sql.shuffle.partitions": str(cores),
-            "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(cores),
-            "spark.sql.parquet.pushdown.inFilterThreshold": str(_MOST_PUSHED),
-            "spark.hadoop.parquet.page.row.count.limit": "1000",
-            "spark.hadoop.parquet.block.size": str(8 << 20),
-            # Delta asks its log a dozen queries for each commit. Compiling Java for each took more than half of all processor
-            # time of a refresh or a small batch. For the same reason: planning each stage again, and describing plans to a UI
-            # that is off, is a fifth of the rest.
-            **INTERPRETED,
-            "spark.sql.adaptive.enabled": "false",
-            "spark.sql.maxPlanStringLength": "100",
-            "spark.databricks.delta.snapshotPartitions": "1",
-            "spark.databricks.delta.merge.materializeSource": "none",
-            "spark.databricks.delta.changelogV2.enabled": "true",
-            # With it every session has Python workers of its own, and the process that forks them stays when the session ends.
-            # volstream ships functions as source, by itself.
-            "spark.sql.artifact.isolation.enabled": "false",
-        }
-        | connectors.properties(settings)
-        | settings.spark_conf
-    )
+    return {
+        "spark.app.name": "volstream",
+        "spark.master": f"local[{cores}]",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.local.dir": str(files.scratch),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.scheduler.mode": "FAIR",
+        "spark.scheduler.allocation.file": files.pools.as_uri(),
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.connect.authenticate.token": token,
+        # Messages for people; the cause is in the exception, the stack in spark.log.
+        "spark.sql.connect.serverStacktrace.enabled": "false",
+        "spark.sql.pyspark.jvmStacktrace.enabled": "false",
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.sources.default": "delta",
+        "spark.sql.legacy.createHiveTableByDefault": "false",
+        "spark.sql.warehouse.dir": f"{settings.warehouse_path}/tables",
+        "spark.sql.session.timeZone": "UTC",
+        # The name of a file may look like a variable, and so may text in a user's statement.
+        "spark.sql.variable.substitute": "false",
+        # A file that is gone is an error with a name, never fewer rows.
+        "spark.sql.files.ignoreMissingFiles": "false",
+        "spark.sql.files.ignoreCorruptFiles": "false",
+        # Versions can be read as long as their files are there; whether they are is looked at first.
+        "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
+        # Tables here are small against a cluster's: fewer, larger tasks, and pages that a look-up by path can skip.
+        "spark.sql.shuffle.partitions": str(cores),
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(cores),
+        "spark.sql.parquet.pushdown.inFilterThreshold": str(_MOST_PUSHED),
+        "spark.hadoop.parquet.page.row.count.limit": "1000",
+        "spark.hadoop.parquet.block.size": str(8 << 20),
+        # Delta asks its log a dozen queries for each commit. Compiling Java for each took more than half of all processor
+        # time of a refresh or a small batch. For the same reason: planning each stage again, and describing plans to a UI
+        # that is off, is a fifth of the rest.
+        **INTERPRETED,
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.maxPlanStringLength": "100",
+        "spark.databricks.delta.snapshotPartitions": "1",
+        "spark.databricks.delta.merge.materializeSource": "none",
+        "spark.databricks.delta.changelogV2.enabled": "true",
+        # With it every session has Python workers of its own, and the process that forks them stays when the session ends.
+        # volstream ships functions as source, by itself.
+        "spark.sql.artifact.isolation.enabled": "false",
+        **connectors.properties(settings),
+    } | settings.spark_conf
 
 
 def properties_text(values: Mapping[str, str]) -> str:
