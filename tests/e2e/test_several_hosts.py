@@ -37,7 +37,7 @@ class Hosts:
             "LEASE_SECONDS": "4s",
             "CORES": "1",
         }
-        self.homes = [Home(folder / name) for name in ("a", "b")]
+        self.homes = [Home(folder / name, seconds=300) for name in ("a", "b")]
         self.expected: dict[str, dict[str, str]] = {volume: {} for volume in _VOLUMES}
         self.versions = 0
         for home in self.homes:
