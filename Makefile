@@ -1,4 +1,5 @@
 # make setup    everything that volstream needs on this machine: .venv, packages, Java, jars
+# make engine-s3  what the engine needs besides for a warehouse in S3
 # make test     setup, then lint and the tests
 # make test-long  the other tests: 10,000 files or events, random histories, both clouds end to end, other Sparks, ...
 # make demo     setup, then the picture demo; demo-s3 and demo-oss: the same in a bucket, without an account
@@ -10,7 +11,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup java engine test test-long test-services lint demo demo-s3 demo-oss bench clean
+.PHONY: setup java engine engine-s3 test test-long test-services lint demo demo-s3 demo-oss bench clean
 
 setup: engine
 
@@ -39,12 +40,16 @@ java: .venv/packages
 engine: java
 	@$(BIN)/python -m volstream.engine.setup
 
+# For a warehouse in S3.
+engine-s3: java
+	@$(BIN)/python -m volstream.engine.setup --s3
+
 test: setup test-services lint
 	$(BIN)/python -m pytest -n 2 tests/unit
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not long' --durations=40 tests/integration
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not long' --durations=20 tests/e2e
 
-test-long: setup test-services
+test-long: setup engine-s3 test-services
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m long tests
 
 test-services:

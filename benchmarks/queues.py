@@ -27,6 +27,7 @@ from benchmarks.report import BASE, Figures
 from benchmarks.scenarios import WrongRowsError
 from volstream.cloud import aws
 from volstream.cloud.access import Access, Keys
+from volstream.daemon.share import Share
 from volstream.daemon.volumes import VolumeWorker
 from volstream.directory.access import queue_of
 from volstream.directory.confirm import HEADS_AT_ONCE
@@ -171,7 +172,7 @@ def _committed(session: Session, place: Place, round_: int, count: int) -> float
     volume = session.volumes.create(
         name, location, connection=str(place.kind), queue_type=place.kind, queue_name=place.heard
     )
-    worker = VolumeWorker(volume, session.catalog, session.settings, lambda _: None)
+    worker = VolumeWorker(volume, session.catalog, session.settings, lambda _: None, Share(1))
     thread = threading.Thread(target=worker.run)
     thread.start()
     try:
@@ -185,7 +186,7 @@ def _committed(session: Session, place: Place, round_: int, count: int) -> float
         _await(lambda: (queue.describe().waiting, queue.describe().in_flight) == (0, 0))
         return time.perf_counter() - started
     finally:
-        worker.stop.set()
+        worker.end()
         thread.join()
 
 

@@ -2,7 +2,8 @@
 
     python localstack/oss.py --port 9100 --bucket demo [--mns http://127.0.0.1:9101 --queue demo-events]
 
-Requests must be signed with version 4, as oss2's ``ProviderAuthV4`` does. When an object changes it tells MNS, in OSS's format.
+Requests must be signed with version 4, as oss2's ``ProviderAuthV4`` does, or with version 4 of S3's, whose protocol OSS
+speaks too. When an object changes it tells MNS, in OSS's format.
 Not here: multipart uploads, versions, and everything about buckets but making and removing them.
 """
 
@@ -55,6 +56,7 @@ class Oss:
     Attributes:
         keys: secret, security token (None: long-lived) and end (None: never) by access key id.
         roles: external id by role ARN.
+        conditions: ``If-None-Match: *`` of a PUT is heeded. What OSS does with it in S3's protocol is not documented.
         faults: what the next requests are answered with, whatever they ask.
         log: the last requests, as ``METHOD /bucket/key``.
         tell: is given the body of each message; None: nobody is told.
@@ -62,6 +64,7 @@ class Oss:
 
     keys: dict[str, tuple[str, str | None, datetime | None]] = field(default_factory=dict)
     roles: dict[str, str] = field(default_factory=dict)
+    conditions: bool = False
     session_seconds: int | None = None
     region: str = "cn-hangzhou"
     faults: deque[Refusal] = field(default_factory=deque)
@@ -213,7 +216,35 @@ class Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(body)
 
+    def _check_signature_of_s3(self) -> None:
+        found = re.fullmatch(
+            r"AWS4-HMAC-SHA256 Credential=([^/]+)/((\d+)/([^/]+)/s3/aws4_request), ?SignedHeaders=([^,]+), ?"
+            r"Signature=([0-9a-f]+)",
+            self.headers.get("Authorization", ""),
+        )
+        if found is None:
+            raise Refusal(403, "AccessDenied", "The request is not signed, or not with version 4.")
+        id_, scope, day, region, names, signature = found.groups()
+        key = f"AWS4{self.oss.secret_of(id_, self.headers.get('x-amz-security-token'))}".encode()
+        for part in (day, region, "s3", "aws4_request"):
+            key = hmac.digest(key, part.encode(), hashlib.sha256)
+        query = sorted((quote(name, safe="~"), quote(value, safe="~")) for name, value in self.query.items())
+        headers = "".join(f"{name}:{' '.join((self.headers.get(name) or '').split())}\n" for name in names.split(";"))
+        canonical = "\n".join(
+            [
+                self.command, self.path.partition("?")[0], "&".join(f"{name}={value}" for name, value in query), headers, names,
+                self.headers.get("x-amz-content-sha256", "UNSIGNED-PAYLOAD"),
+            ]
+        )  # fmt: skip
+        digest = hashlib.sha256(canonical.encode("utf-8", "surrogateescape")).hexdigest()
+        text = f"AWS4-HMAC-SHA256\n{self.headers.get('x-amz-date')}\n{scope}\n{digest}"
+        if hmac.digest(key, text.encode(), hashlib.sha256).hex() != signature:
+            raise Refusal(403, "SignatureDoesNotMatch", "The request signature we calculated does not match.")
+
     def _check_signature(self) -> None:
+        if self.headers.get("Authorization", "").startswith("AWS4-"):
+            self._check_signature_of_s3()
+            return
         found = re.fullmatch(
             r"OSS4-HMAC-SHA256 Credential=([^/]+)/(\d+)/([^/]+)/oss/aliyun_v4_request, Signature=([0-9a-f]+)"
             r"(?:, AdditionalHeaders=(.*))?",
@@ -318,6 +349,12 @@ class Handler(BaseHTTPRequestHandler):
                 self._xml(
                     f"<CopyObjectResult><ETag>{escape(made.etag)}</ETag><LastModified>{stamp()}</LastModified></CopyObjectResult>"
                 )
+            case "PUT" if (
+                self.oss.conditions
+                and self.headers.get("If-None-Match") == "*"
+                and self.key in self.oss.objects(self.bucket)
+            ):
+                raise Refusal(412, "PreconditionFailed")
             case "PUT":
                 made = self.oss.put(self.bucket, self.key, self.content, self.headers.get("Content-Type", ""))
                 self._answer(200, headers={"ETag": made.etag})

@@ -12,7 +12,16 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import platformdirs
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    field_serializer,
+    field_validator,
+)
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from volstream.errors import InvalidValueError
@@ -45,6 +54,15 @@ BytesOrNone = Annotated[
 ]
 
 
+def _store_option(name: object) -> object:
+    if not isinstance(name, str) or not name.upper().startswith("AWS_"):
+        raise ValueError(f"{name!r} is no option of a store; they begin with AWS_, such as AWS_ENDPOINT_URL")
+    return name.upper()
+
+
+StoreOption = Annotated[str, BeforeValidator(_store_option)]
+
+
 class VirtualCluster(BaseModel):
     """What a daemon of a virtual cluster runs on: what is given stands in the place of the home's own settings."""
 
@@ -58,6 +76,15 @@ class VirtualCluster(BaseModel):
     cores: int | None = Field(default=None, ge=0)
     driver_memory: Bytes | None = None
     max_parallel_jobs: int | None = Field(default=None, gt=0)
+
+
+#: What may be said by the environment of where an object store is, and by which variables.
+_STORE_VARIABLES = {
+    "AWS_ENDPOINT_URL": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
+    "AWS_REGION": ("AWS_REGION", "AWS_DEFAULT_REGION"),
+    "AWS_ALLOW_HTTP": ("AWS_ALLOW_HTTP",),
+    "AWS_VIRTUAL_HOSTED_STYLE_REQUEST": ("AWS_VIRTUAL_HOSTED_STYLE_REQUEST",),
+}
 
 
 class StaticKeys(BaseModel):
@@ -79,7 +106,9 @@ class Settings(BaseSettings):
     catalog_url: str = ""
     """SQLAlchemy URL of the catalog; empty: SQLite in the home."""
     warehouse: str = ""
-    """Directory of all Delta tables; empty: ``warehouse`` in the home."""
+    """Directory of all Delta tables, or a place in an object store, ``s3://bucket/prefix``; empty: ``warehouse`` in the home."""
+    warehouse_options: dict[StoreOption, SecretStr] = {}
+    """What the warehouse's object store needs to be told, named as deltalake's ``storage_options``."""
     spark_remote: str = ""
     """``sc://host:port`` of a Spark Connect server elsewhere; empty: the home's own engine."""
 
@@ -159,6 +188,16 @@ class Settings(BaseSettings):
         home = init_settings.init_kwargs["home"]  # type: ignore[attr-defined]  # pydantic types it as the base class
         return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, Path(home) / "volstream.toml")
 
+    @field_validator("warehouse")
+    @classmethod
+    def _known(cls, warehouse: str) -> str:
+        if warehouse.startswith("oss://"):
+            raise ValueError(
+                "deltalake knows no oss://; write s3://bucket/prefix, and in warehouse_options AWS_ENDPOINT_URL, the "
+                "S3-compatible endpoint of OSS"
+            )
+        return warehouse
+
     def for_cluster(self, name: str) -> Settings:
         """The settings of a daemon of that virtual cluster."""
         profile = next((one for key, one in self.virtual_clusters.items() if key.upper() == name.upper()), None)
@@ -177,6 +216,22 @@ class Settings(BaseSettings):
     def warehouse_path(self) -> str:
         """The warehouse as a local path or URI, without a trailing slash."""
         return self.warehouse.rstrip("/") or str(self.home / "warehouse")
+
+    @property
+    def warehouse_storage(self) -> dict[str, str]:
+        """What the warehouse's object store is told: ``warehouse_options``, and what the environment says of where it is.
+
+        Keys are not among them but where they are set: who is not told any looks for them as AWS's own programs do.
+        """
+        if "://" not in self.warehouse_path:
+            return {}
+        known = {name: found for name, names in _STORE_VARIABLES.items() if (found := environment(*names)) is not None}
+        return known | {name: value.get_secret_value() for name, value in self.warehouse_options.items()}
+
+    @field_serializer("warehouse_options", when_used="json")
+    def _reveal(self, options: dict[str, SecretStr]) -> dict[str, str]:
+        """For the home's engine, which gets the settings through its standard input."""
+        return {name: value.get_secret_value() for name, value in options.items()}
 
     @property
     def run_directory(self) -> Path:

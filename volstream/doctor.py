@@ -83,10 +83,14 @@ def examine(session: Session, volume_name: str | None = None, *, canary: bool = 
 
 
 def _home(session: Session) -> Iterator[Check]:
-    from volstream.spark import jars, java
+    from volstream.spark import connectors, jars, java
+
+    def found() -> str:
+        cache, more = config.cache_directory(), connectors.jars_of(session.settings)
+        return f"{len(jars.installed(cache)) + len(jars.installed(cache, more, connectors.SET_UP))} files are there"
 
     yield _try("java", lambda: "Java {0.major}, {0.executable}".format(java.find()))
-    yield _try("jars", lambda: f"{len(jars.installed(config.cache_directory()))} files are there")
+    yield _try("jars", found)
     yield _try("catalog", lambda: f"{session.catalog.database.describe()}, {len(session.volumes.list())} volumes")
     yield _try("warehouse", lambda: _writes(session.warehouse))
     status = engine_status(session.settings)
@@ -98,12 +102,12 @@ def _home(session: Session) -> Iterator[Check]:
 
 
 def _writes(warehouse: str) -> str:
-    from pyarrow import fs
+    from volstream.delta.places import filesystem_of, make_folder
 
-    filesystem, path = fs.FileSystem.from_uri(warehouse)
+    filesystem, path = filesystem_of(warehouse)
     probe = f"{path}/_probe-{uuid.uuid4().hex}"
     try:
-        filesystem.create_dir(path, recursive=True)
+        make_folder(warehouse)
         with filesystem.open_output_stream(probe) as file:
             file.write(b"x")
         filesystem.delete_file(probe)

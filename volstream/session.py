@@ -15,6 +15,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from volstream import config
 from volstream.catalog import Catalog
 from volstream.config import Settings
+from volstream.delta import options
 from volstream.errors import InvalidStateError, InvalidValueError
 from volstream.model.names import Name
 from volstream.objects import Batches, Connections, DynamicTables, Functions, Jobs, Streams, Volumes
@@ -89,6 +90,7 @@ class Session:
 
     def __init__(self, settings: Settings, connect: Callable[[], SparkGateway] | None = None) -> None:
         self.settings = settings
+        options.know(settings.warehouse_path, settings.warehouse_storage)
         self.catalog = Catalog(settings.database_url)
         self.connections = Connections(self)
         self.volumes = Volumes(self)

@@ -59,10 +59,12 @@ class Home:
 
     Args:
         folder: gets ``home`` and is where commands run.
+        seconds: a command that takes longer hangs.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, seconds: float = COMMAND_SECONDS) -> None:
         self.folder = folder
+        self.seconds = seconds
         self.path = folder / "home"
 
     def environment(self, **settings: str) -> dict[str, str]:
@@ -75,7 +77,7 @@ class Home:
     def run(self, *arguments: str, stdin: str = "", **settings: str) -> Done:
         """Runs a command to its end; ``settings`` are names like ``LEASE_SECONDS``."""
         child = self.start(*arguments, **settings)
-        return finished(child, stdin=stdin)
+        return finished(child, stdin=stdin, seconds=self.seconds)
 
     def start(self, *arguments: str, **settings: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -206,10 +208,10 @@ class Daemon:
             self.process.wait()
 
 
-def finished(child: subprocess.Popen[str], stdin: str = "") -> Done:
+def finished(child: subprocess.Popen[str], stdin: str = "", seconds: float = COMMAND_SECONDS) -> Done:
     """Waits for a command to end. One that hangs is ended so that it tells where it hung."""
     try:
-        out, err = child.communicate(stdin, timeout=COMMAND_SECONDS)
+        out, err = child.communicate(stdin, timeout=seconds)
     except subprocess.TimeoutExpired:
         child.send_signal(signal.SIGABRT)
         out, err = child.communicate()

@@ -18,6 +18,7 @@ from tests.clouds import Cloud, mns, oss, unused_name
 from tests.integration.conftest import _Shared
 from tests.waiting import eventually
 from volstream import config
+from volstream.daemon.share import Share
 from volstream.daemon.volumes import VolumeWorker
 from volstream.doctor import State, examine
 from volstream.model.objects import QueueType, Volume
@@ -60,7 +61,8 @@ class Bucket:
     def kept(self, *volumes: Volume) -> Iterator[list[VolumeWorker]]:
         """The daemon's threads of these volumes."""
         session = self.session
-        workers = [VolumeWorker(one, session.catalog, session.settings, lambda _: None) for one in volumes]
+        share = Share(len(volumes))
+        workers = [VolumeWorker(one, session.catalog, session.settings, lambda _: None, share) for one in volumes]
         threads = [threading.Thread(target=worker.run) for worker in workers]
         for thread in threads:
             thread.start()
@@ -68,7 +70,7 @@ class Bucket:
             yield workers
         finally:
             for worker in workers:
-                worker.stop.set()
+                worker.end()
             for thread in threads:
                 thread.join(60)
 

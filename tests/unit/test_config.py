@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -45,4 +46,31 @@ def test_a_daemon_runs_on_what_its_virtual_cluster_says_and_on_the_home_s_else(t
 )
 def test_what_is_no_setting_of_a_virtual_cluster_is_refused(tmp_path: Path, toml: str) -> None:
     with pytest.raises(InvalidValueError, match="virtual_clusters"):
+        config.load(home(tmp_path, toml))
+
+
+def test_what_a_store_is_told_comes_from_the_options_and_else_from_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-north-1")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://elsewhere")
+    toml = "warehouse = 's3://bucket'\n[warehouse_options]\naws_endpoint_url = 'http://here'\nAWS_SECRET_ACCESS_KEY = 'hidden'"
+    settings = config.load(home(tmp_path, toml))
+    assert settings.warehouse_storage == {
+        "AWS_REGION": "eu-north-1", "AWS_ENDPOINT_URL": "http://here", "AWS_SECRET_ACCESS_KEY": "hidden",
+    }  # fmt: skip
+    assert "hidden" not in repr(settings)
+    # As they go to the home's engine.
+    passed = json.loads(settings.model_dump_json(exclude={"home", "credentials"}, exclude_unset=True))
+    assert config.load(tmp_path / "other", **passed).warehouse_storage == settings.warehouse_storage
+
+
+def test_a_warehouse_on_a_file_system_is_told_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_REGION", "eu-north-1")
+    assert config.load(tmp_path).warehouse_storage == {}
+
+
+@pytest.mark.parametrize("toml", ["warehouse = 'oss://bucket'", "[warehouse_options]\nendpoint = 'http://here'"])
+def test_what_no_store_knows_is_refused(tmp_path: Path, toml: str) -> None:
+    with pytest.raises(InvalidValueError, match="AWS_ENDPOINT_URL"):
         config.load(home(tmp_path, toml))

@@ -110,6 +110,11 @@ class Database:
             finally:
                 cursor.close()
 
+    @property
+    def embedded(self) -> bool:
+        """Whether only processes of this host can use it."""
+        return self._embedded
+
     def now(self, connection: Connection) -> float:
         """The database's clock in epoch seconds: hosts that share a catalog compare leases by one clock."""
         clock = (

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
@@ -63,13 +64,17 @@ class Leases:
 
 
 @contextmanager
-def held(leases_: Leases, name: str, owner: str, purpose: str, seconds: float) -> Iterator[Lease | None]:
+def held(
+    leases_: Leases, name: str, owner: str, purpose: str, seconds: float, lost: Callable[[], object] = lambda: None
+) -> Iterator[Lease | None]:
     """Holds a lease while the block runs, renewed in the background; given back at its end.
+
+    Args:
+        lost: called by another thread, once, when somebody else has the lease, or may have it: it could not be renewed for
+            ``seconds``. The block should come to its end then; where it does not, the other's fence decides.
 
     Yields:
         None where it is held, else the lease that is in the way; then the block should not do its work.
-
-    A renewal that fails is not an error here: the lease runs out, somebody else takes over, and their fence decides.
     """
     other = leases_.acquire(name, owner, purpose, seconds)
     if other is not None:
@@ -78,9 +83,18 @@ def held(leases_: Leases, name: str, owner: str, purpose: str, seconds: float) -
     done = threading.Event()
 
     def renew() -> None:
+        renewed = time.monotonic()
         while not done.wait(seconds / 3):
+            asked = time.monotonic()
             with suppress(CatalogError):
-                leases_.acquire(name, owner, purpose, seconds)
+                if leases_.acquire(name, owner, purpose, seconds) is not None:
+                    break
+                renewed = asked
+            if time.monotonic() - renewed >= seconds:
+                break
+        else:
+            return
+        lost()
 
     keeper = threading.Thread(target=renew, name=f"lease-{name}", daemon=True)
     keeper.start()

@@ -22,11 +22,14 @@ _TOML = """\
 # Durations read 30s, 5m, 1h; sizes 64MiB, 2GiB.
 #
 # catalog_url = "postgresql://user@host/database"   # default: SQLite in this folder
-# warehouse = "/data/volstream"                     # default: the folder warehouse beside this file
+# warehouse = "/data/volstream"                     # default: the folder warehouse beside this file; or s3://bucket/prefix
 # driver_memory = "2GiB"
 # http_port = 8642
 # reconcile_seconds = "1h"
 # time_zone = "UTC"
+#
+# [warehouse_options]                               # of a warehouse in S3
+# AWS_REGION = "eu-west-1"
 #
 # What volstream daemon --virtual-cluster GPU runs on; without it, on the settings above.
 # [virtual_clusters.GPU]
@@ -42,7 +45,7 @@ _TOML = """\
 @common
 def init_command(session: Session, output: Output) -> None:
     """Make the home: its folder, catalog and a settings file, and check what the engine needs."""
-    from volstream.spark import jars, java
+    from volstream.spark import connectors, jars, java
 
     settings = session.settings
     settings.home.mkdir(parents=True, exist_ok=True)
@@ -55,6 +58,7 @@ def init_command(session: Session, output: Output) -> None:
     try:
         java.find()
         jars.installed(config.cache_directory())
+        jars.installed(config.cache_directory(), connectors.jars_of(settings), connectors.SET_UP)
     except JavaError as error:
         missing = str(error)
     value = {"home": str(settings.home), "catalog": session.catalog.database.describe(), "engine": missing or "ready"}

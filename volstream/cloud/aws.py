@@ -129,6 +129,21 @@ def notifications(access: Access, bucket: str) -> Mapping[str, Any]:
     return answer
 
 
+def heeds_conditions(access: Access, bucket: str, key: str) -> bool:
+    """Whether a store refuses to write an object on the condition that it is not there when it is. Writes and deletes ``key``."""
+    store = client(access, "s3")
+    store.put_object(Bucket=bucket, Key=key, Body=b"")
+    try:
+        store.put_object(Bucket=bucket, Key=key, Body=b"", IfNoneMatch="*")
+    except ClientError as error:
+        if status(error) not in (400, 409, 412, 501):
+            raise
+        return status(error) in (409, 412)  # the others: it does not know such a thing
+    finally:
+        store.delete_object(Bucket=bucket, Key=key)
+    return False
+
+
 @contextmanager
 def errors(
     what: str,

@@ -60,6 +60,7 @@ class Scheduler:
         self._running: dict[str, Future[RunReport]] = {}
         self._failures: dict[str, int] = {}
         self._not_before: dict[str, float] = {}
+        self._not_run: dict[str, str] = {}  # the reason, as it was last told
         self._seen: int | None = None  # the catalog's version when the jobs below were found without work
         self._idle_until: dict[str, float] = {}  # by job; in epoch seconds
         self._backoff = Backoff(first_seconds=1.0, cap_seconds=60.0)
@@ -134,12 +135,15 @@ class Scheduler:
         if error is None:
             self._count(job, "ok")
             self._failures.pop(job.id, None)
+            self._not_run.pop(job.id, None)
             paused = future.result().paused
             if paused:
                 _log.warning("job_paused", job=str(job.name), reason=paused)
         elif isinstance(error, StreamBusyError | NotFoundError | FencedError | InvalidStateError):
             # Another process runs it, or it was dropped or paused meanwhile: nothing has failed.
-            _log.info("job_not_run", job=str(job.name), reason=str(error))
+            if self._not_run.get(job.id) != str(error):  # which another daemon's long run lets happen every second
+                _log.info("job_not_run", job=str(job.name), reason=str(error))
+            self._not_run[job.id] = str(error)
             self._not_before[job.id] = time.monotonic() + 1.0
         elif isinstance(error, VolstreamError):
             self._failed(job, error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from volstream.catalog import Catalog
@@ -12,11 +13,12 @@ from volstream.daemon.housekeeping import clean
 from volstream.daemon.http import HttpServer
 from volstream.daemon.jobs import Scheduler
 from volstream.daemon.metrics import DaemonMetrics
+from volstream.daemon.share import Members, Share
 from volstream.daemon.volumes import VolumeWorker
 from volstream.engine.attach import remote_address
 from volstream.engine.lock import Owner
 from volstream.engine.process import Engine
-from volstream.errors import InterruptedByUserError, VolstreamError
+from volstream.errors import CatalogError, InterruptedByUserError, VolstreamError
 from volstream.lifecycle.backoff import Backoff
 from volstream.lifecycle.stop import Stop
 from volstream.lifecycle.supervisor import Supervisor, run_loop
@@ -53,6 +55,7 @@ class Daemon:
         self._stop = stop
         self._ready_callback = ready
         self._workers: dict[str, VolumeWorker] = {}
+        self._share = Share()
         self._threads = Supervisor(stop)
         self._serving = False
         self._owned: Engine | None = None
@@ -98,8 +101,9 @@ class Daemon:
 
     def _serve(self, session: Session, engine: DaemonEngine) -> None:
         catalog = session.catalog
-        if self._owned is not None:  # with Spark elsewhere other daemons may be at work in this warehouse
-            clean(catalog, self._settings.warehouse_path)
+        # Nobody else has this home, and no other home this catalog.
+        alone = self._owned is not None and catalog.database.embedded
+        clean(catalog, self._settings.warehouse_path, alone=alone)
         self._scheduler = scheduler = Scheduler(
             catalog, session.runner_of, self._settings, session.zone, lambda job: self._serves(catalog, job),
             self._stop, lambda: engine.is_up,
@@ -131,7 +135,8 @@ class Daemon:
             self._scheduler.wake()
 
     def _follow(self, catalog: Catalog) -> None:
-        """Follows the catalog: a thread for each volume of this cluster, until the stop signal."""
+        """Follows the catalog: a thread for each volume of this cluster, until the stop signal, and an even share of them for
+        each daemon."""
 
         def look() -> None:
             wanted = {
@@ -140,18 +145,31 @@ class Daemon:
                 if volume.virtual_cluster.upper() == self._virtual_cluster.upper()
             }
             for volume_id in self._workers.keys() - wanted.keys():
-                self._workers.pop(volume_id).stop.set()
+                self._workers.pop(volume_id).end()
                 _log.info("volume_dropped", volume_id=volume_id)
+            self._share.divide(len(wanted), members.count())
+            for worker in self._kept[self._share.most :]:
+                worker.hand_over()
             for volume_id in wanted.keys() - self._workers.keys():
-                self._start_worker(VolumeWorker(wanted[volume_id], catalog, self._settings, lambda _: self._wake()))
+                self._start_worker(
+                    VolumeWorker(wanted[volume_id], catalog, self._settings, lambda _: self._wake(), self._share)
+                )
             self._serving = True
             self._stop.wait(_LOOK_SECONDS)
 
+        members = Members(catalog.leases, self._virtual_cluster, self._settings.lease_seconds)
         try:
             run_loop("volumes", look, self._stop, _log, Backoff())
         finally:
+            with suppress(CatalogError):  # they find out when the lease lapses
+                members.leave()
             for worker in self._workers.values():
-                worker.stop.set()
+                worker.end()
+
+    @property
+    def _kept(self) -> list[VolumeWorker]:
+        """The volumes that this daemon keeps, always in the same order."""
+        return [worker for worker in list(self._workers.values()) if worker.keeps]
 
     def _start_worker(self, worker: VolumeWorker) -> None:
         def part() -> None:
@@ -183,15 +201,16 @@ class Daemon:
             raise failure.error
 
     def _serves(self, catalog: Catalog, job: Job) -> bool:
-        """Whether a volume that the job reads is of this daemon's cluster; what reads tables only, any daemon runs."""
+        """Whether this daemon keeps a volume that the job reads; what reads tables only, any daemon runs."""
+        kept = {worker.volume.id for worker in self._kept}
         streams = [stream for stream in map(catalog.streams.by_id, job.stream_ids) if stream is not None]
         on_volumes = [stream for stream in streams if stream.source_kind is SourceKind.VOLUME]
-        return bool(streams) and (not on_volumes or any(one.source_id in self._workers for one in on_volumes))
+        return bool(streams) and (not on_volumes or any(one.source_id in kept for one in on_volumes))
 
     def _healthy(self) -> tuple[bool, Mapping[str, Any]]:
         well = not self._stop and self._threads.failure is None
         return well, {"status": "ok" if well else "stopping"}
 
     def _is_ready(self, engine: DaemonEngine) -> tuple[bool, Mapping[str, Any]]:
-        said = {"status": "ready" if self._serving else "not ready", "volumes": len(self._workers)}
+        said = {"status": "ready" if self._serving else "not ready", "volumes": len(self._kept)}
         return self._serving, said | {"engine": engine.status()}

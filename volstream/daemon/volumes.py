@@ -1,22 +1,26 @@
-"""One volume's thread in the daemon: hear, fold, refresh, acknowledge; list at the start, on a schedule, and when asked."""
+"""One volume's thread in the daemon: takes turns at keeping the volume, each as long as its lease is held. A turn is to hear,
+fold, refresh, acknowledge; and to list at its start, on a schedule, and when asked."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from datetime import UTC, datetime
 
 from volstream.catalog import Catalog
 from volstream.catalog.leases import held
 from volstream.config import Settings
+from volstream.daemon.share import Share
+from volstream.delta.places import reached
 from volstream.directory.access import queue_of
 from volstream.directory.fold import Fold
 from volstream.directory.keeper import DirectoryKeeper, lease_name
 from volstream.directory.listing import Listing
 from volstream.directory.reconcile import Reconciled
 from volstream.directory.route import route
+from volstream.errors import FencedError, InterruptedByUserError
 from volstream.lifecycle.backoff import Backoff
 from volstream.lifecycle.identity import new_owner
 from volstream.lifecycle.stop import Stop
@@ -46,10 +50,16 @@ _LEASE_SECONDS = 1.0
 
 
 class VolumeWorker:
-    """Keeps one volume until it is stopped. While another process holds the volume's lease it waits.
+    """Keeps one volume until it is ended. While another process holds the volume's lease it waits, also after a turn of its
+    own.
 
     Args:
         changed: called after each commit, with the volume's id.
+        share: has a place for the volume, or it is left to other daemons.
+
+    Attributes:
+        stop: it is to end.
+        keeps: it has the lease.
     """
 
     def __init__(
@@ -58,17 +68,73 @@ class VolumeWorker:
         catalog: Catalog,
         settings: Settings,
         changed: Callable[[str], None],
+        share: Share,
     ) -> None:
         self.volume = volume
         self.stop = Stop()
+        self.keeps = False
         self.queue_depth: int | None = None
         self.last_event: datetime | None = None
         self.last_tick_seconds = 0.0
         self.refreshed_rows = 0
         self._catalog = catalog
         self._settings = settings
-        self._changed = changed
-        self._keeper = DirectoryKeeper(volume, catalog, settings, self.stop.wait)
+        self._share = share
+        self._turn = Stop()
+        self.changed = changed
+
+    def run(self) -> None:
+        """The thread: returns when it is ended; raises what a restart of the daemon may mend."""
+        run_loop(f"lease of volume {self.volume.name}", self._try, self.stop, _log, Backoff(cap_seconds=30.0))
+
+    def end(self) -> None:
+        """Lets :meth:`run` return."""
+        self.stop.set()
+        self._turn.set()
+
+    def hand_over(self) -> None:
+        """Ends the turn, if there is one: another daemon is to have the volume."""
+        self._turn.set()
+
+    def _try(self) -> None:
+        with self._share.place() as free:
+            if free:
+                self._take_turn()
+        self.stop.wait(_LEASE_SECONDS)
+
+    def _take_turn(self) -> None:
+        """Keeps the volume for as long as its lease is held; nothing where another process holds it."""
+        turn = self._turn = Stop()
+        if self.stop:  # it was set before there was this turn to end
+            return
+        name, purpose = lease_name(self.volume), f"daemon's writer of volume {self.volume.name}"
+        with held(self._catalog.leases, name, new_owner(), purpose, self._settings.lease_seconds, turn.set) as other:
+            if other is not None:
+                return
+            self.volume = self._catalog.volumes.by_id(self.volume.id) or self.volume
+            self.keeps = True
+            try:
+                _Turn(self, self._catalog, self._settings, turn).run()
+            finally:
+                self.keeps = False
+                self.queue_depth = None
+
+
+class _Turn:
+    """Keeps a volume from nothing: others may have kept it before.
+
+    Args:
+        of: is told the numbers.
+        stop: the lease is lost or to be given back.
+    """
+
+    def __init__(self, of: VolumeWorker, catalog: Catalog, settings: Settings, stop: Stop) -> None:
+        volume = self.volume = of.volume
+        self.stop = stop
+        self._of = of
+        self._catalog = catalog
+        self._settings = settings
+        self._keeper = DirectoryKeeper(volume, catalog, settings, stop.wait, stop.__bool__)
         self._queue = queue_of(volume, catalog, settings)
         self._parse = parser_for(volume.queue_type)
         self._fold = Fold(volume.selection)
@@ -81,23 +147,27 @@ class VolumeWorker:
         self._committed = float("-inf")
 
     def run(self) -> None:
-        """The thread: returns when it is stopped; raises what a restart of the daemon may mend."""
-        owner = new_owner()
-        purpose = f"daemon's writer of volume {self.volume.name}"
-        while not self.stop:
-            with held(
-                self._catalog.leases, lease_name(self.volume), owner, purpose, self._settings.lease_seconds
-            ) as other:
-                if other is None:
-                    self._serve()
-            self.stop.wait(_LEASE_SECONDS)
-
-    def _serve(self) -> None:
+        """Returns when it is stopped, or another writer took over."""
+        _log.info("volume_kept", volume=str(self.volume.name))
         try:
-            run_loop(f"volume {self.volume.name}", self._tick, self.stop, _log, Backoff(cap_seconds=30.0))
+            run_loop(f"volume {self.volume.name}", self._tick_unless_fenced, self.stop, _log, Backoff(cap_seconds=30.0))
+        except InterruptedByUserError:  # in the middle of a listing
+            if not self.stop:
+                raise
         finally:
             self._queue.stop()
-            self._armed = False
+            if self._listing is not None:  # the next keeper lists into the same folder
+                self.stop.set()
+                wait([self._listing])
+            _log.info("volume_left", volume=str(self.volume.name))
+
+    def _tick_unless_fenced(self) -> None:
+        try:
+            with reached(self._settings.warehouse_path):
+                self._tick()
+        except FencedError as error:
+            _log.warning("volume_taken_over", volume=str(self.volume.name), error=str(error))
+            self.stop.set()
 
     def _tick(self) -> None:
         """Hears for a moment, and brings the directory up to what was heard. What fails stays in the fold."""
@@ -108,7 +178,7 @@ class VolumeWorker:
         self._hear()
         asked = self._keeper.asked()
         self._fold.add(asked)
-        self.queue_depth = self._queue.depth()
+        self._of.queue_depth = self._queue.depth()
         if self._fold:
             self._refresh(asked)
         self._acknowledge()
@@ -148,7 +218,7 @@ class VolumeWorker:
         return future
 
     def _note(self, done: Reconciled) -> None:
-        self.refreshed_rows += done.counts.rows
+        self._of.refreshed_rows += done.counts.rows
         if done.commit is not None:
             self._count_commits(1)
 
@@ -168,7 +238,7 @@ class VolumeWorker:
             self._heard += more
         if not self._heard:
             return
-        self.last_event = datetime.now(UTC)
+        self._of.last_event = datetime.now(UTC)
         parsed = [self._parse(message.body) for message in self._heard]
         rejected = [one for one in parsed if isinstance(one, Rejection)]
         self._take([hint for one in parsed if not isinstance(one, Rejection) for hint in one], rejected)
@@ -192,15 +262,15 @@ class VolumeWorker:
             self._listed = time.monotonic()
         self._fold = Fold(self.volume.selection)
         self._keeper.answered(asked)
-        self.last_tick_seconds = time.monotonic() - started
-        self.refreshed_rows += tick.counts.rows
+        self._of.last_tick_seconds = time.monotonic() - started
+        self._of.refreshed_rows += tick.counts.rows
         if tick.commits:
             self._count_commits(tick.commits)
 
     def _count_commits(self, commits: int) -> None:
         self._commits += commits
         self._committed = time.monotonic()
-        self._changed(self.volume.id)
+        self._of.changed(self.volume.id)
 
     def _acknowledge(self) -> None:
         """Only now: the commit that holds the messages' effect is durable."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyarrow import fs
 
+from volstream.delta.places import filesystem_of, make_folder, replace_file
 from volstream.model.names import Name
 
 if TYPE_CHECKING:
@@ -39,16 +41,13 @@ def link(warehouse: str, name: Name, location: str | None) -> None:
     links = {key: place for key, place in _read_links(warehouse).items() if key != str(name)}
     if location is not None:
         links[str(name)] = location
-    filesystem, path = fs.FileSystem.from_uri(_links_file(warehouse))
-    filesystem.create_dir(path.rpartition("/")[0], recursive=True)
-    with filesystem.open_output_stream(f"{path}.new") as file:
-        file.write(json.dumps(links, indent=1).encode())
-    filesystem.move(f"{path}.new", path)
+    make_folder(warehouse)
+    replace_file(_links_file(warehouse), json.dumps(links, indent=1).encode())
     _links.pop(warehouse, None)
 
 
 def _read_links(warehouse: str) -> Mapping[str, str]:
-    filesystem, path = fs.FileSystem.from_uri(_links_file(warehouse))
+    filesystem, path = filesystem_of(_links_file(warehouse))
     try:
         with filesystem.open_input_stream(path) as file:
             found: Mapping[str, str] = json.loads(file.read())
@@ -65,19 +64,27 @@ def dataset(location: str, schema: pa.Schema | None = None) -> ds.Dataset:
     """The rows of a Parquet file or of a folder of them; ``schema``: as the files say, where it is not given."""
     from pyarrow import dataset as ds  # it takes pandas along, half a second
 
-    filesystem, path = fs.FileSystem.from_uri(location)
+    filesystem, path = filesystem_of(location)
     return ds.dataset(path, filesystem=filesystem, format="parquet", schema=schema)
 
 
 def remove(location: str) -> None:
     """Deletes a folder with all that is in it, where it is."""
-    filesystem, path = fs.FileSystem.from_uri(location)
+    filesystem, path = filesystem_of(location)
     if filesystem.get_file_info(path).type != fs.FileType.NotFound:
         filesystem.delete_dir(path)
 
 
 def inside(location: str) -> Sequence[str]:
     """Names of the folders directly below ``location``; none where it is not there."""
-    filesystem, path = fs.FileSystem.from_uri(location)
+    filesystem, path = filesystem_of(location)
     selector = fs.FileSelector(path, allow_not_found=True)
     return [info.base_name for info in filesystem.get_file_info(selector) if info.type == fs.FileType.Directory]
+
+
+def last_written(location: str) -> datetime:
+    """When something in a folder was last written."""
+    filesystem, path = filesystem_of(location)
+    found = filesystem.get_file_info(fs.FileSelector(path, recursive=True, allow_not_found=True))
+    times = [info.mtime for info in [*found, filesystem.get_file_info(path)] if info.mtime is not None]
+    return max(times, default=datetime.min.replace(tzinfo=UTC))

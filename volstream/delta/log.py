@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -18,10 +17,10 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.exceptions import TableNotFoundError
 from pyarrow import fs
 
-from volstream.errors import DependencyError
+from volstream.delta.places import filesystem_of, is_table, mapped, open_table
 
 
 @dataclass(frozen=True)
@@ -122,7 +121,7 @@ class DeltaLog:
 
     def exists(self) -> bool:
         """Whether there is a Delta table."""
-        return DeltaTable.is_deltatable(self.location)
+        return is_table(self.location)
 
     def latest_version(self) -> int | None:
         """The newest version; None where there is no table."""
@@ -258,7 +257,7 @@ class DeltaLog:
     def _open(self, version: int | None = None) -> DeltaTable | None:
         with mapped(self.location):
             try:
-                return DeltaTable(self.location, version=version)
+                return open_table(self.location, version)
             except TableNotFoundError:
                 return None
 
@@ -292,20 +291,3 @@ def _adds_only(entry: dict[str, Any]) -> bool:
 def _count(entry: dict[str, Any], metric: str) -> int | None:
     value = (entry.get("operationMetrics") or {}).get(metric)
     return None if value is None else int(value)
-
-
-def filesystem_of(location: str) -> tuple[fs.FileSystem, str]:
-    """Where a location lies, and its path there without a trailing slash."""
-    filesystem, path = fs.FileSystem.from_uri(location)
-    return filesystem, path.rstrip("/")
-
-
-@contextmanager
-def mapped(location: str) -> Iterator[None]:
-    """Maps what deltalake raises to DependencyError, but for a table that is not there."""
-    try:
-        yield
-    except TableNotFoundError:
-        raise
-    except (DeltaError, OSError) as error:
-        raise DependencyError(f"The log of the table at {location} cannot be read: {error}.") from error

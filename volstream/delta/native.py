@@ -11,7 +11,6 @@ What does not belong here: what the tables mean (``directory``).
 from __future__ import annotations
 
 import json
-import os
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,16 +25,15 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, PostCommitHookProperties, RemoveAction, Transaction
-from pyarrow import fs
 
-from volstream.delta.log import filesystem_of, mapped
+from volstream.delta.places import create_table, filesystem_of, is_remote, make_durable, mapped, open_table
 from volstream.errors import FencedError
 
 #: Rows of a row group: what a look-up of one key decodes.
 GROUP_ROWS = 2_000
 
-#: A reader opens the log from the newest checkpoint on.
-_CHECKPOINT_COMMITS = 100
+#: A reader opens the log from the newest checkpoint on. In an object store each entry after it is a request.
+_CHECKPOINT_COMMITS, _REMOTE_CHECKPOINT_COMMITS = 100, 10
 
 #: Spark lists the whole log several times for each read, 30 microseconds an entry on a local disk, so the log stays short.
 #: Data files that a commit removed stay much longer: a query that runs reads them, and never the log again.
@@ -85,7 +83,7 @@ class TableSpec:
         """The newest version, for a reader; None where there is no table. Raises DependencyError."""
         with mapped(self.location):
             try:
-                return _view(DeltaTable(self.location), self)
+                return _view(open_table(self.location), self)
             except TableNotFoundError:
                 return None
 
@@ -196,7 +194,7 @@ class NativeTable:
         with mapped(self.spec.location):
             if self._handle is None:
                 try:
-                    self._handle = DeltaTable(self.spec.location)
+                    self._handle = open_table(self.spec.location)
                 except TableNotFoundError:
                     self._handle = self._create()
             else:
@@ -260,9 +258,10 @@ class NativeTable:
             make_durable(filesystem, f"{path}/_delta_log/{version:020d}.json")
 
     def maintain(self) -> None:
-        """Keeps the log short: a checkpoint every hundred commits, and entries before it go once they are old."""
+        """Keeps the log short: a checkpoint every so many commits, and entries before it go once they are old."""
         handle = self._handle
-        if handle is None or handle.version() - _checkpointed(self.spec.location) < _CHECKPOINT_COMMITS:
+        often = _REMOTE_CHECKPOINT_COMMITS if is_remote(self.spec.location) else _CHECKPOINT_COMMITS
+        if handle is None or handle.version() - _checkpointed(self.spec.location) < often:
             return
         filesystem, path = filesystem_of(self.spec.location)
         with mapped(self.spec.location):
@@ -279,30 +278,14 @@ class NativeTable:
                 self._handle.vacuum(full=True, dry_run=False, post_commithook_properties=_NO_HOOKS)
 
     def _create(self) -> DeltaTable:
-        filesystem, path = filesystem_of(self.spec.location)
-        filesystem.create_dir(path, recursive=True)
+        commit = CommitProperties(app_transactions=[Transaction(self.spec.app_ids[0], 0)])
         try:
-            made = DeltaTable.create(
-                self.spec.location, self.spec.schema, configuration=_PROPERTIES,
-                commit_properties=CommitProperties(app_transactions=[Transaction(self.spec.app_ids[0], 0)]),
-                post_commithook_properties=_NO_HOOKS,
-            )  # fmt: skip
+            made = create_table(self.spec.location, self.spec.schema, _PROPERTIES, commit, _NO_HOOKS)
         except DeltaError as error:
             raise FencedError(f"Another process made the table at {self.spec.location} meanwhile: {error}.") from error
+        filesystem, path = filesystem_of(self.spec.location)
         make_durable(filesystem, f"{path}/_delta_log/{0:020d}.json", f"{path}/_delta_log", path)
         return made
-
-
-def make_durable(filesystem: fs.FileSystem, *paths: str, folders: bool = True) -> None:
-    """Lets files, and with ``folders`` the names of them, survive a power cut. Object stores do so by themselves."""
-    if not isinstance(filesystem, fs.LocalFileSystem):
-        return
-    for path in dict.fromkeys([*paths, *(map(os.path.dirname, paths) if folders else ())]):
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def _view(handle: DeltaTable, of: TableSpec) -> View:

@@ -6,9 +6,9 @@ It knows deletion vectors, and skips files and pages by their statistics: tens o
 from __future__ import annotations
 
 import pyarrow as pa
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import QueryBuilder
 
-from volstream.delta.log import mapped
+from volstream.delta.places import mapped, open_table
 
 
 def read(location: str, version: int, schema: pa.Schema, where: str = "true") -> pa.Table:
@@ -22,7 +22,7 @@ def read(location: str, version: int, schema: pa.Schema, where: str = "true") ->
         DependencyError: the table cannot be read.
     """
     with mapped(location):
-        query = QueryBuilder().register("rows", DeltaTable(location, version=version))
+        query = QueryBuilder().register("rows", open_table(location, version))
         columns = ", ".join(f'"{name}"' for name in schema.names)
         found = query.execute(f"SELECT {columns} FROM rows WHERE {where}")
         return pa.RecordBatchReader.from_stream(found).read_all().cast(schema)
@@ -38,7 +38,7 @@ def changes(location: str, first: int, last: int) -> pa.Table:
         DependencyError: the table cannot be read.
     """
     with mapped(location):
-        feed = DeltaTable(location).load_cdf(starting_version=first, ending_version=last)
+        feed = open_table(location).load_cdf(starting_version=first, ending_version=last)
         return pa.RecordBatchReader.from_stream(feed).read_all()
 
 

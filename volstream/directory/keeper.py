@@ -53,15 +53,22 @@ class DirectoryKeeper:
 
     Args:
         wait: sleeps; a daemon passes one that its stop signal interrupts.
+        stopped: ends a listing in the middle.
     """
 
     def __init__(
-        self, volume: Volume, catalog: Catalog, settings: Settings, wait: Callable[[float], object] = time.sleep
+        self,
+        volume: Volume,
+        catalog: Catalog,
+        settings: Settings,
+        wait: Callable[[float], object] = time.sleep,
+        stopped: Callable[[], object] = lambda: False,
     ) -> None:
         self.volume = volume
         self._catalog = catalog
         self._settings = settings
         self._wait = wait
+        self._stopped = stopped
         self._store = store_of(volume, catalog, settings)
         self._writer = DirectoryWriter(volume, catalog, settings.warehouse_path, settings.directory_versions)
         self._seen: Fold | None = None  # since a listing in the background began
@@ -122,7 +129,7 @@ class DirectoryKeeper:
     def _list(self, folder: str, prefixes: Sequence[str]) -> Listing:
         return list_subtrees(
             folder, self._store, prefixes, self.volume.selection, settle_seconds=self._settings.settle_seconds,
-            wait=self._wait,
+            wait=self._wait, stopped=self._stopped,
         )  # fmt: skip
 
     def _commit(self, folder: str, listing: Listing, cause: str, since: Since) -> Reconciled:

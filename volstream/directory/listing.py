@@ -18,8 +18,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from volstream.delta.places import filesystem_of, make_folder
 from volstream.directory import table
 from volstream.directory.ordered import PATH, merged
+from volstream.errors import InterruptedByUserError
 from volstream.model.files import FileInfo, Finding
 from volstream.model.selection import Selection
 from volstream.storage.base import ObjectStore
@@ -73,6 +75,7 @@ def list_to(
     *,
     settle_seconds: float,
     wait: Callable[[float], object] = time.sleep,
+    stopped: Callable[[], object] = lambda: False,
 ) -> Listing:
     """Lists everything below some prefixes into Parquet files in ``folder``, for :func:`listed_in` to read.
 
@@ -81,17 +84,19 @@ def list_to(
         prefixes: none of them below another.
         settle_seconds: a file modified less than this ago is looked at again that much later.
         wait: sleeps; the daemon passes one that a stop can interrupt.
+        stopped: asked after each group of rows.
 
     Raises:
         StorageError: the listing did not come to its end; nothing can be concluded from it.
+        InterruptedByUserError: it was stopped.
     """
     listing = Listing()
-    filesystem, path = fs.FileSystem.from_uri(folder)
-    filesystem.create_dir(path, recursive=True)
+    make_folder(folder)
+    filesystem, path = filesystem_of(folder)
     found = (entry for prefix in prefixes for entry in store.list(prefix, selection))
     settled = _settled(found, store, listing, settle_seconds, wait)
     number = 0
-    while run := _run(settled, store, listing):
+    while run := _run(settled, store, listing, stopped):
         rows = pa.concat_tables(run).sort_by(PATH)
         pq.write_table(
             rows, f"{path}/{number:06}.parquet", filesystem=filesystem, row_group_size=_GROUP_ROWS, compression="lz4"
@@ -106,7 +111,7 @@ def listed_in(folder: str) -> Iterator[pa.Table]:
     Args:
         folder: of Parquet files, the rows of each of which are in order.
     """
-    filesystem, path = fs.FileSystem.from_uri(folder)
+    filesystem, path = filesystem_of(folder)
     selector = fs.FileSelector(path, allow_not_found=True, recursive=True)
     names = [info.path for info in filesystem.get_file_info(selector) if info.base_name.endswith(".parquet")]
     runs: list[tuple[str, Iterable[pa.Table]]] = []
@@ -127,11 +132,15 @@ def _groups(filesystem: fs.FileSystem, path: str) -> Generator[pa.Table, None, N
                 yield rows
 
 
-def _run(settled: Iterator[FileInfo], store: ObjectStore, listing: Listing) -> list[pa.Table]:
+def _run(
+    settled: Iterator[FileInfo], store: ObjectStore, listing: Listing, stopped: Callable[[], object]
+) -> list[pa.Table]:
     """The next files, as many as are sorted at once; none at the end."""
     tables: list[pa.Table] = []
     rows = 0
     while rows < _RUN_ROWS and (group := list(islice(settled, _GROUP_ROWS))):
+        if stopped():
+            raise InterruptedByUserError("The listing was stopped.")
         listing.bytes += sum(file.size for file in group)
         listing.files += len(group)
         rows += len(group)

@@ -12,13 +12,14 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import QueryBuilder
 from pyarrow import fs
 
 from volstream.catalog import Catalog
 from volstream.delta import folders, rows
-from volstream.delta.log import DeltaLog, filesystem_of, mapped
+from volstream.delta.log import DeltaLog
 from volstream.delta.native import NativeTable
+from volstream.delta.places import filesystem_of, is_remote, mapped, open_table
 from volstream.directory import table
 from volstream.directory.base import write_base
 from volstream.directory.table import DELETE, INSERT, UPDATE
@@ -39,6 +40,8 @@ def if_needed(catalog: Catalog, volume: Volume, root: str) -> None:
     Raises:
         DependencyError: the old table cannot be read.
     """
+    if is_remote(root):  # volstream 0.1 knew no object stores
+        return
     filesystem, path = filesystem_of(root)
     if filesystem.get_file_info(f"{path}/_delta_log").type != fs.FileType.Directory:
         return
@@ -96,7 +99,7 @@ class _Migration:
     def _rows(self) -> Iterator[pa.Table]:
         columns = ", ".join((*table.COLUMNS, "refresh_id"))
         with mapped(self._old.location):
-            query = QueryBuilder().register("old", DeltaTable(self._old.location))
+            query = QueryBuilder().register("old", open_table(self._old.location))
             found = query.execute(f"SELECT {columns} FROM old ORDER BY relative_path")
             for batch in pa.RecordBatchReader.from_stream(found):
                 old = pa.Table.from_batches([batch])

@@ -61,6 +61,7 @@ def list_subtrees(
     *,
     settle_seconds: float,
     wait: Callable[[float], object] = time.sleep,
+    stopped: Callable[[], object] = lambda: False,
 ) -> Listing:
     """Lists everything below some prefixes into a folder of the warehouse, for :func:`add_differences`. Commits nothing.
 
@@ -68,7 +69,8 @@ def list_subtrees(
 
     Args:
         prefixes: none of them below another.
-        wait: sleeps; true where it was interrupted by a stop.
+        wait: sleeps; a daemon passes one that its stop signal interrupts.
+        stopped: asked after each group of rows.
 
     Raises:
         StorageError: the listing did not end.
@@ -76,11 +78,14 @@ def list_subtrees(
     """
     if not isinstance(store, KeyOrdered):
         folders.remove(folder)
-        return list_to(f"{folder}/listed", store, prefixes, selection, settle_seconds=settle_seconds, wait=wait)
+        return list_to(
+            f"{folder}/listed", store, prefixes, selection, settle_seconds=settle_seconds, wait=wait,
+            stopped=stopped,
+        )  # fmt: skip
     listing = Listing()
     for number, prefix in enumerate(prefixes):
         part = folder if len(prefixes) == 1 else f"{folder}/{number:04}"
-        listing.add(ShardedListing(part, store, prefix, selection, lambda: wait(0.0)).run())
+        listing.add(ShardedListing(part, store, prefix, selection, stopped).run())
     return listing
 
 

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from volstream.delta import folders
+from volstream.delta.places import filesystem_of, make_folder, replace_file
 from volstream.directory import table
 from volstream.directory.listing import Listing, note
 from volstream.errors import InterruptedByUserError
@@ -92,7 +93,8 @@ class ShardedListing:
         self._prefix = prefix
         self._selection = selection
         self._stopped = stopped
-        self._filesystem, self._folder = fs.FileSystem.from_uri(folder)
+        self._location = folder
+        self._filesystem, self._folder = filesystem_of(folder)
         self._lock = threading.Lock()
         self._ended = False
 
@@ -182,9 +184,7 @@ class ShardedListing:
         """Replaces the kept state, in one step."""
         with self._lock:
             text = json.dumps({**asdict(state), "volume": self._identity()})
-            with self._filesystem.open_output_stream(f"{self._folder}/state.json.new") as file:
-                file.write(text.encode("utf-8", "surrogateescape"))
-            self._filesystem.move(f"{self._folder}/state.json.new", f"{self._folder}/state.json")
+            replace_file(f"{self._location}/state.json", text.encode("utf-8", "surrogateescape"))
 
     def _kept(self) -> _State | None:
         """The state of an unfinished listing of the same, or None; then the folder holds no rows."""
@@ -199,8 +199,8 @@ class ShardedListing:
             state.findings = [Finding(**finding) for finding in kept["findings"]]
             self._forget_others(state)
             return state
-        folders.remove(self._folder)
-        self._filesystem.create_dir(f"{self._folder}/listed", recursive=True)
+        folders.remove(self._location)
+        make_folder(f"{self._location}/listed")
         return None
 
     def _forget_others(self, state: _State) -> None:

@@ -14,7 +14,7 @@ from volstream.config import Settings
 from volstream.engine import record
 from volstream.engine.lock import present_owner
 from volstream.errors import EngineError, InvalidValueError
-from volstream.spark import jars, java, jvm_log
+from volstream.spark import connectors, jars, java, jvm_log
 from volstream.spark.address import Address, RemoteAddress
 
 _POLL_SECONDS = 0.05
@@ -51,6 +51,7 @@ def attach(settings: Settings) -> Address:
         if (child is None or child.poll() is not None) and present_owner(settings) is None:
             java.find()
             jars.installed(config.cache_directory())
+            jars.installed(config.cache_directory(), connectors.jars_of(settings), connectors.SET_UP)
             since = log.stat().st_size if log.exists() else 0
             child = _start(settings, log)
         if time.monotonic() >= deadline:

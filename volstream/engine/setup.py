@@ -1,10 +1,12 @@
-"""Set-up of a machine: finds Java, fetches the jars, makes the class archive. ``python -m volstream.engine.setup``.
+"""Set-up of a machine: finds Java, fetches the jars, makes the class archive. ``python -m volstream.engine.setup``, with
+``--s3`` also the jars for a warehouse in S3.
 
 What is there already is left alone, so that running it again costs nothing. Any number may run at the same time.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
@@ -15,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from volstream import config
 from volstream.errors import EngineError, VolstreamError
-from volstream.spark import archive, command, jars, java, jvm_log
+from volstream.spark import archive, command, connectors, jars, java, jvm_log
 from volstream.spark.server import JvmServer, start_jvm
 
 if TYPE_CHECKING:
@@ -26,8 +28,11 @@ if TYPE_CHECKING:
 _ARCHIVE_SECONDS = 300.0
 
 
-def set_up(say: Callable[[str], None]) -> None:
+def set_up(say: Callable[[str], None], *, s3: bool = False) -> None:
     """Makes everything ready for an engine of this user; says in one line each what it does and what it finds.
+
+    Args:
+        s3: also for a warehouse in S3.
 
     Raises:
         JavaError: no Java, or the jars cannot be fetched.
@@ -39,6 +44,9 @@ def set_up(say: Callable[[str], None]) -> None:
     say(f"Java {runtime.major}: {runtime.executable}")
     fetched = jars.resolve(cache, runtime)
     say(f"Delta {jars.DELTA_VERSION} jars: {'fetched into' if fetched else 'in'} {cache / 'jars'}")
+    if s3:
+        fetched = jars.resolve(cache, runtime, connectors.S3)
+        say(f"S3 jars: {'fetched into' if fetched else 'in'} {cache / 'jars'}")
     classes = command.class_path(jars.installed(cache), jars.pyspark_directory())
     with tempfile.TemporaryDirectory(prefix="volstream-setup-") as scratch:
         options = config.load(scratch).jvm_options
@@ -127,8 +135,11 @@ def _unchanged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def main() -> int:
     """Runs :func:`set_up`; the process's exit status."""
+    parser = argparse.ArgumentParser(prog="python -m volstream.engine.setup", description="Makes this machine ready.")
+    parser.add_argument("--s3", action="store_true", help="also for a warehouse in S3")
+    given = parser.parse_args()
     try:
-        set_up(lambda line: print(line, flush=True))  # noqa: T201  # its lines are what this command is for
+        set_up(lambda line: print(line, flush=True), s3=given.s3)  # noqa: T201  # its lines are what this command is for
     except VolstreamError as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201
         return error.exit_code

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from volstream.delta import folders
+from volstream.delta.places import filesystem_of, make_folder
 from volstream.directory.snapshot import Snapshot
 from volstream.directory.table import COLUMNS, CONTENT, SCHEMA
 from volstream.jobs.sizing import Limits
@@ -149,8 +150,8 @@ def replay_files(session: SparkSession, snapshot: Snapshot, since: int, now: int
 
 def write(planned: Iterable[pa.Table], location: str) -> None:
     """Writes the files of a plan, which come in the order of their paths."""
-    filesystem, path = fs.FileSystem.from_uri(location)
-    filesystem.create_dir(path)
+    make_folder(location)
+    filesystem, path = filesystem_of(location)
     with pq.ParquetWriter(
         f"{path}/part-00000.parquet", _SCHEMA, filesystem=filesystem, write_page_index=True
     ) as writer:
@@ -281,7 +282,7 @@ def origins(location: str, batch: Batch) -> tuple[str, str] | None:
 
 def exists(location: str) -> bool:
     """Whether the files of a plan are there."""
-    filesystem, path = fs.FileSystem.from_uri(location)
+    filesystem, path = filesystem_of(location)
     return bool(filesystem.get_file_info(f"{path}/_SUCCESS").type == fs.FileType.File)
 
 
@@ -361,7 +362,7 @@ def _rows(location: str, after: str | None) -> Iterator[Row]:
 
     What is not after it is left out by the statistics of the files, a row group at a time.
     """
-    filesystem, path = fs.FileSystem.from_uri(location)
+    filesystem, path = filesystem_of(location)
     infos = filesystem.get_file_info(fs.FileSelector(path))
     parts = sorted(info.path for info in infos if info.base_name.endswith(".parquet"))
     later = None if after is None else ds.field("relative_path") > after

@@ -16,6 +16,7 @@ from volstream.catalog import Catalog
 from volstream.catalog.consumptions import Outcome
 from volstream.config import Settings
 from volstream.delta import folders
+from volstream.delta.places import reached
 from volstream.delta.writer import DeltaWriter
 from volstream.directory.access import store_of
 from volstream.errors import (
@@ -110,7 +111,7 @@ class JobRunner:
         """A run of the job by the holder of its lease, of which the catalog is told."""
         with led(self._catalog, job, self._settings.lease_seconds) as lead:
             run = _Run(self, lead.job, lead.owner, Stop() if stop is None else stop, observe or (lambda _: None))
-            with self._gateway.explaining(), as_sql_errors():
+            with self._gateway.explaining(), as_sql_errors(), reached(self._warehouse):
                 act(run)
             lead.summary = run.summary()
             return run.report

@@ -82,6 +82,7 @@ class Volumes(Objects[Volume]):
         Raises:
             StorageError: the listing did not come to its end; nothing was changed.
         """
+        from volstream.delta.places import reached
         from volstream.directory.keeper import DirectoryKeeper, lease_name
 
         catalog, settings = self._session.catalog, self._session.settings
@@ -95,9 +96,10 @@ class Volumes(Objects[Volume]):
                 catalog.leases, lease_name(volume), owner, f"refresh of {volume.name}", settings.lease_seconds
             ) as other:
                 if other is None:
-                    keeper = DirectoryKeeper(volume, catalog, settings, stopped.wait)
-                    done = keeper.reconcile(prefix)
-                    keeper.maintain()
+                    keeper = DirectoryKeeper(volume, catalog, settings, stopped.wait, stopped.__bool__)
+                    with reached(settings.warehouse_path):
+                        done = keeper.reconcile(prefix)
+                        keeper.maintain()
                     if asked is not None:
                         catalog.refreshes.checked(volume.id, {prefix: asked})
                     return Refreshed(done.counts.inserted, done.counts.updated, done.counts.deleted, done)

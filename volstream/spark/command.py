@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from volstream.config import Settings
+from volstream.spark import connectors
 from volstream.spark.compiled import INTERPRETED
 from volstream.spark.java import Java
 
@@ -122,6 +123,7 @@ def properties(settings: Settings, files: Files, *, cores: int, port: int, token
         # With it every session has Python workers of its own, and the process that forks them stays when the session ends.
         # volstream ships functions as source, by itself.
         "spark.sql.artifact.isolation.enabled": "false",
+        **connectors.properties(settings),
     } | settings.spark_conf
 
 

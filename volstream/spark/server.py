@@ -18,7 +18,7 @@ from volstream.config import Settings
 from volstream.errors import EngineError, InterruptedByUserError
 from volstream.lifecycle import identity
 from volstream.lifecycle.stop import Stop
-from volstream.spark import archive, command, jars, java, jvm_log
+from volstream.spark import archive, command, connectors, jars, java, jvm_log
 from volstream.spark.address import EngineAddress, Kind
 from volstream.spark.command import Files
 
@@ -108,6 +108,8 @@ def start_jvm(
         archiving = archive.make(archive_to)
     else:
         archiving = archive.use(archive.path_of(config.cache_directory(), runtime, settings.jvm_options, classes))
+    # Last, so that the archive, which is of those before, fits.
+    classes += jars.installed(config.cache_directory(), connectors.jars_of(settings), connectors.SET_UP)
     files = Files.of(settings)
     line = command.java_command(runtime, settings, files, classes, archiving)
     stop = Stop() if stop is None else stop

@@ -14,6 +14,7 @@ from pyarrow import fs
 from volstream.changelog.base import Deduplication
 from volstream.delta import folders
 from volstream.delta.log import DeltaLog
+from volstream.delta.places import filesystem_of
 from volstream.delta.writer import compile_if_large
 from volstream.directory import table as directory
 from volstream.jobs.scalar import call_of
@@ -165,5 +166,5 @@ class Binding:
         self.spark.sql(f"CREATE SCHEMA IF NOT EXISTS `{schema.replace('`', '``')}` LOCATION {place}")
 
     def _is_folder(self, location: str) -> bool:
-        filesystem, path = fs.FileSystem.from_uri(location)
+        filesystem, path = filesystem_of(location)
         return bool(filesystem.get_file_info(path).type == fs.FileType.Directory)

@@ -105,3 +105,13 @@ def test_a_lease_is_given_back_when_the_block_fails(catalog: Catalog) -> None:
     except ZeroDivisionError:
         pass
     assert catalog.leases.held() == []
+
+
+def test_the_holder_is_told_when_somebody_else_has_the_lease(catalog: Catalog) -> None:
+    lost = threading.Event()
+    with held(catalog.leases, "name", "me", "test", 1.0, lost.set) as other:
+        assert other is None
+        with catalog.database.transaction() as transaction:
+            transaction.execute(update(tables.leases).values(owner="you"))
+        assert lost.wait(10)
+    assert [lease.owner for lease in catalog.leases.held()] == ["you"]

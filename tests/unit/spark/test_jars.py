@@ -31,7 +31,7 @@ def test_a_failed_download_says_what_ivy_said(tmp_path: Path) -> None:
 
 
 def test_a_jar_with_another_checksum_is_not_kept(tmp_path: Path) -> None:
-    names = " ".join(f"{artifact}-{jars.DELTA_VERSION}.jar" for artifact in jars.CHECKSUMS)
+    names = " ".join(jar.name for jar in jars.DELTA)
     java = script(tmp_path, f"mkdir jars && cd jars && for name in {names}; do echo '<html>' > $name; done")
     with pytest.raises(JavaError, match="is not the jar"):
         jars.resolve(tmp_path / "cache", java)

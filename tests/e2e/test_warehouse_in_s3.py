@@ -1,0 +1,76 @@
+"""A whole home whose warehouse is in a bucket: files of a folder, a job, SQL that consumes a stream, and the daemon."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.homes import Daemon, Home, patiently, write
+from tests.s3 import SECRET, warehouse_in_s3
+
+pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
+
+_FUNCTION = """
+def read(file):
+    return {"text": file.read_text()}
+"""
+
+
+def test_a_job_a_statement_and_the_daemon_work_on_a_warehouse_in_s3(tmp_path: Path) -> None:
+    with warehouse_in_s3() as settings:
+        _use(tmp_path, settings)
+
+
+def _use(tmp_path: Path, settings: Mapping[str, str]) -> None:
+    home = Home(tmp_path, seconds=300)  # the stand-in answers thousands of requests, in one process
+    files = tmp_path / "files"
+    files.mkdir()
+    (tmp_path / "functions.py").write_text(_FUNCTION)
+
+    def ok(*arguments: str) -> str:
+        said = home.ok(*arguments, **settings)
+        assert SECRET not in said
+        return said
+
+    def rows(query: str) -> list[tuple[str, ...]]:
+        return sorted(tuple(row.values()) for row in json.loads(ok("sql", query, "--format", "json")))
+
+    try:
+        write(files, {"a.txt": "a", "b.txt": "b", "below/c.txt": "c"})
+        ok("create-volume", "v", str(files), "--queue-type", "local")
+        ok("create-job", "j", "--on-volume", "v", "--function", "functions.py:read", "--returns", "text STRING",
+           "--into", "t", "--on-change")  # fmt: skip
+        ok("create-stream", "s", "--on-volume", "v", "--show-initial-rows")
+        ok("refresh", "v")
+        ok("run-job", "j")
+        assert rows("SELECT _file_path, text FROM t") == [("a.txt", "a"), ("b.txt", "b"), ("below/c.txt", "c")]
+
+        write(files, {"a.txt": "again"})
+        (files / "b.txt").unlink()
+        ok("refresh", "v")
+        ok("run-job", "j")
+        assert rows("SELECT _file_path, text FROM t") == [("a.txt", "again"), ("below/c.txt", "c")]
+
+        ok(
+            "sql",
+            "CREATE TABLE seen (path STRING); INSERT INTO seen SELECT relative_path FROM s WHERE __change_type = 'INSERT'",
+        )
+        ok("sql", "INSERT INTO seen SELECT relative_path FROM s")
+        assert rows("SELECT path FROM seen") == [("a.txt",), ("below/c.txt",)]
+
+        daemon = Daemon(home, **settings)
+        try:
+            daemon.await_ready()
+            write(files, {"d.txt": "d"})
+            patiently(lambda: ("d.txt", "d") in rows("SELECT _file_path, text FROM t"))
+            assert SECRET not in daemon.log
+        finally:
+            daemon.kill()
+    finally:
+        home.run("engine", "stop", "--now", **settings)
+    assert not list(tmp_path.rglob("*.parquet"))  # all of it is in the bucket
+    for log in (tmp_path / "home" / "log").iterdir():
+        assert SECRET not in log.read_text(errors="replace")

@@ -1,0 +1,247 @@
+"""A warehouse in a bucket: everything that needs no engine, by the code and the command as they are."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.clouds import Cloud, unused_name
+from tests.e2e.homes import VOLSTREAM
+from tests.processes import race
+from volstream import config
+from volstream.delta import options, places
+from volstream.delta.native import NativeTable, TableSpec
+from volstream.directory import table
+from volstream.directory.keeper import DirectoryKeeper
+from volstream.directory.snapshot import Snapshot
+from volstream.directory.writer import DirectoryWriter
+from volstream.errors import FencedError, InvalidStateError, StorageError
+from volstream.model.objects import QueueType
+from volstream.session import Session
+
+_SPEC = """
+import json, sys
+import pyarrow as pa
+from volstream.delta import options
+from volstream.delta.native import NativeTable, TableSpec
+from volstream.errors import FencedError
+location, told = sys.argv[1:]
+options.know(location, json.loads(told))
+spec = TableSpec(location, pa.schema([pa.field("n", pa.int64(), nullable=False)]), ("n",), ("app",))
+"""
+
+
+@dataclass
+class Home:
+    """A home whose warehouse is in a bucket, and a volume on a folder."""
+
+    folder: Path
+    warehouse: str
+    options: dict[str, str]
+
+    @property
+    def files(self) -> Path:
+        return self.folder / "files"
+
+    def session(self, **settings: Any) -> Session:
+        return Session(
+            config.load(
+                self.folder / "home", warehouse=self.warehouse, warehouse_options=self.options, settle_seconds=0.01,
+                **settings,
+            )
+        )  # fmt: skip
+
+    def command(self, *arguments: str) -> Any:
+        """What the command prints as JSON, in a process of its own."""
+        environment = os.environ | {
+            "VOLSTREAM_HOME": str(self.folder / "home"), "VOLSTREAM_WAREHOUSE": self.warehouse,
+            "VOLSTREAM_WAREHOUSE_OPTIONS": json.dumps(self.options), "VOLSTREAM_SETTLE_SECONDS": "0.01",
+        }  # fmt: skip
+        done = subprocess.run(
+            [VOLSTREAM, *arguments, "--format", "json"],
+            env=environment, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert "s3-long-lived-secret" not in done.stdout + done.stderr
+        return json.loads(done.stdout)
+
+
+@pytest.fixture
+def home(s3: Cloud, tmp_path: Path) -> Iterator[Home]:
+    bucket, keys = unused_name(), s3.access.keys
+    s3.make_bucket(bucket)
+    assert keys is not None
+    assert s3.access.endpoint is not None
+    made = Home(
+        tmp_path, f"s3://{bucket}/some/prefix",
+        {
+            "AWS_ENDPOINT_URL": s3.access.endpoint, "AWS_ALLOW_HTTP": "true", "AWS_REGION": "eu-west-1",
+            "AWS_ACCESS_KEY_ID": keys.id, "AWS_SECRET_ACCESS_KEY": keys.secret,
+        },
+    )  # fmt: skip
+    made.files.mkdir()
+    yield made
+    options.know(made.warehouse, {})
+
+
+def _shown(session: Session) -> dict[str, int]:
+    volume = session.volumes.get("v")
+    snapshot = Snapshot.open(table.location(session.warehouse, volume.id), volume.id)
+    assert snapshot is not None
+    return {row["relative_path"]: row["size"] for rows in snapshot.at() for row in rows.to_pylist()}
+
+
+def test_a_directory_is_listed_refreshed_folded_trimmed_and_swept(home: Home) -> None:
+    with home.session(directory_versions=1) as session:
+        for number in range(30):
+            (home.files / f"{number:02}.txt").write_text("x")
+        volume = session.volumes.create("v", str(home.files), queue_type=QueueType.NONE)
+        session.volumes.refresh("v")
+        keeper = DirectoryKeeper(volume, session.catalog, session.settings)
+        for number in range(17):  # as many commits as make small files be put together
+            (home.files / f"{number:02}.txt").write_text("x" * (number + 2))
+            assert keeper.reconcile().counts.updated == 1
+        (home.files / "29.txt").unlink()
+        keeper.reconcile()
+        keeper.maintain()
+        writer = DirectoryWriter(volume, session.catalog, session.warehouse, 1)
+        assert not writer.maintain()
+        snapshot = writer.open()
+        assert snapshot.through == snapshot.newest == 19
+        assert snapshot.floor == 18
+        assert len(snapshot.tail.files) == 1
+        writer.sweep()
+
+        assert _shown(session) == {f"{number:02}.txt": number + 2 if number < 17 else 1 for number in range(29)}
+        assert keeper.reconcile().commit is None
+
+
+def test_a_table_gets_a_checkpoint_and_opens_by_it(home: Home) -> None:
+    options.know(home.warehouse, home.options)
+    spec = TableSpec(f"{home.warehouse}/t", pa.schema([pa.field("n", pa.int64(), nullable=False)]), ("n",), ("app",))
+    writer = NativeTable(spec)
+    for number in range(12):
+        writer.commit(writer.open(), {"app": number})
+        writer.maintain()
+    filesystem, path = places.filesystem_of(f"{spec.location}/_delta_log/_last_checkpoint")
+    assert json.loads(filesystem.open_input_stream(path).read())["version"] == 9
+    found = spec.view()
+    assert found is not None
+    assert found.transactions == {"app": 11}
+
+
+def test_the_commands_that_need_no_engine_work(home: Home) -> None:
+    (home.files / "a.txt").write_text("a")
+    home.command("create-volume", "v", str(home.files), "--queue-type", "none")
+    assert home.command("refresh", "v")["inserted"] == 1
+    (home.files / "a.txt").write_text("aa")
+    (home.files / "b.txt").write_text("b")
+    report = home.command("refresh", "v")
+    assert (report["inserted"], report["updated"], report["deleted"]) == (1, 1, 0)
+    assert home.command("describe", "volume", "v")
+    assert len(home.command("list", "volumes")) == 1
+    rows = home.command("sql", "SHOW VOLUME DIRECTORY v")
+    assert sorted((row["relative_path"], row["size"]) for row in rows) == [("a.txt", 2), ("b.txt", 1)]
+    assert home.command("explain-file", "v", "a.txt")
+    checks = {check["what"]: check for check in home.command("doctor")}
+    assert checks["warehouse"]["state"] == "ok"
+
+
+def test_of_two_processes_that_commit_upon_one_version_one_is_refused(home: Home) -> None:
+    code = (
+        _SPEC
+        + """
+writer, won, fenced = NativeTable(spec), 0, 0
+writer.open()
+input()
+while won < 10:
+    view = writer.open()
+    try:
+        writer.commit(view, {"app": view.transactions["app"] + 1})
+        won += 1
+    except FencedError:
+        fenced += 1
+print(fenced)
+"""
+    )
+    location = f"{home.warehouse}/t"
+    options.know(location, home.options)
+    spec = TableSpec(location, pa.schema([pa.field("n", pa.int64(), nullable=False)]), ("n",), ("app",))
+    NativeTable(spec).open()
+    fenced = race(code, [location, json.dumps(home.options)])
+    found = spec.view()
+    assert found is not None
+    assert (found.version, found.transactions) == (20, {"app": 20}), fenced  # none of them overwrote another one
+
+
+def test_a_writer_that_read_before_another_one_s_commit_is_fenced(home: Home) -> None:
+    options.know(home.warehouse, home.options)
+    spec = TableSpec(f"{home.warehouse}/t", pa.schema([pa.field("n", pa.int64(), nullable=False)]), ("n",), ("app",))
+    slow, fast = NativeTable(spec), NativeTable(spec)
+    read = slow.open()
+    fast.commit(fast.open(), {"app": 1})
+    with pytest.raises(FencedError):
+        slow.commit(read, {"app": 1})
+    slow.commit(slow.open(), {"app": 2})
+
+
+def test_a_store_that_does_not_answer_is_an_error_that_may_pass(home: Home) -> None:
+    nowhere = home.options | {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}
+    options.know(home.warehouse, nowhere | {"AWS_MAX_RETRIES": "0", "AWS_RETRY_TIMEOUT": "1s"})
+    spec = TableSpec(f"{home.warehouse}/t", pa.schema([pa.field("n", pa.int64(), nullable=False)]), ("n",), ("app",))
+    with pytest.raises(StorageError):
+        spec.view()
+
+
+def _on_oss(oss: Cloud, folder: Path) -> Home:
+    """A home whose warehouse is in OSS, by the protocol of S3."""
+    bucket, keys = unused_name(), oss.access.keys
+    oss.make_bucket(bucket)
+    assert keys is not None
+    assert oss.access.endpoint is not None
+    made = Home(
+        folder, f"s3://{bucket}/some/prefix",
+        {
+            "AWS_ENDPOINT_URL": oss.access.endpoint, "AWS_ALLOW_HTTP": "true", "AWS_REGION": "cn-hangzhou",
+            "AWS_ACCESS_KEY_ID": keys.id, "AWS_SECRET_ACCESS_KEY": keys.secret,
+        },
+    )  # fmt: skip
+    made.files.mkdir()
+    return made
+
+
+def test_a_store_that_lets_a_commit_be_overwritten_is_refused(oss: Cloud, tmp_path: Path) -> None:
+    home = _on_oss(oss, tmp_path)
+    with home.session() as session:
+        session.volumes.create("v", str(home.files), queue_type=QueueType.NONE)
+        with pytest.raises(InvalidStateError, match="If-None-Match"):
+            session.volumes.refresh("v")
+    bucket = home.warehouse.split("/")[2]
+    assert not [key for key in oss.service.buckets[bucket] if "_delta_log" in key or "_probe" in key]
+
+
+def test_oss_keeps_a_directory_where_it_heeds_conditions(
+    oss: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(oss.service, "conditions", True)
+    home = _on_oss(oss, tmp_path)
+    with home.session() as session:
+        (home.files / "a").write_text("a")
+        (home.files / "b").write_text("b")
+        volume = session.volumes.create("v", str(home.files), queue_type=QueueType.NONE)
+        session.volumes.refresh("v")
+        (home.files / "a").write_text("aa")
+        (home.files / "b").unlink()
+        session.volumes.refresh("v")
+        writer = DirectoryWriter(volume, session.catalog, session.warehouse, 1)
+        writer.maintain()
+        writer.sweep()
+        assert _shown(session) == {"a": 2}

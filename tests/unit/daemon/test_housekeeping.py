@@ -1,0 +1,31 @@
+"""What crashes left in a warehouse, and what somebody may be at work on."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from volstream.catalog import Catalog
+from volstream.daemon.housekeeping import clean
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_in_a_shared_warehouse_only_what_is_old_is_removed(tmp_path: Path, alone: bool) -> None:
+    catalog = Catalog(f"sqlite:///{tmp_path}/catalog.db")
+    warehouse = tmp_path / "warehouse"
+    for name in ("_plans/new", "_plans/old", "_staging/new", "_staging/old"):
+        part = warehouse / name / "part.parquet"
+        part.parent.mkdir(parents=True)
+        part.touch()
+        if name.endswith("old"):
+            for path in (part, part.parent):
+                os.utime(path, (time.time() - 2 * 86400,) * 2)
+
+    clean(catalog, str(warehouse), alone=alone)
+
+    left = sorted(path.name for path in warehouse.glob("*/*"))
+    assert left == ([] if alone else ["new", "new"])
+    catalog.close()

@@ -1,0 +1,62 @@
+"""Daemons that share volumes evenly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from volstream.catalog import Catalog
+from volstream.daemon.share import Members, Share
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[Catalog]:
+    made = Catalog(f"sqlite:///{tmp_path}/catalog.db")
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(
+    ("volumes", "daemons", "most"), [(4, 1, 4), (4, 2, 2), (5, 2, 3), (1, 2, 1), (0, 3, 0), (3, 0, 3)]
+)
+def test_a_share_is_an_even_part_rounded_up(volumes: int, daemons: int, most: int) -> None:
+    share = Share()
+    share.divide(volumes, daemons)
+    assert share.most == most
+
+
+def test_there_are_as_many_places_as_the_share_has_and_they_come_back() -> None:
+    share = Share(2)
+    with ExitStack() as held:
+        assert [held.enter_context(share.place()) for _ in range(3)] == [True, True, False]
+    with share.place() as free:
+        assert free
+
+
+def test_a_share_that_shrinks_gives_out_no_place_before_enough_came_back() -> None:
+    share = Share(2)
+    with share.place(), ExitStack() as second:
+        second.enter_context(share.place())
+        share.divide(2, 2)
+        second.close()
+        with share.place() as free:
+            assert not free
+
+
+def test_daemons_of_one_cluster_know_of_each_other_until_they_leave(catalog: Catalog) -> None:
+    first, second = (Members(catalog.leases, "default", 60) for _ in range(2))
+    other = Members(catalog.leases, "GPU", 60)
+    assert (first.count(), other.count()) == (1, 1)
+    assert (second.count(), first.count()) == (2, 2)
+    second.leave()
+    assert (first.count(), other.count()) == (1, 1)
+
+
+def test_a_daemon_that_was_not_heard_of_is_not_counted_and_comes_back(catalog: Catalog) -> None:
+    first, silent = Members(catalog.leases, "DEFAULT", 60), Members(catalog.leases, "DEFAULT", 0.001)
+    assert silent.count() >= 0  # its lease has lapsed by now
+    assert first.count() == 1
+    assert Members(catalog.leases, "DEFAULT", 60).count() == 2

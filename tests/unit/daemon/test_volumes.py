@@ -1,0 +1,113 @@
+"""A volume's keeper that comes and goes: it waits, takes over, is fenced, hands over."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from sqlalchemy import update
+
+from tests.waiting import eventually
+from volstream import config
+from volstream.catalog import tables
+from volstream.daemon.share import Share
+from volstream.daemon.volumes import VolumeWorker
+from volstream.directory.keeper import DirectoryKeeper, lease_name
+from volstream.model.objects import QueueType, Volume
+from volstream.session import Session
+
+
+class World:
+    """A home with one volume on a folder."""
+
+    def __init__(self, folder: Path, queue_type: QueueType = QueueType.LOCAL) -> None:
+        self.files = folder / "files"
+        self.files.mkdir()
+        settings = config.load(folder / "home", settle_seconds=0.01, debounce_seconds=0.01, lease_seconds=1.0)
+        self.session = Session(settings)
+        self.volume = self.session.volumes.create("v", str(self.files), queue_type=queue_type)
+
+    @contextmanager
+    def worker(self, share: Share | None = None) -> Iterator[VolumeWorker]:
+        made = VolumeWorker(
+            self.volume, self.session.catalog, self.session.settings, lambda _: None, share or Share(1)
+        )  # fmt: skip
+        thread = threading.Thread(target=made.run)
+        thread.start()
+        try:
+            yield made
+        finally:
+            made.end()
+            thread.join(30)
+            assert not thread.is_alive()
+
+    def has(self, *names: str) -> bool:
+        volume: Volume = self.session.volumes.get("v")
+        return self.session.catalog.refreshes.file_count(volume.id) == len(names) and all(
+            (self.files / name).exists() for name in names
+        )
+
+    def take_lease(self, owner: str, seconds: float) -> None:
+        """As another host does when the lease has lapsed."""
+        leases = self.session.catalog.leases
+        with self.session.catalog.database.transaction() as transaction:
+            transaction.execute(update(tables.leases).values(owner=owner))
+        assert leases.acquire(lease_name(self.volume), owner, "test", seconds) is None
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path)
+    yield made
+    made.session.close()
+
+
+def test_a_worker_that_lost_its_lease_waits_and_then_keeps_the_volume_again(world: World) -> None:
+    with world.worker() as worker:
+        (world.files / "a").write_text("a")
+        eventually(lambda: world.has("a"))
+        world.take_lease("elsewhere/1/1.00/x", 3600)
+        eventually(lambda: not worker.keeps)
+        (world.files / "b").write_text("b")  # nobody watches
+        world.session.catalog.leases.release(lease_name(world.volume), "elsewhere/1/1.00/x")
+        eventually(lambda: world.has("a", "b"))
+        assert worker.keeps
+
+
+def test_a_fenced_worker_gives_up_its_turn_and_takes_the_next_one(tmp_path: Path) -> None:
+    world = World(tmp_path, QueueType.NONE)
+    with world.worker() as worker:
+        (world.files / "a").write_text("a")
+        world.session.volumes.refresh("v")
+        eventually(lambda: world.has("a"))
+        # Another writer without a lease, as a process is that was away for long.
+        (world.files / "b").write_text("b")
+        zombie = DirectoryKeeper(world.volume, world.session.catalog, world.session.settings)
+        assert zombie.reconcile().commit is not None
+        (world.files / "c").write_text("c")
+        world.session.volumes.refresh("v")
+        eventually(lambda: world.has("a", "b", "c"))
+        eventually(lambda: worker.keeps)
+    world.session.close()
+
+
+def test_a_volume_that_is_handed_over_is_taken_by_a_worker_with_a_place(world: World) -> None:
+    full = Share(1)
+    with world.worker(full) as first:
+        eventually(lambda: first.keeps)
+        full.divide(0, 1)
+        with world.worker() as second:
+            first.hand_over()
+            eventually(lambda: second.keeps)
+            assert not first.keeps
+            (world.files / "a").write_text("a")
+            eventually(lambda: world.has("a"))
+
+
+def test_an_end_before_the_lease_is_had_is_not_lost(world: World) -> None:
+    world.session.catalog.leases.acquire(lease_name(world.volume), "elsewhere/1/1.00/x", "test", 3600)
+    with world.worker() as worker:
+        assert not worker.keeps

@@ -1,0 +1,178 @@
+"""Where tables and folders lie: a location as a filesystem of pyarrow's, and as a table of deltalake's.
+
+A location is a local path or a URI, and is text: in the catalog, in plans, in Spark's SQL. What an object store has to be told
+besides, such as an endpoint, is known by the warehouse that a location is in (``delta.options``).
+
+Nothing else asks pyarrow for a filesystem, or opens a table with deltalake.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.transaction import CommitProperties, PostCommitHookProperties
+from pyarrow import fs
+
+from volstream.cloud.access import Access, Keys
+from volstream.delta.options import options_of
+from volstream.errors import DependencyError, InvalidStateError, StorageError
+
+_S3 = ("s3", "s3a")
+
+
+def is_remote(location: str) -> bool:
+    """Whether it is in an object store or on another host: not a path of this host."""
+    return "://" in location and not location.startswith("file://")
+
+
+def filesystem_of(location: str) -> tuple[fs.FileSystem, str]:
+    """Where a location lies, and its path there without a trailing slash."""
+    place = urlsplit(location)
+    if place.scheme in _S3 and is_remote(location):
+        options = tuple(sorted(options_of(location).items()))
+        return _s3(options), f"{place.netloc}{place.path}".rstrip("/")
+    filesystem, path = fs.FileSystem.from_uri(location)
+    return filesystem, path.rstrip("/")
+
+
+def is_table(location: str) -> bool:
+    """Whether there is a Delta table. Raises DependencyError."""
+    with mapped(location):
+        return DeltaTable.is_deltatable(location, options_of(location) or None)
+
+
+def open_table(location: str, version: int | None = None) -> DeltaTable:
+    """The table at a version, or at the newest one. Raises what deltalake does."""
+    return DeltaTable(location, version=version, storage_options=options_of(location) or None)
+
+
+def create_table(
+    location: str,
+    schema: pa.Schema,
+    configuration: Mapping[str, str],
+    commit: CommitProperties,
+    hooks: PostCommitHookProperties,
+) -> DeltaTable:
+    """A new table without rows. Raises what deltalake does, and InvalidStateError for a store that is not safe."""
+    _check_conditions(location)
+    make_folder(location)
+    return DeltaTable.create(
+        location, schema, configuration=dict(configuration), storage_options=options_of(location) or None,
+        commit_properties=commit, post_commithook_properties=hooks,
+    )  # fmt: skip
+
+
+def make_folder(location: str) -> None:
+    """Makes a folder, and those above it, where there are folders: an object store knows names of objects only."""
+    if _has_folders(location):
+        filesystem, path = filesystem_of(location)
+        filesystem.create_dir(path, recursive=True)
+
+
+def replace_file(location: str, content: bytes) -> None:
+    """Writes a small file in one step: whoever reads it sees the old content or the new one."""
+    filesystem, path = filesystem_of(location)
+    target = f"{path}.new" if _has_folders(location) else path
+    with filesystem.open_output_stream(target) as file:
+        file.write(content)
+    if target != path:
+        filesystem.move(target, path)
+
+
+def make_durable(filesystem: fs.FileSystem, *paths: str, folders: bool = True) -> None:
+    """Lets files, and with ``folders`` the names of them, survive a power cut. Object stores do so by themselves."""
+    if not isinstance(filesystem, fs.LocalFileSystem):
+        return
+    for path in dict.fromkeys([*paths, *(map(os.path.dirname, paths) if folders else ())]):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+@contextmanager
+def mapped(location: str) -> Iterator[None]:
+    """Maps what deltalake and pyarrow raise to DependencyError, but for a table that is not there; where the location is in
+    an object store, to StorageError, which may pass."""
+    try:
+        yield
+    except TableNotFoundError:
+        raise
+    except (DeltaError, OSError) as error:
+        kind = StorageError if is_remote(location) else DependencyError
+        raise kind(f"The table at {location} cannot be read or written: {error}.") from error
+
+
+@contextmanager
+def reached(location: str) -> Iterator[None]:
+    """Maps what pyarrow raises of a location in an object store to StorageError. A disk that fails is no passing thing."""
+    try:
+        yield
+    except OSError as error:
+        if not is_remote(location):
+            raise
+        raise StorageError(f"{location} cannot be read or written: {error}.") from error
+
+
+def _has_folders(location: str) -> bool:
+    return not is_remote(location) or location.startswith(("hdfs://", "viewfs://"))
+
+
+def _check_conditions(location: str) -> None:
+    """Raises InvalidStateError where a store lets a writer overwrite the commit of another one.
+
+    deltalake writes each commit on the condition that it is not there. Amazon's S3 heeds that, others may not, and do not say.
+    """
+    place, told = urlsplit(location), options_of(location)
+    endpoint = told.get("AWS_ENDPOINT_URL")
+    if place.scheme not in _S3 or _is_amazon_s(endpoint):
+        return
+    try:
+        from volstream.cloud import aws
+    except ImportError:
+        raise DependencyError(
+            f"Whether the store at {endpoint} is safe for several writers cannot be tried without boto3.",
+            "Run: pip install 'volstream[s3]'.",
+        ) from None
+    keys = None
+    if "AWS_ACCESS_KEY_ID" in told:
+        keys = Keys(told["AWS_ACCESS_KEY_ID"], told.get("AWS_SECRET_ACCESS_KEY", ""), told.get("AWS_SESSION_TOKEN"))
+    access = Access("s3", told.get("AWS_REGION"), endpoint, credentials="static" if keys else "env", keys=keys)
+    with aws.errors(f"The warehouse's store at {endpoint}"):
+        safe = aws.heeds_conditions(access, place.netloc, f"{place.path.strip('/')}/_probe-{uuid.uuid4().hex}")
+    if not safe:
+        raise InvalidStateError(
+            f"The store at {endpoint} ignores the condition If-None-Match of a PUT: two writers could overwrite each other's "
+            "commits.",
+            "Keep the warehouse on a file system, or in a store that heeds it.",
+        )
+
+
+def _is_amazon_s(endpoint: str | None) -> bool:
+    return endpoint is None or (urlsplit(endpoint).hostname or "").endswith((".amazonaws.com", ".amazonaws.com.cn"))
+
+
+@functools.cache
+def _s3(options: tuple[tuple[str, str], ...]) -> fs.FileSystem:
+    given = dict(options)
+    if not _is_amazon_s(given.get("AWS_ENDPOINT_URL")):
+        # Others do not know the checksums that Amazon's SDK sends behind a body, nor the encoding that these need; pyarrow can be
+        # told so by the environment only.
+        os.environ.setdefault("AWS_REQUEST_CHECKSUM_CALCULATION", "WHEN_REQUIRED")
+    return fs.S3FileSystem(
+        access_key=given.get("AWS_ACCESS_KEY_ID"), secret_key=given.get("AWS_SECRET_ACCESS_KEY"),
+        session_token=given.get("AWS_SESSION_TOKEN"), region=given.get("AWS_REGION"),
+        endpoint_override=given.get("AWS_ENDPOINT_URL"),
+        # A small file is one request, in the place of three.
+        allow_delayed_open=True,
+        force_virtual_addressing=given.get("AWS_VIRTUAL_HOSTED_STYLE_REQUEST", "").lower() == "true",
+    )  # fmt: skip
