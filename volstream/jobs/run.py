@@ -32,7 +32,7 @@ from volstream.jobs.policy import RetryPolicy
 from volstream.jobs.preview import Preview, preview
 from volstream.jobs.progress import Observer
 from volstream.jobs.results import ResultTables, without_followed, write_batch
-from volstream.jobs.runtime import Start, Work
+from volstream.jobs.runtime import Work
 from volstream.jobs.schema import of_job
 from volstream.jobs.sizing import Limits
 from volstream.jobs.staged import Staged, Totals
@@ -56,9 +56,6 @@ _log = get("jobs")
 #: Retries are few files that failed before: small batches, so that a bad one holds up few.
 _RETRY_FILES = 1000
 
-#: Spark ends a Python worker that had nothing to do for a minute.
-_WORKER_SECONDS = 50.0
-
 #: After this many attempts whose owners died, a batch is run with each file in a child process: one of them kills.
 _ATTEMPTS_BEFORE_ISOLATION = 2
 
@@ -79,7 +76,6 @@ class JobRunner:
         self.planner = Planner(catalog, self._reader, settings)
         self._consumer = Consumer(catalog, self._delta)
         self._results = ResultTables(catalog, self._delta, self._warehouse)
-        self._used: dict[tuple[str, str], float] = {}  # when workers last ran a function, by session and job
 
     def run(
         self, job: Job, *, until_empty: bool = False, stop: Stop | None = None, observe: Observer | None = None
@@ -169,7 +165,6 @@ class _Run:
         self._observe = observe
         self._has_table = False
         self._prepared = False
-        self._started = False
 
     def go(self, *, until_empty: bool) -> None:
         """Recovers, finishes an open plan, then plans and processes what is there."""
@@ -260,7 +255,6 @@ class _Run:
         if self._runner._reader.only_upkeep(covered):
             self._catalog.consumptions.advance(stream, covered.to_version, covered.table_id)
             return False
-        self._start_workers()
         self._make_table()
         self._prepare_commit()
         made, batches = self._runner.planner.of_range(self._runner.session, self._job, covered)
@@ -302,7 +296,6 @@ class _Run:
         if not self._has_files(made):
             self._catalog.consumptions.drop_plan(made)
             return
-        self._start_workers()
         self._make_table()
         progress = self.report.progress
         left = self._catalog.consumptions.waiting(self._job.id)
@@ -339,28 +332,6 @@ class _Run:
         """Removes what was staged of a batch that will not be committed from it."""
         if ahead is not None:
             folders.remove(f"{self._staging}/{ahead.batch_id}")
-
-    def _start_workers(self) -> None:
-        """Lets Spark start its Python workers, and these import the function, while table and plan are made.
-
-        Once in a run, and only where none can be there from the run before.
-        """
-        if self._started:
-            return
-        self._started = True
-        with self._runner.session() as session:
-            workers = (session.session_id, self._job.id)
-            idle = time.monotonic() - self._runner._used.get(workers, -_WORKER_SECONDS)
-            slots = int(session.conf.get("spark.sql.shuffle.partitions") or 1)
-        if idle < _WORKER_SECONDS:
-            return
-        work = Start(None if self._job.isolate else self._source)
-
-        def start() -> None:
-            with suppress(VolstreamError), as_sql_errors():  # whatever it is, the first batch meets it
-                session.range(0, slots, 1, slots).mapInArrow(work, "id BIGINT").collect()
-
-        threading.Thread(target=start, name=f"workers of {self._job.name}", daemon=True).start()
 
     def _prepare_commit(self) -> None:
         """Lets Delta do beforehand what the next commit begins with, while files are planned and processed."""
@@ -497,7 +468,6 @@ class _Run:
         )
         with self._runner.session() as session:
             self._run_function(session, self._files_to_run(session, made, batch), work, batch, staged)
-            self._runner._used[session.session_id, self._job.id] = time.monotonic()
         totals = staged.totals()
         if not batch.moves and totals.succeeded + totals.failed != batch.files:
             raise VolstreamError(

@@ -30,23 +30,6 @@ _AHEAD_FILES = 256
 
 
 @dataclass(frozen=True)
-class Start:
-    """Starts a worker, which imports the function and does nothing; Spark keeps it for the files to come.
-
-    Attributes:
-        source: None: nothing is imported, for the function runs in child processes.
-    """
-
-    source: FunctionSource | None
-
-    def __call__(self, _batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """No rows. Raises FunctionLoadError."""
-        if self.source is not None:
-            self.source.load()
-        yield from ()
-
-
-@dataclass(frozen=True)
 class Work:
     """All that an executor needs for a job's files; it is pickled with the query.
 
