@@ -23,7 +23,7 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from email.utils import formatdate
@@ -162,6 +162,14 @@ def stamp(*, milliseconds: bool = False, at: float | None = None) -> str:
     return moment.isoformat(timespec="milliseconds" if milliseconds else "seconds").replace("+00:00", "Z")
 
 
+def _key_of(secret: str, *scope: str) -> bytes:
+    """The key that signs a request of the scope, as version 4 derives it."""
+    key = secret.encode()
+    for part in scope:
+        key = hmac.digest(key, part.encode(), hashlib.sha256)
+    return key
+
+
 class Handler(BaseHTTPRequestHandler):
     """One request: signature, then what is asked."""
 
@@ -216,18 +224,20 @@ class Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(body)
 
-    def _check_signature_of_s3(self) -> None:
-        found = re.fullmatch(
-            r"AWS4-HMAC-SHA256 Credential=([^/]+)/((\d+)/([^/]+)/s3/aws4_request), ?SignedHeaders=([^,]+), ?"
-            r"Signature=([0-9a-f]+)",
-            self.headers.get("Authorization", ""),
-        )
+    def _authorization(self, pattern: str) -> Sequence[str]:
+        """The groups of the request's Authorization. Raises Refusal where it is of another form."""
+        found = re.fullmatch(pattern, self.headers.get("Authorization", ""))
         if found is None:
             raise Refusal(403, "AccessDenied", "The request is not signed, or not with version 4.")
-        id_, scope, day, region, names, signature = found.groups()
-        key = f"AWS4{self.oss.secret_of(id_, self.headers.get('x-amz-security-token'))}".encode()
-        for part in (day, region, "s3", "aws4_request"):
-            key = hmac.digest(key, part.encode(), hashlib.sha256)
+        return found.groups(default="")
+
+    def _check_signature_of_s3(self) -> None:
+        id_, scope, day, region, names, signature = self._authorization(
+            r"AWS4-HMAC-SHA256 Credential=([^/]+)/((\d+)/([^/]+)/s3/aws4_request), ?SignedHeaders=([^,]+), ?"
+            r"Signature=([0-9a-f]+)"
+        )
+        secret = self.oss.secret_of(id_, self.headers.get("x-amz-security-token"))
+        key = _key_of(f"AWS4{secret}", day, region, "s3", "aws4_request")
         query = sorted((quote(name, safe="~"), quote(value, safe="~")) for name, value in self.query.items())
         headers = "".join(f"{name}:{' '.join((self.headers.get(name) or '').split())}\n" for name in names.split(";"))
         canonical = "\n".join(
@@ -245,17 +255,12 @@ class Handler(BaseHTTPRequestHandler):
         if self.headers.get("Authorization", "").startswith("AWS4-"):
             self._check_signature_of_s3()
             return
-        found = re.fullmatch(
+        id_, day, region, signature, additional = self._authorization(
             r"OSS4-HMAC-SHA256 Credential=([^/]+)/(\d+)/([^/]+)/oss/aliyun_v4_request, Signature=([0-9a-f]+)"
-            r"(?:, AdditionalHeaders=(.*))?",
-            self.headers.get("Authorization", ""),
+            r"(?:, AdditionalHeaders=(.*))?"
         )
-        if found is None:
-            raise Refusal(403, "AccessDenied", "The request is not signed, or not with version 4.")
-        id_, day, region, signature, additional = found.groups(default="")
-        key = f"aliyun_v4{self.oss.secret_of(id_, self.headers.get('x-oss-security-token'))}".encode()
-        for part in (day, region, "oss", "aliyun_v4_request"):
-            key = hmac.digest(key, part.encode(), hashlib.sha256)
+        secret = self.oss.secret_of(id_, self.headers.get("x-oss-security-token"))
+        key = _key_of(f"aliyun_v4{secret}", day, region, "oss", "aliyun_v4_request")
         signed = {"content-type", "content-md5", *additional.split(";")}
         headers = sorted(
             (name.lower(), value)

@@ -39,11 +39,9 @@ def create_table(statement: str, key_property: str, tracking: Callable[[str], Ma
             key, edit = _key(statement, tokens, position)
             edits.append(edit)
         if token.token_type is TokenType.STRING and word == "CHANGE_TRACKING" and follows[:1] == ["="]:
-            given = tokens[position + 2 : position + 3]
-            pairs = ", ".join(
-                f"'{name}' = '{value}'" for name, value in tracking(given[0].text if given else "").items()
-            )
-            edits.append((token.start, given[0].end + 1, pairs))
+            *_, value = tokens[position + 1 : position + 3]  # the sign itself where nothing follows
+            pairs = ", ".join(f"'{name}' = '{setting}'" for name, setting in tracking(value.text).items())
+            edits.append((token.start, value.end + 1, pairs))
     text = statement
     for start, end, new in reversed(edits):
         text = text[:start] + new + text[end:]

@@ -74,20 +74,26 @@ class Home:
         return json.loads(done.stdout)
 
 
-@pytest.fixture
-def home(s3: Cloud, tmp_path: Path) -> Iterator[Home]:
-    bucket, keys = unused_name(), s3.access.keys
-    s3.make_bucket(bucket)
+def _home_in(cloud: Cloud, region: str, folder: Path) -> Home:
+    """A home whose warehouse is in a bucket of its own, by the protocol of S3."""
+    bucket, keys = unused_name(), cloud.access.keys
+    cloud.make_bucket(bucket)
     assert keys is not None
-    assert s3.access.endpoint is not None
+    assert cloud.access.endpoint is not None
     made = Home(
-        tmp_path, f"s3://{bucket}/some/prefix",
+        folder, f"s3://{bucket}/some/prefix",
         {
-            "AWS_ENDPOINT_URL": s3.access.endpoint, "AWS_ALLOW_HTTP": "true", "AWS_REGION": "eu-west-1",
+            "AWS_ENDPOINT_URL": cloud.access.endpoint, "AWS_ALLOW_HTTP": "true", "AWS_REGION": region,
             "AWS_ACCESS_KEY_ID": keys.id, "AWS_SECRET_ACCESS_KEY": keys.secret,
         },
     )  # fmt: skip
     made.files.mkdir()
+    return made
+
+
+@pytest.fixture
+def home(s3: Cloud, tmp_path: Path) -> Iterator[Home]:
+    made = _home_in(s3, "eu-west-1", tmp_path)
     yield made
     options.know(made.warehouse, {})
 
@@ -201,25 +207,8 @@ def test_a_store_that_does_not_answer_is_an_error_that_may_pass(home: Home) -> N
         spec.view()
 
 
-def _on_oss(oss: Cloud, folder: Path) -> Home:
-    """A home whose warehouse is in OSS, by the protocol of S3."""
-    bucket, keys = unused_name(), oss.access.keys
-    oss.make_bucket(bucket)
-    assert keys is not None
-    assert oss.access.endpoint is not None
-    made = Home(
-        folder, f"s3://{bucket}/some/prefix",
-        {
-            "AWS_ENDPOINT_URL": oss.access.endpoint, "AWS_ALLOW_HTTP": "true", "AWS_REGION": "cn-hangzhou",
-            "AWS_ACCESS_KEY_ID": keys.id, "AWS_SECRET_ACCESS_KEY": keys.secret,
-        },
-    )  # fmt: skip
-    made.files.mkdir()
-    return made
-
-
 def test_a_store_that_lets_a_commit_be_overwritten_is_refused(oss: Cloud, tmp_path: Path) -> None:
-    home = _on_oss(oss, tmp_path)
+    home = _home_in(oss, "cn-hangzhou", tmp_path)
     with home.session() as session:
         session.volumes.create("v", str(home.files), queue_type=QueueType.NONE)
         with pytest.raises(InvalidStateError, match="If-None-Match"):
@@ -232,7 +221,7 @@ def test_oss_keeps_a_directory_where_it_heeds_conditions(
     oss: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(oss.service, "conditions", True)
-    home = _on_oss(oss, tmp_path)
+    home = _home_in(oss, "cn-hangzhou", tmp_path)
     with home.session() as session:
         (home.files / "a").write_text("a")
         (home.files / "b").write_text("b")
