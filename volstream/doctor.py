@@ -15,7 +15,6 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from volstream import config
 from volstream.directory.access import access_of, queue_of, store_of
 from volstream.directory.keeper import lease_name
 from volstream.engine.control import engine_status
@@ -83,14 +82,10 @@ def examine(session: Session, volume_name: str | None = None, *, canary: bool = 
 
 
 def _home(session: Session) -> Iterator[Check]:
-    from volstream.spark import connectors, jars, java
-
-    def found() -> str:
-        cache, more = config.cache_directory(), connectors.jars_of(session.settings)
-        return f"{len(jars.installed(cache)) + len(jars.installed(cache, more, connectors.SET_UP))} files are there"
+    from volstream.spark import connectors, java
 
     yield _try("java", lambda: "Java {0.major}, {0.executable}".format(java.find()))
-    yield _try("jars", found)
+    yield _try("jars", lambda: f"{len(connectors.installed(session.settings))} files are there")
     yield _try("catalog", lambda: f"{session.catalog.database.describe()}, {len(session.volumes.list())} volumes")
     yield _try("warehouse", lambda: _writes(session.warehouse))
     status = engine_status(session.settings)

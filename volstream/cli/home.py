@@ -45,7 +45,7 @@ _TOML = """\
 @common
 def init_command(session: Session, output: Output) -> None:
     """Make the home: its folder, catalog and a settings file, and check what the engine needs."""
-    from volstream.spark import connectors, jars, java
+    from volstream.spark import connectors, java
 
     settings = session.settings
     settings.home.mkdir(parents=True, exist_ok=True)
@@ -57,8 +57,7 @@ def init_command(session: Session, output: Output) -> None:
     missing = ""
     try:
         java.find()
-        jars.installed(config.cache_directory())
-        jars.installed(config.cache_directory(), connectors.jars_of(settings), connectors.SET_UP)
+        connectors.installed(settings)
     except JavaError as error:
         missing = str(error)
     value = {"home": str(settings.home), "catalog": session.catalog.database.describe(), "engine": missing or "ready"}

@@ -9,12 +9,11 @@ import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from volstream import config
 from volstream.config import Settings
 from volstream.engine import record
 from volstream.engine.lock import present_owner
 from volstream.errors import EngineError, InvalidValueError
-from volstream.spark import connectors, jars, java, jvm_log
+from volstream.spark import connectors, java, jvm_log
 from volstream.spark.address import Address, RemoteAddress
 
 _POLL_SECONDS = 0.05
@@ -50,8 +49,7 @@ def attach(settings: Settings) -> Address:
         # One that ended with 0 saw another owner, which by now may be gone.
         if (child is None or child.poll() is not None) and present_owner(settings) is None:
             java.find()
-            jars.installed(config.cache_directory())
-            jars.installed(config.cache_directory(), connectors.jars_of(settings), connectors.SET_UP)
+            connectors.installed(settings)
             since = log.stat().st_size if log.exists() else 0
             child = _start(settings, log)
         if time.monotonic() >= deadline:

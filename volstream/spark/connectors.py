@@ -6,7 +6,11 @@ bundle with all of its services. Netty and what else they need is in pyspark.
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from volstream import config
 from volstream.config import Settings
+from volstream.spark import jars
 from volstream.spark.jars import Jar
 
 SET_UP = "Run `make engine-s3`, or `python -m volstream.engine.setup --s3` where volstream is installed as a package."
@@ -82,6 +86,12 @@ S3 = (
 def jars_of(settings: Settings) -> tuple[Jar, ...]:
     """The jars that the engine needs besides Delta's and those that pyspark has."""
     return S3 if _is_s3(settings) else ()
+
+
+def installed(settings: Settings) -> list[Path]:
+    """All jars that set-up fetches for this engine, in the cache. Raises JavaError where one is missing, with what to do."""
+    cache = config.cache_directory()
+    return [*jars.installed(cache), *jars.installed(cache, jars_of(settings), SET_UP)]
 
 
 def properties(settings: Settings) -> dict[str, str]:
