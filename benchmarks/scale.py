@@ -35,7 +35,8 @@ from benchmarks.contenders import function_named
 from benchmarks.directories import KEYS, info_of, path_of, timed
 from benchmarks.report import Figures
 from volstream.delta import folders
-from volstream.delta.writer import DeltaWriter, Marker
+from volstream.delta.marker import Marker
+from volstream.delta.writer import DeltaWriter
 from volstream.directory import table
 from volstream.engine import record
 from volstream.jobs import plan

@@ -10,7 +10,8 @@ import pytest
 
 from tests.integration.conftest import Home, Place
 from volstream.delta.log import DeltaLog
-from volstream.delta.writer import DeltaWriter, Marker
+from volstream.delta.marker import Marker
+from volstream.delta.writer import DeltaWriter
 from volstream.errors import (
     FencedError,
     InvalidStateError,

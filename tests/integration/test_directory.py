@@ -9,7 +9,7 @@ import pytest
 
 from tests.integration.conftest import Home, Place
 from volstream.delta.log import DeltaLog
-from volstream.delta.writer import Marker
+from volstream.delta.marker import Marker
 from volstream.spark.compiled import COMPILED, INTERPRETED
 
 

@@ -12,20 +12,18 @@ from __future__ import annotations
 
 import json
 import time
-import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, PostCommitHookProperties, RemoveAction, Transaction
 
+from volstream.delta.datafile import NewFile
 from volstream.delta.places import create_table, filesystem_of, is_remote, make_durable, mapped, open_table
 from volstream.errors import FencedError
 
@@ -130,53 +128,6 @@ class View:
         return pa.table(found, schema=pa.schema([field.with_nullable(True) for field in fields]))
 
 
-class NewFile:
-    """A data file that is being written; nothing refers to it before it is committed."""
-
-    def __init__(self, of: TableSpec) -> None:
-        self.rows = 0
-        self._filesystem, self._root = filesystem_of(of.location)
-        self._name = f"part-{uuid.uuid4().hex}.parquet"
-        self._schema = of.schema
-        self._tracked = of.tracked
-        self._least: dict[str, Any] = {}
-        self._most: dict[str, Any] = {}
-        self._writer = pq.ParquetWriter(
-            f"{self._root}/{self._name}", of.schema, filesystem=self._filesystem, compression="zstd",
-            use_dictionary=[name for name in of.schema.names if name not in _DISTINCT], write_page_index=True,
-        )  # fmt: skip
-
-    def write(self, rows: pa.Table) -> None:
-        """Adds rows, which have the columns of the schema in its order."""
-        if not rows.num_rows:
-            return
-        self._writer.write_table(rows.cast(self._schema), row_group_size=GROUP_ROWS)
-        self.rows += rows.num_rows
-        for name in self._tracked:
-            found = pc.min_max(rows[name]).as_py()
-            self._least[name] = min(self._least.get(name, found["min"]), found["min"])
-            self._most[name] = max(self._most.get(name, found["max"]), found["max"])
-
-    def close(self) -> AddAction:
-        """Makes the content durable, its name is with the commit; what that adds."""
-        self._writer.close()
-        path = f"{self._root}/{self._name}"
-        make_durable(self._filesystem, path, folders=False)
-        statistics = {
-            "numRecords": self.rows, "minValues": self._least, "maxValues": self._most,
-            "nullCount": dict.fromkeys(self._tracked, 0),
-        }  # fmt: skip
-        size = self._filesystem.get_file_info(path).size
-        return AddAction(self._name, size, {}, int(time.time() * 1000), True, json.dumps(statistics))
-
-    def drop(self) -> None:
-        """Forgets the file."""
-        with suppress(OSError):
-            self._writer.close()
-        with suppress(FileNotFoundError):
-            self._filesystem.delete_file(f"{self._root}/{self._name}")
-
-
 #: Columns in which a value hardly comes twice: a dictionary of them is a second copy.
 _DISTINCT = ("relative_path", "url", "etag", "old_etag", "last_modified_time", "old_last_modified_time")
 
@@ -205,7 +156,9 @@ class NativeTable:
 
     def new_file(self) -> NewFile:
         """A data file for a commit to add."""
-        return NewFile(self.spec)
+        return NewFile(
+            self.spec.location, self.spec.schema, tracked=self.spec.tracked, plain=_DISTINCT, group_rows=GROUP_ROWS
+        )
 
     def commit(
         self,

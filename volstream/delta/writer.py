@@ -1,4 +1,4 @@
-"""The only commands that write Delta tables, each with the transaction id that makes it happen at most once.
+"""The commands of Spark's that write Delta tables, each with the transaction id that makes it happen at most once.
 
 A marked statement has a session for itself: the settings that carry its ids are shared by all statements of a session.
 The outcome is never taken from the command's result; callers look for the marker in the log.
@@ -6,15 +6,15 @@ The outcome is never taken from the command's result; callers look for the marke
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import stamina
 
+from volstream.delta import direct
 from volstream.delta.log import DeltaLog
+from volstream.delta.marker import Marker
 from volstream.spark.compiled import LARGE_BYTES, LARGE_ROWS, compile_in
 from volstream.spark.errors import condition_of, is_conflict, map_spark_errors
 from volstream.sqltext import literal, table_at
@@ -27,27 +27,6 @@ if TYPE_CHECKING:
 
 #: Optimistic commits that lost against another writer of the same table are tried again: it is the same statement.
 _CONFLICT_ATTEMPTS = 5
-
-
-@dataclass(frozen=True)
-class Marker:
-    """What a commit carries: Delta admits one per (table, ``app_id``, ``version``).
-
-    Attributes:
-        metadata: goes into the commit's user metadata as JSON; says whose commit it is.
-    """
-
-    app_id: str
-    version: int
-    metadata: Mapping[str, Any]
-
-    def settings(self) -> dict[str, str]:
-        """The session settings under which one DML statement carries the marker."""
-        return {
-            "spark.databricks.delta.write.txnAppId": self.app_id,
-            "spark.databricks.delta.write.txnVersion": str(self.version),
-            "spark.databricks.delta.commitInfo.userMetadata": json.dumps(self.metadata, sort_keys=True),
-        }
 
 
 def is_large(location: str) -> bool:
@@ -161,8 +140,10 @@ class DeltaWriter:
     def fence(self, location: str, marker: Marker) -> None:
         """Commits nothing but ``marker``; from then on no other commit can carry its (app id, version).
 
-        Quiet where another commit carries it already: who won is read from the log.
+        Quiet where another commit carries it already: who won is read from the log. Needs an engine only where the table does.
         """
+        if direct.commit(location, marker):
+            return
         with self.marked(marker, location) as session:
             empty = session.sql(f"SELECT * FROM {table_at(location)} LIMIT 0")
             try:

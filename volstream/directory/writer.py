@@ -18,7 +18,8 @@ import pyarrow.compute as pc
 from deltalake.transaction import AddAction
 
 from volstream.catalog import Catalog
-from volstream.delta.native import DataFile, NativeTable, NewFile
+from volstream.delta.datafile import NewFile
+from volstream.delta.native import DataFile, NativeTable
 from volstream.directory import migrate, table
 from volstream.directory.base import folded, write_base
 from volstream.directory.snapshot import Snapshot

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from volstream.catalog import Catalog
-from volstream.delta import folders
+from volstream.delta import direct, folders
 from volstream.delta.log import DeltaLog
+from volstream.delta.marker import Marker
 from volstream.delta.writer import DeltaWriter
 from volstream.errors import InvalidStateError, InvalidValueError
 from volstream.jobs.plan import MOVE, REMOVE, going, of_files, of_origins, slice_of
@@ -67,10 +68,9 @@ class ResultTables:
         wanted = pa.schema([*of_job(job), *PROVENANCE])
         existing = log.columns()
         if not existing:
-            properties = {"delta.enableDeletionVectors": "true"}
-            if job.write is Write.UPSERT:
-                properties[_OWNER] = job.id
-            self._delta.create(location, to_ddl(wanted), properties)
+            properties = {_OWNER: job.id} if job.write is Write.UPSERT else {}
+            if not direct.create(location, wanted, properties):
+                self._delta.create(location, to_ddl(wanted), properties | {"delta.enableDeletionVectors": "true"})
             if job.write is Write.UPSERT and log.properties().get(_OWNER) == job.id:
                 return self._catalog.jobs.change(job, clean=self._shows_deletes(job))
             existing = log.columns()  # a log; or another job was faster, and it is theirs
@@ -145,6 +145,20 @@ def without_followed(session: SparkSession, files: DataFrame, location: str, ori
     )
 
 
+def put_batch(job: Job, made: Plan, batch: Batch, location: str, staged: Staged, marker: Marker) -> bool:
+    """As :func:`write_batch`, without Spark; false, and nothing was done, where it has to be Spark."""
+    if batch.moves and job.on_move is OnMove.REKEY:
+        return False
+    gone = None if _is_blind(job, batch) else [*going(made.location, batch), *staged.succeeded()]
+    schema = pa.schema([*of_job(job), *PROVENANCE])
+    return direct.commit(location, marker, direct.Change(staged.rows(batch.id), schema, "_file_path", gone))
+
+
+def _is_blind(job: Job, batch: Batch) -> bool:
+    """Whether no row of the batch's files is in the table, or is to go: their paths were not in the directory before."""
+    return job.write is Write.APPEND or (job.clean and not (batch.replaced or batch.removals or batch.moves))
+
+
 def write_batch(
     session: SparkSession, delta: DeltaWriter, job: Job, made: Plan, batch: Batch, location: str, staged: Staged
 ) -> None:  # fmt: skip
@@ -162,8 +176,7 @@ def write_batch(
     values = [f"result.{quote_column(name)} AS {quote_column(name)}" for name in own]
     values += [f"{source} AS {name}" for name, source in _PROVENANCE_OF.items()]
     new_rows = f"SELECT {', '.join(values)}, {literal(batch.id)} AS _batch_id FROM staged WHERE result IS NOT NULL"
-    if job.write is Write.APPEND or (job.clean and not (batch.replaced or batch.removals or batch.moves)):
-        # Blind: no row of these files can be in the table, for the paths were not in the directory before the range.
+    if _is_blind(job, batch):
         rows = session.sql(f"SELECT {columns} FROM ({new_rows})")
         delta.append(session, rows.coalesce(1) if batch.files <= _ONE_FILE else rows, location)
         return

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from volstream.catalog import Catalog
 from volstream.catalog.consumptions import Outcome
 from volstream.config import Settings
-from volstream.delta import folders
+from volstream.delta import direct, folders
+from volstream.delta.marker import Marker
 from volstream.delta.places import reached
 from volstream.delta.writer import DeltaWriter
 from volstream.directory.access import store_of
@@ -31,7 +32,7 @@ from volstream.jobs.planner import Planner
 from volstream.jobs.policy import RetryPolicy
 from volstream.jobs.preview import Preview, preview
 from volstream.jobs.progress import Observer
-from volstream.jobs.results import ResultTables, without_followed, write_batch
+from volstream.jobs.results import ResultTables, put_batch, without_followed, write_batch
 from volstream.jobs.runtime import Work
 from volstream.jobs.schema import of_job
 from volstream.jobs.sizing import Limits
@@ -341,7 +342,8 @@ class _Run:
 
         def prepare() -> None:
             with suppress(VolstreamError):  # whatever it is, the commit meets it
-                self._runner._delta.prepare(self._location)
+                if not direct.can_write(self._location):
+                    self._runner._delta.prepare(self._location)
 
         threading.Thread(target=prepare, name=f"commit of {self._job.name}", daemon=True).start()
 
@@ -392,7 +394,10 @@ class _Run:
         def commit(session: SparkSession) -> None:
             write_batch(session, self._runner._delta, self._job, made, batch, self._location, done.staged)
 
-        self._runner._consumer.write(intent, outcome.told(), commit)
+        def directly(marker: Marker) -> bool:
+            return put_batch(self._job, made, batch, self._location, done.staged, marker)
+
+        self._runner._consumer.write(intent, outcome.told(), commit, directly=directly)
         self._prepared = False
         seconds = done.seconds + time.monotonic() - began
         self._catalog.consumptions.commit(intent, replace(outcome, seconds=seconds))

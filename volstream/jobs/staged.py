@@ -16,13 +16,16 @@ import pyarrow.dataset as ds
 
 from volstream.delta import folders
 from volstream.jobs.outcomes import outcome_schema
-from volstream.jobs.schema import to_ddl
+from volstream.jobs.schema import PROVENANCE, to_ddl
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.connect.session import SparkSession
 
     from volstream.jobs.runtime import Work
+
+#: Rows in memory at a time; there may be large ones.
+_ROWS = 1000
 
 _FAILURE = ("path", "file_version", "commit_version", "error_kind", "error_message", "error_traceback")
 
@@ -71,6 +74,15 @@ class Staged:
         failed = self._dataset().to_batches(columns=list(_FAILURE), filter=ds.field("error_kind").is_valid())
         for batch in failed:
             yield from batch.to_pylist()
+
+    def rows(self, batch_id: str) -> Iterator[pa.Table]:
+        """The rows that the function gave, with their provenance: the columns of a result table; some at a time."""
+        names = [*self.result.names, *PROVENANCE.names]
+        for batch in self._dataset().to_batches(batch_size=_ROWS, batch_readahead=1, fragment_readahead=1):
+            given = batch.filter(batch["result"].is_valid())
+            columns = [*given["result"].flatten(), given["path"], given["file_version"], given["commit_version"]]
+            columns += [pa.repeat(batch_id, len(given)), given["processed_at"]]
+            yield pa.table(columns, names=names)
 
     def succeeded(self) -> list[str]:
         """Paths of the files that have an outcome and no error; all in memory."""

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from volstream.catalog import Catalog
 from volstream.catalog.consumptions import Outcome
 from volstream.delta.log import Commit, DeltaLog
-from volstream.delta.writer import DeltaWriter, Marker
+from volstream.delta.marker import Marker
+from volstream.delta.writer import DeltaWriter
 from volstream.errors import FencedError, InvalidStateError, TargetLostError
 from volstream.lifecycle import faults
 from volstream.model.work import Batch, Intent, Target, app_id
@@ -74,15 +75,16 @@ class Consumer:
 
     def write(
         self, intent: Intent, told: Mapping[str, Any], statement: Callable[[SparkSession], None], number: int = 0, *,
-        apart: bool = False, like: Any = None,
+        apart: bool = False, like: Any = None, directly: Callable[[Marker], bool] = lambda _: False,
     ) -> Commit:  # fmt: skip
-        """Runs one DML statement of an attempt, and verifies that its commit is in the target's log.
+        """Makes one commit of an attempt, by a DML statement or without Spark, and verifies that it is in the target's log.
 
         Args:
             told: goes into the commit's user metadata.
             number: which of the attempt's statements, from 0.
             apart: it is a user's, for which :meth:`DeltaWriter.marked` makes a session.
             like: and writes a frame of this session, of which :meth:`DeltaWriter.marked` makes a copy.
+            directly: does the same as the statement without Spark, where it can, and says whether it did.
 
         Raises:
             FencedError: another attempt took over; nothing of this one is in the table.
@@ -95,8 +97,9 @@ class Consumer:
                 "attempt": intent.attempt, "batch": intent.batch_id, **told,
             },
         )  # fmt: skip
-        with self._delta.marked(marker, intent.targets[number].location, apart=apart, like=like) as session:
-            statement(session)
+        if not directly(marker):
+            with self._delta.marked(marker, intent.targets[number].location, apart=apart, like=like) as session:
+                statement(session)
         faults.point("batch.written")
         found = self.look(intent, number)
         if found.what is Found.NOTHING:  # a statement that had nothing to do made no commit

@@ -1,0 +1,159 @@
+"""Commits without a JVM, read back by deltalake. Spark reads them in ``tests/integration/test_direct_commits.py``."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from datetime import UTC, datetime
+from multiprocessing import get_context
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, QueryBuilder, write_deltalake
+
+from volstream.delta import direct
+from volstream.delta.direct import Change
+from volstream.delta.marker import Marker
+
+SCHEMA = pa.schema([("label", pa.string()), ("score", pa.float64()), ("path", pa.string()), ("n", pa.int64())])
+
+
+@pytest.fixture
+def location(tmp_path: Path) -> str:
+    place = str(tmp_path / "t")
+    assert direct.create(place, SCHEMA, {"volstream.job": "j"})
+    return place
+
+
+def change(paths: Sequence[str], number: int, gone: Sequence[str] | None = ()) -> Change:
+    rows = pa.table([["x"] * len(paths), [0.5] * len(paths), list(paths), [number] * len(paths)], schema=SCHEMA)
+    return Change([rows], SCHEMA, "path", gone)
+
+
+def marker(number: int, **told: object) -> Marker:
+    return Marker("volstream:s", number, told)
+
+
+def present(location: str) -> list[tuple[str, int]]:
+    query = QueryBuilder().register("t", DeltaTable(location))
+    rows = pa.RecordBatchReader.from_stream(query.execute("SELECT path, n FROM t")).read_all().to_pylist()
+    return sorted((row["path"], row["n"]) for row in rows)
+
+
+def adds(location: str, version: int) -> list[dict[str, object]]:
+    lines = Path(location, "_delta_log", f"{version:020d}.json").read_text().splitlines()
+    return [action["add"] for action in map(json.loads, lines) if "add" in action]
+
+
+def test_a_table_is_made_once_and_keeps_its_first_owner(location: str) -> None:
+    assert direct.create(location, SCHEMA, {"volstream.job": "another"})
+    assert DeltaTable(location).metadata().configuration["volstream.job"] == "j"
+    assert DeltaTable(location).version() == 0
+
+
+def test_rows_of_gone_keys_go_and_others_stay_over_many_commits_and_checkpoints(location: str) -> None:
+    names = [f"folder's/${{x}}/{number:03d}\\".replace("0", "é") for number in range(200)]
+    choice, model = random.Random(7), dict[str, int]()
+    for number in range(1, 45):
+        come = choice.sample(names, choice.choice([0, 1, 7, 90]))
+        gone = [*come, *choice.sample(names, 3)]
+        assert direct.commit(location, marker(number), change(come, number, gone))
+        model = {path: n for path, n in model.items() if path not in gone} | dict.fromkeys(come, number)
+        assert present(location) == sorted(model.items())
+    assert Path(location, "_delta_log", f"{40:020d}.checkpoint.parquet").exists()
+
+
+def test_a_file_all_of_whose_rows_go_leaves_the_table(location: str) -> None:
+    direct.commit(location, marker(1), change(["a", "b"], 1))
+    direct.commit(location, marker(2), change(["b"], 2, ["b"]))
+    direct.commit(location, marker(3), change([], 3, ["a"]))
+    assert present(location) == [("b", 2)]
+    assert len(DeltaTable(location).file_uris()) == 1
+
+
+def test_without_keys_rows_are_added_to_what_is_there(location: str) -> None:
+    direct.commit(location, marker(1), change(["a"], 1, None))
+    direct.commit(location, marker(2), change(["a"], 2, None))
+    assert present(location) == [("a", 1), ("a", 2)]
+
+
+def test_a_number_that_was_used_commits_nothing_more(location: str) -> None:
+    assert direct.commit(location, marker(5, fence=5))
+    assert direct.commit(location, marker(5, attempt="late"), change(["a"], 1))
+    assert present(location) == []
+    assert DeltaTable(location).version() == 1
+    assert len(list(Path(location).glob("*.parquet"))) == 0, "nothing is left of a commit that was not made"
+
+
+def _try_to_commit(location: str, number: int, who: int) -> None:
+    direct.commit(location, marker(number, who=who), change([f"{who}-{number}"], number, [f"{1 - who}-{number - 1}"]))
+
+
+def test_of_two_processes_one_makes_each_commit(location: str) -> None:
+    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
+        for number in range(1, 26):
+            for future in [pool.submit(_try_to_commit, location, number, who) for who in (0, 1)]:
+                future.result()
+    table = DeltaTable(location)
+    assert table.version() == 25
+    winners = [
+        json.loads(entry["userMetadata"])["who"] for entry in reversed(table.history()) if "userMetadata" in entry
+    ]
+    model = [(f"{who}-{n}", n) for n, who in enumerate(winners, 1)]
+    gone = {f"{1 - who}-{n - 1}" for n, who in enumerate(winners, 1)}
+    assert present(location) == sorted(row for row in model if row[0] not in gone)
+
+
+def test_another_writer_between_makes_it_compute_anew(location: str) -> None:
+    direct.commit(location, marker(1), change(["a", "b"], 1))
+
+    def rows() -> Iterator[pa.Table]:
+        # Written when the version was read, and before the commit.
+        direct.commit(location, Marker("other", 1, {}), change(["a"], 9, ["a"]))
+        yield from change(["b"], 2).rows
+
+    assert direct.commit(location, marker(2), Change(rows(), SCHEMA, "path", ["a", "b"]))
+    assert present(location) == [("b", 2)]
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [{"delta.enableChangeDataFeed": "true"}, {"delta.appendOnly": "true"}],
+    ids=["change feed", "append only"],
+)
+def test_a_table_with_more_to_keep_is_left_to_spark(tmp_path: Path, properties: dict[str, str]) -> None:
+    place = str(tmp_path / "t")
+    write_deltalake(place, pa.table({"path": ["a"]}), configuration=properties)
+    asked = Change([], pa.schema([("path", pa.string())]), "path", ["a"])
+    assert not direct.can_write(place)
+    assert not direct.commit(place, marker(1), asked)
+    assert DeltaTable(place).version() == 0
+
+
+def test_without_deletion_vectors_only_whole_files_can_go(tmp_path: Path) -> None:
+    place = str(tmp_path / "t")
+    for paths in (["a"], ["b", "c"]):
+        write_deltalake(place, pa.table({"path": paths}), mode="append")
+    schema = pa.schema([("path", pa.string())])
+    assert not direct.commit(place, marker(1), Change([], schema, "path", ["b"]))
+    assert direct.commit(place, marker(1), Change([], schema, "path", ["a"]))
+    assert sorted(DeltaTable(place).to_pyarrow_table()["path"].to_pylist()) == ["b", "c"]
+
+
+def test_statistics_are_never_narrower_than_the_values(tmp_path: Path) -> None:
+    moment = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
+    schema = pa.schema(
+        [("text", pa.string()), ("when", pa.timestamp("us", tz="UTC")), ("ratio", pa.float64()), ("path", pa.string())]
+    )
+    place = str(tmp_path / "t")
+    direct.create(place, schema, {})
+    rows = pa.table([["é" * 100, None], [moment, moment], [1.0, float("nan")], ["a", "b"]], schema=schema)
+    direct.commit(place, marker(1), Change([rows], schema, "path", None))
+    told = json.loads(str(adds(place, 1)[0]["stats"]))
+    assert told["numRecords"] == 2
+    assert told["minValues"] == {"text": "é" * 32, "when": "2026-01-02T03:04:05.678Z", "path": "a"}
+    assert told["maxValues"] == {"text": "é" * 32 + "\U0010ffff", "when": "2026-01-02T03:04:05.679Z", "path": "b"}
+    assert told["nullCount"] == {"text": 1, "when": 0, "path": 0}

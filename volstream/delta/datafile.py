@@ -1,0 +1,140 @@
+"""Writing a Parquet file of a Delta table, with the statistics by which readers skip it."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Collection
+from contextlib import suppress
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake.transaction import AddAction
+
+from volstream.delta.places import filesystem_of, make_durable
+
+#: Greater than all other characters, in the order of UTF-8: ends a text that stands for longer ones.
+_GREATEST = "\U0010ffff"
+
+
+class NewFile:
+    """A data file that is being written; nothing refers to it before it is committed.
+
+    Args:
+        location: of the table.
+        tracked: columns to keep statistics of; those of a type that has none are left out.
+        plain: columns in which a value hardly comes twice: a dictionary of them is a second copy.
+        group_rows: rows of a row group: what a look-up of one key decodes.
+        longest: of a text in the statistics, in characters; None: texts are told whole.
+    """
+
+    def __init__(
+        self, location: str, schema: pa.Schema, *, tracked: Collection[str], plain: Collection[str] = (),
+        group_rows: int, longest: int | None = None,
+    ) -> None:  # fmt: skip
+        self.rows = 0
+        self.bytes = 0  #: of the rows in memory
+        self._filesystem, self._root = filesystem_of(location)
+        self._name = f"part-{uuid.uuid4().hex}.parquet"
+        self._schema = schema
+        self._group_rows = group_rows
+        self._longest = longest
+        self._least: dict[str, Any] = {}
+        self._most: dict[str, Any] = {}
+        self._nulls = {name: 0 for name in tracked if _is_comparable(schema.field(name).type)}
+        self._writer = pq.ParquetWriter(
+            f"{self._root}/{self._name}", schema, filesystem=self._filesystem, compression="zstd",
+            use_dictionary=[name for name in schema.names if name not in plain], write_page_index=True,
+        )  # fmt: skip
+
+    def write(self, rows: pa.Table) -> None:
+        """Adds rows, which have the columns of the schema in its order."""
+        if not rows.num_rows:
+            return
+        self._writer.write_table(rows.cast(self._schema), row_group_size=self._group_rows)
+        self.rows += rows.num_rows
+        self.bytes += rows.nbytes
+        for name in list(self._nulls):
+            self._nulls[name] += rows[name].null_count
+            try:
+                found = pc.min_max(rows[name]).as_py()
+            except (OverflowError, ValueError):  # a moment that Python does not know
+                del self._nulls[name]
+                continue
+            if found["min"] is None:
+                continue
+            if isinstance(found["min"], float) and not _is_ordinary(rows[name]):
+                del self._nulls[name]  # NaN is greater than all to Spark, and in no range to Arrow
+                continue
+            self._least[name] = min(self._least.get(name, found["min"]), found["min"])
+            self._most[name] = max(self._most.get(name, found["max"]), found["max"])
+
+    def close(self) -> AddAction:
+        """Makes the content durable, its name is with the commit; what that adds."""
+        self._writer.close()
+        path = f"{self._root}/{self._name}"
+        make_durable(self._filesystem, path, folders=False)
+        told = [name for name in self._least if name in self._nulls]
+        statistics = {
+            "numRecords": self.rows,
+            "minValues": {name: _least(self._least[name], self._longest) for name in told},
+            "maxValues": {name: _most(self._most[name], self._longest) for name in told},
+            "nullCount": self._nulls,
+        }
+        size = self._filesystem.get_file_info(path).size
+        return AddAction(self._name, size, {}, int(time.time() * 1000), True, json.dumps(statistics))
+
+    def drop(self) -> None:
+        """Forgets the file."""
+        with suppress(OSError):
+            self._writer.close()
+        with suppress(FileNotFoundError):
+            self._filesystem.delete_file(f"{self._root}/{self._name}")
+
+
+def _is_comparable(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_string(kind) or pa.types.is_date32(kind)
+        or pa.types.is_timestamp(kind)
+    )  # fmt: skip
+
+
+def _is_ordinary(column: pa.ChunkedArray) -> bool:
+    return bool(pc.all(pc.is_finite(column), skip_nulls=True).as_py())
+
+
+def _least(value: Any, longest: int | None) -> Any:
+    """A value of the statistics that is no greater than ``value``."""
+    match value:
+        case datetime():
+            return _instant(value)
+        case date():
+            return value.isoformat()
+        case str() if longest is not None:
+            return value[:longest]
+    return value
+
+
+def _most(value: Any, longest: int | None) -> Any:
+    """A value of the statistics that is no less than ``value``."""
+    match value:
+        case datetime():
+            # The log has milliseconds.
+            return _instant(value + timedelta(microseconds=-value.microsecond % 1000) if _has_later(value) else value)
+        case str() if longest is not None and len(value) > longest:
+            return value[:longest] + _GREATEST
+    return _least(value, longest)
+
+
+def _has_later(value: datetime) -> bool:
+    return value.replace(tzinfo=None) < datetime.max - timedelta(milliseconds=1)
+
+
+def _instant(value: datetime) -> str:
+    """As Delta writes it: with a zone where it is a moment."""
+    zoned = value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo else value
+    return zoned.isoformat(timespec="milliseconds") + ("Z" if value.tzinfo else "")

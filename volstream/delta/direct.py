@@ -1,0 +1,421 @@
+"""Commits to tables that Spark writes, too, without a JVM: rows come, and rows of given keys go, in one commit.
+
+deltalake cannot do that: it rewrites whole files, and admits a transaction of a number that was used. So the commit is written
+here, as the Delta protocol says: computed upon the newest version, and put into the log under the next number if nothing is
+there; else computed anew. Only for tables that have nothing which would have to be kept besides (constraints, a change feed, row
+ids, partitions, other names of columns) and lie in a local file system, where a file can be put in place without overwriting one.
+
+What does not belong here: tables that one process alone keeps (``native``), and commits that Spark has to make (``writer``).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import uuid
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.schema import Schema
+from deltalake.transaction import AddAction
+
+from volstream.delta.datafile import NewFile
+from volstream.delta.marker import Marker
+from volstream.delta.places import filesystem_of, is_remote, make_durable, mapped, open_table
+from volstream.delta.vectors import deleted_rows, write_vectors
+from volstream.errors import StorageError
+
+#: What a table may ask of its writers.
+_KNOWN = frozenset({"appendOnly", "invariants", "deletionVectors", "timestampNtz"})
+
+_VECTORS = "delta.enableDeletionVectors"
+
+#: A table that is made here can be read by whatever knows deletion vectors.
+_FEATURES = ("deletionVectors",), ("appendOnly", "deletionVectors", "invariants")
+
+#: As Delta does: a checkpoint every ten commits.
+_CHECKPOINT_COMMITS = 10
+
+#: Like Delta's: so many columns have statistics, and so much of a text is in them.
+_TRACKED_COLUMNS, _LONGEST = 32, 32
+
+#: A row group, and the rows in memory; a data file.
+_GROUP_ROWS, _GROUP_BYTES = 10_000, 32 << 20
+_FILE_BYTES = 256 << 20
+
+#: Each of them means that somebody else's commit went before.
+_ATTEMPTS = 100
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a commit does to a table's rows.
+
+    Attributes:
+        rows: that come, in tables with columns of the table; whatever their case.
+        schema: of them.
+        key: the column, a text, by which rows go.
+        gone: values of it whose rows go. None: the commit adds rows, whatever is there.
+    """
+
+    rows: Iterable[pa.Table]
+    schema: pa.Schema
+    key: str
+    gone: Collection[str] | None
+
+
+def create(location: str, schema: pa.Schema, properties: Mapping[str, str]) -> bool:
+    """Makes an empty table with deletion vectors, unless there is one; false where Spark has to.
+
+    Raises:
+        DependencyError: the folder cannot be written.
+    """
+    if is_remote(location):
+        return False
+    text = Schema.from_arrow(schema).to_json()
+    if '"timestamp_ntz"' in text:
+        return False  # another feature
+    readers, writers = _FEATURES
+    made = int(time.time() * 1000)
+    actions = [
+        _info("CREATE TABLE", {"isManaged": "false", "properties": json.dumps(properties), "partitionBy": "[]"}),
+        {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": readers, "writerFeatures": writers}},
+        {
+            "metaData": {
+                "id": str(uuid.uuid4()), "format": {"provider": "parquet", "options": {}}, "schemaString": text,
+                "partitionColumns": [], "configuration": {_VECTORS: "true", **properties}, "createdTime": made,
+            }
+        },
+    ]  # fmt: skip
+    with mapped(location):
+        filesystem, root = filesystem_of(location)
+        filesystem.create_dir(f"{root}/_delta_log", recursive=True)
+        make_durable(filesystem, root)
+        _put(location, 0, actions)
+    return True
+
+
+def can_write(location: str) -> bool:
+    """Whether the table needs nothing that only Spark writes; false where there is none."""
+    if is_remote(location):
+        return False
+    with mapped(location):
+        try:
+            return _suits(open_table(location))
+        except TableNotFoundError:
+            return False
+
+
+def commit(location: str, marker: Marker, change: Change | None = None) -> bool:
+    """Makes one commit with ``marker``; without a change it has nothing else. Durable when it returns.
+
+    It makes none where a commit has the marker's number already: whose that is, is read from the log.
+
+    Returns:
+        False: Spark has to, and nothing was done.
+
+    Raises:
+        DependencyError: the table cannot be read or written.
+        StorageError: others commit again and again in between.
+    """
+    if is_remote(location):
+        return False
+    with mapped(location):
+        writing = _Commit(location, marker, change)
+        try:
+            return writing.run()
+        except BaseException:
+            writing.forget()
+            raise
+
+
+@dataclass
+class _Commit:
+    """One commit that is being made."""
+
+    location: str
+    marker: Marker
+    change: Change | None
+    _written: list[AddAction] | None = None
+    _files: list[NewFile] = field(default_factory=list)
+    _rows: int = 0
+
+    def run(self) -> bool:
+        for _ in range(_ATTEMPTS):
+            table = open_table(self.location)
+            if not _suits(table):
+                self.forget()
+                return False
+            used = table.transaction_version(self.marker.app_id)
+            if used is not None and used >= self.marker.version:
+                self.forget()
+                return True
+            actions = self._actions(table)
+            if actions is None:
+                self.forget()
+                return False
+            if _put(self.location, table.version() + 1, actions):
+                _checkpoint(self.location, table.version() + 1)
+                return True
+        raise StorageError(f"Others write the table at {self.location} again and again.", "Try again later.")
+
+    def forget(self) -> None:
+        """Removes what was written for a commit that is not made."""
+        for file in self._files:
+            file.drop()
+
+    def _actions(self, table: DeltaTable) -> Sequence[Mapping[str, Any]] | None:
+        """None: it cannot be done without Spark."""
+        now = int(time.time() * 1000)
+        transaction = {"txn": {"appId": self.marker.app_id, "version": self.marker.version, "lastUpdated": now}}
+        user = {"userMetadata": self.marker.user_metadata}
+        if self.change is None:
+            return [_info("WRITE", {"mode": "Append", "partitionBy": "[]"}, isBlindAppend=True, **user), transaction]
+        if self._written is None:
+            self._written = self._write(self.change, table)
+        replaced = _without(table, self.location, self.change.key, self.change.gone or (), now)
+        if replaced is None:
+            return None
+        added = [
+            {
+                "add": {
+                    "path": one.path, "partitionValues": {}, "size": one.size, "modificationTime": one.modification_time,
+                    "dataChange": True, "stats": one.stats,
+                }
+            }
+            for one in self._written
+        ]  # fmt: skip
+        mode = {"mode": "Overwrite" if replaced else "Append", "partitionBy": "[]"}
+        metrics = {
+            "numFiles": str(len(added)), "numOutputRows": str(self._rows),
+            "numOutputBytes": str(sum(one.size for one in self._written)),
+        }  # fmt: skip
+        told = _info("WRITE", mode, isBlindAppend=self.change.gone is None, operationMetrics=metrics, **user)
+        return [told, transaction, *replaced, *added]
+
+    def _write(self, change: Change, table: DeltaTable) -> list[AddAction]:
+        """Writes the rows that come; nothing refers to them yet."""
+        names = {one.name.lower(): one.name for one in table.schema().fields}
+        schema = pa.schema([pa.field(names[one.name.lower()], one.type) for one in change.schema])
+        added: list[AddAction] = []
+        file: NewFile | None = None
+        for group in _groups(change.rows):
+            if file is None:
+                tracked = schema.names[-_TRACKED_COLUMNS:]
+                file = NewFile(self.location, schema, tracked=tracked, group_rows=_GROUP_ROWS, longest=_LONGEST)
+                self._files.append(file)
+            file.write(group.rename_columns(schema.names))
+            self._rows += group.num_rows
+            if file.bytes >= _FILE_BYTES:
+                added.append(file.close())
+                file = None
+        if file is not None:
+            added.append(file.close())
+        if added:
+            filesystem, root = filesystem_of(self.location)
+            make_durable(filesystem, root, folders=False)
+        return added
+
+
+def _groups(rows: Iterable[pa.Table]) -> Iterable[pa.Table]:
+    """Tables put together until one is a row group."""
+    waiting: list[pa.Table] = []
+    for one in rows:
+        if not one.num_rows:
+            continue
+        waiting.append(one)
+        if (
+            sum(part.num_rows for part in waiting) >= _GROUP_ROWS
+            or sum(part.nbytes for part in waiting) >= _GROUP_BYTES
+        ):
+            yield pa.concat_tables(waiting)
+            waiting = []
+    if waiting:
+        yield pa.concat_tables(waiting)
+
+
+def _suits(table: DeltaTable) -> bool:
+    """Whether a commit to the table need not keep anything besides its rows."""
+    protocol, metadata = table.protocol(), table.metadata()
+    known = protocol.min_writer_version <= 2 or (
+        protocol.min_writer_version == 7 and _KNOWN.issuperset(protocol.writer_features or ())
+    )
+    if not known or metadata.partition_columns or metadata.configuration.get("delta.appendOnly") == "true":
+        return False
+    return all(one.nullable and not one.metadata for one in table.schema().fields)
+
+
+def _without(
+    table: DeltaTable, location: str, key: str, gone: Collection[str], now: int
+) -> list[Mapping[str, Any]] | None:
+    """The actions that take the rows of some keys away; None: the table has no deletion vectors, or is another one's copy."""
+    if not gone:
+        return []
+    values = sorted(gone)
+    asked = pa.array(values, pa.string())
+    filesystem, root = filesystem_of(location)
+    hit: dict[str, np.ndarray] = {}
+    for path in _candidates(table, key, values):
+        if any(character in path for character in "/%:"):
+            return None
+        found = _positions(pq.ParquetFile(filesystem.open_input_file(f"{root}/{path}")), key, values, asked)
+        if found.size:
+            hit[path] = found
+    if not hit:
+        return []
+    before = deleted_rows(table, list(hit))
+    deleted = {path: np.union1d(found, before[path]) if path in before else found for path, found in hit.items()}
+    touched = {path: rows for path, rows in deleted.items() if path not in before or rows.size > before[path].size}
+    adds = _adds(location, table.version(), touched)
+    whole = {path for path, rows in touched.items() if rows.size == json.loads(adds[path]["stats"])["numRecords"]}
+    if touched.keys() - whole and table.metadata().configuration.get(_VECTORS) != "true":
+        return None
+    vectors = write_vectors(location, {path: rows for path, rows in touched.items() if path not in whole})
+    actions: list[Mapping[str, Any]] = []
+    for path in touched:
+        add = adds[path]
+        removed = {
+            "path": path, "deletionTimestamp": now, "dataChange": True, "extendedFileMetadata": True,
+            "partitionValues": {}, "size": add["size"],
+        }  # fmt: skip
+        if add.get("deletionVector"):
+            removed["deletionVector"] = add["deletionVector"]
+        actions.append({"remove": removed})
+        if path not in whole:
+            statistics = {**json.loads(add["stats"]), "tightBounds": False}
+            present = {"dataChange": True, "stats": json.dumps(statistics), "deletionVector": vectors[path]}
+            actions.append({"add": {**add, **present}})
+    return actions
+
+
+def _candidates(table: DeltaTable, key: str, values: Sequence[str]) -> list[str]:
+    """The data files that by their statistics may have rows of some keys, which are sorted."""
+    files = pa.table(table.get_add_actions(flatten=True))
+    least, most = (
+        files[f"{end}.{key}"].to_pylist() if f"{end}.{key}" in files.column_names else [None] * files.num_rows
+        for end in ("min", "max")
+    )
+    return [
+        path
+        for path, low, high in zip(files["path"].to_pylist(), least, most, strict=True)
+        if _meets(values, low, high)
+    ]
+
+
+def _meets(values: Sequence[str], low: str | None, high: str | None) -> bool:
+    """Whether one of the sorted values is in a range; without an end, all that is known is that it may be."""
+    at = 0 if low is None else bisect_left(values, low)
+    return at < len(values) and (high is None or values[at] <= high)
+
+
+def _positions(file: pq.ParquetFile, key: str, values: Sequence[str], asked: pa.Array) -> np.ndarray:
+    """The positions of a file's rows whose key is asked for."""
+    found: list[np.ndarray] = []
+    first = 0
+    with file:
+        for number in range(file.num_row_groups):
+            group = file.metadata.row_group(number)
+            if _meets(values, *_ends(group, key)):
+                keys = file.read_row_group(number, columns=[key])[key]
+                matches = pc.is_in(keys, value_set=asked).to_numpy()
+                found.append(np.flatnonzero(matches) + first)
+            first += group.num_rows
+    return np.concatenate(found) if found else np.empty(0, np.int64)
+
+
+def _ends(group: pq.RowGroupMetaData, key: str) -> tuple[str | None, str | None]:
+    """Least and greatest value of a column in a row group, as far as they are known."""
+    columns = map(group.column, range(group.num_columns))
+    known = next((one.statistics for one in columns if one.path_in_schema == key), None)
+    return (known.min, known.max) if known is not None and known.has_min_max else (None, None)
+
+
+def _adds(location: str, version: int, wanted: Collection[str]) -> Mapping[str, dict[str, Any]]:
+    """The ``add`` actions, as the log has them, by which some data files are in a version of a table."""
+    filesystem, root = filesystem_of(location)
+    log = f"{root}/_delta_log"
+    left, found = set(wanted), dict[str, dict[str, Any]]()
+    checkpoint, parts = _last_checkpoint(location)
+    for number in range(version, min(checkpoint, version), -1):
+        with filesystem.open_input_stream(f"{log}/{number:020d}.json") as stream:
+            lines = stream.read().decode().splitlines()
+        for line in lines:
+            add = json.loads(line).get("add") if '"add"' in line else None
+            if add is not None and add["path"] in left:
+                left.remove(add["path"])
+                found[add["path"]] = {name: value for name, value in add.items() if value is not None}
+        if not left:
+            return found
+    stem = f"{log}/{checkpoint:020d}.checkpoint"
+    names = (
+        [f"{stem}.{part:010d}.{parts:010d}.parquet" for part in range(1, parts + 1)] if parts else [f"{stem}.parquet"]
+    )
+    for name in names:
+        adds = pq.read_table(name, columns=["add"], filesystem=filesystem)["add"].combine_chunks()
+        listed = pc.is_in(pc.struct_field(adds, "path"), value_set=pa.array(sorted(left), pa.string()))
+        for add in adds.filter(listed).to_pylist():
+            kept = ("path", "size", "modificationTime", "stats", "deletionVector")
+            present = {one: add[one] for one in kept if add.get(one) is not None}
+            if "deletionVector" in present:
+                vector = {part: value for part, value in add["deletionVector"].items() if value is not None}
+                vector.pop("maxRowIndex", None)
+                present["deletionVector"] = vector
+            found[add["path"]] = {"partitionValues": {}, **present}
+    return found
+
+
+def _last_checkpoint(location: str) -> tuple[int, int]:
+    """Version and number of parts (0: it is not cut) of the newest checkpoint; -1 where there is none."""
+    filesystem, root = filesystem_of(location)
+    try:
+        with filesystem.open_input_stream(f"{root}/_delta_log/_last_checkpoint") as stream:
+            told = json.loads(stream.read())
+    except FileNotFoundError:
+        return -1, 0
+    return int(told["version"]), int(told.get("parts") or 0)
+
+
+def _checkpoint(location: str, version: int) -> None:
+    """Keeps the log short to read, as Delta does after a commit. The commit is made, whatever comes of this."""
+    if version % _CHECKPOINT_COMMITS:
+        return
+    with suppress(DeltaError, OSError):
+        table = open_table(location)
+        table.create_checkpoint()
+        table.cleanup_metadata()
+
+
+def _info(operation: str, parameters: Mapping[str, str], **more: Any) -> Mapping[str, Any]:
+    told = {"operation": operation, "operationParameters": dict(parameters), "engineInfo": "volstream", **more}
+    return {"commitInfo": {"timestamp": int(time.time() * 1000), **told}}
+
+
+def _put(location: str, version: int, actions: Iterable[Mapping[str, Any]]) -> bool:
+    """Puts a commit into a table's log under a number; false where there is one."""
+    filesystem, root = filesystem_of(location)
+    log = f"{root}/_delta_log"
+    target, draft = f"{log}/{version:020d}.json", f"{log}/.{uuid.uuid4().hex}.tmp"
+    try:
+        with open(draft, "x", encoding="utf-8") as file:
+            file.writelines(json.dumps(action, ensure_ascii=False) + "\n" for action in actions)
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            os.link(draft, target)
+        except FileExistsError:
+            return False
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(draft)
+    make_durable(filesystem, target)
+    return True

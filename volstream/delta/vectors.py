@@ -1,0 +1,69 @@
+"""Deletion vectors: which rows of a data file are gone. Written as the Delta protocol says; deltalake reads them.
+
+No library but Delta's own writes them. A vector is a 64-bit Roaring bitmap of positions in the file, and lies in a file of its
+own, which has those of all data files that a commit touched.
+"""
+
+from __future__ import annotations
+
+import base64
+import struct
+import uuid
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from deltalake import DeltaTable
+from pyroaring import BitMap64
+
+from volstream.delta.places import filesystem_of, make_durable
+
+#: The protocol's number for bitmaps of this layout.
+_MAGIC = 1681511377
+
+#: Version of the layout of a file of vectors.
+_LAYOUT = b"\x01"
+
+#: The alphabet of ZeroMQ's base 85, which the protocol asks for, and that of Python's, in the same order.
+_ZEROMQ = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+_PYTHON = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
+_ALPHABET = bytes.maketrans(_PYTHON, _ZEROMQ)
+
+
+def write_vectors(location: str, deleted: Mapping[str, np.ndarray]) -> Mapping[str, Mapping[str, Any]]:
+    """Writes the positions of deleted rows, by data file, into one file of a table; it is durable when this returns.
+
+    Returns:
+        By data file, the descriptor that its ``add`` action has.
+    """
+    filesystem, root = filesystem_of(location)
+    name = uuid.uuid4()
+    content = bytearray(_LAYOUT)
+    descriptors: dict[str, Mapping[str, Any]] = {}
+    for path, positions in deleted.items():
+        # Serialized portably, one of 64 bits is what the protocol has behind its magic number.
+        vector = struct.pack("<i", _MAGIC) + BitMap64(positions).serialize()
+        descriptors[path] = {
+            "storageType": "u", "pathOrInlineDv": base64.b85encode(name.bytes).translate(_ALPHABET).decode(),
+            "offset": len(content), "sizeInBytes": len(vector), "cardinality": len(positions),
+        }  # fmt: skip
+        content += struct.pack(">i", len(vector)) + vector + struct.pack(">I", zlib.crc32(vector))
+    path = f"{root}/deletion_vector_{name}.bin"
+    with filesystem.open_output_stream(path) as file:
+        file.write(bytes(content))
+    make_durable(filesystem, path, folders=False)
+    return descriptors
+
+
+def deleted_rows(table: DeltaTable, files: Sequence[str]) -> Mapping[str, np.ndarray]:
+    """The positions of the rows that are gone from some data files of a table; of a file without any, nothing."""
+    found: dict[str, np.ndarray] = {}
+    for batch in pa.RecordBatchReader.from_stream(table.deletion_vectors()):
+        for at, uri in enumerate(batch["filepath"].to_pylist()):
+            name = uri.rsplit("/", 1)[-1]
+            if name in files:
+                kept = batch["selection_vector"][at].values.to_numpy(zero_copy_only=False)
+                found[name] = np.flatnonzero(~kept)
+    return found
