@@ -26,3 +26,9 @@ def test_a_job_with_nothing_to_do_starts_no_engine(home: Home, name: str, files:
     home.end_engine()
     assert "Nothing to do" in home.ok("run-job", name)
     assert home.engine() == {}
+
+    (files / "one.txt").unlink()
+    home.ok("refresh", name)
+    assert "1 removed" in home.ok("run-job", name)
+    assert home.engine() == {}, "taking rows away needs none"
+    assert home.pairs(name) == []

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.abc
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 @common
 def refresh_command(session: Session, output: Output, volume: str, subdirectory: str) -> None:
     """List VOLUME now, and make its directory table agree."""
+    _leave_pandas_out()
     stop = Stop()
     with stop_on_signals(stop):
         done = session.volumes.refresh(volume, subdirectory, stop=stop)
@@ -49,6 +52,26 @@ def refresh_command(session: Session, output: Output, volume: str, subdirectory:
         if found.findings - len(found.unsettled):
             text += f" {found.findings - len(found.unsettled)} names cannot be used: volstream list rejected."
     output.result(value, text)
+
+
+def _leave_pandas_out() -> None:
+    """Lets PyArrow take pandas for not installed in this process: it imports it to make any array of a list, half a second.
+
+    PyArrow looks for it once, and has no setting for that.
+    """
+    import pyarrow as pa
+
+    if "pandas" not in sys.modules:
+        absent = _WithoutPandas()
+        sys.meta_path.insert(0, absent)
+        pa.array([0])
+        sys.meta_path.remove(absent)
+
+
+class _WithoutPandas(importlib.abc.MetaPathFinder):
+    def find_spec(self, name: str, path: object, target: object = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError("No module named 'pandas'", name=name)
 
 
 @click.command("run-job")

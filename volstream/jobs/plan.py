@@ -48,6 +48,9 @@ _DDL = (
     "content_type STRING, commit_version BIGINT, action STRING, old_path STRING, old_version STRING"
 )
 
+#: The rows of so few files are sent with the query. Of more, some 3,000, Spark would keep what is sent.
+_FEW_FILES = 1000
+
 #: Rows of a row group: a batch reads those that hold its files.
 _GROUP_ROWS = 10_000
 
@@ -214,6 +217,15 @@ def _cut(plan: Plan, number: int, after: str | None, first: Limits, limits: Limi
 def slice_of(session: SparkSession, plan: Plan, batch: Batch) -> DataFrame:
     """The rows of a plan's files that belong to a batch."""
     return within(session.read.schema(_DDL).parquet(plan.location), batch)
+
+
+def work_of(session: SparkSession, plan: Plan, batch: Batch) -> DataFrame:
+    """As :func:`slice_of`, without removals; spread over the processors."""
+    if batch.files <= _FEW_FILES:
+        rows = folders.dataset(plan.location, _SCHEMA).to_table(filter=_bounds(batch) & (ds.field("action") != REMOVE))
+        return relation(session, rows)
+    slots = int(session.conf.get("spark.sql.shuffle.partitions") or 1)
+    return slice_of(session, plan, batch).where(f"action <> '{REMOVE}'").repartition(slots)
 
 
 def within(planned: DataFrame, batch: Batch) -> DataFrame:

@@ -471,8 +471,11 @@ class _Run:
             self._settings.function_memory,
             self._settings.fetch_ahead_bytes,
         )
-        with self._runner.session() as session:
-            self._run_function(session, self._files_to_run(session, made, batch), work, batch, staged)
+        if batch.files:
+            with self._runner.session() as session:
+                self._run_function(self._files_to_run(session, made, batch), work, batch, staged)
+        else:
+            staged.write_nothing()
         totals = staged.totals()
         if not batch.moves and totals.succeeded + totals.failed != batch.files:
             raise VolstreamError(
@@ -492,7 +495,7 @@ class _Run:
 
     def _files_to_run(self, session: SparkSession, made: Plan, batch: Batch) -> DataFrame:
         """The files of a batch that the function is called on: not those whose rows follow them."""
-        files = plan.slice_of(session, made, batch).where(f"action <> '{plan.REMOVE}'")
+        files = plan.work_of(session, made, batch)
         if self._job.on_move is OnMove.RERUN:
             return files
         origins = plan.of_origins("t._file_path", made.location, batch)
@@ -500,20 +503,17 @@ class _Run:
             return files
         return without_followed(session, files, self._location, origins)
 
-    def _run_function(self, session: SparkSession, files: DataFrame, work: Work, batch: Batch, staged: Staged) -> None:
+    def _run_function(self, files: DataFrame, work: Work, batch: Batch, staged: Staged) -> None:
         from pyspark.errors import PySparkException
 
-        slots = int(session.conf.get("spark.sql.shuffle.partitions") or 1)
-        partitions = min(slots, batch.files)
-        spread = files.repartition(partitions) if partitions > 1 else files.coalesce(1)
         try:
-            staged.write(spread, work)
+            staged.write(files, work)
         except PySparkException as error:
             if work.isolate or not _worker_died(error):
                 raise
             # Some file takes its worker down. With each file in a child process it is found, and the others land.
             _log.warning("worker_died", job=str(self._job.name), batch=batch.id, next="each file in a child process")
-            staged.write(spread, replace(work, isolate=True))
+            staged.write(files, replace(work, isolate=True))
 
     def _note_failures(self, staged: Staged, batch: Batch, intent: Intent, earlier: dict[str, Failure]) -> None:
         settings = self._settings

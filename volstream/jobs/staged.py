@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 
 from volstream.delta import folders
+from volstream.delta.places import filesystem_of, make_folder
 from volstream.jobs.outcomes import outcome_schema
 from volstream.jobs.schema import PROVENANCE, to_ddl
 
@@ -54,6 +56,12 @@ class Staged:
     def write(self, files: DataFrame, work: Work) -> None:
         """Runs the function on ``files``, rows of a plan; replaces what was staged here before."""
         files.mapInArrow(work, self._ddl()).write.mode("overwrite").parquet(self.location)
+
+    def write_nothing(self) -> None:
+        """As :meth:`write`, of no files, without Spark."""
+        make_folder(self.location)
+        filesystem, path = filesystem_of(f"{self.location}/part-0.parquet")
+        pq.write_table(outcome_schema(self.result).empty_table(), path, filesystem=filesystem)
 
     def read(self, session: SparkSession) -> DataFrame:
         """The outcomes. Their columns are known: finding them out would cost Spark a job."""
