@@ -190,9 +190,7 @@ class CocoIndex(_Script):
 
     def rows(self) -> Mapping[str, Summary]:
         """See :meth:`Contender.rows`."""
-        with contextlib.closing(sqlite3.connect(self._state / "rows.sqlite")) as connection:
-            found = connection.execute("SELECT path, sha256, words, first_line FROM summaries").fetchall()
-        return {Path(path).relative_to(self._folder).as_posix(): Summary(*values) for path, *values in found}
+        return _rows_in_sqlite(self._state / "rows.sqlite", self._folder)
 
 
 class DataChain(_Script):
@@ -218,8 +216,33 @@ class DataChain(_Script):
         self._run(action, str(place), DATACHAIN_ROOT_DIR=str(self._state), DATACHAIN_NO_ANALYTICS="1")
 
 
+class Pathway(_Script):
+    """A table of the files, persisted between runs, whose changes are carried out in SQLite."""
+
+    name = "Pathway"
+    follows_changes = True
+    requirement = "pathway==0.33.0"
+
+    def update(self) -> Mapping[str, float]:
+        """See :meth:`Contender.update`."""
+        self._run(str(self._folder), str(self._state))
+        return {}
+
+    def rows(self) -> Mapping[str, Summary]:
+        """See :meth:`Contender.rows`."""
+        return _rows_in_sqlite(self._state / "rows.sqlite", self._folder)
+
+
 #: Contenders of other packages, by the name to ask for them.
-OTHERS: dict[str, Callable[[Path, Path], Contender]] = {"cocoindex": CocoIndex, "datachain": DataChain}
+OTHERS: dict[str, Callable[[Path, Path], Contender]] = {
+    "cocoindex": CocoIndex, "datachain": DataChain, "pathway": Pathway,
+}  # fmt: skip
+
+
+def _rows_in_sqlite(database: Path, folder: Path) -> Mapping[str, Summary]:
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        found = connection.execute("SELECT path, sha256, words, first_line FROM summaries").fetchall()
+    return {Path(path).relative_to(folder).as_posix(): Summary(*values) for path, *values in found}
 
 
 def _environment(folder: Path, requirement: str) -> str:

@@ -70,6 +70,7 @@ def _leave_pandas_out() -> None:
 
 class _WithoutPandas(importlib.abc.MetaPathFinder):
     def find_spec(self, name: str, path: object, target: object = None) -> None:
+        del path, target
         if name == "pandas":
             raise ModuleNotFoundError("No module named 'pandas'", name=name)
 
