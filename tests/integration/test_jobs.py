@@ -133,6 +133,14 @@ def test_one_bad_file_never_stops_the_others_and_keeps_its_old_rows(place: Place
     assert (second.path, second.kind, second.state) == ("c", FailureKind.WRONG_RESULT, FailureState.QUARANTINED)
     assert "'n'" in second.message
 
+    facts = place.rows(
+        "SELECT f.job, f.path, f.kind, f.attempts, b.files, b.failed, r.inserted FROM volstream.failures f "
+        "JOIN volstream.batches b ON b.id = f.batch_id JOIN volstream.refreshes r ON r.number = f.refresh_id ORDER BY f.path"
+    )
+    common = {"job": "j", "attempts": 1, "files": 3, "failed": 2, "inserted": 1}
+    assert facts == [{**common, "path": "a", "kind": "raised"}, {**common, "path": "c", "kind": "wrong-result"}]
+    assert place.rows("SELECT volume, count FROM volstream.rejected") == []
+
 
 @pytest.mark.long
 def test_a_failure_ends_with_a_newer_version_or_a_delete(place: Place) -> None:

@@ -30,6 +30,7 @@ class UtcDateTime(TypeDecorator[datetime]):
 
     impl = DateTime(timezone=True)
     cache_ok = True
+    python_type = datetime
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
         """UTC, without the zone where the database has none."""
@@ -50,6 +51,7 @@ class Path(TypeDecorator[str]):
 
     impl = Text
     cache_ok = True
+    python_type = str
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[str]:
         """Text, with the collation where there is a choice."""

@@ -22,8 +22,8 @@ from volstream.model.names import DEFAULT_SCHEMA, Name, quote
 from volstream.spark.compiled import compile_in
 from volstream.spark.frames import relation
 from volstream.spark.views import Views
-from volstream.sql import adapt, names
-from volstream.sqltext import literal
+from volstream.sql import adapt, facts, names
+from volstream.sqltext import literal, parquet_at
 from volstream.streams.changes import query
 from volstream.streams.source import spark_reads
 from volstream.streams.volume_source import VolumeSource
@@ -78,6 +78,8 @@ class Binding:
                     replacement = self._filtered(replacement, statement, alias, merged_into)
             elif (location := self.attach(reference.name)) is not None:
                 compile_if_large(self.spark, location)
+            elif facts.is_fact(reference.name):
+                replacement = self.views.of(f"SELECT * FROM {parquet_at(facts.write(self._session, reference.name))}")
             if replacement is not None:
                 if reference.takes_alias:  # so that columns can be qualified by the relation's name
                     replacement += f" AS {quote(reference.name.name)}"

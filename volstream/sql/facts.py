@@ -1,0 +1,43 @@
+"""The catalog's facts as relations of SQL: ``SELECT * FROM volstream.failures``.
+
+They are what the catalog has when the statement is read, written to a file that Spark reads: there may be many, and Spark may be
+elsewhere.
+"""
+
+from __future__ import annotations
+
+import uuid
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from volstream.catalog import facts
+from volstream.delta.places import filesystem_of, make_folder
+
+if TYPE_CHECKING:
+    from volstream.model.names import Name
+    from volstream.session import Session
+
+#: The schema that these relations are in; a table of the same name that is really there goes before one of them.
+SCHEMA = "volstream"
+
+_TYPES = {str: pa.string(), int: pa.int64(), float: pa.float64(), datetime: pa.timestamp("us", tz="UTC")}
+
+
+def is_fact(name: Name) -> bool:
+    """Whether a relation of that name is told by the catalog."""
+    return name.schema == SCHEMA and name.name in facts.FACTS
+
+
+def write(session: Session, name: Name) -> str:
+    """Writes the rows of a relation to a folder of Parquet files; where it is."""
+    location = f"{session.warehouse}/_staging/facts-{uuid.uuid4().hex}"
+    make_folder(location)
+    schema = pa.schema([(column, _TYPES[kind]) for column, kind in facts.types(name.name).items()])
+    filesystem, path = filesystem_of(f"{location}/part-0.parquet")
+    with pq.ParquetWriter(path, schema, filesystem=filesystem) as file:
+        for some in facts.rows(session.catalog.database, name.name):
+            file.write_table(pa.Table.from_pylist(list(some), schema=schema))
+    return location
