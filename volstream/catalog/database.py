@@ -54,17 +54,17 @@ class Database:
         elif backend != "sqlite":
             raise InvalidValueError(f"A catalog cannot live in {backend!r}.", "Use SQLite or PostgreSQL.")
         self._url = parsed
-        self._embedded = backend == "sqlite"
+        self.is_embedded = backend == "sqlite"
         try:
             self._engine = create_engine(
                 parsed,
                 poolclass=QueuePool,
-                pool_pre_ping=not self._embedded,
-                connect_args={"timeout": _BUSY_SECONDS} if self._embedded else {"connect_timeout": 10},
+                pool_pre_ping=not self.is_embedded,
+                connect_args={"timeout": _BUSY_SECONDS} if self.is_embedded else {"connect_timeout": 10},
             )
         except NoSuchModuleError as error:
             raise InvalidValueError(f"catalog_url cannot be used: {error}.") from None
-        if self._embedded:
+        if self.is_embedded:
             event.listen(self._engine, "connect", _configure_sqlite)
             event.listen(self._engine, "begin", _begin_immediately)
         self._migrated = False
@@ -98,7 +98,7 @@ class Database:
         Raises:
             CatalogError: the database failed.
         """
-        if not self._embedded:
+        if not self.is_embedded:
             return None
         with self._mapped():
             self._migrate_once()
@@ -113,12 +113,12 @@ class Database:
     @property
     def embedded(self) -> bool:
         """Whether only processes of this host can use it."""
-        return self._embedded
+        return self.is_embedded
 
     def now(self, connection: Connection) -> float:
         """The database's clock in epoch seconds: hosts that share a catalog compare leases by one clock."""
         clock = (
-            "(julianday('now') - 2440587.5) * 86400.0" if self._embedded else "extract(epoch from clock_timestamp())"
+            "(julianday('now') - 2440587.5) * 86400.0" if self.is_embedded else "extract(epoch from clock_timestamp())"
         )
         return float(connection.execute(select(text(clock))).scalar_one())
 
@@ -127,7 +127,7 @@ class Database:
     ) -> int:
         """Inserts the rows whose ``key`` is free, also where another process inserts it right now; how many they were."""
         # Late: the dialect that is not used costs every command 40 ms.
-        if self._embedded:
+        if self.is_embedded:
             from sqlalchemy.dialects.sqlite import insert
         else:
             from sqlalchemy.dialects.postgresql import insert  # type: ignore[assignment]  # the same method on both
@@ -149,7 +149,7 @@ class Database:
     def _migrate_once(self) -> None:
         if self._migrated:
             return
-        if self._embedded and self._url.database:
+        if self.is_embedded and self._url.database:
             path = Path(self._url.database)
             path.parent.mkdir(parents=True, exist_ok=True)
             if not path.exists():
@@ -174,7 +174,7 @@ class Database:
         config = Config()
         config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
         with self._engine.connect() as connection:
-            if not self._embedded:
+            if not self.is_embedded:
                 # Two hosts that start on one new database: the second waits, and finds nothing left to do.
                 connection.execute(text("select pg_advisory_xact_lock(761253)"))
             config.attributes["connection"] = connection

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from sqlalchemy import ColumnElement, Row, case, delete, func, insert, select, update
 from sqlalchemy import Connection as Transaction
-from sqlalchemy import Row, case, delete, func, insert, select, update
 
 from volstream.catalog.database import Database
 from volstream.catalog.tables import failures
@@ -17,6 +18,24 @@ _CHUNK = 500  # bound values of one statement, under every database's limit
 
 #: The states of failures that count: an attempt's own are pending until it is committed.
 ACTIVE = (FailureState.RETRYING, FailureState.WAITING, FailureState.QUARANTINED, FailureState.SKIPPED)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A sort of failures.
+
+    Attributes:
+        kinds: none: any.
+        like: a pattern of SQL's LIKE for the path; None: any.
+    """
+
+    states: Sequence[FailureState] = ACTIVE
+    kinds: Sequence[FailureKind] = ()
+    like: str | None = None
+
+
+#: All that count.
+ANY = Wanted()
 
 
 class Failures:
@@ -36,15 +55,15 @@ class Failures:
         self,
         job_id: str | None = None,
         *,
-        states: Sequence[FailureState] = ACTIVE,
+        wanted: Wanted = ANY,
         after: str | None = None,
         until: str | None = None,
         path: str | None = None,
         batch_id: str | None = None,
         limit: int | None = None,
     ) -> Sequence[Failure]:
-        """Failures that count, by path: of a job, in some states, with ``after < path <= until``, of a path, of a batch."""
-        query = select(failures).where(failures.c.state.in_(states)).order_by(failures.c.job_id, failures.c.path)
+        """Failures that count, by path: of a job, of some sort, with ``after < path <= until``, of a path, of a batch."""
+        query = select(failures).where(self._are(wanted)).order_by(failures.c.job_id, failures.c.path)
         if job_id is not None:
             query = query.where(failures.c.job_id == job_id)
         if after is not None:
@@ -57,6 +76,24 @@ class Failures:
             query = query.where(failures.c.batch_id == batch_id)
         with self._database.reading() as transaction:
             return [_failure(row) for row in transaction.execute(query.limit(limit))]
+
+    def count(self, job_id: str | None, wanted: Wanted) -> int:
+        """How many failures of some sort there are, of a job or of all."""
+        query = select(func.count()).select_from(failures).where(self._are(wanted))
+        if job_id is not None:
+            query = query.where(failures.c.job_id == job_id)
+        with self._database.reading() as transaction:
+            return int(transaction.execute(query).scalar_one())
+
+    def _are(self, wanted: Wanted) -> ColumnElement[bool]:
+        found: ColumnElement[bool] = failures.c.state.in_(wanted.states)
+        if wanted.kinds:
+            found &= failures.c.kind.in_(wanted.kinds)
+        if wanted.like is None:
+            return found
+        if self._database.is_embedded:  # SQLite's LIKE takes a for A
+            return found & failures.c.path.op("GLOB", is_comparison=True)(_as_glob(wanted.like))
+        return found & failures.c.path.like(wanted.like)
 
     def due(self, job_id: str, now: datetime, limit: int) -> Sequence[Failure]:
         """Failures whose next try has come, the longest due first."""
@@ -89,11 +126,17 @@ class Failures:
             return {str(state): int(count) for state, count in transaction.execute(query)}
 
     def set_state(
-        self, job_id: str, state: FailureState, *, paths: Sequence[str] | None, next_try: datetime | None
+        self,
+        job_id: str,
+        state: FailureState,
+        *,
+        paths: Sequence[str] | None,
+        next_try: datetime | None,
+        wanted: Wanted = ANY,
     ) -> Sequence[str]:
-        """Moves active failures, of some paths or all, to another state; the paths that were found."""
-        query = select(failures.c.id, failures.c.path).where(failures.c.job_id == job_id, failures.c.state.in_(ACTIVE))
-        if paths is None and state is FailureState.RETRYING:
+        """Moves active failures, of some paths or all, and of some sort, to another state; the paths that were found."""
+        query = select(failures.c.id, failures.c.path).where(failures.c.job_id == job_id, self._are(wanted))
+        if paths is None and state is FailureState.RETRYING and wanted.states == ACTIVE:
             query = query.where(failures.c.state != FailureState.SKIPPED)  # what was given up knowingly stays so
         with self._database.transaction() as transaction:
             if paths is None:
@@ -145,6 +188,20 @@ def cut(text: str, limit: int = 8000) -> str:
         if len(text) <= limit
         else f"{text[:half]}\n... {len(text) - limit} characters left out ...\n{text[-half:]}"
     )
+
+
+def _as_glob(pattern: str) -> str:
+    """A pattern of LIKE as one of SQLite's GLOB, which tells letters by case; a backslash takes a wildcard's meaning away."""
+    found: list[str] = []
+    characters = iter(pattern)
+    for character in characters:
+        plain = next(characters, "\\") if character == "\\" else None
+        if plain is None and character in "%_":
+            found.append("*" if character == "%" else "?")
+        else:
+            one = plain or character
+            found.append(f"[{one}]" if one in "*?[" else one)
+    return "".join(found)
 
 
 def _chunks(items: Iterable[Any]) -> Iterator[list[Any]]:

@@ -9,10 +9,10 @@ from typing import Any
 import click
 
 from volstream import details
-from volstream.catalog.failures import ACTIVE
+from volstream.catalog.failures import ACTIVE, Wanted
 from volstream.cli.options import common
 from volstream.cli.output import Output
-from volstream.model.work import FailureState
+from volstream.model.work import FailureKind, FailureState
 from volstream.session import Session
 
 #: Kind -> the columns that a list shows; JSON has all.
@@ -29,6 +29,11 @@ _COLUMNS: Mapping[str, Sequence[str]] = {
     "rejected": ("volume", "subject", "reason", "count", "last_seen"),
 }  # fmt: skip
 
+#: Rows that a list shows where nothing else is asked for.
+_LIMIT = 1000
+
+_FAILURES = [kind.value for kind in FailureKind]
+
 _STATES = [state.value for state in ACTIVE]
 
 _KINDS = ("connection", "volume", "stream", "job", "function")
@@ -41,19 +46,29 @@ _KINDS = ("connection", "volume", "stream", "job", "function")
     "--state", "states", type=click.Choice(_STATES), multiple=True, help="Failures in this state only; may be repeated."
 )
 @click.option("--volume", metavar="NAME", help="Rejected messages of this volume only.")
+@click.option("--kind", "kinds", type=click.Choice(_FAILURES), multiple=True, help="Failures of this kind only.")
+@click.option("--like", metavar="PATTERN", help="Failures of files whose path is LIKE this, such as 'scans/%.pdf'.")
 @click.option(
-    "--limit", type=click.IntRange(1), default=1000, show_default=True, help="Batches, failures or rejected messages."
+    "--limit", type=click.IntRange(1), help="Batches, failures or rejected messages: 1000, of failures as JSON all."
 )
 @common
 def list_command(
-    session: Session, output: Output, kind: str, job: str | None, states: tuple[str, ...], volume: str | None, limit: int
+    session: Session, output: Output, kind: str, job: str | None, states: tuple[str, ...], volume: str | None,
+    kinds: tuple[str, ...], like: str | None, limit: int | None,
 ) -> None:  # fmt: skip
     """List what there is of a KIND."""
-    if kind == "failures":
-        rows = _failures(session, job, [FailureState(state) for state in states] or ACTIVE, limit)
-    else:
-        rows = _rows(session, kind, job, volume, limit)
-    output.table(rows, _COLUMNS[kind], f"No {kind}.")
+    if kind != "failures":
+        output.table(_rows(session, kind, job, volume, limit or _LIMIT), _COLUMNS[kind], f"No {kind}.")
+        return
+    chosen = [FailureState(state) for state in states] or ACTIVE
+    wanted = Wanted(chosen, [FailureKind(one) for one in kinds], like)
+    rows = _failures(session, job, wanted, limit or (None if output.as_json else _LIMIT))
+    output.table(rows, _COLUMNS[kind], "No failures.")
+    count = session.jobs.failure_count(job, wanted)
+    if count > len(rows):
+        output.message(
+            f"These are {len(rows)} of {count} failures. See more with --limit, --kind or --like; all with --format json."
+        )
 
 
 @click.command("describe")
@@ -92,7 +107,7 @@ def _rows(session: Session, kind: str, job: str | None, volume: str | None, limi
             return [details.shown(session, one) for one in getattr(session, kind).list()]
 
 
-def _failures(session: Session, job: str | None, states: Sequence[FailureState], limit: int) -> list[dict[str, Any]]:
+def _failures(session: Session, job: str | None, wanted: Wanted, limit: int | None) -> list[dict[str, Any]]:
     from volstream.jobs.advice import remedy, what_next
 
     jobs = {one.id: one for one in session.jobs.list()}
@@ -106,7 +121,7 @@ def _failures(session: Session, job: str | None, states: Sequence[FailureState],
             "why": one.message.strip().partition("\n")[0],
             "remedy": remedy(one, jobs[one.job_id], of_stream.get(jobs[one.job_id].stream_id)),
         }
-        for one in session.jobs.failures(job, states=states, limit=limit)
+        for one in session.jobs.failures(job, wanted=wanted, limit=limit)
         if one.job_id in jobs
     ]  # fmt: skip
 

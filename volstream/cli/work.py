@@ -5,19 +5,21 @@ from __future__ import annotations
 import dataclasses
 import importlib.abc
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from volstream.catalog.failures import Wanted
 from volstream.cli.options import TIMESTAMP, common, interactive
 from volstream.cli.output import Output
 from volstream.errors import FilesFailedError, InterruptedByUserError
 from volstream.jobs.progress import Observer, Progress
 from volstream.lifecycle.stop import Stop, stop_on_signals
 from volstream.model.units import about, format_size
+from volstream.model.work import FailureKind
 from volstream.session import Session
 
 if TYPE_CHECKING:
@@ -149,24 +151,61 @@ def _show_plan(output: Output, name: str, preview: Preview) -> None:
     output.result({"job": name, **vars(values.pop("load")), **values}, text)
 
 
+_KINDS = click.Choice([kind.value for kind in FailureKind])
+
+
 @click.command("retry")
 @click.argument("job")
 @click.argument("paths", nargs=-1)
+@click.option(
+    "--all", "every", is_flag=True, help="All that were not skipped; so it is without paths and options, too."
+)
+@click.option("--kind", "kinds", type=_KINDS, multiple=True, help="Failures of this kind; may be repeated.")
+@click.option("--like", metavar="PATTERN", help="Files whose path is LIKE this, such as 'scans/%.pdf'.")
 @common
-def retry_command(session: Session, output: Output, job: str, paths: tuple[str, ...]) -> None:
-    """Try failed files of JOB again at its next run: the given ones, or all that were not skipped."""
-    found = session.jobs.retry(job, paths or None)
+def retry_command(
+    session: Session,
+    output: Output,
+    job: str,
+    paths: tuple[str, ...],
+    every: bool,
+    kinds: tuple[str, ...],
+    like: str | None,
+) -> None:
+    """Try failed files of JOB again at its next run: the given ones, those of some sort, or all that were not skipped."""
+    found = session.jobs.retry(job, paths or None, _wanted(paths, every, kinds, like))
     output.result({"job": job, "paths": found}, f"{len(found)} files are due again; they are tried at the next run.")
 
 
 @click.command("skip")
 @click.argument("job")
-@click.argument("paths", nargs=-1, required=True)
+@click.argument("paths", nargs=-1)
+@click.option("--all", "every", is_flag=True, help="All of them.")
+@click.option("--kind", "kinds", type=_KINDS, multiple=True, help="Failures of this kind; may be repeated.")
+@click.option("--like", metavar="PATTERN", help="Files whose path is LIKE this, such as 'scans/%.pdf'.")
 @common
-def skip_command(session: Session, output: Output, job: str, paths: tuple[str, ...]) -> None:
+def skip_command(
+    session: Session,
+    output: Output,
+    job: str,
+    paths: tuple[str, ...],
+    every: bool,
+    kinds: tuple[str, ...],
+    like: str | None,
+) -> None:
     """Give failed files of JOB up, knowingly. A newer version of one is processed all the same."""
-    found = session.jobs.skip(job, paths)
+    if not (paths or every or kinds or like):
+        raise click.UsageError("Name the files, or say which: --all, --kind or --like.")
+    found = session.jobs.skip(job, paths or None, _wanted(paths, every, kinds, like))
     output.result({"job": job, "paths": found}, f"{len(found)} files are skipped.")
+
+
+def _wanted(paths: Sequence[str], every: bool, kinds: Sequence[str], like: str | None) -> Wanted:
+    if paths and (every or kinds or like):
+        raise click.UsageError("Name the files, or say which by options, not both.")
+    if every and (kinds or like):
+        raise click.UsageError("--all leaves nothing to choose by --kind or --like.")
+    return Wanted(kinds=[FailureKind(kind) for kind in kinds], like=like)
 
 
 @click.command("pause")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from volstream.catalog.failures import ACTIVE
+from volstream.catalog.failures import ANY, Wanted
 from volstream.errors import InvalidStateError, InvalidValueError, NotFoundError
 from volstream.lifecycle.stop import Stop
 from volstream.model.names import Name
@@ -138,20 +138,32 @@ class Jobs(Objects[Job]):
         name: str | None = None,
         *,
         path: str | None = None,
-        states: Sequence[FailureState] = ACTIVE,
+        wanted: Wanted = ANY,
         limit: int | None = 1000,
     ) -> Sequence[Failure]:
-        """Failed files of a job, or of all, by path; those in some states, or all that count."""
+        """Failed files of a job, or of all, by path; those of some sort, or all that count."""
         job_id = self.get(name).id if name else None
-        return self._session.catalog.failures.active(job_id, states=states, path=path, limit=limit)
+        return self._session.catalog.failures.active(job_id, wanted=wanted, path=path, limit=limit)
 
-    def retry(self, name: str, paths: Sequence[str] | None = None) -> Sequence[str]:
-        """Makes failed files due now, some or all that were not given up. Raises NotFoundError for a path without failure."""
-        return self._set_state(name, FailureState.RETRYING, paths, datetime.now(UTC))
+    def failure_count(self, name: str | None = None, wanted: Wanted = ANY) -> int:
+        """How many :meth:`failures` there are without a limit."""
+        return self._session.catalog.failures.count(self.get(name).id if name else None, wanted)
 
-    def skip(self, name: str, paths: Sequence[str]) -> Sequence[str]:
-        """Gives failed files up knowingly; a newer version of one is processed all the same."""
-        return self._set_state(name, FailureState.SKIPPED, paths, None)
+    def retry(self, name: str, paths: Sequence[str] | None = None, wanted: Wanted = ANY) -> Sequence[str]:
+        """Makes failed files due now: some, those of some sort, or all that were not given up.
+
+        Raises:
+            NotFoundError: a path has no failure.
+        """
+        return self._set_state(name, FailureState.RETRYING, paths, datetime.now(UTC), wanted)
+
+    def skip(self, name: str, paths: Sequence[str] | None = None, wanted: Wanted = ANY) -> Sequence[str]:
+        """Gives failed files up knowingly: some, those of some sort, or all. A newer version of one is processed all the same.
+
+        Raises:
+            NotFoundError: a path has no failure.
+        """
+        return self._set_state(name, FailureState.SKIPPED, paths, None, wanted)
 
     def _free(self, name: str) -> None:
         """Settles what a run of a statement left open, which might fail for ever. Raises StreamBusyError where it runs."""
@@ -171,10 +183,10 @@ class Jobs(Objects[Job]):
         return job
 
     def _set_state(
-        self, name: str, state: FailureState, paths: Sequence[str] | None, next_try: datetime | None
+        self, name: str, state: FailureState, paths: Sequence[str] | None, next_try: datetime | None, wanted: Wanted
     ) -> Sequence[str]:
         job = self.get(name)
-        found = self._session.catalog.failures.set_state(job.id, state, paths=paths, next_try=next_try)
+        found = self._session.catalog.failures.set_state(job.id, state, paths=paths, next_try=next_try, wanted=wanted)
         unknown = sorted({*(paths or ())} - {*found})
         if unknown:
             raise NotFoundError(f"The job {name} has no failure of {unknown[0]!r}.", "See: volstream list failures.")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from tests import objects
 from volstream.catalog import Catalog
 from volstream.catalog.consumptions import Outcome
-from volstream.catalog.failures import cut
+from volstream.catalog.failures import Wanted, cut
 from volstream.model.objects import Job
 from volstream.model.work import Failure, FailureKind, FailureState, Target
 
@@ -121,6 +122,28 @@ def test_skip_and_retry_move_the_named_files(catalog: Catalog, job: Job) -> None
     assert states(catalog, job)["a"] is FailureState.SKIPPED
     assert catalog.failures.set_state(job.id, FailureState.RETRYING, paths=["a"], next_try=objects.NOW) == ["a"]
     assert states(catalog, job) == dict.fromkeys("abc", FailureState.RETRYING)
+
+
+def test_failures_are_chosen_by_kind_and_by_a_pattern_of_sql(catalog: Catalog, job: Job) -> None:
+    names = ["scans/a.pdf", "scans/A.pdf", "scans/b*.txt", "SCANS/a.pdf", "scans/a_pdf", "[x]/a.pdf", "scans/%.pdf"]
+    fail(catalog, job, *(dict[str, object](path=name) for name in names[:-1]), {"path": names[-1], "kind": FailureKind.TIMED_OUT})
+
+    def found(**sort: Any) -> list[str]:
+        wanted = Wanted(**sort)
+        paths = [one.path for one in catalog.failures.active(job.id, wanted=wanted)]
+        assert catalog.failures.count(job.id, wanted) == len(paths)
+        return sorted(paths)
+
+    assert found(like="scans/%.pdf") == ["scans/%.pdf", "scans/A.pdf", "scans/a.pdf"]
+    assert found(like="scans/a_pdf") == ["scans/a.pdf", "scans/a_pdf"]
+    assert found(like="scans/a\\_pdf") == ["scans/a_pdf"]
+    assert found(like="scans/\\%%") == ["scans/%.pdf"]
+    assert found(like="[x]/%") == ["[x]/a.pdf"]
+    assert found(like="%*.txt") == ["scans/b*.txt"]
+    assert found(kinds=[FailureKind.TIMED_OUT]) == ["scans/%.pdf"]
+    wanted = Wanted(like="scans/%.pdf")
+    moved = catalog.failures.set_state(job.id, FailureState.SKIPPED, paths=None, next_try=None, wanted=wanted)
+    assert sorted(moved) == found(like="scans/%.pdf") == found(states=[FailureState.SKIPPED])
 
 
 def test_a_postponed_failure_waits_for_the_directory(catalog: Catalog, job: Job) -> None:
