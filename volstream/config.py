@@ -213,6 +213,11 @@ class Settings(BaseSettings):
         return self.catalog_url or f"sqlite:///{self.home / 'catalog.db'}"
 
     @property
+    def is_made(self) -> bool:
+        """Whether there is a catalog; of a database elsewhere nobody is asked."""
+        return bool(self.catalog_url) or (self.home / "catalog.db").exists()
+
+    @property
     def warehouse_path(self) -> str:
         """The warehouse as a local path or URI, without a trailing slash."""
         return self.warehouse.rstrip("/") or str(self.home / "warehouse")

@@ -15,6 +15,7 @@ from volstream.delta.log import DeltaLog
 from volstream.directory.access import store_of
 from volstream.directory.snapshot import Snapshot
 from volstream.directory.table import DELETE, INSERT, UPDATE, WROTE
+from volstream.errors import NotFoundError
 from volstream.model.files import is_utf8, printable
 from volstream.model.objects import Job, Volume
 from volstream.model.work import PlanKind
@@ -54,7 +55,7 @@ def tell(session: Session, volume_name: str, path: str) -> list[Event]:
     No Spark.
 
     Raises:
-        NotFoundError: no such volume.
+        NotFoundError: no such volume, or no trace of the file.
     """
     volume = session.volumes.get(volume_name)
     events: list[Event] = []
@@ -72,7 +73,12 @@ def tell(session: Session, volume_name: str, path: str) -> list[Event]:
     events = [event for event in events if event.time is None] + sorted(
         known, key=lambda event: event.time or datetime.max
     )
-    return [*events, _now(session, volume, path)]
+    now = _now(session, volume, path)
+    if now is None and not known:
+        raise NotFoundError(
+            f"Nothing is known of {printable(path)} in volume {volume_name}, and it is not in the store."
+        )
+    return [*events, now or Event(None, "not in the store now", {})]
 
 
 def _history(session: Session, volume: Volume, path: str) -> dict[str, list[dict[str, Any]]]:
@@ -194,8 +200,8 @@ def _rows(session: Session, job: Job, path: str) -> list[Event]:
     ]  # fmt: skip
 
 
-def _now(session: Session, volume: Volume, path: str) -> Event:
+def _now(session: Session, volume: Volume, path: str) -> Event | None:
     info = store_of(volume, session.catalog, session.settings).head(path)
     if info is None:
-        return Event(None, "not in the store now", {})
+        return None
     return Event(None, "in the store now", {"size": info.size, "modified": info.last_modified_time, "etag": info.etag})

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from volstream.cli.options import DURATION, SIZE, TIMESTAMP, choice, common, existing
+from volstream.cli.options import DURATION, SIZE, TIMESTAMP, choice, common, existing, founding
 from volstream.cli.output import Output
 from volstream.model.objects import Mode, OnMove, QueueType, SourceKind, Stream, Trigger, TriggerKind, Write
 from volstream.session import Session
@@ -21,7 +21,7 @@ from volstream.session import Session
 @click.option("--credentials", metavar="env|profile:NAME|static", default="env", show_default=True)
 @click.option("--comment")
 @click.option("--if-not-exists", is_flag=True, help="Do nothing where there is one of that name.")
-@common
+@founding
 def create_connection_command(session: Session, output: Output, name: str, type_: str, **options: Any) -> None:
     """Describe how a store is reached, and by whom.
 
@@ -48,7 +48,7 @@ def create_connection_command(session: Session, output: Output, name: str, type_
 @click.option("--comment")
 @click.option("--check/--no-check", default=True, help="Ask for the bucket and the queue first.", show_default=True)
 @existing
-@common
+@founding
 def create_volume_command(session: Session, output: Output, name: str, location: str, **options: Any) -> None:
     """Make LOCATION, a directory or s3://bucket/prefix or oss://bucket/prefix, a volume.
 

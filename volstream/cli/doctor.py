@@ -7,7 +7,7 @@ from collections import Counter
 
 import click
 
-from volstream.cli.options import common
+from volstream.cli.options import founding
 from volstream.cli.output import Output
 from volstream.errors import DependencyError
 from volstream.session import Session
@@ -22,7 +22,7 @@ _SIGNS = {"ok": "ok", "warning": "WARN", "failed": "FAIL", "skipped": "-"}
     is_flag=True,
     help="Write an object into VOLUME, time its way into the directory, and remove it; the volume's jobs see it, too.",
 )
-@common
+@founding
 def doctor_command(session: Session, output: Output, volume: str | None, canary: bool) -> None:
     """Check the home, and everything that VOLUME needs: credentials, bucket, queue, wiring, daemon. Starts no Spark."""
     from volstream.doctor import State, examine

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from volstream import config
-from volstream.cli.options import common
+from volstream.cli.options import common, founding
 from volstream.cli.output import Output
 from volstream.engine.control import engine_status, stop_engine
 from volstream.errors import JavaError, VolstreamError
@@ -42,7 +42,7 @@ _TOML = """\
 
 
 @click.command("init")
-@common
+@founding
 def init_command(session: Session, output: Output) -> None:
     """Make the home: its folder, catalog and a settings file, and check what the engine needs."""
     from volstream.spark import connectors, java
@@ -97,7 +97,7 @@ def engine_command() -> None:
 
 
 @engine_command.command("status")
-@common
+@founding
 def engine_status_command(session: Session, output: Output) -> None:
     """Show whether the home's engine runs."""
     status = engine_status(session.settings)
@@ -111,7 +111,7 @@ def engine_status_command(session: Session, output: Output) -> None:
 
 @engine_command.command("stop")
 @click.option("--now", is_flag=True, help="Do not wait for those who use it.")
-@common
+@founding
 def engine_stop_command(session: Session, output: Output, now: bool) -> None:
     """End the background engine; it finishes for those who use it."""
     ended = stop_engine(session.settings, at_once=now)

@@ -84,10 +84,14 @@ def describe_command(session: Session, output: Output, kind: str, name: str) -> 
 @click.argument("kind", type=click.Choice([*_KINDS]))
 @click.argument("name")
 @click.option("--if-exists", is_flag=True, help="Do nothing where there is none.")
+@click.option("--cascade", is_flag=True, help="Of a volume: with the streams and jobs on it.")
 @common
-def drop_command(session: Session, output: Output, kind: str, name: str, if_exists: bool) -> None:
+def drop_command(session: Session, output: Output, kind: str, name: str, if_exists: bool, cascade: bool) -> None:
     """Drop an object. Files and result tables stay."""
-    dropped = getattr(session, f"{kind}s").drop(name, if_exists=if_exists)
+    if cascade and kind != "volume":
+        raise click.UsageError("--cascade is for volumes.")
+    options = {"if_exists": if_exists} | ({"cascade": True} if cascade else {})
+    dropped = getattr(session, f"{kind}s").drop(name, **options)
     text = f"The {kind} {name} is dropped." if dropped else f"There is no {kind} {name}."
     output.result({"kind": kind, "name": name, "dropped": dropped}, text)
 

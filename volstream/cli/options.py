@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from volstream.cli.output import Output
-from volstream.errors import InvalidValueError
+from volstream.errors import InvalidValueError, NotFoundError
 from volstream.model.units import parse_duration, parse_size
 from volstream.session import Session
 
@@ -21,13 +21,26 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def common(function: F) -> F:
-    """Adds ``--home`` and ``--format``, and calls the command with an open session and its output."""
+    """Adds ``--home`` and ``--format``, and calls the command with an open session on a home that is there, and its output."""
+    return _with_home(function, must_exist=True)
 
+
+def founding(function: F) -> F:
+    """As :func:`common`, for a command that makes the home where there is none."""
+    return _with_home(function, must_exist=False)
+
+
+def _with_home(function: F, *, must_exist: bool) -> F:
     @click.option("--home", metavar="DIR", help="Folder of catalog, tables and settings.  [env: VOLSTREAM_HOME]")
     @click.option("--format", "format_", type=click.Choice(["text", "json"]), default="text", show_default=True)
     @functools.wraps(function)
     def command(home: str | None, format_: str, **options: Any) -> Any:
         with opened(home) as session, session.gateway.explaining():
+            if must_exist and not session.settings.is_made:
+                raise NotFoundError(
+                    f"There is no home of volstream at {session.settings.home}.",
+                    "Make one with volstream init, or name another by --home or VOLSTREAM_HOME.",
+                )
             return function(session, Output(format_ == "json"), **options)
 
     return command  # type: ignore[return-value]  # the same command with two options more

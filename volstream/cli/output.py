@@ -126,8 +126,12 @@ def arranged(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], width: i
 def _console() -> Any:
     from rich.console import Console
 
+    class Piped(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # rich would end the process with 1; who reads with head has what they want
+
     # A pipe has no width: nothing may be cut for it.
-    return Console() if sys.stdout.isatty() else Console(width=10_000, soft_wrap=True)
+    return Console() if sys.stdout.isatty() else Piped(width=10_000, soft_wrap=True)
 
 
 def _print(console: Any, renderable: Any) -> None:

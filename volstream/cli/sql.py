@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
-from volstream.cli.options import common
+from volstream.cli.options import founding
 from volstream.cli.output import Output, to_json
-from volstream.errors import InvalidValueError
+from volstream.errors import InvalidValueError, VolstreamError
 from volstream.session import Session
 
 #: A person sees this many rows of a result; JSON has all.
@@ -21,7 +21,7 @@ _SHOWN_ROWS = 1000
 @click.command("sql")
 @click.argument("statement", required=False)
 @click.option("-f", "--file", "file", type=click.Path(exists=True, dir_okay=False), help="Statements of a file.")
-@common
+@founding
 def sql_command(session: Session, output: Output, statement: str | None, file: str | None) -> None:
     """Run SQL: tables of the home, streams, DIRECTORY(VOLUME v).
 
@@ -47,8 +47,14 @@ def sql_command(session: Session, output: Output, statement: str | None, file: s
     statements = split(script)
     if not statements:
         raise InvalidValueError("There is no statement.")
-    for one in statements:
-        _run(session, output, one)
+    for number, one in enumerate(statements, 1):
+        try:
+            _run(session, output, one)
+        except VolstreamError:
+            if len(statements) > 1:
+                line = script[: script.index(one)].count("\n") + 1
+                output.message(f"Statement {number} of {len(statements)}, at line {line}:")
+            raise
 
 
 def _run(session: Session, output: Output, statement: str) -> None:

@@ -6,6 +6,7 @@ import os
 import re
 import secrets
 import uuid
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from volstream.catalog import Catalog
@@ -16,7 +17,7 @@ from volstream.errors import AlreadyExistsError, InvalidValueError, NotFoundErro
 from volstream.model.files import printable
 from volstream.model.locations import local_path, scheme_of
 from volstream.model.names import Name
-from volstream.model.objects import Connection, QueueType, Volume, VolumeSpec
+from volstream.model.objects import Connection, Job, QueueType, Stream, Volume, VolumeSpec
 from volstream.model.selection import Selection
 from volstream.queues.base import Described
 from volstream.storage import normalise_location
@@ -119,6 +120,7 @@ def create_volume(
         recursive=spec.recursive, patterns=tuple(spec.patterns), ignores=tuple(spec.ignores), comment=spec.comment,
         created_on=datetime.now(UTC),
     )  # fmt: skip
+    _check_apart(volume, settings)
     if check:
         _check_reachable(volume, catalog, settings)
     with catalog.database.transaction() as transaction:
@@ -142,13 +144,34 @@ def drop_connection(catalog: Catalog, name: Name, *, if_exists: bool = False) ->
 
 
 def drop_volume(catalog: Catalog, name: Name, *, if_exists: bool = False) -> bool:
-    """Drops a volume; its streams become stale, its files and its directory table's data stay. False as above."""
+    """Drops a volume; its streams become stale, its files and its directory table's data stay. False as above.
+
+    Raises:
+        ObjectInUseError: a job processes its files.
+    """
     volume = catalog.volumes.find(name) if if_exists else catalog.volumes.get(name)
     if volume is None:
         return False
+    users = sorted(str(job.name) for job in jobs_on(catalog, volume))
+    if users:
+        raise ObjectInUseError(
+            f"The volume {name} is used by {'job' if len(users) == 1 else 'jobs'} {', '.join(users)}.",
+            "Drop what uses it first, or all at once: volstream drop volume NAME --cascade.",
+        )
     with catalog.database.transaction() as transaction:
         catalog.volumes.remove(transaction, volume)
     return True
+
+
+def streams_on(catalog: Catalog, volume: Volume) -> Sequence[Stream]:
+    """The streams on a volume's directory."""
+    return [stream for stream in catalog.streams.list() if stream.source_id == volume.id]
+
+
+def jobs_on(catalog: Catalog, volume: Volume) -> Sequence[Job]:
+    """The jobs that consume streams on a volume's directory."""
+    ids = {stream.id for stream in streams_on(catalog, volume)}
+    return [job for job in catalog.jobs.list() if ids.intersection(job.stream_ids)]
 
 
 def exclusive(*, or_replace: bool, if_not_exists: bool) -> None:
@@ -201,6 +224,24 @@ def _check_type(connection: Connection | None, location: str) -> None:
             f"{needed}.",
             "Use another connection, or none.",
         )
+
+
+def _check_apart(volume: Volume, settings: Settings) -> None:
+    """Raises InvalidValueError where the home or the warehouse would be files of the volume, and so change with each look."""
+    if scheme_of(volume.location) != "file":
+        return
+    root = os.path.realpath(local_path(volume.location))
+    for what, place in (("home", str(settings.home)), ("warehouse", settings.warehouse_path.removeprefix("file://"))):
+        inside = os.path.relpath(os.path.realpath(place), root)
+        if "://" in place or inside.split(os.sep)[0] == os.pardir:
+            continue
+        if any(
+            volume.selection.accepts(os.path.normpath(f"{inside}/{name}")) for name in ("catalog.db", "part-0.parquet")
+        ):
+            raise InvalidValueError(
+                f"The volume would contain the {what} of volstream, {printable(place)}.",
+                f"Choose a folder beside it, or leave it out: --ignore '{inside}/**'.",
+            )
 
 
 def _check_reachable(volume: Volume, catalog: Catalog, settings: Settings) -> None:

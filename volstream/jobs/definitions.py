@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
 from volstream.catalog import Catalog
+from volstream.delta import folders
+from volstream.delta.places import is_remote
 from volstream.directory.definitions import exclusive
 from volstream.directory.table import COLUMNS
-from volstream.errors import AlreadyExistsError, InvalidStateError, InvalidValueError, ObjectInUseError
+from volstream.errors import AlreadyExistsError, InvalidStateError, InvalidValueError, NotFoundError, ObjectInUseError
 from volstream.jobs import functions
 from volstream.jobs.schedule import check_cron
 from volstream.jobs.schema import from_ddl, of_function, to_ddl
-from volstream.model.names import Name
+from volstream.model.names import DEFAULT_SCHEMA, Name
 from volstream.model.objects import Job, JobSpec, JobState, OnMove, Stream, StreamSpec, TriggerKind, Write
 from volstream.streams.definitions import new_stream
 
@@ -55,11 +57,13 @@ def create_job(
         _check_idle(catalog, existing)
     runs: dict[str, Any] = {"function": None, "search_path": None, "fingerprint": None, "returns": None}
     if spec.function is not None:
-        runs = _function(spec.function, spec.returns)
+        runs = _function(spec.function, spec.returns, spec.arguments)
     made = [_own(catalog, warehouse, own, existing) for own in _own_streams(spec)]
     streams = made or [_unused(catalog, name, existing) for name in (spec.stream, *spec.other_streams) if name]
     if catalog.streams.find(spec.into) is not None:
         raise AlreadyExistsError(f"{spec.into} is a stream.", "Choose another name for the table.")
+    if spec.function is not None:
+        _check_schema(warehouse, spec.into)
     job = Job(
         id=str(uuid.uuid4()), name=spec.name, stream_id=streams[0].id, into=spec.into, trigger=spec.trigger, where=spec.where,
         write=spec.write, on_move=spec.on_move, retries=spec.retries, pause_after=spec.pause_after,
@@ -105,7 +109,10 @@ def alter_job(catalog: Catalog, name: Name, zone: ZoneInfo, **changes: Any) -> J
     _check(spec, zone)
     if "function" in changes or "returns" in changes:
         assert spec.function is not None, "a statement has been refused"
-        changes |= _function(spec.function, changes.get("returns"), fallback=job.returns)
+        changes |= _function(spec.function, changes.get("returns"), spec.arguments, fallback=job.returns)
+    elif "arguments" in changes:
+        assert job.function is not None, "a statement has been refused"
+        functions.check_signature(functions.find(job.function, job.search_path).load(), spec.arguments)
     return catalog.jobs.change(job, **changes)
 
 
@@ -133,7 +140,9 @@ def drop_job(catalog: Catalog, name: Name, *, if_exists: bool = False) -> bool:
     return True
 
 
-def _function(text: str, returns: str | None, fallback: str | None = None) -> dict[str, Any]:
+def _function(
+    text: str, returns: str | None, arguments: Mapping[str, str], fallback: str | None = None
+) -> dict[str, Any]:
     """What a job keeps of its function: its name made absolute, its source's place and hash, and its result's DDL.
 
     Imports it.
@@ -141,6 +150,7 @@ def _function(text: str, returns: str | None, fallback: str | None = None) -> di
     absolute = functions.absolute(text, Path.cwd())
     source = functions.find(absolute, os.getcwd())
     function = source.load()
+    functions.check_signature(function, arguments)
     schema = from_ddl(returns) if returns is not None else of_function(function)
     ddl = fallback if schema is None else to_ddl(schema)
     if ddl is None:
@@ -149,6 +159,18 @@ def _function(text: str, returns: str | None, fallback: str | None = None) -> di
             'Give --returns "label STRING, score DOUBLE", or annotate the function with a dataclass.',
         )
     return {"function": absolute, "search_path": source.root, "fingerprint": source.fingerprint, "returns": ddl}
+
+
+def _check_schema(warehouse: str, table: Name) -> None:
+    """Raises NotFoundError for a table in a schema that nobody made; in an object store, a schema is no folder."""
+    linked = folders.table_location(warehouse, table) != folders.own_location(warehouse, table)
+    if table.schema == DEFAULT_SCHEMA or linked or is_remote(warehouse):
+        return
+    if table.schema not in folders.inside(f"{warehouse}/tables"):
+        raise NotFoundError(
+            f"There is no schema {table.schema} for the table {table}.",
+            f'Run: volstream sql "CREATE SCHEMA {table.schema}".',
+        )
 
 
 def _own_streams(spec: JobSpec) -> Sequence[StreamSpec]:

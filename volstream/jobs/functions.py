@@ -10,6 +10,7 @@ import ast
 import hashlib
 import importlib
 import importlib.util
+import inspect
 import os
 import sys
 import sysconfig
@@ -194,6 +195,32 @@ def find(text: str, search_path: str | None = None) -> FunctionSource:
             f"{place!r} is neither a .py file nor a module.", "Write FILE.py:FUNCTION or pkg.mod:FUNCTION."
         )
     return _from_module(place, attribute, search_path)
+
+
+def check_signature(function: Callable[..., Any], arguments: Mapping[str, str]) -> None:
+    """Raises FunctionLoadError where a function cannot be called with a file and these arguments; a class, be set up so.
+
+    A function that does not tell its parameters, as some in C do not, is not refused.
+    """
+    if isinstance(function, type):
+        calls: list[tuple[Any, tuple[None, ...], Mapping[str, str], str]] = [
+            (function, (), arguments, "set up"),
+            (function.__call__, (None, None), {}, "called with a file"),
+        ]
+    else:
+        calls = [(function, (None,), arguments, "called with a file")]
+    for called, given, named, what in calls:
+        try:
+            signature = inspect.signature(called)
+        except (TypeError, ValueError):
+            continue
+        try:
+            signature.bind(*given, **named)
+        except TypeError as error:
+            raise FunctionLoadError(
+                f"{function.__name__}{signature} cannot be {what}: {error}.",
+                "It takes the file first, or a class's __call__ does; the rest is given by --arg KEY=VALUE.",
+            ) from None
 
 
 def absolute(text: str, directory: Path) -> str:

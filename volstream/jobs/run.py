@@ -40,7 +40,7 @@ from volstream.jobs.staged import Staged, Totals
 from volstream.lifecycle import faults
 from volstream.lifecycle.stop import Stop
 from volstream.log import get
-from volstream.model.objects import Job, JobState, OnMove, Stream, Volume
+from volstream.model.objects import Job, JobState, OnMove, Stream, Volume, Write
 from volstream.model.work import Batch, Failure, FailureKind, FailureState, Intent, Plan, PlanKind
 from volstream.spark.errors import as_sql_errors
 from volstream.streams.consume import Consumer
@@ -409,7 +409,7 @@ class _Run:
         progress.done_bytes += batch.bytes
         progress.failed += outcome.failed
         progress.rows += outcome.rows
-        progress.removals += batch.removals
+        progress.removals += batch.removals if self._job.write is Write.UPSERT else 0  # a log keeps what was
         progress.moves += batch.moves
         _log.info(
             "batch_committed", job=str(self._job.name), batch=batch.id, files=batch.files, removed=batch.removals,

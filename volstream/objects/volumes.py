@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from volstream.catalog.leases import held
 from volstream.directory import definitions as volume_rules
-from volstream.errors import InvalidStateError, InvalidValueError
+from volstream.errors import InvalidStateError, InvalidValueError, NotFoundError
 from volstream.lifecycle.identity import new_owner
 from volstream.lifecycle.stop import Stop
 from volstream.model.names import Name
@@ -70,8 +70,21 @@ class Volumes(Objects[Volume]):
             check=check,
         )
 
-    def drop(self, name: str, *, if_exists: bool = False) -> bool:
-        """Drops a volume; its files stay, its streams become stale. False where there was none and that is allowed."""
+    def drop(self, name: str, *, if_exists: bool = False, cascade: bool = False) -> bool:
+        """Drops a volume; its files stay, its streams become stale. False where there was none and that is allowed.
+
+        Args:
+            cascade: with the streams on it, and the jobs and dynamic tables that consume them; result tables stay.
+
+        Raises:
+            ObjectInUseError: a job processes its files.
+        """
+        volume = self._session.catalog.volumes.find(Name.parse(name)) if cascade else None
+        if volume is not None:
+            for job in volume_rules.jobs_on(self._session.catalog, volume):
+                (self._session.dynamic_tables if job.dynamic else self._session.jobs).drop(str(job.name))
+            for stream in volume_rules.streams_on(self._session.catalog, volume):
+                self._session.streams.drop(str(stream.name))
         return volume_rules.drop_volume(self._session.catalog, Name.parse(name), if_exists=if_exists)
 
     def refresh(self, name: str, subdirectory: str = "", *, stop: Stop | None = None) -> Refreshed:
@@ -81,6 +94,7 @@ class Volumes(Objects[Volume]):
 
         Raises:
             StorageError: the listing did not come to its end; nothing was changed.
+            NotFoundError: there are no files in the sub-directory, and none were known.
         """
         from volstream.delta.places import reached
         from volstream.directory.keeper import DirectoryKeeper, lease_name
@@ -102,6 +116,8 @@ class Volumes(Objects[Volume]):
                         keeper.maintain()
                     if asked is not None:
                         catalog.refreshes.checked(volume.id, {prefix: asked})
+                    if prefix and not (done.files or done.findings or done.counts):
+                        raise NotFoundError(f"There is nothing below {prefix} in volume {name}, and there was not.")
                     return Refreshed(done.counts.inserted, done.counts.updated, done.counts.deleted, done)
             if asked is None:
                 asked = catalog.refreshes.ask_check(volume.id, [prefix])

@@ -126,7 +126,12 @@ def test_skip_and_retry_move_the_named_files(catalog: Catalog, job: Job) -> None
 
 def test_failures_are_chosen_by_kind_and_by_a_pattern_of_sql(catalog: Catalog, job: Job) -> None:
     names = ["scans/a.pdf", "scans/A.pdf", "scans/b*.txt", "SCANS/a.pdf", "scans/a_pdf", "[x]/a.pdf", "scans/%.pdf"]
-    fail(catalog, job, *(dict[str, object](path=name) for name in names[:-1]), {"path": names[-1], "kind": FailureKind.TIMED_OUT})
+    fail(
+        catalog,
+        job,
+        *(dict[str, object](path=name) for name in names[:-1]),
+        {"path": names[-1], "kind": FailureKind.TIMED_OUT},
+    )
 
     def found(**sort: Any) -> list[str]:
         wanted = Wanted(**sort)

@@ -97,7 +97,7 @@ def test_keywords_and_names_are_completed_where_they_may_stand(before: str, expe
 def test_tables_and_the_objects_of_the_catalog_are_offered_as_sql_takes_them(session: Session, tmp_path: Path) -> None:
     for table in ("public/orders", "sales/two words"):
         (tmp_path / "home" / "warehouse" / "tables" / table).mkdir(parents=True)
-    session.volumes.create("photos", str(tmp_path), queue_type=QueueType.NONE)
+    session.volumes.create("photos", str(tmp_path), ignores=["home/**"], queue_type=QueueType.NONE)
     session.streams.create("changes", volume="photos")
     assert set(object_names(session)) == {"orders", "sales.`two words`", "photos", "changes"}
 
@@ -128,7 +128,7 @@ def converse(session: Session, typed: str) -> None:
 def test_a_conversation_goes_on_after_errors_and_interruptions(
     session: Session, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    session.volumes.create("photos", str(tmp_path), queue_type=QueueType.NONE)
+    session.volumes.create("photos", str(tmp_path), ignores=["home/**"], queue_type=QueueType.NONE)
     session.streams.create("changes", volume="photos")
     cleared, stopped, ctrl_d = "SELECT never \x03", "DROP STREAM stop;\r", "\x04"
     converse(session, f"DESC STREAM nosuch;\r{cleared}{stopped}SHOW\rSTREAMS\r;\r{ctrl_d}")

@@ -35,7 +35,7 @@ class Place:
         self.catalog = Catalog(f"sqlite:///{folder}/catalog.db")
         self.warehouse = f"{folder}/warehouse"
         self.code = folder / "code.py"
-        self.code.write_text("def f(file): ...\ndef g(file): ...\n")
+        self.code.write_text("def f(file, k=None): ...\ndef g(file): ...\n")
         self.volume = objects.volume("v")
         with self.catalog.database.transaction() as transaction:
             self.catalog.volumes.add(transaction, self.volume)

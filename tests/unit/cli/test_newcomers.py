@@ -1,0 +1,150 @@
+"""What somebody who has just begun gets wrong, and what they are told. Nothing here needs an engine."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from volstream.cli.main import run
+
+
+class Place:
+    """A home with a volume ``v`` of two files."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.home = folder / "home"
+        self.files = folder / "files"
+        self._capsys = capsys
+        self.files.mkdir()
+        for name in ("a.txt", "b.txt"):
+            (self.files / name).write_text(name)
+        (folder / "f.py").write_text(
+            "def none() -> None: ...\n"
+            "def one(file): ...\n"
+            "def two(file, language): ...\n"
+            "class Model:\n    def __init__(self, size): ...\n    def __call__(self, file): ...\n"
+            "class Deaf:\n    def __call__(self): ...\n"
+        )
+        self.functions = folder / "f.py"
+        self.ok("create-volume", "v", str(self.files))
+
+    def __call__(self, *arguments: str) -> tuple[int, str, str]:
+        """Exit code, standard output and standard error of a command."""
+        code = run([*arguments, "--home", str(self.home)])
+        said = self._capsys.readouterr()
+        assert "Traceback" not in said.err
+        return code, said.out, said.err
+
+    def ok(self, *arguments: str) -> str:
+        code, out, err = self(*arguments)
+        assert code == 0, err
+        return out
+
+    def job(self, name: str, function: str, *options: str) -> tuple[int, str, str]:
+        wanted = ["--on-volume", "v", "--function", f"{self.functions}:{function}", "--returns", "n INT"]
+        return self("create-job", name, *wanted, "--into", "t", *options)
+
+
+@pytest.fixture
+def place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Place:
+    return Place(tmp_path, capsys)
+
+
+@pytest.mark.parametrize("command", [["list", "volumes"], ["status"], ["refresh", "v"], ["run-job", "j"]])
+def test_a_mistyped_home_is_told_and_not_made(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*command, "--home", str(tmp_path / "hoem")]) == 3
+    assert "There is no home" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "said"),
+    [
+        ("none", (), "none() -> None cannot be called with a file: too many positional arguments"),
+        ("two", (), "two(file, language) cannot be called with a file: missing a required argument: 'language'"),
+        (
+            "one",
+            ("--arg", "size=3"),
+            "one(file) cannot be called with a file: got an unexpected keyword argument 'size'",
+        ),
+        ("Model", (), "Model(size) cannot be set up: missing a required argument: 'size'"),
+        ("Deaf", (), "cannot be called with a file: too many positional arguments"),
+    ],
+)
+def test_a_function_that_cannot_be_called_is_refused_when_the_job_is_made(
+    place: Place, function: str, options: tuple[str, ...], said: str
+) -> None:
+    code, _, err = place.job("j", function, *options)
+    assert (code, said in err) == (3, True), err
+    assert json.loads(place.ok("list", "jobs", "--format", "json")) == []
+
+
+def test_arguments_that_fit_are_taken_and_ones_that_do_not_are_refused_later_too(place: Place) -> None:
+    assert place.job("two", "two", "--arg", "language=de")[0] == 0
+    assert place.job("model", "Model", "--arg", "size=3", "--into", "models")[0] == 0
+    code, _, err = place("alter-job", "two", "--arg", "speech=de")
+    assert (code, "'speech'" in err or "'language'" in err) == (3, True), err
+
+
+def test_a_table_in_a_schema_that_nobody_made_is_refused(place: Place) -> None:
+    code, _, err = place.job("j", "one", "--into", "nosuch.t")
+    assert (code, "CREATE SCHEMA nosuch" in err) == (3, True), err
+
+
+def test_a_volume_that_contains_the_home_is_refused_unless_it_leaves_it_out(place: Place) -> None:
+    parent = str(place.home.parent)
+    code, _, err = place("create-volume", "w", parent)
+    assert (code, "--ignore 'home/**'" in err) == (3, True), err
+    assert place("create-volume", "w", parent, "--ignore", "home/**")[0] == 0
+    assert place("create-volume", "x", parent, "--pattern", "*.txt")[0] == 0
+
+
+def test_a_volume_in_use_is_dropped_with_its_users_or_not_at_all(place: Place) -> None:
+    assert place.job("j", "one")[0] == 0
+    code, _, err = place("drop", "volume", "v")
+    assert (code, "job j" in err, "--cascade" in err) == (3, True, True), err
+    place.ok("drop", "volume", "v", "--cascade")
+    for kind in ("volumes", "streams", "jobs"):
+        assert json.loads(place.ok("list", kind, "--format", "json")) == []
+
+
+def test_nothing_at_all_is_no_success(place: Place) -> None:
+    assert place("refresh", "v", "--subdirectory", "nosuch")[0] == 3
+    place.ok("refresh", "v")
+    code, out, err = place("explain-file", "v", "nosuch.txt")
+    assert (code, out, "Nothing is known of nosuch.txt" in err) == (3, "", True)
+    assert "in the directory" in place.ok("explain-file", "v", "a.txt")
+    (place.files / "a.txt").unlink()
+    assert "not in the store now" in place.ok("explain-file", "v", "a.txt")
+
+
+def test_skip_needs_to_be_told_what(place: Place) -> None:
+    assert place.job("j", "one")[0] == 0
+    for options in ([], ["a.txt", "--all"], ["--all", "--kind", "raised"]):
+        assert place("skip", "j", *options)[0] == 2
+    assert "0 files are skipped" in place.ok("skip", "j", "--like", "a%")
+    assert "0 files are due" in place.ok("retry", "j", "--kind", "timed-out")
+
+
+def test_whoever_reads_only_the_first_line_is_no_error(place: Place) -> None:
+    line = [
+        sys.executable,
+        "-c",
+        "from volstream.cli import main; main()",
+        "list",
+        "volumes",
+        "--home",
+        str(place.home),
+    ]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as command:
+        assert command.stdout is not None
+        assert command.stderr is not None
+        command.stdout.close()
+        assert command.stderr.read() == b""
+    assert command.returncode == 0
