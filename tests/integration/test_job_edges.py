@@ -13,8 +13,8 @@ from volstream.catalog.consumptions import Outcome
 from volstream.delta.folders import table_location
 from volstream.delta.log import DeltaLog
 from volstream.delta.writer import DeltaWriter
-from volstream.errors import StreamBusyError
-from volstream.model.objects import Mode, Write
+from volstream.errors import FunctionLoadError, StreamBusyError
+from volstream.model.objects import JobState, Mode, Write
 from volstream.model.work import FailureState, Intent
 from volstream.streams.consume import Consumer
 
@@ -203,3 +203,17 @@ def _plan_only(place: Place) -> None:
 
 def _table(place: Place) -> str:
     return table_location(place.session.warehouse, place.session.jobs.get("j").into)
+
+
+def test_a_set_up_that_fails_is_no_files_failure_and_pauses_the_job(place: Place) -> None:
+    change(place, a="1", b="22")
+    code = "class f:\n    def __init__(self): {body}\n    def __call__(self, file): return {{'n': file.size}}\n"
+    place.job(code.format(body="raise OSError('no model here')"))
+    with pytest.raises(FunctionLoadError, match="cannot be set up: OSError: no model here"):
+        place.run()
+    assert place.session.jobs.get("j").state is JobState.PAUSED
+    assert not place.session.jobs.failures("j")
+    (place.folder.parent / "code" / "job.py").write_text(code.format(body="pass"))
+    place.session.jobs.resume("j")
+    assert place.run().progress.failed == 0
+    assert place.table() == [("a", 1), ("b", 2)]

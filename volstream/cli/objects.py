@@ -32,7 +32,7 @@ _COLUMNS: Mapping[str, Sequence[str]] = {
 #: Rows that a list shows where nothing else is asked for.
 _LIMIT = 1000
 
-_FAILURES = [kind.value for kind in FailureKind]
+_FAILURES = [kind.value for kind in FailureKind if kind is not FailureKind.SET_UP]
 
 _STATES = [state.value for state in ACTIVE]
 

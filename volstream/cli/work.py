@@ -151,7 +151,7 @@ def _show_plan(output: Output, name: str, preview: Preview) -> None:
     output.result({"job": name, **vars(values.pop("load")), **values}, text)
 
 
-_KINDS = click.Choice([kind.value for kind in FailureKind])
+_KINDS = click.Choice([kind.value for kind in FailureKind if kind is not FailureKind.SET_UP])
 
 
 @click.command("retry")

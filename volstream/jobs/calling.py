@@ -32,7 +32,7 @@ _set_up: dict[str, tuple[object, Callable[..., Any]]] = {}
 class Caller:
     """Calls a function on files here. Importing and setting up happen once, when it is made.
 
-    A function that cannot be imported or set up fails each file, rather than the whole query.
+    A function that cannot be imported or set up is told as the outcome of each file, for that no file is to blame.
 
     Args:
         arguments: of the function; of a class, arguments of its set-up.
@@ -65,13 +65,13 @@ class Caller:
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001  # the user's set-up may raise anything
-            self._broken = (f"Its set-up failed: {_message(error)}", _user_traceback(error))
+            self._broken = (_message(error), _user_traceback(error))
 
     def __call__(self, group: Sequence[tuple[FileTask, File]]) -> list[FileOutcome]:
         """What became of each file, in order. A call on several files that fails is made again on each of them alone."""
         if self._broken is not None:
             message, trace = self._broken
-            return [FileOutcome(task, kind=FailureKind.RAISED, message=message, traceback=trace) for task, _ in group]
+            return [FileOutcome(task, kind=FailureKind.SET_UP, message=message, traceback=trace) for task, _ in group]
         outcomes = self._call(group)
         if len(group) > 1 and all(outcome.kind is not None for outcome in outcomes):
             return [outcome for one in group for outcome in self._call([one])]

@@ -23,6 +23,7 @@ from volstream.directory.access import store_of
 from volstream.errors import (
     CatalogError,
     FencedError,
+    FunctionLoadError,
     NotFoundError,
     VolstreamError,
 )
@@ -477,12 +478,24 @@ class _Run:
         else:
             staged.write_nothing()
         totals = staged.totals()
+        if totals.failed and (broken := staged.broken()) is not None:
+            raise self._give_up(broken["error_message"], broken["error_traceback"])
         if not batch.moves and totals.succeeded + totals.failed != batch.files:
             raise VolstreamError(
                 f"Batch {batch.id} has {batch.files} files, and {totals.succeeded + totals.failed} outcomes were staged.",
                 "Nothing of it was committed; the next run does it again.",
             )
         return _Ahead(batch.id, staged, totals, time.monotonic() - began)
+
+    def _give_up(self, why: str, trace: str | None) -> FunctionLoadError:
+        """Pauses the job, whose function fails before it sees a file: no file is to blame, and the next would do no better."""
+        _log.warning("function_broken", job=str(self._job.name), why=why, traceback=trace)
+        reason = f"its function cannot be set up: {why}"
+        self._catalog.jobs.change(self._job, state=JobState.PAUSED, state_reason=reason[:500])
+        return FunctionLoadError(
+            f"The function of job {self._job.name} cannot be set up: {why}",
+            f"The job is paused. When that is mended: volstream resume {self._job.name}.",
+        )
 
     def _note(self, made: Plan, batch: Batch, intent: Intent, done: _Ahead) -> Outcome:
         """What an attempt comes to; its failures are noted as pending."""

@@ -19,6 +19,7 @@ from volstream.delta import folders
 from volstream.delta.places import filesystem_of, make_folder
 from volstream.jobs.outcomes import outcome_schema
 from volstream.jobs.schema import PROVENANCE, to_ddl
+from volstream.model.work import FailureKind
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -76,6 +77,11 @@ class Staged:
             succeeded += len(batch) - batch["rows"].null_count - bad
             rows += pc.sum(batch["rows"]).as_py() or 0
         return Totals(succeeded, failed, rows)
+
+    def broken(self) -> Mapping[str, Any] | None:
+        """What :meth:`failures` says of a file for which the function could not be set up; None where it could."""
+        found = self._dataset().head(1, columns=list(_FAILURE), filter=ds.field("error_kind") == FailureKind.SET_UP)
+        return found.to_pylist()[0] if found.num_rows else None
 
     def failures(self) -> Iterator[Mapping[str, Any]]:
         """The failed files, one at a time: ``path``, ``file_version``, ``commit_version`` and the ``error_`` columns."""

@@ -245,8 +245,9 @@ class FailureState(StrEnum):
 
 
 class FailureKind(StrEnum):
-    """Why a file has no new rows."""
+    """Why a file has no new rows. ``SET_UP`` is no file's fault: it ends the run, and is never kept as a failure."""
 
+    SET_UP = "set-up"
     RAISED = "raised"
     TIMED_OUT = "timed-out"
     UNREADABLE = "unreadable"

@@ -44,10 +44,10 @@ def test_other_arguments_or_an_edit_set_it_up_again(run: Runner, store: MemorySt
     assert results(edited) == [("a", {"n": 11, "s": "{'model': 'small'}"})]
 
 
-def test_a_set_up_that_fails_fails_each_file_and_says_where(run: Runner, store: MemoryStore) -> None:
+def test_a_set_up_that_fails_is_told_with_each_file_and_says_where(run: Runner, store: MemoryStore) -> None:
     code = "class f:\n    def __init__(self): raise OSError('no model here')\n    def __call__(self, file): pass"
     table = run(code, [store.put(name, b"") for name in "ab"])
-    expected = (FailureKind.RAISED, "Its set-up failed: OSError: no model here")
+    expected = (FailureKind.SET_UP, "OSError: no model here")
     assert failed(table) == {"a": expected, "b": expected}
     assert "in __init__" in table["error_traceback"][0].as_py()
 
