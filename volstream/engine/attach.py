@@ -51,7 +51,7 @@ def attach(settings: Settings) -> Address:
             java.find()
             connectors.installed(settings)
             since = log.stat().st_size if log.exists() else 0
-            child = _start(settings, log)
+            child = start(settings, log)
         if time.monotonic() >= deadline:
             owner = present_owner(settings)
             if owner is not None and owner.kind == "daemon":
@@ -82,12 +82,13 @@ def remote_address(settings: Settings) -> RemoteAddress:
     return RemoteAddress(settings.spark_remote)
 
 
-def _start(settings: Settings, log: Path) -> subprocess.Popen[bytes]:
+def start(settings: Settings, log: Path) -> subprocess.Popen[bytes]:
     """Starts a background engine with these settings, which may hold secrets: they go through its standard input."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
         child = subprocess.Popen(
-            [sys.executable, "-m", "volstream.engine", "--home", str(settings.home)],
+            # -P: a file in the current folder that is called like a module is not one.
+            [sys.executable, "-P", "-m", "volstream.engine", "--home", str(settings.home)],
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=output,
