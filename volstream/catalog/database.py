@@ -17,6 +17,7 @@ from sqlalchemy.pool import PoolProxiedConnection, QueuePool
 
 from volstream.errors import CatalogError, DiskFullError, InvalidValueError
 from volstream.lifecycle import faults
+from volstream.lifecycle.privacy import make_directory
 
 #: The migration that this code is written for; a test compares it with the newest file in ``migrations/versions``.
 SCHEMA_REVISION = "0002"
@@ -151,7 +152,7 @@ class Database:
             return
         if self._embedded and self._url.database:
             path = Path(self._url.database)
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_directory(path.parent)
             if not path.exists():
                 _make_file(path)
         with self._engine.connect() as connection:
@@ -211,13 +212,14 @@ def _configure_sqlite(connection: Any, _record: object) -> None:
 
 
 def _make_file(path: Path) -> None:
-    """Puts an empty database in WAL mode at ``path``, unless somebody was faster.
+    """Puts an empty database in WAL mode at ``path``, for the user alone, unless somebody was faster.
 
     The mode is kept in the file. Two processes that set it on one new file would each wait for the other's lock, which
     SQLite refuses at once, without the busy time-out: so the file appears when it is ready.
     """
     made = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
+        made.touch(mode=0o600)  # SQLite gives its other files the mode of this one
         with closing(sqlite3.connect(made)) as connection:
             connection.execute("pragma journal_mode = wal")
         with suppress(OSError):  # there is one by now; or no links here, and the mode is set when it is opened

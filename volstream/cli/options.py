@@ -14,6 +14,7 @@ import click
 
 from volstream.cli.output import Output
 from volstream.errors import InvalidValueError
+from volstream.lifecycle.privacy import keep_private
 from volstream.model.units import parse_duration, parse_size
 from volstream.session import Session
 
@@ -35,8 +36,9 @@ def common(function: F) -> F:
 
 @contextmanager
 def opened(home: str | None, **settings: Any) -> Iterator[Session]:
-    """A session on a home."""
+    """A session on a home, in a process of volstream's own."""
     with Session.builder.configs({"home": home, **settings}).create() as session:
+        keep_private(session.settings)
         yield session
 
 

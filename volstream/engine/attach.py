@@ -13,6 +13,7 @@ from volstream.config import Settings
 from volstream.engine import record
 from volstream.engine.lock import present_owner
 from volstream.errors import EngineError, InvalidValueError
+from volstream.lifecycle.privacy import make_directory
 from volstream.spark import connectors, java, jvm_log
 from volstream.spark.address import Address, RemoteAddress
 
@@ -84,7 +85,7 @@ def remote_address(settings: Settings) -> RemoteAddress:
 
 def start(settings: Settings, log: Path) -> subprocess.Popen[bytes]:
     """Starts a background engine with these settings, which may hold secrets: they go through its standard input."""
-    log.parent.mkdir(parents=True, exist_ok=True)
+    make_directory(log.parent)
     with log.open("ab") as output:
         child = subprocess.Popen(
             # -P: a file in the current folder that is called like a module is not one.
