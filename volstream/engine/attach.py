@@ -13,9 +13,10 @@ from volstream.config import Settings
 from volstream.engine import record
 from volstream.engine.lock import present_owner
 from volstream.errors import EngineError, InvalidValueError
+from volstream.lifecycle import identity
 from volstream.lifecycle.privacy import make_directory
 from volstream.spark import connectors, java, jvm_log
-from volstream.spark.address import Address, RemoteAddress
+from volstream.spark.address import Address, EngineAddress, RemoteAddress
 
 _POLL_SECONDS = 0.05
 
@@ -43,7 +44,7 @@ def attach(settings: Settings) -> Address:
     since = 0
     while True:
         address = record.read(settings)
-        if address is not None and not address.ending and address.missing() is None:
+        if address is not None and _serves(address):
             return address
         if child is not None and child.poll():
             raise _failed(f"it ended with status {child.returncode}", log, since)
@@ -81,6 +82,11 @@ def remote_address(settings: Settings) -> RemoteAddress:
             "Set warehouse to a place that both reach: a mount of the same path, or a URI of a shared file system.",
         )
     return RemoteAddress(settings.spark_remote)
+
+
+def _serves(address: EngineAddress) -> bool:
+    """Whether the engine takes clients. That it has the port is looked at: who has it is told the token, and believed."""
+    return not address.ending and address.missing() is None and identity.listens(address.jvm_pid, address.port)
 
 
 def start(settings: Settings, log: Path) -> subprocess.Popen[bytes]:

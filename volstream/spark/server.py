@@ -194,7 +194,7 @@ def _await_answer(server: JvmServer, stop: Stop, deadline: float) -> None:
                 raise _EndedError(f"its JVM ended with status {server.poll()}")
             if time.monotonic() >= deadline:
                 raise _EndedError("it did not answer in time (engine_start_seconds)")
-            if heartbeat is None and _listens(server.port):
+            if heartbeat is None and identity.listens(server.pid, server.port):
                 heartbeat = Heartbeat(LocalChannelBuilder(server.port, server.token))
             if heartbeat is not None and heartbeat.send(_ANSWER_SECONDS).served():
                 return
@@ -203,14 +203,6 @@ def _await_answer(server: JvmServer, stop: Stop, deadline: float) -> None:
     finally:
         if heartbeat is not None:
             heartbeat.close()
-
-
-def _listens(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), timeout=1.0).close()
-    except OSError:
-        return False
-    return True
 
 
 def _failed(cause: str, log: Path) -> EngineError:
