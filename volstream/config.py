@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 import platformdirs
 from pydantic import (
@@ -68,10 +69,10 @@ class VirtualCluster(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    spark_remote: str | None = None
+    spark_remote: str | None = Field(default=None, repr=False)
     spark_master: str | None = None
     """Spark's master of the daemon's own engine, such as ``local[8]``, ``spark://host:7077`` or ``k8s://https://host``."""
-    spark_conf: dict[str, str] = {}
+    spark_conf: dict[str, str] = Field(default={}, repr=False)
     """More Spark settings, besides the home's."""
     cores: int | None = Field(default=None, ge=0)
     driver_memory: Bytes | None = None
@@ -98,18 +99,21 @@ class StaticKeys(BaseModel):
 
 
 class Settings(BaseSettings):
-    """All settings of a home. Durations are seconds (``30s`` and the like are read too), sizes bytes (``64MiB``)."""
+    """All settings of a home. Durations are seconds (``30s`` and the like are read too), sizes bytes (``64MiB``).
+
+    What may have a secret in it is not in its ``repr``.
+    """
 
     model_config = SettingsConfigDict(env_prefix="VOLSTREAM_", frozen=True, extra="forbid", hide_input_in_errors=True)
 
     home: Path
-    catalog_url: str = ""
+    catalog_url: str = Field(default="", repr=False)
     """SQLAlchemy URL of the catalog; empty: SQLite in the home."""
     warehouse: str = ""
     """Directory of all Delta tables, or a place in an object store, ``s3://bucket/prefix``; empty: ``warehouse`` in the home."""
     warehouse_options: dict[StoreOption, SecretStr] = {}
     """What the warehouse's object store needs to be told, named as deltalake's ``storage_options``."""
-    spark_remote: str = ""
+    spark_remote: str = Field(default="", repr=False)
     """``sc://host:port`` of a Spark Connect server elsewhere; empty: the home's own engine."""
 
     driver_memory: Bytes = 2 << 30
@@ -118,7 +122,7 @@ class Settings(BaseSettings):
     """Task slots of the engine; 0: as many as the machine has cores."""
     jvm_options: str = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     """The engine's JVM flags. The default halves start-up and suits small tables; for heavy SQL set it empty."""
-    spark_conf: dict[str, str] = {}
+    spark_conf: dict[str, str] = Field(default={}, repr=False)
     """More Spark settings of the engine; they win over volstream's."""
     engine_idle_seconds: Seconds = 600.0
     """A background engine without clients ends after this time."""
@@ -191,6 +195,8 @@ class Settings(BaseSettings):
     @field_validator("warehouse")
     @classmethod
     def _known(cls, warehouse: str) -> str:
+        if "://" in warehouse and "@" in urlsplit(warehouse).netloc:
+            raise ValueError("keys are not part of its URL; write them into warehouse_options")
         if warehouse.startswith("oss://"):
             raise ValueError(
                 "deltalake knows no oss://; write s3://bucket/prefix, and in warehouse_options AWS_ENDPOINT_URL, the "

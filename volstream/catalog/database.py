@@ -144,8 +144,8 @@ class Database:
         self._engine.dispose()
 
     def describe(self) -> str:
-        """The URL without its password."""
-        return self._url.render_as_string(hide_password=True)
+        """The URL without its password, and without what follows a ``?``, which may be one too."""
+        return self._url.set(query={}).render_as_string(hide_password=True)
 
     def _migrate_once(self) -> None:
         if self._migrated:

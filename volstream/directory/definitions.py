@@ -7,6 +7,7 @@ import re
 import secrets
 import uuid
 from datetime import UTC, datetime
+from urllib.parse import urlsplit
 
 from volstream.catalog import Catalog
 from volstream.cloud.access import PROVIDERS
@@ -170,6 +171,12 @@ def _queue_type(spec: VolumeSpec, location: str) -> QueueType:
         )
     if chosen is own and not named:
         raise InvalidValueError(f"A queue of the type {chosen} needs a name.", "Give --queue-name.")
+    if spec.queue_name and "://" in spec.queue_name and "@" in urlsplit(spec.queue_name).netloc:
+        # Not repeated, for it is the password that must not be seen.
+        raise InvalidValueError(
+            "The queue's URL has a user name or password in it, which all who read the catalog would see.",
+            "Leave it out; the connection says whose keys are used.",
+        )
     return chosen
 
 

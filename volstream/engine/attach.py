@@ -74,7 +74,8 @@ def remote_address(settings: Settings) -> RemoteAddress:
     """
     remote = urlsplit(settings.spark_remote)
     if remote.scheme != "sc" or not remote.hostname:
-        raise InvalidValueError(f"spark_remote cannot be {settings.spark_remote!r}.", "Write sc://host:15002.")
+        # It may have a token in it, and so is not repeated.
+        raise InvalidValueError("spark_remote is not the address of a Spark Connect server.", "Write sc://host:15002.")
     here = remote.hostname in ("localhost", "127.0.0.1", "::1")
     if not here and not settings.warehouse:
         raise InvalidValueError(

@@ -23,7 +23,7 @@ from volstream.spark.address import EngineAddress
         ("sc://spark.example:15002", "", "folder of this host"),
         ("sc://spark.example:15002", "/mnt/shared/warehouse", None),
         ("sc://localhost:15002/;token=t", "", None),
-        ("spark://host:7077", "/mnt/w", "cannot be 'spark://host:7077'"),
+        ("spark://host:7077", "/mnt/w", "is not the address"),
     ],
 )
 def test_a_spark_elsewhere_needs_a_warehouse_that_it_reaches(
@@ -70,3 +70,9 @@ def test_an_engine_whose_port_somebody_else_holds_is_not_attached_to(tmp_path: P
                     attach(settings)
     finally:
         lock.release()
+
+
+def test_the_token_of_a_spark_elsewhere_is_not_repeated(tmp_path: Path) -> None:
+    with pytest.raises(InvalidValueError) as refused:
+        remote_address(config.load(tmp_path, spark_remote="spark://host:7077/;token=hidden"))
+    assert "hidden" not in str(refused.value)
