@@ -269,7 +269,7 @@ def load(home: str | os.PathLike[str] | None = None, **values: Any) -> Settings:
         raise InvalidValueError(
             f"The settings are not valid: {lines}.", f"Look at {chosen / 'volstream.toml'} and VOLSTREAM_* variables."
         ) from None
-    except ValueError as error:  # the TOML itself
+    except (OSError, ValueError) as error:  # the file, and the TOML in it
         raise InvalidValueError(f"{chosen / 'volstream.toml'} cannot be read: {error}.") from None
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Table, create_engine, event, inspect, make_url, select, text
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, NoSuchModuleError, OperationalError, SQLAlchemyError
 from sqlalchemy.pool import PoolProxiedConnection, QueuePool
 
 from volstream.errors import CatalogError, DiskFullError, InvalidValueError
@@ -41,7 +41,7 @@ class Database:
     def __init__(self, url: str) -> None:
         try:
             parsed = make_url(url)
-        except ArgumentError:
+        except (ArgumentError, ValueError):  # a port that is not a number is the second
             raise InvalidValueError(
                 "catalog_url is not a database URL.", "Write postgresql://user@host/database."
             ) from None
@@ -195,6 +195,8 @@ class Database:
             raise CatalogError(
                 f"The catalog {where} is not available: {reason}.", "Check that the database runs and can be written."
             ) from error
+        except (OverflowError, DataError):  # SQLite's driver says the first
+            raise InvalidValueError("A number is larger than the catalog can hold.", "Give a smaller one.") from None
         except DBAPIError as error:
             raise CatalogError(f"The catalog {where} failed: {error.orig}.") from error
         except SQLAlchemyError as error:

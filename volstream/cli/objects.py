@@ -42,7 +42,11 @@ _KINDS = ("connection", "volume", "stream", "job", "function")
 )
 @click.option("--volume", metavar="NAME", help="Rejected messages of this volume only.")
 @click.option(
-    "--limit", type=click.IntRange(1), default=1000, show_default=True, help="Batches, failures or rejected messages."
+    "--limit",
+    type=click.IntRange(1, 1_000_000),
+    default=1000,
+    show_default=True,
+    help="Batches, failures or rejected messages.",
 )
 @common
 def list_command(

@@ -147,6 +147,13 @@ def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> Any:
     return table
 
 
+def _local(moment: datetime) -> datetime:
+    try:
+        return moment.astimezone()
+    except (OverflowError, ValueError):  # at the ends of time there is no such time here
+        return moment
+
+
 def _cell(value: Any) -> Any:
     from rich.text import Text
 
@@ -156,7 +163,7 @@ def _cell(value: Any) -> Any:
         case bool():
             text = "yes" if value else "no"
         case datetime():
-            text = f"{value.astimezone():%Y-%m-%d %H:%M:%S}"
+            text = f"{_local(value):%Y-%m-%d %H:%M:%S}"
         case float():
             text = f"{value:g}"
         case str():

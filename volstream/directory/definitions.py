@@ -183,7 +183,7 @@ def _queue_type(spec: VolumeSpec, location: str) -> QueueType:
 def _check_place(type_: str, region: str | None, endpoint: str | None, role_arn: str | None) -> None:
     if region is not None and not _REGION.fullmatch(region):
         raise InvalidValueError(f"{region!r} is no region.", "Write for example eu-west-1 or cn-hangzhou.")
-    if endpoint is not None and not _ENDPOINT.fullmatch(endpoint):
+    if endpoint is not None and not (_ENDPOINT.fullmatch(endpoint) and _has_port(endpoint)):
         # It may have a password in it, and so is not repeated.
         raise InvalidValueError(
             "The endpoint is not the URL of a server.", "Write for example https://minio.example:9000."
@@ -197,6 +197,14 @@ def _check_place(type_: str, region: str | None, endpoint: str | None, role_arn:
     foreign = type_ == "s3" and endpoint is not None and re.fullmatch(r"arn:\S+", role_arn)
     if not foreign and not pattern.fullmatch(role_arn):
         raise InvalidValueError(f"{role_arn!r} is no role of the type {type_}.", f"Write for example {example}.")
+
+
+def _has_port(endpoint: str) -> bool:
+    """Whether the port of a URL, if it names one, can be one."""
+    try:
+        return urlsplit(endpoint).port != 0
+    except ValueError:
+        return False
 
 
 def _check_type(connection: Connection | None, location: str) -> None:

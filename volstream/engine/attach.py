@@ -72,17 +72,26 @@ def remote_address(settings: Settings) -> RemoteAddress:
     Raises:
         InvalidValueError: the address cannot be read; the warehouse is a folder of this host, and Spark is on another.
     """
-    remote = urlsplit(settings.spark_remote)
-    if remote.scheme != "sc" or not remote.hostname:
+    host = _host(settings.spark_remote)
+    if host is None:
         # It may have a token in it, and so is not repeated.
         raise InvalidValueError("spark_remote is not the address of a Spark Connect server.", "Write sc://host:15002.")
-    here = remote.hostname in ("localhost", "127.0.0.1", "::1")
+    here = host in ("localhost", "127.0.0.1", "::1")
     if not here and not settings.warehouse:
         raise InvalidValueError(
-            f"Spark is on {remote.hostname}, and the warehouse is a folder of this host's home.",
+            f"Spark is on {host}, and the warehouse is a folder of this host's home.",
             "Set warehouse to a place that both reach: a mount of the same path, or a URI of a shared file system.",
         )
     return RemoteAddress(settings.spark_remote)
+
+
+def _host(url: str) -> str | None:
+    """The host of the URL of a Spark Connect server; None where it is not one."""
+    try:
+        parts = urlsplit(url)
+        return parts.hostname if parts.scheme == "sc" and parts.port != 0 else None
+    except ValueError:  # an address or port that cannot be
+        return None
 
 
 def _serves(address: EngineAddress) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import time
+from datetime import UTC, datetime
 
 import pytest
 from rich.console import Console
@@ -68,3 +70,17 @@ def test_logs_are_not_obeyed_by_a_terminal(as_json: bool, capsys: pytest.Capture
     finally:
         log.configure("debug")
     assert obeyed(capsys.readouterr().err) == []
+
+
+@pytest.mark.parametrize("moment", [datetime.max.replace(tzinfo=UTC), datetime.min.replace(tzinfo=UTC)])
+def test_a_time_that_the_local_zone_does_not_have_is_shown_all_the_same(
+    moment: datetime, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TZ", "UTC-9" if moment.year > 1 else "UTC+9")
+    time.tzset()
+    try:
+        Output(as_json=False).table([{"at": moment}], ["at"], "")
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert f"{moment:%m-%d}" in capsys.readouterr().out
