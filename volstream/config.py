@@ -23,9 +23,16 @@ from pydantic import (
     field_serializer,
     field_validator,
 )
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+    TomlConfigSettingsSource,
+)
 
 from volstream.errors import InvalidValueError
+from volstream.model.files import is_utf8, printable
 from volstream.model.units import parse_duration, parse_size
 
 
@@ -262,6 +269,8 @@ def load(home: str | os.PathLike[str] | None = None, **values: Any) -> Settings:
     """
     chosen = Path(home or os.environ.get("VOLSTREAM_HOME") or platformdirs.user_data_path("volstream"))
     chosen = Path(os.path.abspath(chosen.expanduser()))
+    if not is_utf8(str(chosen)):
+        raise InvalidValueError(f"The path of the home, {printable(str(chosen))!r}, is not text in UTF-8.")
     try:
         return Settings(home=chosen, **values)
     except ValidationError as error:
@@ -269,6 +278,8 @@ def load(home: str | os.PathLike[str] | None = None, **values: Any) -> Settings:
         raise InvalidValueError(
             f"The settings are not valid: {lines}.", f"Look at {chosen / 'volstream.toml'} and VOLSTREAM_* variables."
         ) from None
+    except SettingsError as error:  # names the setting, and not its value
+        raise InvalidValueError(f"A VOLSTREAM_* variable cannot be read: {error}.", "Write it as JSON.") from None
     except (OSError, ValueError) as error:  # the file, and the TOML in it
         raise InvalidValueError(f"{chosen / 'volstream.toml'} cannot be read: {error}.") from None
 

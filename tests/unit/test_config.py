@@ -100,3 +100,18 @@ def test_keys_in_the_url_of_a_warehouse_are_refused_and_not_repeated(tmp_path: P
     with pytest.raises(InvalidValueError, match="warehouse_options") as refused:
         config.load(tmp_path, warehouse="s3://key:hidden@bucket/prefix")
     assert "hidden" not in str(refused.value)
+
+
+def test_a_home_whose_path_is_not_text_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidValueError, match="not text in UTF-8"):
+        config.load(tmp_path / "\udcff")
+
+
+def test_a_variable_that_is_not_json_is_named_without_its_value(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("VOLSTREAM_SPARK_CONF", "hidden")
+    with pytest.raises(InvalidValueError, match="spark_conf") as refused:
+        config.load(tmp_path)
+    assert "hidden" not in str(refused.value)
+    assert "VOLSTREAM_" in str(refused.value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import pytest
@@ -62,13 +63,18 @@ def test_json_gives_back_what_was_escaped(capsys: pytest.CaptureFixture[str]) ->
     assert json.loads(capsys.readouterr().out) == [NASTY, "\U000e0001"]
 
 
+@pytest.fixture
+def as_before() -> Iterator[None]:
+    """Logs go to standard error again, after the test's own capture of it has ended."""
+    yield
+    log.configure("debug")
+
+
 @pytest.mark.parametrize("as_json", [False, True])
+@pytest.mark.usefixtures("as_before")
 def test_logs_are_not_obeyed_by_a_terminal(as_json: bool, capsys: pytest.CaptureFixture[str]) -> None:
     log.configure("debug", json=as_json)
-    try:
-        log.get("test").info("seen", path=NASTY, paths=[NASTY])
-    finally:
-        log.configure("debug")
+    log.get("test").info("seen", path=NASTY, paths=[NASTY])
     assert obeyed(capsys.readouterr().err) == []
 
 
