@@ -38,6 +38,13 @@ def get(component: str) -> FilteringBoundLogger:
     return logger
 
 
+class _Formatter(logging.Formatter):
+    """What packages that we use log of files, not obeyed by a terminal either."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return visible(super().format(record))
+
+
 def _visible(_logger: object, _method: str, event: EventDict) -> EventDict:
     """What is logged of files and errors, not obeyed by a terminal. JSON has escapes of its own."""
     return event if _json else {key: visible(one) if isinstance(one, str) else one for key, one in event.items()}
@@ -48,9 +55,9 @@ def _apply() -> None:
     import structlog
 
     _applied = True
-    logging.basicConfig(
-        level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s %(message)s", force=True
-    )
+    others = logging.StreamHandler(sys.stderr)
+    others.setFormatter(_Formatter("%(levelname)s %(name)s %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[others], force=True)
     for name in _QUIET:
         logging.getLogger(name).setLevel(logging.CRITICAL)
     renderer: Processor = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -75,6 +76,7 @@ def as_before() -> Iterator[None]:
 def test_logs_are_not_obeyed_by_a_terminal(as_json: bool, capsys: pytest.CaptureFixture[str]) -> None:
     log.configure("debug", json=as_json)
     log.get("test").info("seen", path=NASTY, paths=[NASTY])
+    logging.getLogger("of.others").warning("seen %s", NASTY)
     assert obeyed(capsys.readouterr().err) == []
 
 
