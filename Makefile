@@ -5,13 +5,14 @@
 # make demo     setup, then the picture demo; demo-s3 and demo-oss: the same in a bucket, without an account
 # make bench    setup, then the benchmarks (BENCH="--part live" runs one of them; see --help)
 # make lint     style, types and layers
+# make lock     writes requirements.lock anew, from which setup installs (LOCK=--upgrade takes newer versions)
 # make clean    removes what the others made in this folder (jars stay in the user's cache)
 
 SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup java engine engine-s3 test test-long test-services lint demo demo-s3 demo-oss bench clean
+.PHONY: setup java engine engine-s3 test test-long test-services lint lock demo demo-s3 demo-oss bench clean
 
 setup: engine
 
@@ -22,12 +23,22 @@ setup: engine
 	@$(PYTHON) -m venv .venv || { \
 	  rm -rf .venv; echo "Python has no venv module. On Debian: apt-get install python3-venv" >&2; exit 1; }
 
-# --group came with pip 25.1.
-.venv/packages: pyproject.toml | .venv/bin/python
+# Exactly what was tested, by checksum; what builds packages that come as source is there first, so that nothing else is fetched.
+.venv/packages: pyproject.toml requirements.lock requirements-build.lock | .venv/bin/python
 	@echo "Python packages: installing into .venv"
-	@$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --editable '.[postgres,demo,s3,oss]' --group dev
+	@$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements-build.lock
+	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --require-hashes --no-build-isolation --requirement requirements.lock
+	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
+
+# Versions that the lock files have stay, where pyproject.toml allows them; LOCK=--upgrade takes the newest.
+COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+  --no-emit-index-url --no-emit-find-links $(LOCK)
+
+lock: .venv/packages
+	@$(BIN)/python -m pip install --quiet --group lock
+	$(COMPILE) pyproject.toml --all-extras --group dev --group bench --output-file requirements.lock
+	$(COMPILE) --group build --output-file requirements-build.lock
 
 java: .venv/packages
 	@if ! $(BIN)/python -c 'from volstream.spark import java; java.find()' 2>/dev/null \
@@ -74,12 +85,8 @@ demo: setup
 demo-s3 demo-oss: demo-%: setup
 	$(BIN)/python examples/pictures/demo.py $*
 
-bench: setup .venv/bench
+bench: setup
 	$(BIN)/python -m benchmarks $(BENCH)
-
-.venv/bench: .venv/packages
-	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --group bench
-	@touch $@
 
 clean:
 	rm -rf .venv .demo .bench .bench-environments .bench-files .cache build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 import platformdirs
 from pydantic import (
@@ -22,9 +23,16 @@ from pydantic import (
     field_serializer,
     field_validator,
 )
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+    TomlConfigSettingsSource,
+)
 
 from volstream.errors import InvalidValueError
+from volstream.model.files import is_utf8, printable
 from volstream.model.units import parse_duration, parse_size
 
 
@@ -68,10 +76,10 @@ class VirtualCluster(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    spark_remote: str | None = None
+    spark_remote: str | None = Field(default=None, repr=False)
     spark_master: str | None = None
     """Spark's master of the daemon's own engine, such as ``local[8]``, ``spark://host:7077`` or ``k8s://https://host``."""
-    spark_conf: dict[str, str] = {}
+    spark_conf: dict[str, str] = Field(default={}, repr=False)
     """More Spark settings, besides the home's."""
     cores: int | None = Field(default=None, ge=0)
     driver_memory: Bytes | None = None
@@ -98,18 +106,21 @@ class StaticKeys(BaseModel):
 
 
 class Settings(BaseSettings):
-    """All settings of a home. Durations are seconds (``30s`` and the like are read too), sizes bytes (``64MiB``)."""
+    """All settings of a home. Durations are seconds (``30s`` and the like are read too), sizes bytes (``64MiB``).
+
+    What may have a secret in it is not in its ``repr``.
+    """
 
     model_config = SettingsConfigDict(env_prefix="VOLSTREAM_", frozen=True, extra="forbid", hide_input_in_errors=True)
 
     home: Path
-    catalog_url: str = ""
+    catalog_url: str = Field(default="", repr=False)
     """SQLAlchemy URL of the catalog; empty: SQLite in the home."""
     warehouse: str = ""
     """Directory of all Delta tables, or a place in an object store, ``s3://bucket/prefix``; empty: ``warehouse`` in the home."""
     warehouse_options: dict[StoreOption, SecretStr] = {}
     """What the warehouse's object store needs to be told, named as deltalake's ``storage_options``."""
-    spark_remote: str = ""
+    spark_remote: str = Field(default="", repr=False)
     """``sc://host:port`` of a Spark Connect server elsewhere; empty: the home's own engine."""
 
     driver_memory: Bytes = 2 << 30
@@ -118,7 +129,7 @@ class Settings(BaseSettings):
     """Task slots of the engine; 0: as many as the machine has cores."""
     jvm_options: str = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     """The engine's JVM flags. The default halves start-up and suits small tables; for heavy SQL set it empty."""
-    spark_conf: dict[str, str] = {}
+    spark_conf: dict[str, str] = Field(default={}, repr=False)
     """More Spark settings of the engine; they win over volstream's."""
     engine_idle_seconds: Seconds = 600.0
     """A background engine without clients ends after this time."""
@@ -191,6 +202,8 @@ class Settings(BaseSettings):
     @field_validator("warehouse")
     @classmethod
     def _known(cls, warehouse: str) -> str:
+        if "://" in warehouse and "@" in urlsplit(warehouse).netloc:
+            raise ValueError("keys are not part of its URL; write them into warehouse_options")
         if warehouse.startswith("oss://"):
             raise ValueError(
                 "deltalake knows no oss://; write s3://bucket/prefix, and in warehouse_options AWS_ENDPOINT_URL, the "
@@ -261,6 +274,8 @@ def load(home: str | os.PathLike[str] | None = None, **values: Any) -> Settings:
     """
     chosen = Path(home or os.environ.get("VOLSTREAM_HOME") or platformdirs.user_data_path("volstream"))
     chosen = Path(os.path.abspath(chosen.expanduser()))
+    if not is_utf8(str(chosen)):
+        raise InvalidValueError(f"The path of the home, {printable(str(chosen))!r}, is not text in UTF-8.")
     try:
         return Settings(home=chosen, **values)
     except ValidationError as error:
@@ -268,7 +283,9 @@ def load(home: str | os.PathLike[str] | None = None, **values: Any) -> Settings:
         raise InvalidValueError(
             f"The settings are not valid: {lines}.", f"Look at {chosen / 'volstream.toml'} and VOLSTREAM_* variables."
         ) from None
-    except ValueError as error:  # the TOML itself
+    except SettingsError as error:  # names the setting, and not its value
+        raise InvalidValueError(f"A VOLSTREAM_* variable cannot be read: {error}.", "Write it as JSON.") from None
+    except (OSError, ValueError) as error:  # the file, and the TOML in it
         raise InvalidValueError(f"{chosen / 'volstream.toml'} cannot be read: {error}.") from None
 
 

@@ -6,6 +6,7 @@ directory table and removed again.
 
 from __future__ import annotations
 
+import shlex
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -84,6 +85,7 @@ def examine(session: Session, volume_name: str | None = None, *, canary: bool = 
 def _home(session: Session) -> Iterator[Check]:
     from volstream.spark import connectors, java
 
+    yield home_check(session.settings.home)
     yield _try("java", lambda: "Java {0.major}, {0.executable}".format(java.find()))
     yield _try("jars", lambda: f"{len(connectors.installed(session.settings))} files are there")
     yield _try("catalog", lambda: f"{session.catalog.database.describe()}, {len(session.volumes.list())} volumes")
@@ -94,6 +96,14 @@ def _home(session: Session) -> Iterator[Check]:
         yield Check("daemon", State.WARNING, "No daemon runs in this home.", fix)
     else:
         yield Check("daemon", State.OK, f"{status.state}, pid {status.pid}, up {format_duration(status.up_seconds)}")
+
+
+def home_check(home: Path) -> Check:
+    """Whether the home is the user's alone: an older one, or one that was made by hand, may not be."""
+    if home.is_dir() and home.stat().st_mode & 0o077:
+        said = f"{home} can be entered by other users of this machine."
+        return Check("home", State.WARNING, said, f"Run: chmod 700 {shlex.quote(str(home))}")
+    return Check("home", State.OK, str(home))
 
 
 def _writes(warehouse: str) -> str:

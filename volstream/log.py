@@ -9,8 +9,10 @@ import logging
 import sys
 from typing import TYPE_CHECKING
 
+from volstream.model.text import json_document, visible
+
 if TYPE_CHECKING:
-    from structlog.typing import FilteringBoundLogger, Processor
+    from structlog.typing import EventDict, FilteringBoundLogger, Processor
 
 #: What others log below an error says nothing to a user of volstream, who gets our error for it.
 _QUIET = ("pyspark", "py4j", "grpc", "alembic", "sqlalchemy", "watchdog.observers.inotify_buffer", "fsevents")
@@ -36,18 +38,30 @@ def get(component: str) -> FilteringBoundLogger:
     return logger
 
 
+class _Formatter(logging.Formatter):
+    """What packages that we use log of files, not obeyed by a terminal either."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return visible(super().format(record))
+
+
+def _visible(_logger: object, _method: str, event: EventDict) -> EventDict:
+    """What is logged of files and errors, not obeyed by a terminal. JSON has escapes of its own."""
+    return event if _json else {key: visible(one) if isinstance(one, str) else one for key, one in event.items()}
+
+
 def _apply() -> None:
     global _applied
     import structlog
 
     _applied = True
-    logging.basicConfig(
-        level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s %(message)s", force=True
-    )
+    others = logging.StreamHandler(sys.stderr)
+    others.setFormatter(_Formatter("%(levelname)s %(name)s %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[others], force=True)
     for name in _QUIET:
         logging.getLogger(name).setLevel(logging.CRITICAL)
     renderer: Processor = (
-        structlog.processors.JSONRenderer(ensure_ascii=False)
+        structlog.processors.JSONRenderer(json_document)
         if _json
         else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=28)
     )
@@ -57,6 +71,7 @@ def _apply() -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
+            _visible,
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[_level]),

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from volstream import config
+from volstream.catalog.database import Database
 from volstream.errors import InvalidValueError
 
 
@@ -74,3 +75,43 @@ def test_a_warehouse_on_a_file_system_is_told_nothing(tmp_path: Path, monkeypatc
 def test_what_no_store_knows_is_refused(tmp_path: Path, toml: str) -> None:
     with pytest.raises(InvalidValueError, match="AWS_ENDPOINT_URL"):
         config.load(home(tmp_path, toml))
+
+
+def test_secrets_are_not_in_what_settings_look_like(tmp_path: Path) -> None:
+    given = {
+        "catalog_url": "postgresql://u:hidden@h/d", "spark_remote": "sc://h/;token=hidden",
+        "spark_conf": {"spark.hadoop.fs.s3a.secret.key": "hidden"},
+        "warehouse_options": {"AWS_SECRET_ACCESS_KEY": "hidden"},
+        "virtual_clusters": {"x": {"spark_remote": "sc://h/;token=hidden", "spark_conf": {"a": "hidden"}}},
+        "credentials": {"c": {"access_key_id": "a", "access_key_secret": "hidden"}},
+    }  # fmt: skip
+    assert "hidden" not in f"{config.load(tmp_path, **given)!r}"
+
+
+@pytest.mark.parametrize(
+    "url", ["postgresql://u:hidden@h/d", "postgresql://h/d?user=u&password=hidden", "postgresql://h/d?passfile=hidden"]
+)
+def test_a_catalog_is_described_without_its_password(url: str) -> None:
+    assert Database(url).describe().startswith("postgresql")
+    assert "hidden" not in Database(url).describe()
+
+
+def test_keys_in_the_url_of_a_warehouse_are_refused_and_not_repeated(tmp_path: Path) -> None:
+    with pytest.raises(InvalidValueError, match="warehouse_options") as refused:
+        config.load(tmp_path, warehouse="s3://key:hidden@bucket/prefix")
+    assert "hidden" not in str(refused.value)
+
+
+def test_a_home_whose_path_is_not_text_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidValueError, match="not text in UTF-8"):
+        config.load(tmp_path / "\udcff")
+
+
+def test_a_variable_that_is_not_json_is_named_without_its_value(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("VOLSTREAM_SPARK_CONF", "hidden")
+    with pytest.raises(InvalidValueError, match="spark_conf") as refused:
+        config.load(tmp_path)
+    assert "hidden" not in str(refused.value)
+    assert "VOLSTREAM_" in str(refused.value)

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Table, create_engine, event, inspect, make_url, select, text
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, NoSuchModuleError, OperationalError, SQLAlchemyError
 from sqlalchemy.pool import PoolProxiedConnection, QueuePool
 
 from volstream.errors import CatalogError, DiskFullError, InvalidValueError
 from volstream.lifecycle import faults
+from volstream.lifecycle.privacy import make_directory
 
 #: The migration that this code is written for; a test compares it with the newest file in ``migrations/versions``.
 SCHEMA_REVISION = "0002"
@@ -40,7 +41,7 @@ class Database:
     def __init__(self, url: str) -> None:
         try:
             parsed = make_url(url)
-        except ArgumentError:
+        except (ArgumentError, ValueError):  # a port that is not a number is the second
             raise InvalidValueError(
                 "catalog_url is not a database URL.", "Write postgresql://user@host/database."
             ) from None
@@ -143,15 +144,15 @@ class Database:
         self._engine.dispose()
 
     def describe(self) -> str:
-        """The URL without its password."""
-        return self._url.render_as_string(hide_password=True)
+        """The URL without its password, and without what follows a ``?``, which may be one too."""
+        return self._url.set(query={}).render_as_string(hide_password=True)
 
     def _migrate_once(self) -> None:
         if self._migrated:
             return
         if self.is_embedded and self._url.database:
             path = Path(self._url.database)
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_directory(path.parent)
             if not path.exists():
                 _make_file(path)
         with self._engine.connect() as connection:
@@ -194,6 +195,8 @@ class Database:
             raise CatalogError(
                 f"The catalog {where} is not available: {reason}.", "Check that the database runs and can be written."
             ) from error
+        except (OverflowError, DataError):  # SQLite's driver says the first
+            raise InvalidValueError("A number is larger than the catalog can hold.", "Give a smaller one.") from None
         except DBAPIError as error:
             raise CatalogError(f"The catalog {where} failed: {error.orig}.") from error
         except SQLAlchemyError as error:
@@ -211,13 +214,14 @@ def _configure_sqlite(connection: Any, _record: object) -> None:
 
 
 def _make_file(path: Path) -> None:
-    """Puts an empty database in WAL mode at ``path``, unless somebody was faster.
+    """Puts an empty database in WAL mode at ``path``, for the user alone, unless somebody was faster.
 
     The mode is kept in the file. Two processes that set it on one new file would each wait for the other's lock, which
     SQLite refuses at once, without the busy time-out: so the file appears when it is ready.
     """
     made = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
+        made.touch(mode=0o600)  # SQLite gives its other files the mode of this one
         with closing(sqlite3.connect(made)) as connection:
             connection.execute("pragma journal_mode = wal")
         with suppress(OSError):  # there is one by now; or no links here, and the mode is set when it is opened

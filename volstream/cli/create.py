@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from volstream.cli.options import DURATION, SIZE, TIMESTAMP, choice, common, existing, founding
+from volstream.cli.options import DURATION, NUMBER, SIZE, TIMESTAMP, choice, common, existing, founding
 from volstream.cli.output import Output
 from volstream.model.objects import Mode, OnMove, QueueType, SourceKind, Stream, Trigger, TriggerKind, Write
 from volstream.session import Session
@@ -33,7 +33,7 @@ def create_connection_command(session: Session, output: Output, name: str, type_
 
 @click.command("create-volume")
 @click.argument("name")
-@click.argument("location")
+@click.argument("location", type=click.Path())
 @click.option("--connection", metavar="NAME")
 @click.option("--queue-type", type=choice(QueueType), help="How changes are heard of; default: what suits LOCATION.")
 @click.option("--queue-name")
@@ -68,7 +68,9 @@ def create_volume_command(session: Session, output: Output, name: str, location:
 @click.option("--on-table", "table", metavar="TABLE")
 @click.option("--mode", type=choice(Mode), default=Mode.STANDARD.value, show_default=True)
 @click.option("--show-initial-rows", is_flag=True, help="Begin with the files or rows that are there.")
-@click.option("--at-version", type=int, metavar="N", help="Begin after this version of the directory table or table.")
+@click.option(
+    "--at-version", type=NUMBER, metavar="N", help="Begin after this version of the directory table or table."
+)
 @click.option("--at-timestamp", type=TIMESTAMP, metavar="TIME", help="Begin after this time.")
 @click.option(
     "--identity",
@@ -109,13 +111,13 @@ def create_stream_command(
     show_default=True,
     help="For a file that is moved inside the volume: run the function, or let its rows follow.",
 )
-@click.option("--retries", type=int, default=3, show_default=True)
+@click.option("--retries", type=NUMBER, default=3, show_default=True)
 @click.option(
-    "--pause-after", type=int, default=3, show_default=True, help="Batches in a row whose files all fail; 0: never."
+    "--pause-after", type=NUMBER, default=3, show_default=True, help="Batches in a row whose files all fail; 0: never."
 )
 @click.option("--timeout", "timeout_seconds", type=DURATION, metavar="60s", help="For each file.")
 @click.option("--isolate", is_flag=True, help="Run each file in a child process that can be killed.")
-@click.option("--max-files", type=int, metavar="N", help="Files of a batch.")
+@click.option("--max-files", type=NUMBER, metavar="N", help="Files of a batch.")
 @click.option("--max-bytes", type=SIZE, metavar="1GiB", help="Bytes of a batch.")
 @click.option("--arg", "arguments", multiple=True, metavar="KEY=VALUE", help="Passed to the function by name, as text.")
 @click.option("--comment")
@@ -141,11 +143,11 @@ def create_job_command(
 @click.option("--manual", is_flag=True, help="Run only by run-job.")
 @click.option("--where", metavar="SQL")
 @click.option("--on-move", type=choice(OnMove))
-@click.option("--retries", type=int)
-@click.option("--pause-after", type=int)
+@click.option("--retries", type=NUMBER)
+@click.option("--pause-after", type=NUMBER)
 @click.option("--timeout", "timeout_seconds", type=DURATION)
 @click.option("--isolate/--no-isolate", default=None)
-@click.option("--max-files", type=int)
+@click.option("--max-files", type=NUMBER)
 @click.option("--max-bytes", type=SIZE)
 @click.option("--arg", "arguments", multiple=True, metavar="KEY=VALUE")
 @click.option("--comment")

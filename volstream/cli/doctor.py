@@ -10,6 +10,7 @@ import click
 from volstream.cli.options import founding
 from volstream.cli.output import Output
 from volstream.errors import DependencyError
+from volstream.model.text import visible
 from volstream.session import Session
 
 _SIGNS = {"ok": "ok", "warning": "WARN", "failed": "FAIL", "skipped": "-"}
@@ -34,7 +35,7 @@ def doctor_command(session: Session, output: Output, volume: str | None, canary:
         checks.append(check)
         if not output.as_json:
             fix = f"\n{'':20}{check.fix}" if check.fix else ""
-            click.echo(f"{_SIGNS[check.state]:5} {check.what:13} {check.said}{fix}")
+            click.echo(visible(f"{_SIGNS[check.state]:5} {check.what:13} {check.said}{fix}"))
     if output.as_json:
         output.result([dataclasses.asdict(check) for check in checks], "")
     counts = Counter(check.state for check in checks)

@@ -13,7 +13,7 @@ from volstream.session import Session
 
 @click.command("explain-file")
 @click.argument("volume")
-@click.argument("path")
+@click.argument("path", type=click.Path())
 @common
 def explain_file_command(session: Session, output: Output, volume: str, path: str) -> None:
     """Tell the whole story of one file: directory versions, batches, failures, result rows."""

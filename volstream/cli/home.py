@@ -14,6 +14,7 @@ from volstream.cli.options import common, founding
 from volstream.cli.output import Output
 from volstream.engine.control import engine_status, stop_engine
 from volstream.errors import JavaError, VolstreamError
+from volstream.lifecycle.privacy import keep_private, make_directory
 from volstream.model.units import format_duration
 from volstream.session import Session
 
@@ -48,7 +49,7 @@ def init_command(session: Session, output: Output) -> None:
     from volstream.spark import connectors, java
 
     settings = session.settings
-    settings.home.mkdir(parents=True, exist_ok=True)
+    make_directory(settings.home)
     file = settings.home / "volstream.toml"
     if not file.exists():
         file.touch(mode=0o600)  # it may get keys
@@ -137,7 +138,9 @@ def daemon_command(virtual_cluster: str, http_port: int | None, log_level: str, 
     log.configure(log_level, json=format_ == "json")
     given = {} if http_port is None else {"http_port": http_port}
     stop = Stop()
-    daemon = Daemon(config.load(home, **given).for_cluster(virtual_cluster), virtual_cluster, stop)
+    settings = config.load(home, **given).for_cluster(virtual_cluster)
+    keep_private(settings)
+    daemon = Daemon(settings, virtual_cluster, stop)
     with stop_on_signals(stop, second=daemon.kill):
         daemon.run()
     # Threads that did not finish in time wait for Spark, which is gone by now: they must not keep the process.

@@ -91,7 +91,7 @@ def run(arguments: list[str]) -> int:
     except Exception:  # noqa: BLE001  # the outermost place: what arrives here is our bug
         import traceback
 
-        traceback.print_exc()
+        output.message(traceback.format_exc().rstrip())
         output.message("This is a bug in volstream; please report it with the lines above.")
         return 1
     return 0

@@ -49,7 +49,9 @@ _KINDS = ("connection", "volume", "stream", "job", "function")
 @click.option("--kind", "kinds", type=click.Choice(_FAILURES), multiple=True, help="Failures of this kind only.")
 @click.option("--like", metavar="PATTERN", help="Failures of files whose path is LIKE this, such as 'scans/%.pdf'.")
 @click.option(
-    "--limit", type=click.IntRange(1), help="Batches, failures or rejected messages: 1000, of failures as JSON all."
+    "--limit",
+    type=click.IntRange(1, 1_000_000),
+    help="Batches, failures or rejected messages: 1000, of failures as JSON all.",
 )
 @common
 def list_command(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, TypeVar
 
@@ -14,7 +14,9 @@ import click
 
 from volstream.cli.output import Output
 from volstream.errors import InvalidValueError, NotFoundError
-from volstream.model.units import parse_duration, parse_size
+from volstream.lifecycle.privacy import keep_private
+from volstream.model.files import is_utf8, printable
+from volstream.model.units import MAX_INTEGER, in_utc, parse_duration, parse_size
 from volstream.session import Session
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -35,6 +37,7 @@ def _with_home(function: F, *, must_exist: bool) -> F:
     @click.option("--format", "format_", type=click.Choice(["text", "json"]), default="text", show_default=True)
     @functools.wraps(function)
     def command(home: str | None, format_: str, **options: Any) -> Any:
+        _check_text(options)
         with opened(home) as session, session.gateway.explaining():
             if must_exist and not session.settings.is_made:
                 raise NotFoundError(
@@ -46,10 +49,21 @@ def _with_home(function: F, *, must_exist: bool) -> F:
     return command  # type: ignore[return-value]  # the same command with two options more
 
 
+def _check_text(options: Mapping[str, Any]) -> None:
+    """Raises InvalidValueError for bytes that are no text, which no catalog and no statement holds; a path may be such."""
+    for param in click.get_current_context().command.params:
+        given = options.get(param.name or "")
+        texts = given if isinstance(given, tuple) else (given,)
+        odd = [text for text in texts if isinstance(text, str) and not is_utf8(text)]
+        if odd and not isinstance(param.type, click.Path):
+            raise InvalidValueError(f"{printable(odd[0])!r} is not text in UTF-8.")
+
+
 @contextmanager
 def opened(home: str | None, **settings: Any) -> Iterator[Session]:
-    """A session on a home."""
+    """A session on a home, in a process of volstream's own."""
     with Session.builder.configs({"home": home, **settings}).create() as session:
+        keep_private(session.settings)
         yield session
 
 
@@ -72,12 +86,23 @@ def _timestamp(text: str) -> datetime:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise InvalidValueError(f"{text!r} is not a time.", "Write for example 2026-03-01T12:00:00+01:00.") from None
-    return moment.astimezone(UTC)
+    return in_utc(moment)
+
+
+def _number(text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        raise InvalidValueError(f"{text!r} is not a whole number.") from None
+    if abs(number) > MAX_INTEGER:
+        raise InvalidValueError(f"{text!r} is too large a number.")
+    return number
 
 
 DURATION = _Parsed("duration", parse_duration)
 SIZE = _Parsed("size", parse_size)
 TIMESTAMP = _Parsed("timestamp", _timestamp)
+NUMBER = _Parsed("integer", _number)
 
 
 def choice(values: type[StrEnum]) -> click.Choice[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import dataclasses
-import json
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import date, datetime, timedelta
@@ -16,6 +15,7 @@ from typing import Any
 from volstream.errors import VolstreamError
 from volstream.model.files import printable
 from volstream.model.names import Name
+from volstream.model.text import json_document, one_line, visible
 
 #: Least room of a column with its padding, in characters. With less, rich leaves columns out.
 _COLUMN_WIDTH = 7
@@ -62,11 +62,11 @@ class Output:
         _print(_console(), grid)
         for key in values:
             if key in documents:
-                self._write(f"\n{key}:\n{json.dumps(values[key], indent=2, ensure_ascii=False)}")
+                self._write(f"\n{key}:\n{json_document(values[key], indent=2)}")
 
     def message(self, text: str) -> None:
         """A line for people, on stderr."""
-        sys.stderr.write(f"{text}\n")
+        sys.stderr.write(f"{visible(text)}\n")
         sys.stderr.flush()
 
     def error(self, error: VolstreamError) -> None:
@@ -78,13 +78,13 @@ class Output:
             self.message(f"Error: {error.message}" + (f"\n  {error.remedy}" if error.remedy else ""))
 
     def _write(self, text: str) -> None:
-        sys.stdout.write(f"{text}\n")
+        sys.stdout.write(f"{visible(text)}\n")
         sys.stdout.flush()
 
 
 def to_json(value: Any) -> str:
     """One line of JSON: times as ISO 8601, binary as base64, decimals as text."""
-    return json.dumps(value, default=_plain, ensure_ascii=False)
+    return json_document(value, default=_plain)
 
 
 def _plain(value: Any) -> Any:
@@ -145,10 +145,17 @@ def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> Any:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
         numeric = all(isinstance(row.get(column), int | float | None) for row in rows)
-        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+        table.add_column(_cell(column), justify="right" if numeric else "left", overflow="fold")
     for row in rows:
         table.add_row(*(_cell(row.get(column)) for column in columns))
     return table
+
+
+def _local(moment: datetime) -> datetime:
+    try:
+        return moment.astimezone()
+    except (OverflowError, ValueError):  # at the ends of time there is no such time here
+        return moment
 
 
 def _cell(value: Any) -> Any:
@@ -160,7 +167,7 @@ def _cell(value: Any) -> Any:
         case bool():
             text = "yes" if value else "no"
         case datetime():
-            text = f"{value.astimezone():%Y-%m-%d %H:%M:%S}"
+            text = f"{_local(value):%Y-%m-%d %H:%M:%S}"
         case float():
             text = f"{value:g}"
         case str():
@@ -169,9 +176,4 @@ def _cell(value: Any) -> Any:
             text = to_json(value)
         case _:
             text = str(value)
-    return Text(_one_line(text))
-
-
-def _one_line(text: str) -> str:
-    """Control characters (a newline in a file's name) shown as what they are, not obeyed by the terminal."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return Text(one_line(text))

@@ -19,6 +19,7 @@ from sqlglot.tokenizer_core import TokenType
 from volstream.cli.output import Output
 from volstream.delta import folders
 from volstream.errors import SqlError, VolstreamError
+from volstream.lifecycle.privacy import make_directory
 from volstream.model.names import Name
 from volstream.sql.names import split, tokenize
 
@@ -162,7 +163,7 @@ def _begins(name: str, typed: str) -> bool:
 
 def _history(home: Path) -> Path:
     """The file of statements entered before, which only its owner may read: statements name buckets and people."""
-    home.mkdir(parents=True, exist_ok=True)
+    make_directory(home)
     file = home / "sql_history"
     file.touch(mode=0o600)
     return file

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from volstream.catalog.failures import Wanted
-from volstream.cli.options import TIMESTAMP, common, interactive
+from volstream.cli.options import NUMBER, TIMESTAMP, common, interactive
 from volstream.cli.output import Output
 from volstream.errors import FilesFailedError, InterruptedByUserError
 from volstream.jobs.progress import Observer, Progress
@@ -226,7 +226,7 @@ def resume_command(session: Session, output: Output, job: str) -> None:
 
 @click.command("reset-stream")
 @click.argument("stream")
-@click.option("--to-version", type=int, metavar="N")
+@click.option("--to-version", type=NUMBER, metavar="N")
 @click.option("--to-timestamp", type=TIMESTAMP, metavar="TIME")
 @common
 def reset_stream_command(
@@ -239,7 +239,7 @@ def reset_stream_command(
 
 @click.command("advance-stream")
 @click.argument("stream")
-@click.option("--to-version", type=int, metavar="N")
+@click.option("--to-version", type=NUMBER, metavar="N")
 @common
 def advance_stream_command(session: Session, output: Output, stream: str, to_version: int | None) -> None:
     """Discard what STREAM holds, up to a version or all of it."""

@@ -14,6 +14,9 @@ ACCOUNT = "ACCOUNT_ID"
 #: Stands for what no volume says yet.
 _ANY_BUCKET = "BUCKET"
 
+#: How the regions of Amazon's other partitions begin.
+_PARTITIONS = {"cn-": "aws-cn", "us-gov-": "aws-us-gov"}
+
 _MNS_HOST = re.compile(r"(\d+)\.mns\.([a-z0-9-]+?)(?:-internal)?\.aliyuncs\.com")
 
 
@@ -40,7 +43,7 @@ def trust_policy(provider: str, external_id: str, role_arn: str | None) -> dict[
             "Condition": condition,
         }  # fmt: skip
         return {"Version": "1", "Statement": [statement]}
-    principal = {"AWS": f"arn:{_partition(role_arn)}:iam::{ACCOUNT}:root"}
+    principal = {"AWS": f"arn:{_partition(role_arn, None)}:iam::{ACCOUNT}:root"}
     return {
         "Version": "2012-10-17",
         "Statement": [
@@ -58,8 +61,9 @@ def permission_policy(provider: str, needs: Sequence[Need], region: str | None, 
 
 
 def _amazon(needs: Sequence[Need], region: str | None, role_arn: str | None) -> list[dict[str, Any]]:
-    partition = _partition(role_arn)
+    partition = _partition(role_arn, region)
     statements: list[dict[str, Any]] = []
+    encrypted: dict[str, list[str]] = {"s3": [], "sqs": []}
     for bucket in sorted({need.bucket for need in needs}):
         roots = _outermost(need.root for need in needs if need.bucket == bucket)
         resource = f"arn:{partition}:s3:::{bucket}"
@@ -73,7 +77,9 @@ def _amazon(needs: Sequence[Need], region: str | None, role_arn: str | None) -> 
                 "Resource": [f"{resource}/{_literal(root)}*" for root in roots],
             },
         ]  # fmt: skip
-    queues = [
+        # The bucket alone stands for all of its objects where it has a key of its own.
+        encrypted["s3"] += [resource, *(f"{resource}/{_literal(root)}*" for root in roots)]
+    queues = encrypted["sqs"] = [
         _sqs_arn(queue, partition, region or "*", _account(role_arn, 4))
         for queue in sorted({need.queue for need in needs if need.queue})
     ]
@@ -83,7 +89,18 @@ def _amazon(needs: Sequence[Need], region: str | None, role_arn: str | None) -> 
             "sqs:GetQueueUrl",
         ]  # fmt: skip
         statements.append({"Effect": "Allow", "Action": actions, "Resource": queues})
-    return statements
+    return statements + [_decryption(service, arns) for service, arns in encrypted.items() if arns]
+
+
+def _decryption(service: str, arns: Sequence[str]) -> dict[str, Any]:
+    """What the keys of KMS must be allowed for, where objects or messages are encrypted with some: for these alone.
+
+    Which keys they are is not known here, but what they encrypt is: a service says so with each use.
+    """
+    return {
+        "Effect": "Allow", "Action": ["kms:Decrypt"], "Resource": ["*"],
+        "Condition": {"StringLike": {f"kms:EncryptionContext:aws:{service}:arn": list(arns)}},
+    }  # fmt: skip
 
 
 def _alibaba(needs: Sequence[Need], region: str, account: str) -> list[dict[str, Any]]:
@@ -140,9 +157,11 @@ def _last(queue: str) -> str:
     return queue.rstrip("/").rpartition("/")[2]
 
 
-def _partition(role_arn: str | None) -> str:
-    """Amazon's part of the world: ``aws``, or ``aws-cn`` and the like, as the role's ARN says."""
-    return role_arn.split(":")[1] if role_arn else "aws"
+def _partition(role_arn: str | None, region: str | None) -> str:
+    """Amazon's part of the world: ``aws``, or ``aws-cn`` and the like, as the role's ARN says, or else the region."""
+    if role_arn:
+        return role_arn.split(":")[1]
+    return next((name for prefix, name in _PARTITIONS.items() if (region or "").startswith(prefix)), "aws")
 
 
 def _account(role_arn: str | None, position: int) -> str:

@@ -8,6 +8,7 @@ import secrets
 import uuid
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from urllib.parse import urlsplit
 
 from volstream.catalog import Catalog
 from volstream.cloud.access import PROVIDERS
@@ -193,13 +194,19 @@ def _queue_type(spec: VolumeSpec, location: str) -> QueueType:
         )
     if chosen is own and not named:
         raise InvalidValueError(f"A queue of the type {chosen} needs a name.", "Give --queue-name.")
+    if spec.queue_name and "://" in spec.queue_name and "@" in urlsplit(spec.queue_name).netloc:
+        # Not repeated, for it is the password that must not be seen.
+        raise InvalidValueError(
+            "The queue's URL has a user name or password in it, which all who read the catalog would see.",
+            "Leave it out; the connection says whose keys are used.",
+        )
     return chosen
 
 
 def _check_place(type_: str, region: str | None, endpoint: str | None, role_arn: str | None) -> None:
     if region is not None and not _REGION.fullmatch(region):
         raise InvalidValueError(f"{region!r} is no region.", "Write for example eu-west-1 or cn-hangzhou.")
-    if endpoint is not None and not _ENDPOINT.fullmatch(endpoint):
+    if endpoint is not None and not (_ENDPOINT.fullmatch(endpoint) and _has_port(endpoint)):
         # It may have a password in it, and so is not repeated.
         raise InvalidValueError(
             "The endpoint is not the URL of a server.", "Write for example https://minio.example:9000."
@@ -213,6 +220,14 @@ def _check_place(type_: str, region: str | None, endpoint: str | None, role_arn:
     foreign = type_ == "s3" and endpoint is not None and re.fullmatch(r"arn:\S+", role_arn)
     if not foreign and not pattern.fullmatch(role_arn):
         raise InvalidValueError(f"{role_arn!r} is no role of the type {type_}.", f"Write for example {example}.")
+
+
+def _has_port(endpoint: str) -> bool:
+    """Whether the port of a URL, if it names one, can be one."""
+    try:
+        return urlsplit(endpoint).port != 0
+    except ValueError:
+        return False
 
 
 def _check_type(connection: Connection | None, location: str) -> None:

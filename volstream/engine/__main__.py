@@ -18,6 +18,7 @@ from volstream import log as logs
 from volstream.config import Settings
 from volstream.engine.process import Engine
 from volstream.errors import EngineBusyError, EngineLostError, InterruptedByUserError, VolstreamError
+from volstream.lifecycle.privacy import keep_private
 from volstream.lifecycle.stop import Stop, stop_on_signals
 from volstream.spark.address import EngineAddress
 
@@ -36,7 +37,9 @@ def main(arguments: list[str] | None = None) -> int:
     logs.configure("info")
     text = "" if sys.stdin.isatty() else sys.stdin.read()
     try:
-        _serve(config.load(home, **(json.loads(text) if text else {})))
+        settings = config.load(home, **(json.loads(text) if text else {}))
+        keep_private(settings)
+        _serve(settings)
     except EngineBusyError:
         return 0  # two were started at the same time; the other one serves
     except InterruptedByUserError:

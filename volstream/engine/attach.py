@@ -13,8 +13,10 @@ from volstream.config import Settings
 from volstream.engine import record
 from volstream.engine.lock import present_owner
 from volstream.errors import EngineError, InvalidValueError
+from volstream.lifecycle import identity
+from volstream.lifecycle.privacy import make_directory
 from volstream.spark import connectors, java, jvm_log
-from volstream.spark.address import Address, RemoteAddress
+from volstream.spark.address import Address, EngineAddress, RemoteAddress
 
 _POLL_SECONDS = 0.05
 
@@ -42,7 +44,7 @@ def attach(settings: Settings) -> Address:
     since = 0
     while True:
         address = record.read(settings)
-        if address is not None and not address.ending and address.missing() is None:
+        if address is not None and _serves(address):
             return address
         if child is not None and child.poll():
             raise _failed(f"it ended with status {child.returncode}", log, since)
@@ -51,7 +53,7 @@ def attach(settings: Settings) -> Address:
             java.find()
             connectors.installed(settings)
             since = log.stat().st_size if log.exists() else 0
-            child = _start(settings, log)
+            child = start(settings, log)
         if time.monotonic() >= deadline:
             owner = present_owner(settings)
             if owner is not None and owner.kind == "daemon":
@@ -70,24 +72,40 @@ def remote_address(settings: Settings) -> RemoteAddress:
     Raises:
         InvalidValueError: the address cannot be read; the warehouse is a folder of this host, and Spark is on another.
     """
-    remote = urlsplit(settings.spark_remote)
-    if remote.scheme != "sc" or not remote.hostname:
-        raise InvalidValueError(f"spark_remote cannot be {settings.spark_remote!r}.", "Write sc://host:15002.")
-    here = remote.hostname in ("localhost", "127.0.0.1", "::1")
+    host = _host(settings.spark_remote)
+    if host is None:
+        # It may have a token in it, and so is not repeated.
+        raise InvalidValueError("spark_remote is not the address of a Spark Connect server.", "Write sc://host:15002.")
+    here = host in ("localhost", "127.0.0.1", "::1")
     if not here and not settings.warehouse:
         raise InvalidValueError(
-            f"Spark is on {remote.hostname}, and the warehouse is a folder of this host's home.",
+            f"Spark is on {host}, and the warehouse is a folder of this host's home.",
             "Set warehouse to a place that both reach: a mount of the same path, or a URI of a shared file system.",
         )
     return RemoteAddress(settings.spark_remote)
 
 
-def _start(settings: Settings, log: Path) -> subprocess.Popen[bytes]:
+def _host(url: str) -> str | None:
+    """The host of the URL of a Spark Connect server; None where it is not one."""
+    try:
+        parts = urlsplit(url)
+        return parts.hostname if parts.scheme == "sc" and parts.port != 0 else None
+    except ValueError:  # an address or port that cannot be
+        return None
+
+
+def _serves(address: EngineAddress) -> bool:
+    """Whether the engine takes clients. That it has the port is looked at: who has it is told the token, and believed."""
+    return not address.ending and address.missing() is None and identity.listens(address.jvm_pid, address.port)
+
+
+def start(settings: Settings, log: Path) -> subprocess.Popen[bytes]:
     """Starts a background engine with these settings, which may hold secrets: they go through its standard input."""
-    log.parent.mkdir(parents=True, exist_ok=True)
+    make_directory(log.parent)
     with log.open("ab") as output:
         child = subprocess.Popen(
-            [sys.executable, "-m", "volstream.engine", "--home", str(settings.home)],
+            # -P: a file in the current folder that is called like a module is not one.
+            [sys.executable, "-P", "-m", "volstream.engine", "--home", str(settings.home)],
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=output,

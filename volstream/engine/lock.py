@@ -13,6 +13,7 @@ from pathlib import Path
 
 from volstream.config import Settings
 from volstream.lifecycle import identity
+from volstream.lifecycle.privacy import make_directory
 from volstream.spark.address import Kind
 
 
@@ -47,7 +48,7 @@ class HomeLock:
 
     def try_acquire(self, owner: Owner) -> bool:
         """Takes the lock for ``owner`` if nobody has it. Does not wait."""
-        self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_directory(self._path.parent)
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

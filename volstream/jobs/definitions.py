@@ -18,7 +18,7 @@ from volstream.directory.table import COLUMNS
 from volstream.errors import AlreadyExistsError, InvalidStateError, InvalidValueError, NotFoundError, ObjectInUseError
 from volstream.jobs import functions
 from volstream.jobs.schedule import check_cron
-from volstream.jobs.schema import from_ddl, of_function, to_ddl
+from volstream.jobs.schema import from_ddl, of_function, reason_of, to_ddl
 from volstream.model.names import DEFAULT_SCHEMA, Name
 from volstream.model.objects import Job, JobSpec, JobState, OnMove, Stream, StreamSpec, TriggerKind, Write
 from volstream.streams.definitions import new_stream
@@ -222,13 +222,13 @@ def check_where(text: str) -> None:
     """Raises InvalidValueError where ``text`` is not a condition on a file's columns."""
     import sqlglot
     from sqlglot import expressions as exp
+    from sqlglot.errors import SqlglotError
 
     try:
         # In brackets, as a plan has it: so that nothing follows the condition.
         parsed = sqlglot.parse_one(f"SELECT 1 WHERE ({text})", dialect="databricks")
-    except sqlglot.ParseError as error:
-        reason = error.errors[0]["description"] if error.errors else str(error)
-        raise InvalidValueError(f"The condition {text!r} cannot be read: {reason}.") from None
+    except SqlglotError as error:
+        raise InvalidValueError(f"The condition {text!r} cannot be read: {reason_of(error)}.") from None
     unknown = sorted({column.name for column in parsed.find_all(exp.Column) if column.name.lower() not in COLUMNS})
     if unknown:
         raise InvalidValueError(f"The condition names a column {unknown[0]!r}.", f"A file has: {', '.join(COLUMNS)}.")

@@ -12,6 +12,7 @@ import importlib
 import importlib.util
 import inspect
 import os
+import stat
 import sys
 import sysconfig
 import tempfile
@@ -34,8 +35,8 @@ from typing import Any, TypeVar
 
 from volstream.errors import FunctionLoadError, InvalidValueError
 
-_SHIPPED = Path(tempfile.gettempdir()) / f"volstream-functions-{os.getuid() if hasattr(os, 'getuid') else 'user'}"
-
+#: Where functions that travelled are unpacked, one folder for all processes of the user.
+_SHIPPED = Path(tempfile.gettempdir()) / f"volstream-functions-{os.getuid()}"
 
 #: Top-level module -> fingerprint of the function it was imported for, in this process.
 _owners: dict[str, str] = {}
@@ -161,9 +162,9 @@ class FunctionSource:
             return False
 
     def _unpack(self) -> Path:
+        own_folder(_SHIPPED)
         folder = _SHIPPED / self.fingerprint
         if not folder.is_dir():
-            _SHIPPED.mkdir(mode=0o700, exist_ok=True)
             temporary = Path(tempfile.mkdtemp(dir=_SHIPPED))
             for name, content in self.files.items():
                 (temporary / name).parent.mkdir(parents=True, exist_ok=True)
@@ -174,6 +175,21 @@ class FunctionSource:
                 if not folder.is_dir():
                     raise
         return folder
+
+
+def own_folder(path: Path) -> None:
+    """Makes a folder at a path that others can guess, or sees that it is the user's and that nobody else can write to it.
+
+    Raises:
+        FunctionLoadError: somebody else made it: what lies in it is not to be run.
+    """
+    path.mkdir(mode=0o700, exist_ok=True)
+    status = path.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
+        raise FunctionLoadError(
+            f"{path} belongs to another user, or others can write to it, so no code is run from it.",
+            "Remove it, or set TMPDIR to a folder of your own.",
+        )
 
 
 def find(text: str, search_path: str | None = None) -> FunctionSource:

@@ -46,6 +46,8 @@ class ChildWorker:
         self._child: subprocess.Popen[bytes] | None = None
         self._requests = self._answers = -1
         self._errors: IO[bytes] | None = None
+        # Its temporary files, copies of objects among them, which a child that is killed cannot remove.
+        self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._broken: tuple[str, str | None] | None = None
         self._served = False
         self._start()
@@ -86,6 +88,9 @@ class ChildWorker:
         if self._errors is not None:
             self._errors.close()
             self._errors = None
+        if self._scratch is not None:
+            self._scratch.cleanup()
+            self._scratch = None
 
     def _call(self, group: Sequence[FileTask]) -> tuple[FailureKind | list[FileOutcome], str, str | None]:
         """The outcomes; or why there are none."""
@@ -111,12 +116,15 @@ class ChildWorker:
         child_reads, self._requests = os.pipe()
         self._answers, child_writes = os.pipe()
         self._errors = tempfile.TemporaryFile(prefix="volstream-")  # noqa: SIM115  # closed by `close`
+        self._scratch = tempfile.TemporaryDirectory(prefix="volstream-", ignore_cleanup_errors=True)
         self._child = subprocess.Popen(
-            [sys.executable, "-m", "volstream.jobs.isolation", str(child_reads), str(child_writes)],
+            # -P: a file in the current folder that is called like a module is not one.
+            [sys.executable, "-P", "-m", "volstream.jobs.isolation", str(child_reads), str(child_writes)],
             pass_fds=(child_reads, child_writes),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=self._errors,
+            env={**os.environ, "TMPDIR": self._scratch.name},
         )
         os.close(child_reads)
         os.close(child_writes)

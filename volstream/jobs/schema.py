@@ -89,12 +89,13 @@ def from_ddl(text: str) -> pa.Schema:
     # Late: only what defines or changes jobs reads DDL.
     import sqlglot
     from sqlglot import expressions as exp
+    from sqlglot.errors import SqlglotError
 
     try:
         parsed = sqlglot.parse_one(f"CREATE TABLE t ({text})", dialect="databricks")
-    except sqlglot.ParseError as error:
+    except SqlglotError as error:
         raise InvalidValueError(
-            f"The result columns {text!r} cannot be read: {error.errors[0]['description'] if error.errors else error}.",
+            f"The result columns {text!r} cannot be read: {reason_of(error)}.",
             "Write for example: label STRING, score DOUBLE.",
         ) from None
     columns = parsed.this.expressions if isinstance(parsed.this, exp.Schema) else []
@@ -103,6 +104,12 @@ def from_ddl(text: str) -> pa.Schema:
             f"The result columns {text!r} cannot be read.", "Write for example: label STRING, score DOUBLE."
         )
     return checked(pa.schema([pa.field(column.name, _type_of(column.kind)) for column in columns]))
+
+
+def reason_of(error: Exception) -> str:
+    """What sqlglot says is wrong with a text, in one line, without the text itself."""
+    found: list[dict[str, str]] = getattr(error, "errors", [])
+    return found[0]["description"] if found else str(error).partition("\n")[0]
 
 
 def of_job(job: Job) -> pa.Schema:
@@ -182,6 +189,18 @@ def _ddl_of(kind: pa.DataType) -> str:
     raise InvalidValueError(f"A result column cannot have the Arrow type {kind}.", "Use a type that Spark SQL has.")
 
 
+def _decimal(precision: str = "10", scale: str = "0") -> pa.DataType:
+    try:
+        if 0 <= int(scale) <= int(precision):
+            return pa.decimal128(int(precision), int(scale))
+    except ValueError:
+        pass
+    raise InvalidValueError(
+        f"There is no type DECIMAL({precision},{scale}).",
+        "A decimal has up to 38 digits, and no more behind the point than in all.",
+    )
+
+
 def _type_of(kind: Any) -> pa.DataType:
     """Arrow's type of a sqlglot data type."""
     name = kind.this.name if hasattr(kind.this, "name") else str(kind.this)
@@ -191,8 +210,7 @@ def _type_of(kind: Any) -> pa.DataType:
             return arrow
     match name:
         case "DECIMAL":
-            numbers = [int(part.name) for part in inner]
-            return pa.decimal128(*(numbers + [10, 0][len(numbers) :]))
+            return _decimal(*(part.name for part in inner))
         case "ARRAY" if inner:
             return pa.list_(_type_of(inner[0]))
         case "MAP" if len(inner) == 2:

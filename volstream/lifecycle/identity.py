@@ -28,6 +28,15 @@ def is_alive(pid: int, started: float) -> bool:
     return _start_time(pid) == f"{started:.2f}"
 
 
+def listens(pid: int, port: int) -> bool:
+    """Whether the process ``pid``, of this user, listens on a TCP port of this host. Another may have taken the port."""
+    try:
+        connections = psutil.Process(pid).net_connections(kind="tcp")
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return False
+    return any(one.status == psutil.CONN_LISTEN and one.laddr and one.laddr.port == port for one in connections)
+
+
 def start_time(pid: int) -> float:
     """When ``pid`` began, in epoch seconds.
 

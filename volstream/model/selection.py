@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
@@ -106,26 +107,67 @@ def _pattern(globs: Iterable[str]) -> re.Pattern[str] | None:
     return re.compile("|".join(expressions), re.DOTALL) if expressions else None
 
 
+class _Wild(StrEnum):
+    """What in a glob stands for any number of characters."""
+
+    NAME = "*"
+    PATH = "**"
+    DIRECTORIES = "**/"
+
+
 def _expression(glob: str) -> str:
     """The glob as a regular expression: ``*`` and ``?`` stop at ``/``, ``**`` does not, ``[...]`` as in fnmatch.
 
+    Uploaders choose the names, so matching must not try all the ways in which wildcards can share a name among them: the
+    first place where the characters behind a wildcard are found is kept (``(?>...)``), but for the last ones, which end
+    the name. That is no loss. What can follow an earlier place includes all that can follow a later one.
+
     fnmatch's own translation lets ``*`` cross slashes, and glob.translate is new in Python 3.13.
     """
-    pattern, position = "", 0
-    while position < len(glob):
-        if glob.startswith("**/", position):
-            pattern, position = pattern + r"(?:.*/)?", position + 3
-        elif glob.startswith("**", position):
-            pattern, position = pattern + ".*", position + 2
-        elif glob[position] == "*":
-            pattern, position = pattern + "[^/]*", position + 1
-        elif glob[position] == "?":
-            pattern, position = pattern + "[^/]", position + 1
-        elif glob[position] == "[" and (end := glob.find("]", position + 2)) > 0:
-            pattern, position = pattern + _class(glob[position + 1 : end]), end + 1
-        else:
-            pattern, position = pattern + re.escape(glob[position]), position + 1
+    pattern, blocks = "", _blocks(glob)
+    for number, (wild, pieces) in enumerate(blocks):
+        last = number == len(blocks) - 1
+        block = "".join(f"(?>[^/]*?{piece})" for piece in pieces[1:-1])
+        if len(pieces) > 1:
+            block += f"[^/]*{pieces[-1]}" if last else f"(?>[^/]*?{pieces[-1]})"
+        block = pieces[0] + block
+        skipped = {None: "", _Wild.PATH: ".*?", _Wild.DIRECTORIES: "(?:[^/]*+/)*?"}[wild]
+        pattern += f"{skipped}{block}" if last else f"(?>{skipped}{block})"
     return f"(?:{pattern})"
+
+
+def _blocks(glob: str) -> list[tuple[_Wild | None, list[str]]]:
+    """The glob cut at its wildcards for paths: each with what follows, expressions that ``*`` stands between."""
+    blocks: list[tuple[_Wild | None, list[str]]] = [(None, [""])]
+    position = 0
+    while position < len(glob):
+        wild = _wild(glob, position)
+        if wild is _Wild.NAME:
+            blocks[-1][1].append("")
+        elif wild is not None:
+            blocks.append((wild, [""]))
+        else:
+            piece, position = _one(glob, position)
+            blocks[-1][1][-1] += piece
+            continue
+        position += len(wild)
+    return blocks
+
+
+def _wild(glob: str, position: int) -> _Wild | None:
+    # Only where a directory's name begins: `a**/b` is `a`, anything, `/b`.
+    if glob.startswith(_Wild.DIRECTORIES, position) and (position == 0 or glob[position - 1] == "/"):
+        return _Wild.DIRECTORIES
+    return next((wild for wild in (_Wild.PATH, _Wild.NAME) if glob.startswith(wild, position)), None)
+
+
+def _one(glob: str, position: int) -> tuple[str, int]:
+    """The expression of what stands for one character at ``position``, and where the next begins."""
+    if glob[position] == "?":
+        return "[^/]", position + 1
+    if glob[position] == "[" and (end := glob.find("]", position + 2)) > 0:
+        return _class(glob[position + 1 : end]), end + 1
+    return re.escape(glob[position]), position + 1
 
 
 def _class(body: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 
 from volstream.errors import InvalidValueError
 
@@ -12,6 +13,13 @@ for _power, _letter in enumerate("KMGT", start=1):
     _BYTES[f"{_letter}IB"] = 1024**_power
     _BYTES[f"{_letter}B"] = 1000**_power
     _BYTES[_letter] = 1024**_power
+
+#: The longest duration: of the waits of Python's and the system's, some take no more than 292 years, and one wait may be for
+#: hundreds of files.
+_MAX_SECONDS = 1000 * 86400.0
+
+#: The largest number that a table can hold.
+MAX_INTEGER = (1 << 63) - 1
 
 
 def parse_duration(text: str) -> float:
@@ -24,6 +32,8 @@ def parse_duration(text: str) -> float:
     seconds = float(match[1]) * _SECONDS[(match[2] or "s").lower()] if match else 0.0
     if seconds <= 0:
         raise InvalidValueError(f"{text!r} is not a duration.", "Write for example 500ms, 30s, 5m or 1h.")
+    if seconds > _MAX_SECONDS:
+        raise InvalidValueError(f"{text!r} is too long a duration.", f"The longest is {format_duration(_MAX_SECONDS)}.")
     return seconds
 
 
@@ -54,8 +64,9 @@ def parse_size(text: str) -> int:
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
     factor = _BYTES.get(match[2].upper()) if match else None
-    size = int(float(match[1]) * factor) if match and factor else 0
-    if size <= 0:
+    exact = float(match[1]) * factor if match and factor else 0.0
+    size = int(min(exact, 2.0 * MAX_INTEGER))  # of infinity there is no whole number
+    if not 0 < size <= MAX_INTEGER:
         raise InvalidValueError(f"{text!r} is not a size.", "Write for example 512KiB, 64MiB or 1GiB.")
     return size
 
@@ -68,3 +79,15 @@ def format_size(size: int) -> str:
             return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
         value /= 1024
     return f"{value:.1f} TiB"
+
+
+def in_utc(moment: datetime) -> datetime:
+    """A time in UTC; one without a zone is of the local one.
+
+    Raises:
+        InvalidValueError: in UTC it is before the first or after the last year.
+    """
+    try:
+        return moment.astimezone(UTC)
+    except (OverflowError, ValueError):
+        raise InvalidValueError(f"{moment.isoformat()} is not within the years 1 to 9999 of UTC.") from None

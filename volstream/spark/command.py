@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -31,6 +32,9 @@ _ALLOWED_SINCE_24 = (
 #: does. Spark hands them on as ORs in one another, and a task that serializes 600 of those may run out of stack, which ends the
 #: JVM: a third of that. So many values at random places are in most pages of a table of 200,000 rows anyway.
 _MOST_PUSHED = 200
+
+#: Masters whose executor is the driver; ``local-cluster`` is not one.
+_IN_ONE_JVM = re.compile(r"local(\[.*\])?")
 
 _MAIN_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
@@ -89,6 +93,7 @@ def properties(settings: Settings, files: Files, *, cores: int, port: int, token
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(port),
         "spark.connect.authenticate.token": token,
+        **_authentication(settings.spark_conf.get("spark.master", "local")),
         # Messages for people; the cause is in the exception, the stack in spark.log.
         "spark.sql.connect.serverStacktrace.enabled": "false",
         "spark.sql.pyspark.jvmStacktrace.enabled": "false",
@@ -125,6 +130,14 @@ def properties(settings: Settings, files: Files, *, cores: int, port: int, token
         "spark.sql.artifact.isolation.enabled": "false",
         **connectors.properties(settings),
     } | settings.spark_conf
+
+
+def _authentication(master: str) -> dict[str, str]:
+    """Lets only the JVM itself talk to its RPC and block manager ports, with a secret that Spark makes up and keeps to itself.
+
+    A cluster has a secret of its own, which its nodes must know too: that is for the user's ``spark_conf``.
+    """
+    return {"spark.authenticate": "true"} if _IN_ONE_JVM.fullmatch(master) else {}
 
 
 def properties_text(values: Mapping[str, str]) -> str:
@@ -177,19 +190,23 @@ def java_command(
     ]
 
 
-def environment(inherited: Mapping[str, str], pyspark: Path) -> dict[str, str]:
-    """The JVM's environment, which the Python workers get too.
+def environment(inherited: Mapping[str, str], pyspark: Path, scratch: Path) -> dict[str, str]:
+    """The JVM's environment, which the Python workers and so the users' functions get too.
 
-    What the user's shell says about other Sparks stays out. Relative entries of PYTHONPATH are made absolute, because
-    the JVM runs in a directory of its own.
+    What the user's shell says about other Sparks stays out, and so do volstream's own settings, keys among them.
+    Relative entries of PYTHONPATH are made absolute, because the JVM runs in a directory of its own.
     """
-    kept = {name: value for name, value in inherited.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
+    foreign = ("SPARK_", "PYSPARK_", "VOLSTREAM_")  # settings are read in any case
+    kept = {name: value for name, value in inherited.items() if not name.upper().startswith(foreign)}
     if kept.get("PYTHONPATH"):
         kept["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, kept["PYTHONPATH"].split(os.pathsep)))
     own = {
         "SPARK_HOME": str(pyspark),
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
+        # A worker that is killed leaves copies of objects behind: here they are the user's alone, and the next start
+        # removes them.
+        "TMPDIR": str(scratch),
         # Where executors are JVMs of this machine (local-cluster): without the first Spark's launcher looks for the folders
         # of a build, without the second they listen on the network.
         "SPARK_SCALA_VERSION": "2.13",

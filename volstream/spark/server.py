@@ -17,6 +17,7 @@ from volstream import config
 from volstream.config import Settings
 from volstream.errors import EngineError, InterruptedByUserError
 from volstream.lifecycle import identity
+from volstream.lifecycle.privacy import make_directory
 from volstream.lifecycle.stop import Stop
 from volstream.spark import archive, command, connectors, jars, java, jvm_log
 from volstream.spark.address import EngineAddress, Kind
@@ -153,7 +154,7 @@ def _spawn(settings: Settings, files: Files, line: list[str], cores: int) -> Jvm
             stdout=log,
             stderr=log,
             cwd=files.scratch,
-            env=command.environment(os.environ, jars.pyspark_directory()),
+            env=command.environment(os.environ, jars.pyspark_directory(), files.scratch),
             # Ctrl-C in a terminal is for us: the JVM has to serve until the work in hand is done.
             start_new_session=True,
         )
@@ -161,11 +162,11 @@ def _spawn(settings: Settings, files: Files, line: list[str], cores: int) -> Jvm
 
 
 def _prepare(settings: Settings, files: Files, properties: dict[str, str]) -> None:
-    settings.run_directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    files.log.mkdir(parents=True, exist_ok=True)
+    make_directory(settings.run_directory)
+    make_directory(files.log)
     # What a killed JVM left behind. The caller owns the home, so nobody uses it.
     shutil.rmtree(files.scratch, ignore_errors=True)
-    files.scratch.mkdir(parents=True, mode=0o700)
+    make_directory(files.scratch)
     files.log4j.write_text(jvm_log.log4j_configuration(files.log), encoding="utf-8")
     files.pools.write_text(command.POOLS, encoding="utf-8")
     files.properties.unlink(missing_ok=True)  # so that the mode below is the file's from its first byte
@@ -193,7 +194,7 @@ def _await_answer(server: JvmServer, stop: Stop, deadline: float) -> None:
                 raise _EndedError(f"its JVM ended with status {server.poll()}")
             if time.monotonic() >= deadline:
                 raise _EndedError("it did not answer in time (engine_start_seconds)")
-            if heartbeat is None and _listens(server.port):
+            if heartbeat is None and identity.listens(server.pid, server.port):
                 heartbeat = Heartbeat(LocalChannelBuilder(server.port, server.token))
             if heartbeat is not None and heartbeat.send(_ANSWER_SECONDS).served():
                 return
@@ -202,14 +203,6 @@ def _await_answer(server: JvmServer, stop: Stop, deadline: float) -> None:
     finally:
         if heartbeat is not None:
             heartbeat.close()
-
-
-def _listens(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), timeout=1.0).close()
-    except OSError:
-        return False
-    return True
 
 
 def _failed(cause: str, log: Path) -> EngineError:

@@ -21,7 +21,7 @@ def create_table(statement: str, key_property: str, tracking: Callable[[str], Ma
         tracking: gives the properties for the value of ``change_tracking``.
 
     Raises:
-        SqlError: a primary key of which columns cannot be said.
+        SqlError: a primary key of which columns cannot be said; TBLPROPERTIES without a list.
         InvalidValueError: ``change_tracking`` is neither true nor false.
     """
     tokens = names.tokenize(statement)
@@ -71,10 +71,11 @@ def merge_filter(
     """
     import sqlglot
     from sqlglot import expressions as exp
+    from sqlglot.errors import SqlglotError
 
     try:
         merge = sqlglot.parse_one(statement, dialect="databricks")
-    except sqlglot.ParseError:
+    except SqlglotError:
         return None  # Spark says what is wrong with it
     whens = merge.args.get("whens") if isinstance(merge, exp.Merge) else None
     if whens is None:
@@ -165,7 +166,9 @@ def _with_property(statement: str, key: str, value: str) -> str:
     tokens = names.tokenize(statement)
     pair = f"'{key}' = '{value}'"
     for position, token in enumerate(tokens):
-        if token.text.upper() == "TBLPROPERTIES" and tokens[position + 1].text == "(":
+        if token.text.upper() == "TBLPROPERTIES":
+            if position + 1 == len(tokens) or tokens[position + 1].text != "(":
+                raise SqlError("After TBLPROPERTIES a list belongs.", "TBLPROPERTIES ('key' = 'value')")
             at = tokens[position + 1].end + 1
             return f"{statement[:at]}{pair}, {statement[at:]}"
     return f"{statement} TBLPROPERTIES ({pair})"

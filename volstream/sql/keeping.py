@@ -133,10 +133,11 @@ def merge_by_content(location: str, net: str, columns: Sequence[str]) -> str:
 def _select(query: str) -> exp.Select | None:
     import sqlglot
     from sqlglot import exp
+    from sqlglot.errors import SqlglotError
 
     try:
         parsed = sqlglot.parse_one(query, dialect="databricks")
-    except sqlglot.ParseError:
+    except SqlglotError:
         return None  # Spark says what is wrong with it, or understands it
     return parsed if isinstance(parsed, exp.Select) and not parsed.args.get("with_") else None
 

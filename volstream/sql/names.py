@@ -184,16 +184,22 @@ def changes_of(statement: str, reference: Reference) -> Changes | None:
         last, at = _bound(words, at + 2, excluded=-1)
     options: dict[str, str] = {}
     if words[at : at + 2] == ["WITH", "("]:
-        close = words.index(")", at) if ")" in words[at:] else len(words)
+        if ")" not in words[at:]:
+            raise SqlError("The parenthesis after WITH is not closed.")
+        close = words.index(")", at)
         inside = [token.text for token in tokens[at + 2 : close] if token.text not in ("=", ",")]
         options = dict(zip([name.lower() for name in inside[::2]], inside[1::2], strict=False))
         at = close + 1
     return Changes(first, last, options, tokens[at - 1].end + 1)
 
 
+#: Of a version: no table has as many.
+_MAX_DIGITS = 18
+
+
 def _bound(words: Sequence[str], at: int, *, excluded: int) -> tuple[int, int]:
     """The version at a place, moved by ``excluded`` where it is said to be, and the place after it. Raises SqlError."""
-    if at >= len(words) or not words[at].isdigit():
+    if at >= len(words) or not words[at].isdecimal() or len(words[at]) > _MAX_DIGITS:
         raise SqlError("After VERSION a number belongs.")
     version, after = int(words[at]), words[at + 1 : at + 2]
     if after == ["EXCLUSIVE"]:

@@ -215,7 +215,7 @@ class _Run:
     def _reset(self, statement: Statement) -> Result:
         options = statement.options
         if "number" in options:
-            stream = self._session.streams.reset(_text(statement.name), to_version=int(options["number"]))
+            stream = self._session.streams.reset(_text(statement.name), to_version=_count(options["number"], "VERSION"))
         else:
             moment = self._moment(options["expression"])
             stream = self._session.streams.reset(_text(statement.name), to_timestamp=moment)
@@ -295,8 +295,8 @@ def _boolean(text: str, what: str) -> bool:
 
 
 def _count(text: str, what: str) -> int:
-    if not text.isdigit():
-        raise InvalidValueError(f"{what} cannot be {text!r}.", "Write a number.")
+    if not text.isdecimal() or len(text) > 18:
+        raise InvalidValueError(f"{what} cannot be {text!r}.", "Write a number of up to 18 digits.")
     return int(text)
 
 

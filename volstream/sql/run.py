@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -287,7 +287,10 @@ def _moment(session: Session, expression: str) -> datetime:
     found = spark.sql(f"SELECT unix_micros(CAST(({expression}) AS TIMESTAMP)) AS moment").collect()[0]["moment"]
     if found is None:
         raise InvalidValueError(f"{expression} is not a time.", "Write for example '2026-03-01 12:00:00'.")
-    return datetime.fromtimestamp(found / 1e6, UTC)
+    try:
+        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=found)
+    except OverflowError:
+        raise InvalidValueError(f"{expression} is not within the years 1 to 9999 of UTC.") from None
 
 
 def _text(value: Any) -> str | None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from volstream.errors import StorageDeniedError, StorageError
 from volstream.model.files import FileInfo, Finding, is_utf8, printable
@@ -27,6 +28,12 @@ _LINK_DIRECTORY = "A symbolic link to a directory is not followed."
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: The path cannot name an object: a missing or non-directory parent, a loop of links, a name too long to exist.
 _NO_SUCH = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG}
+
+#: How something is opened to be looked at: without reading it, which may be forbidden, and without waiting, as a pipe would.
+_LOOK = getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK) | os.O_CLOEXEC
+
+#: Where what this process has open can be opened again.
+_DESCRIPTORS = "/proc/self/fd" if sys.platform == "linux" else "/dev/fd"
 
 
 class LocalStore:
@@ -46,7 +53,7 @@ class LocalStore:
         before = self._identity()
         real_root = os.path.realpath(self._root)
         start = prefix.removesuffix("/")
-        if prefix != "/" and selection.descends(start) and self._is_plain_directory(real_root, start):
+        if prefix != "/" and selection.descends(start) and (not start or _is_plain(start)):
             pending = [start]
             while pending:
                 directory = pending.pop()
@@ -63,20 +70,30 @@ class LocalStore:
 
     def head(self, path: str) -> FileInfo | None:
         """See :meth:`ObjectStore.head`. None also for a path that is not UTF-8 or not inside the location."""
-        found = self._resolve(path) if is_utf8(path) else None
-        if found is None:
-            self._identity()
-            return None
-        return _file_info(path, found[1])
+        with self._found(path) as found:
+            if found is not None:
+                return _file_info(path, os.fstat(found.descriptor))
+        self._identity()
+        return None
 
     def open(self, path: str) -> BinaryIO:
         """See :meth:`ObjectStore.open`."""
-        with _errors_of(path):
-            return open(self._target(path), "rb")  # a Path costs more than the rest; the caller closes it
+        with _errors_of(path), self._found(path) as found:
+            if found is None:
+                raise self._missing(path)
+            opened = f"{_DESCRIPTORS}/{found.descriptor}"
+            # Under its own name, which some readers look at. The caller closes it.
+            return open(found.path, "rb", opener=lambda _name, flags: os.open(opened, flags))
 
     def local_path(self, path: str) -> Path:
-        """See :meth:`HasLocalPaths.local_path`. Links are resolved."""
-        return Path(self._target(path))
+        """See :meth:`HasLocalPaths.local_path`. Links are resolved.
+
+        Who opens the path later opens what is there then: for files that others may swap, :meth:`open` is the safe way.
+        """
+        with self._found(path) as found:
+            if found is None:
+                raise self._missing(path)
+            return Path(found.path)
 
     def write(self, path: str, content: bytes) -> None:
         """See :meth:`Writable.write`. Directly below the root only."""
@@ -103,24 +120,22 @@ class LocalStore:
             raise _no_root(self._root)
         return status.st_dev, status.st_ino
 
-    def _is_plain_directory(self, real_root: str, directory: str) -> bool:
-        """Whether ``directory`` is one that a walk from the root reaches: no link on the way, no ``..``."""
-        if not directory:
-            return True
-        if "\0" in directory or any(part in {"", ".", ".."} for part in directory.split("/")):
-            return False
-        full = os.path.join(real_root, directory)
-        return os.path.realpath(full) == full
+    def _missing(self, path: str) -> FileNotFoundError:
+        """The error for a path where no file is; raises where the root is not there either."""
+        self._identity()
+        return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
 
     def _scan(self, directory: str, real_root: str, selection: Selection) -> Iterator[FileInfo | Finding | str]:
         """The files and findings directly in ``directory``, and the paths of its sub-directories."""
         with _errors_of(directory or self._root):
             try:
-                entries = os.scandir(os.path.join(self._root, directory))
+                with _directory(self._root, directory) as reached:
+                    descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=reached)
             except (FileNotFoundError, NotADirectoryError):
                 return
-            with entries:
-                for entry in entries:
+            with ExitStack() as held:
+                held.callback(os.close, descriptor)
+                for entry in held.enter_context(os.scandir(descriptor)):
                     path = f"{directory}/{entry.name}" if directory else entry.name
                     try:
                         found = _look(entry, path, real_root, selection)
@@ -129,45 +144,105 @@ class LocalStore:
                     if found is not None:
                         yield found
 
-    def _target(self, path: str) -> str:
-        found = self._resolve(path)
-        if found is None:
-            self._identity()
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-        return found[0]
+    @contextmanager
+    def _found(self, path: str) -> Iterator[_Found | None]:
+        """The regular file at ``path``, open while the block runs; None where there is none that a listing shows."""
+        found = None
+        if is_utf8(path) and _is_plain(path):
+            with _errors_of(path):
+                found = self._at_once(path) or self._step_by_step(path)
+        try:
+            yield found
+        finally:
+            if found is not None:
+                os.close(found.descriptor)
 
-    def _resolve(self, path: str) -> tuple[str, os.stat_result] | None:
-        """The real path and status of the regular file at ``path``; None where there is none that a listing shows."""
-        return self._resolve_plain(path) or self._resolve_links(path)
-
-    def _resolve_plain(self, path: str) -> tuple[str, os.stat_result] | None:
-        """As :meth:`_resolve`, of a file to which no link leads, which the kernel of Linux tells at once; else None."""
+    def _at_once(self, path: str) -> _Found | None:
+        """The file at ``path`` where no link leads to it, which the kernel of Linux tells of what is open; else None."""
+        if sys.platform != "linux":
+            return None
         try:
             if self._plain_root is None:
-                self._plain_root = _opened(self._root)[0].rstrip("/")
-            target, status = _opened(f"{self._root}/{path}")
-        except (OSError, ValueError):
+                with _directory(self._root, "") as root:
+                    self._plain_root = os.readlink(f"{_DESCRIPTORS}/{root}").rstrip("/")
+            descriptor = os.open(f"{self._root}/{path}", _LOOK)
+        except OSError:
             return None
+        target = f"{self._plain_root}/{path}"
         # A root that has moved since leads to another target, too.
-        plain = target == f"{self._plain_root}/{path}"
-        return (target, status) if plain and stat.S_ISREG(status.st_mode) else None
+        plain = os.readlink(f"{_DESCRIPTORS}/{descriptor}") == target
+        if plain:
+            return _regular(descriptor, target)
+        os.close(descriptor)
+        return None
 
-    def _resolve_links(self, path: str) -> tuple[str, os.stat_result] | None:
-        parent, _, name = path.rpartition("/")
-        if name in {"", ".", ".."} or "\0" in name or (not parent and path.startswith("/")):
-            return None
-        real_root = os.path.realpath(self._root)
-        if not self._is_plain_directory(real_root, parent):
-            return None
-        with _errors_of(path):
-            target = os.path.realpath(os.path.join(real_root, path))
-            try:
-                status = os.stat(target)
-            except OSError as exc:
-                if exc.errno in _NO_SUCH:
+    def _step_by_step(self, path: str) -> _Found | None:
+        """The file at ``path``, to which a link may lead; None where there is none, or it is outside of the root."""
+        root = os.path.realpath(self._root)
+        try:
+            if stat.S_ISLNK(_status(root, path).st_mode):
+                target = os.path.realpath(os.path.join(root, path))
+                if not _is_inside(target, root):
                     return None
-                raise
-        return (target, status) if stat.S_ISREG(status.st_mode) and _is_inside(target, real_root) else None
+                path = _below(root, target)
+            return _opened(root, path)
+        except OSError as exc:
+            if exc.errno in _NO_SUCH:
+                return None
+            raise
+
+
+class _Found(NamedTuple):
+    """A regular file that is open, to be looked at or opened for reading by its descriptor, and its real path."""
+
+    descriptor: int
+    path: str
+
+
+def _opened(root: str, path: str) -> _Found | None:
+    """The regular file at ``path`` below ``root``, reached through no link. Raises OSError of ``_NO_SUCH`` where nothing is."""
+    parent, _, name = path.rpartition("/")
+    with _directory(root, parent) as directory:
+        descriptor = os.open(name, _LOOK | os.O_NOFOLLOW, dir_fd=directory)
+    return _regular(descriptor, os.path.join(root, path))
+
+
+def _regular(descriptor: int, path: str) -> _Found | None:
+    """What is open, where that is a regular file; else it is closed."""
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return _Found(descriptor, path)
+    os.close(descriptor)
+    return None
+
+
+def _status(root: str, path: str) -> os.stat_result:
+    """The status of what is at ``path`` below ``root``, reached through no link, itself perhaps one."""
+    parent, _, name = path.rpartition("/")
+    with _directory(root, parent) as directory:
+        return os.stat(name, dir_fd=directory, follow_symlinks=False)
+
+
+def _is_plain(path: str) -> bool:
+    """Whether ``path`` is spelled as a listing spells it."""
+    return "\0" not in path and all(part not in {"", ".", ".."} for part in path.split("/"))
+
+
+@contextmanager
+def _directory(root: str, path: str) -> Iterator[int]:
+    """A directory below ``root``, open while the block runs; FileNotFoundError or NotADirectoryError where there is none.
+
+    It is reached from directory to directory and through no link. Between a look at a name and its use, whoever may write
+    to the volume could put a link to another place there; what is open stays what it was.
+    """
+    reached = os.open(root, _LOOK | os.O_DIRECTORY)
+    try:
+        for part in path.split("/") if path else ():
+            below = os.open(part, _LOOK | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=reached)
+            os.close(reached)
+            reached = below
+        yield reached
+    finally:
+        os.close(reached)
 
 
 def _look(entry: os.DirEntry[str], path: str, real_root: str, selection: Selection) -> FileInfo | Finding | str | None:
@@ -179,22 +254,21 @@ def _look(entry: os.DirEntry[str], path: str, real_root: str, selection: Selecti
             return Finding(printable(path), _NOT_UTF8)
         return _file_info(path, entry.stat(follow_symlinks=False))
     if entry.is_symlink():
-        return _look_at_link(entry, path, real_root, selection)
+        return _look_at_link(path, real_root, selection)
     if not entry.is_dir(follow_symlinks=False) or not selection.descends(path):
         return None
     return path if is_utf8(path) else Finding(printable(path) + "/", _NOT_UTF8)
 
 
-def _look_at_link(
-    entry: os.DirEntry[str], path: str, real_root: str, selection: Selection
-) -> FileInfo | Finding | None:
-    target = os.path.realpath(entry.path)
+def _look_at_link(path: str, real_root: str, selection: Selection) -> FileInfo | Finding | None:
+    target = os.path.realpath(os.path.join(real_root, path))
+    inside = _is_inside(target, real_root)
     try:
-        status = os.stat(target)
+        status = _status(real_root, _below(real_root, target)) if inside else os.stat(target)
     except OSError as exc:
         if exc.errno in _NO_SUCH:
             return None
-        if isinstance(exc, PermissionError) and not _is_inside(target, real_root):
+        if isinstance(exc, PermissionError) and not inside:
             return Finding(printable(path), _LINK_OUT) if selection.accepts_name(path) else None
         raise
     if stat.S_ISDIR(status.st_mode):
@@ -203,18 +277,11 @@ def _look_at_link(
         return None
     if not is_utf8(path):
         return Finding(printable(path), _NOT_UTF8)
-    return _file_info(path, status) if _is_inside(target, real_root) else Finding(printable(path), _LINK_OUT)
+    return _file_info(path, status) if inside else Finding(printable(path), _LINK_OUT)
 
 
-def _opened(path: str) -> tuple[str, os.stat_result]:
-    """The real path and the status of what is at ``path``, of one moment. Raises OSError where the system cannot tell."""
-    if not hasattr(os, "O_PATH"):
-        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-    descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    try:
-        return os.readlink(f"/proc/self/fd/{descriptor}"), os.fstat(descriptor)
-    finally:
-        os.close(descriptor)
+def _below(real_root: str, target: str) -> str:
+    return target[len(real_root) :].strip("/")
 
 
 def _is_inside(target: str, real_root: str) -> bool:

@@ -20,6 +20,7 @@ from volstream.errors import (
 )
 from volstream.model.names import Name
 from volstream.model.objects import SourceKind, Stream, StreamSpec
+from volstream.model.units import in_utc
 from volstream.streams.source import NEEDED, TRACKING, Source, TableSource, primary_key, source_of
 from volstream.streams.volume_source import VolumeSource
 
@@ -83,7 +84,7 @@ def new_stream(catalog: Catalog, warehouse: str, spec: StreamSpec) -> Stream:
             raise InvalidValueError(
                 f"The volume {volume.name} has no history yet.", f"Run: volstream refresh {volume.name}."
             )
-        offset = source.resolve(f"directory of volume {volume.name}", spec.at_version, spec.at_timestamp)
+        offset = source.resolve(f"directory of volume {volume.name}", spec.at_version, _utc(spec.at_timestamp))
     else:
         offset = head[0] if head is not None and listed else None
     table_id = head[1] if head is not None and offset is not None else None
@@ -110,7 +111,7 @@ def _on_table(warehouse: str, spec: StreamSpec, name: Name) -> Stream:
     identity = [columns[column.lower()] for column in spec.identity] or primary_key(schema)
     offset = head[0]
     if spec.at_version is not None or spec.at_timestamp is not None:
-        offset = TableSource(name, log.location).resolve(f"table {name}", spec.at_version, spec.at_timestamp)
+        offset = TableSource(name, log.location).resolve(f"table {name}", spec.at_version, _utc(spec.at_timestamp))
         then = log.schema(offset)
         if then is None or not tracked(then):
             raise InvalidValueError(
@@ -156,7 +157,7 @@ def move_stream(
     """Sets a stream's offset to a point in time. Raises as :func:`create_stream`, and StreamBusyError."""
     stream = catalog.streams.get(name)
     source = _source(catalog, warehouse, stream)
-    offset = source.resolve(f"{stream.source_kind} {stream.source_name}", version, timestamp)
+    offset = source.resolve(f"{stream.source_kind} {stream.source_name}", version, _utc(timestamp))
     head = source.head()
     assert head is not None, "it has a history"
     _check_idle(catalog, stream)
@@ -195,6 +196,10 @@ def drop_stream(catalog: Catalog, name: Name, *, if_exists: bool = False) -> boo
     with catalog.database.transaction() as transaction:
         catalog.streams.remove(transaction, stream)
     return True
+
+
+def _utc(moment: datetime | None) -> datetime | None:
+    return None if moment is None else in_utc(moment)
 
 
 def _source(catalog: Catalog, warehouse: str, stream: Stream) -> Source:

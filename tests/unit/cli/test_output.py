@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import io
+import json
+import logging
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
 
+import pytest
 from rich.console import Console
 
-from volstream.cli.output import arranged
+from volstream import log
+from volstream.cli.output import Output, arranged
+from volstream.errors import InvalidValueError
 
 
 def shown(row: dict[str, object], width: int) -> list[str]:
@@ -27,3 +35,60 @@ def test_a_table_of_too_many_columns_is_shown_row_by_row_and_leaves_none_out() -
     lines = shown(dict(row), 80)
     assert [line.split() for line in lines if line.startswith("column_")] == [[*pair] for pair in row.items()] * 2
     assert [line for line in lines if line.startswith("Row")] == ["Row 1", "Row 2"]
+
+
+#: Colours and a title for the terminal (C0), the same in one character (C1), text that is shown backwards, an undecodable byte.
+NASTY = "a\x1b[31m\x9b2J\u202egpj.exe\udcff\r\bü"
+
+
+def obeyed(text: str) -> list[str]:
+    return [character for character in text if not (character.isprintable() or character == "\n")]
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_nothing_that_is_said_is_obeyed_by_a_terminal(as_json: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    output = Output(as_json)
+    output.message(f"{NASTY}\nsecond line")
+    output.error(InvalidValueError(NASTY, NASTY))
+    output.result({"name": NASTY}, NASTY)
+    output.details({"name": NASTY, "document": {NASTY: NASTY}}, ["document"])
+    output.table([{NASTY: NASTY}], [NASTY], "")
+    said = capsys.readouterr()
+    assert obeyed(said.out + said.err) == []
+    assert "\nsecond line\n" in said.err
+    assert "ü" in said.out
+
+
+def test_json_gives_back_what_was_escaped(capsys: pytest.CaptureFixture[str]) -> None:
+    Output(as_json=True).result([NASTY, "\U000e0001"], "")
+    assert json.loads(capsys.readouterr().out) == [NASTY, "\U000e0001"]
+
+
+@pytest.fixture
+def as_before() -> Iterator[None]:
+    """Logs go to standard error again, after the test's own capture of it has ended."""
+    yield
+    log.configure("debug")
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+@pytest.mark.usefixtures("as_before")
+def test_logs_are_not_obeyed_by_a_terminal(as_json: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    log.configure("debug", json=as_json)
+    log.get("test").info("seen", path=NASTY, paths=[NASTY])
+    logging.getLogger("of.others").warning("seen %s", NASTY)
+    assert obeyed(capsys.readouterr().err) == []
+
+
+@pytest.mark.parametrize("moment", [datetime.max.replace(tzinfo=UTC), datetime.min.replace(tzinfo=UTC)])
+def test_a_time_that_the_local_zone_does_not_have_is_shown_all_the_same(
+    moment: datetime, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TZ", "UTC-9" if moment.year > 1 else "UTC+9")
+    time.tzset()
+    try:
+        Output(as_json=False).table([{"at": moment}], ["at"], "")
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert f"{moment:%m-%d}" in capsys.readouterr().out

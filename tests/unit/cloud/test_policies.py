@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from volstream.cloud.policies import Need, permission_policy, trust_policy
 
 AWS_ROLE = "arn:aws-cn:iam::123456789012:role/r"
@@ -18,18 +20,25 @@ def test_a_role_is_trusted_to_who_names_the_external_id() -> None:
 
 def test_a_volume_of_s3_may_list_its_prefix_read_below_it_and_take_from_its_queue() -> None:
     needs = [Need("b", "in/", "q"), Need("b", "in/more/", "q"), Need("b", "a*b/")]
-    listing, reading, queue = permission_policy("s3", needs, "cn-north-1", AWS_ROLE)["Statement"]
+    listing, reading, queue, objects, messages = permission_policy("s3", needs, "cn-north-1", AWS_ROLE)["Statement"]
     assert (listing["Action"], listing["Resource"]) == (["s3:ListBucket"], ["arn:aws-cn:s3:::b"])
     assert listing["Condition"] == {"StringLike": {"s3:prefix": ["a${*}b/*", "in/*"]}}
     assert reading["Action"] == ["s3:GetObject", "s3:GetObjectVersion"]
     assert reading["Resource"] == ["arn:aws-cn:s3:::b/a${*}b/*", "arn:aws-cn:s3:::b/in/*"]
     assert queue["Resource"] == ["arn:aws-cn:sqs:cn-north-1:123456789012:q"]
+    # Of what KMS encrypts, the same and no more.
+    assert objects["Action"] == messages["Action"] == ["kms:Decrypt"]
+    contexts = [one["Condition"]["StringLike"] for one in (objects, messages)]
+    assert contexts == [
+        {"kms:EncryptionContext:aws:s3:arn": [*listing["Resource"], *reading["Resource"]]},
+        {"kms:EncryptionContext:aws:sqs:arn": queue["Resource"]},
+    ]
     assert {"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:ChangeMessageVisibility"} < {*queue["Action"]}
 
 
 def test_a_queue_given_by_url_is_where_the_url_says() -> None:
     url = "https://sqs.eu-west-1.amazonaws.com/210987654321/q"
-    (_, _, queue) = permission_policy("s3", [Need("b", "", url)], None, None)["Statement"]
+    (_, _, queue, *_) = permission_policy("s3", [Need("b", "", url)], None, None)["Statement"]
     assert queue["Resource"] == ["arn:aws:sqs:eu-west-1:210987654321:q"]
     url = "https://1234567890.mns.cn-beijing-internal.aliyuncs.com/queues/q"
     (_, _, queue, _) = permission_policy("oss", [Need("b", "", url)], None, None)["Statement"]
@@ -38,7 +47,7 @@ def test_a_queue_given_by_url_is_where_the_url_says() -> None:
 
 def test_a_whole_bucket_and_a_connection_without_volumes_have_no_prefix() -> None:
     for needs, bucket in (([Need("b", ""), Need("b", "in/")], "b"), ([], "BUCKET")):
-        listing, reading = permission_policy("s3", needs, None, None)["Statement"]
+        listing, reading, _ = permission_policy("s3", needs, None, None)["Statement"]
         assert "Condition" not in listing
         assert reading["Resource"] == [f"arn:aws:s3:::{bucket}/*"]
         listing, reading = permission_policy("oss", needs, None, None)["Statement"]
@@ -54,3 +63,12 @@ def test_a_volume_of_oss_may_list_its_prefix_read_below_it_and_take_from_its_que
     assert (reading["Action"], reading["Resource"]) == (["oss:GetObject"], ["acs:oss:*:1234567890:b/in/*"])
     assert queue["Resource"] == ["acs:mns:cn-hangzhou:1234567890:/queues/q"]
     assert messages["Resource"] == ["acs:mns:cn-hangzhou:1234567890:/queues/q/messages"]
+
+
+@pytest.mark.parametrize(
+    ("region", "partition"),
+    [("cn-north-1", "aws-cn"), ("us-gov-west-1", "aws-us-gov"), ("eu-west-1", "aws"), (None, "aws")],
+)
+def test_without_a_role_the_region_tells_the_partition(region: str | None, partition: str) -> None:
+    listing, *_ = permission_policy("s3", [Need("b", "", "q")], region, None)["Statement"]
+    assert listing["Resource"] == [f"arn:{partition}:s3:::b"]

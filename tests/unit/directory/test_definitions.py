@@ -129,3 +129,16 @@ def test_a_connection_in_use_is_not_dropped(catalog: Catalog) -> None:
 def test_a_volume_on_a_missing_connection_is_refused(catalog: Catalog, folder: Path) -> None:
     with pytest.raises(NotFoundError, match="no connection nobody"):
         create_volume(catalog, SETTINGS, VolumeSpec(V, str(folder), connection=Name.parse("nobody")))
+
+
+def test_a_queues_url_with_a_password_is_refused_and_not_repeated(catalog: Catalog) -> None:
+    spec = VolumeSpec(V, "s3://bucket/", queue_name="https://u:hidden@sqs.eu-west-1.amazonaws.com/1/q")
+    with pytest.raises(InvalidValueError, match="password in it") as refused:
+        create_volume(catalog, SETTINGS, spec, check=False)
+    assert "hidden" not in str(refused.value)
+
+
+@pytest.mark.parametrize("endpoint", ["http://minio:99999", "http://minio:0", "http://minio:abc"])
+def test_an_endpoint_with_a_port_that_cannot_be_is_refused(catalog: Catalog, endpoint: str) -> None:
+    with pytest.raises(InvalidValueError, match="not the URL of a server"):
+        create_connection(catalog, Name.parse("c"), "s3", endpoint=endpoint)

@@ -1,12 +1,20 @@
 from __future__ import annotations
 
+import dataclasses
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from volstream import config
-from volstream.engine.attach import remote_address
-from volstream.errors import InvalidValueError
+from volstream.engine import record
+from volstream.engine.attach import attach, remote_address, start
+from volstream.engine.lock import HomeLock, Owner
+from volstream.errors import EngineError, InvalidValueError
+from volstream.lifecycle import identity
+from volstream.spark.address import EngineAddress
 
 
 @pytest.mark.parametrize(
@@ -15,7 +23,7 @@ from volstream.errors import InvalidValueError
         ("sc://spark.example:15002", "", "folder of this host"),
         ("sc://spark.example:15002", "/mnt/shared/warehouse", None),
         ("sc://localhost:15002/;token=t", "", None),
-        ("spark://host:7077", "/mnt/w", "cannot be 'spark://host:7077'"),
+        ("spark://host:7077", "/mnt/w", "is not the address"),
     ],
 )
 def test_a_spark_elsewhere_needs_a_warehouse_that_it_reaches(
@@ -27,3 +35,44 @@ def test_a_spark_elsewhere_needs_a_warehouse_that_it_reaches(
     else:
         with pytest.raises(InvalidValueError, match=refused):
             remote_address(settings)
+
+
+def test_a_file_of_the_current_folder_is_not_taken_for_a_module_of_the_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "psutil.py").write_text("raise SystemExit('taken')")
+    monkeypatch.chdir(tmp_path)
+    settings = config.load(tmp_path / "home")
+    lock = HomeLock(settings)
+    lock.try_acquire(Owner.me("daemon"))  # so that the engine has nothing to do, once it is imported
+    try:
+        child = start(settings, tmp_path / "log" / "engine.log")
+        assert child.wait(60) == 0
+    finally:
+        lock.release()
+
+
+def test_an_engine_whose_port_somebody_else_holds_is_not_attached_to(tmp_path: Path) -> None:
+    settings = config.load(tmp_path, engine_start_seconds=0.2)
+    me = Owner.me("daemon")
+    lock = HomeLock(settings)
+    lock.try_acquire(me)
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            port = server.getsockname()[1]
+            address = EngineAddress(port, "t", "daemon", me.pid, me.started, jvm_pid=me.pid, jvm_started=me.started)
+            record.write(settings, address)
+            assert attach(settings) == address
+            with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as jvm:
+                started = identity.start_time(jvm.pid)
+                record.write(settings, dataclasses.replace(address, jvm_pid=jvm.pid, jvm_started=started))
+                with pytest.raises(EngineError, match="not up in time"):
+                    attach(settings)
+    finally:
+        lock.release()
+
+
+def test_the_token_of_a_spark_elsewhere_is_not_repeated(tmp_path: Path) -> None:
+    with pytest.raises(InvalidValueError) as refused:
+        remote_address(config.load(tmp_path, spark_remote="spark://host:7077/;token=hidden"))
+    assert "hidden" not in str(refused.value)

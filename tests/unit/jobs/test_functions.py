@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from volstream.errors import FunctionLoadError
-from volstream.jobs.functions import FunctionSource, absolute, find
+from volstream.jobs.functions import FunctionSource, absolute, find, own_folder
 
 
 @pytest.fixture(autouse=True)
@@ -205,3 +205,24 @@ def test_a_link_to_a_file_finds_what_is_beside_the_file(tmp_path: Path) -> None:
     write(tmp_path / "real", linked="import beside_linked\ndef f(): return beside_linked.V", beside_linked="V = 1")
     os.symlink(tmp_path / "real" / "linked.py", tmp_path / "link.py")
     assert find(f"{tmp_path}/link.py:f").load()() == 1
+
+
+def test_no_code_is_run_from_a_folder_that_others_can_write_to(tmp_path: Path) -> None:
+    folder = tmp_path / "guessed"
+    folder.mkdir()
+    folder.chmod(0o777)
+    with pytest.raises(FunctionLoadError, match="others can write to it"):
+        own_folder(folder)
+
+
+def test_no_code_is_run_from_a_link_that_somebody_put_in_the_place_of_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    (tmp_path / "guessed").symlink_to("elsewhere")
+    with pytest.raises(FunctionLoadError, match="another user"):
+        own_folder(tmp_path / "guessed")
+
+
+def test_the_folder_of_functions_is_the_users_alone(tmp_path: Path) -> None:
+    own_folder(tmp_path / "guessed")
+    own_folder(tmp_path / "guessed")
+    assert (tmp_path / "guessed").stat().st_mode & 0o777 == 0o700

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 
 import pytest
 
-from volstream.lifecycle.identity import is_alive, is_gone, new_owner, start_time
+from volstream.lifecycle.identity import is_alive, is_gone, listens, new_owner, start_time
 
 
 def test_this_process_is_not_gone() -> None:
@@ -39,3 +40,15 @@ def test_what_cannot_be_known_is_not_called_gone(owner: str) -> None:
 def test_a_process_that_does_not_exist_has_no_start() -> None:
     with pytest.raises(ProcessLookupError):
         start_time(2**22 + 1)
+
+
+def test_a_port_belongs_to_the_process_that_listens_on_it() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other,
+    ):
+        port = server.getsockname()[1]
+        assert listens(os.getpid(), port)
+        assert not listens(other.pid, port)
+    assert not listens(os.getpid(), port)
+    assert not listens(other.pid, port)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from fnmatch import fnmatchcase
 
 import pytest
@@ -54,6 +55,9 @@ def test_other_names_belong_by_default(path: str) -> None:
         ("x/a[!b]c", "x/a/c", False),
         ("a+(b).txt", "a+(b).txt", True),
         ("*", "new\nline", True),
+        ("a**/b", "a/b", True),
+        ("a**/b", "axx/yy/b", True),
+        ("a**/b", "ab", False),
     ],
 )
 def test_a_glob_is_matched_as_documented(glob: str, path: str, expected: bool) -> None:
@@ -92,3 +96,46 @@ def test_a_glob_for_names_matches_as_a_shell_would(glob: str, name: str) -> None
     assert Selection(ignores=(glob,)).accepts(f"dir.ab/{name}") == (
         not fnmatchcase(name, glob) and not fnmatchcase("dir.ab", glob)
     )
+
+
+def matches(glob: str, path: str, before: str = "/") -> bool:
+    """What a glob of ``*``, ``**`` and letters means, by trying everything."""
+    if not glob:
+        return not path
+    if glob.startswith("**/") and before == "/":
+        starts = [0, *(place + 1 for place, letter in enumerate(path) if letter == "/")]
+        return any(matches(glob[3:], path[start:]) for start in starts)
+    if glob.startswith("**"):
+        return any(matches(glob[2:], path[start:], "*") for start in range(len(path) + 1))
+    if glob.startswith("*"):
+        within = len(path.partition("/")[0])
+        return any(matches(glob[1:], path[start:], "*") for start in range(within + 1))
+    return path.startswith(glob[0]) and matches(glob[1:], path[1:], glob[0])
+
+
+@given(
+    st.lists(st.sampled_from(["a", "b", "/", "*", "**", "**/"]), max_size=8).map("".join), st.text("ab/", max_size=10)
+)
+@example("**/a*b/**/a", "a/ab/b/a")
+@example("*a*b**a", "aab/b/a")
+def test_keeping_the_first_place_that_fits_loses_no_match(glob: str, path: str) -> None:
+    path = f"/{path}/x"  # so that the glob is matched against the whole of it
+    glob = f"/{glob}/x"
+    assert Selection(patterns=(glob,), ignores=()).accepts_name(path) is matches(glob, path)
+
+
+@pytest.mark.parametrize(
+    ("glob", "path"),
+    [
+        ("*_*_*_*_*.csv", "_" * 255),
+        ("*_*_*_*_*_*_*.csv", "_" * 1024),
+        ("**/*a*/**/*a*/**/*a*b", "a/" * 512),
+        ("**a**a**a**a**b", "a" * 1024),
+        ("x/*a*a*a*a*a*b", "x/" + "a" * 1022),
+    ],
+)
+def test_a_name_that_nearly_matches_in_many_ways_is_answered_at_once(glob: str, path: str) -> None:
+    selection = Selection(patterns=(glob,), ignores=())
+    began = time.process_time()
+    assert not selection.accepts(path)
+    assert time.process_time() - began < 1

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from volstream.errors import InvalidValueError
-from volstream.model.units import format_duration, format_size, parse_duration, parse_size
+from volstream.model.units import format_duration, format_size, in_utc, parse_duration, parse_size
 
 
 @pytest.mark.parametrize(
@@ -18,7 +20,7 @@ def test_a_duration_is_read(text: str, seconds: float) -> None:
     assert parse_duration(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "0", "0s", "-1s", "1y", "s", "1 2", "nan", "inf", "1e3"])
+@pytest.mark.parametrize("text", ["", "0", "0s", "-1s", "1y", "s", "1 2", "nan", "inf", "1e3", "1001d", "9" * 400])
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(InvalidValueError):
         parse_duration(text)
@@ -42,7 +44,7 @@ def test_a_size_is_read(text: str, size: int) -> None:
     assert parse_size(text) == size
 
 
-@pytest.mark.parametrize("text", ["", "0", "-1", "1XB", "MiB", "1 2"])
+@pytest.mark.parametrize("text", ["", "0", "-1", "1XB", "MiB", "1 2", "9999999TiB", "9" * 400])
 def test_what_is_no_size_is_refused(text: str) -> None:
     with pytest.raises(InvalidValueError):
         parse_size(text)
@@ -51,3 +53,9 @@ def test_what_is_no_size_is_refused(text: str) -> None:
 @pytest.mark.parametrize(("size", "text"), [(0, "0 B"), (1536, "1.5 KiB"), (5 * 1024**4, "5.0 TiB")])
 def test_a_size_is_printed_for_people(size: int, text: str) -> None:
     assert format_size(size) == text
+
+
+@pytest.mark.parametrize("text", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
+def test_a_time_that_utc_does_not_have_is_refused(text: str) -> None:
+    with pytest.raises(InvalidValueError, match="years 1 to 9999"):
+        in_utc(datetime.fromisoformat(text))

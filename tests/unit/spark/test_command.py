@@ -86,7 +86,7 @@ def test_only_a_java_that_knows_them_gets_the_newer_permissions(settings: Settin
 
 def test_other_sparks_of_the_users_shell_stay_out_of_the_engine(tmp_path: Path) -> None:
     shell = {"SPARK_LOCAL_DIRS": "/x", "SPARK_REMOTE": "sc://y", "PYSPARK_PYTHON": "python2", "HOME": "/home/me"}
-    environment = command.environment(shell, tmp_path)
+    environment = command.environment(shell, tmp_path, tmp_path)
     assert environment["PYSPARK_PYTHON"] == sys.executable
     assert environment["SPARK_HOME"] == str(tmp_path)
     assert environment["HOME"] == "/home/me"
@@ -94,5 +94,36 @@ def test_other_sparks_of_the_users_shell_stay_out_of_the_engine(tmp_path: Path) 
 
 
 def test_relative_module_paths_still_hold_in_the_engines_directory(tmp_path: Path) -> None:
-    environment = command.environment({"PYTHONPATH": f"src{os.pathsep}/abs"}, tmp_path)
+    environment = command.environment({"PYTHONPATH": f"src{os.pathsep}/abs"}, tmp_path, tmp_path)
     assert environment["PYTHONPATH"] == f"{Path.cwd() / 'src'}{os.pathsep}/abs"
+
+
+def test_settings_of_volstream_which_may_hold_keys_do_not_reach_the_functions(tmp_path: Path) -> None:
+    shell = {
+        "VOLSTREAM_CREDENTIALS": "{...}",
+        "volstream_catalog_url": "postgresql://u:p@h/d",
+        "AWS_REGION": "eu-west-1",
+    }
+    environment = command.environment(shell, tmp_path, tmp_path)
+    assert not {"VOLSTREAM_CREDENTIALS", "volstream_catalog_url"} & environment.keys()
+    assert environment["AWS_REGION"] == "eu-west-1"
+
+
+def test_temporary_files_of_workers_are_in_the_home(tmp_path: Path) -> None:
+    assert command.environment({"TMPDIR": "/tmp"}, tmp_path, tmp_path / "scratch")["TMPDIR"] == str(
+        tmp_path / "scratch"
+    )
+
+
+@pytest.mark.parametrize(
+    ("master", "wanted"),
+    [(None, "true"), ("local[8]", "true"), ("local-cluster[2,1,1024]", None), ("spark://h:7077", None)],
+)
+def test_ports_of_an_engine_in_one_jvm_are_not_for_strangers(
+    settings: Settings, master: str | None, wanted: str | None
+) -> None:
+    conf = {} if master is None else {"spark.master": master}
+    settings = settings.model_copy(update={"spark_conf": conf})
+    values = command.properties(settings, Files.of(settings), cores=2, port=1, token="")
+    assert values.get("spark.authenticate") == wanted
+    assert "spark.authenticate.secret" not in values

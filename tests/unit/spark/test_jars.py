@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -36,3 +37,14 @@ def test_a_jar_with_another_checksum_is_not_kept(tmp_path: Path) -> None:
     with pytest.raises(JavaError, match="is not the jar"):
         jars.resolve(tmp_path / "cache", java)
     assert list((tmp_path / "cache" / "jars").iterdir()) == []
+
+
+def test_a_jar_that_was_changed_since_set_up_is_not_run(tmp_path: Path) -> None:
+    jar = jars.Jar("org", "thing", "1", hashlib.sha256(b"tested").hexdigest())
+    path = tmp_path / "jars" / jar.name
+    path.parent.mkdir()
+    path.write_bytes(b"tested")
+    assert jars.installed(tmp_path, [jar]) == [path]
+    path.write_bytes(b"tampered")
+    with pytest.raises(JavaError, match=r"not those that volstream was built with: thing-1\.jar"):
+        jars.installed(tmp_path, [jar])

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from volstream.errors import SqlError
 from volstream.sql import names
 
 
@@ -96,3 +97,18 @@ def test_other_relations_are_asked_for_no_changes() -> None:
         "SELECT * FROM t CHANGES FROM TIMESTAMP '2026-01-01'",
     ):
         assert names.changes_of(statement, names.references(statement)[0]) is None
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("SELECT * FROM t CHANGES FROM VERSION 1 WITH (", "not closed"),
+        ("SELECT * FROM t CHANGES FROM VERSION 1 TO VERSION 2 WITH (a = b", "not closed"),
+        ("SELECT * FROM t CHANGES FROM VERSION", "a number belongs"),
+        ("SELECT * FROM t CHANGES FROM VERSION x", "a number belongs"),
+        ("SELECT * FROM t CHANGES FROM VERSION " + "9" * 5000, "a number belongs"),
+    ],
+)
+def test_changes_that_are_not_written_to_their_end_are_refused(statement: str, message: str) -> None:
+    with pytest.raises(SqlError, match=message):
+        names.changes_of(statement, names.references(statement)[0])

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -253,3 +256,40 @@ def test_a_listing_is_read_as_it_is_consumed_and_not_ahead(root: Path) -> None:
     for number in range(50):
         shutil.rmtree(root / f"{number}")
     assert list(listing) == []
+
+
+#: Puts a link to a directory outside, and the directory itself, in turns at one name.
+SWAPPER = """
+import os, sys
+root = sys.argv[1]
+os.symlink("../outside", f"{root}/link")
+print("ready", flush=True)
+while True:
+    os.rename(f"{root}/d", f"{root}/away")
+    os.rename(f"{root}/link", f"{root}/d")
+    os.rename(f"{root}/d", f"{root}/link")
+    os.rename(f"{root}/away", f"{root}/d")
+"""
+
+
+def test_a_directory_that_becomes_a_link_to_elsewhere_meanwhile_is_not_read_through(root: Path) -> None:
+    (root / "d").mkdir()
+    (root / "d" / "a").write_bytes(b"inside")
+    outside = root.with_name("outside")
+    outside.mkdir()
+    (outside / "a").write_bytes(b"secret!")
+    store = LocalStore(str(root))
+    sizes, contents = set(), set()
+    with subprocess.Popen([sys.executable, "-c", SWAPPER, str(root)], stdout=subprocess.PIPE) as swapper:
+        try:
+            assert swapper.stdout is not None
+            swapper.stdout.readline()
+            deadline = time.monotonic() + 2
+            while time.monotonic() < deadline:
+                with suppress(FileNotFoundError, StorageError), store.open("d/a") as file:
+                    contents.add(file.read())
+                with suppress(StorageError):
+                    sizes |= {found.size for found in store.list("", ALL) if isinstance(found, FileInfo)}
+        finally:
+            swapper.kill()
+    assert (contents, sizes) == ({b"inside"}, {6})

@@ -1,0 +1,102 @@
+"""What users get wrong is told to them as their mistake, never as a bug."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from volstream.cli.main import run
+
+#: Bytes of a name that is not text in UTF-8, as Python shows them.
+ODD = "\udcff"
+
+Said = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A home that has a volume, a stream and a job."""
+    folder = tmp_path_factory.mktemp("mistakes")
+    (folder / "files").mkdir()
+    (folder / "f.py").write_text("def f(file, *, a=''): ...")
+    home = str(folder / "home")
+    for arguments in (
+        ["create-volume", "v", str(folder / "files")],
+        ["create-stream", "s", "--on-volume", "v"],
+        ["create-job", "j", "--on-volume", "v", "--function", f"{folder}/f.py:f", "--returns", "n INT", "--into", "t"],
+    ):
+        assert run([*arguments, "--home", home]) == 0
+    return home
+
+
+@pytest.fixture
+def said(home: str, capsys: pytest.CaptureFixture[str]) -> Said:
+    """Runs a command in the home; its exit code and what it said."""
+
+    def call(*arguments: str) -> tuple[int, str]:
+        code = run([*arguments, "--home", home])
+        seen = capsys.readouterr()
+        return code, seen.out + seen.err
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["create-volume", "w", ".", "--pattern", ODD], 3, "not text in UTF-8"),
+        (["create-volume", "w", ".", "--comment", ODD], 3, "not text in UTF-8"),
+        (["read-batch", ODD], 3, "not text in UTF-8"),
+        (["retry", "j", ODD], 3, "not text in UTF-8"),
+        (["sql", f"SELECT {ODD}"], 3, "not text in UTF-8"),
+        (["alter-job", "j", "--arg", f"a={ODD}"], 3, "not text in UTF-8"),
+        (["alter-job", "j", "--where", "it's"], 3, "cannot be read"),
+        (["alter-job", "j", "--returns", "d DECIMAL(99)"], 3, "There is no type DECIMAL(99,0)"),
+        (["alter-job", "j", "--returns", "d DECIMAL(5, 9)"], 3, "There is no type DECIMAL(5,9)"),
+        (["alter-job", "j", "--returns", "d 'INT"], 3, "cannot be read"),
+        (["alter-job", "j", "--timeout", "99999999999999d"], 2, "too long a duration"),
+        (["alter-job", "j", "--every", "9" * 400 + "d"], 2, "too long a duration"),
+        (["alter-job", "j", "--max-bytes", "9" * 400], 2, "not a size"),
+        (["alter-job", "j", "--max-bytes", "99999999TiB"], 2, "not a size"),
+        (["alter-job", "j", "--max-files", "9" * 30], 2, "too large a number"),
+        (["alter-job", "j", "--retries", "9" * 5000], 2, "not a whole number"),
+        (["create-stream", "x", "--on-volume", "v", "--at-timestamp", "0001-01-01T00:00:00+14:00"], 2, "years 1 to 9999"),
+        (["reset-stream", "s", "--to-timestamp", "9999-12-31T23:59:59-14:00"], 2, "years 1 to 9999"),
+        (["reset-stream", "s", "--to-version", "9" * 30], 2, "too large a number"),
+        (["list", "batches", "--limit", "9" * 30], 2, "--limit"),
+        (["sql", "ALTER STREAM s RESET TO VERSION " + "9" * 30], 3, "VERSION cannot be"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_the_users(said: Said, arguments: list[str], code: int, message: str) -> None:
+    found, text = said(*arguments)
+    assert (found, "Traceback" in text) == (code, False), text
+    assert message in text
+
+
+def test_a_file_whose_name_is_not_text_can_still_be_asked_for(said: Said) -> None:
+    assert said("explain-file", "v", ODD)[0] == 0
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_settings_that_cannot_be_read_are_said_to_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "volstream.toml").touch(mode=0)
+    assert run(["list", "volumes", "--home", str(tmp_path)]) == 3
+    assert "volstream.toml cannot be read" in capsys.readouterr().err
+
+
+def test_settings_that_are_not_text_are_said_not_to_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "volstream.toml").write_bytes(b"cores = \xff")
+    assert run(["list", "volumes", "--home", str(tmp_path)]) == 3
+    assert "volstream.toml cannot be read" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("setting", ["catalog_url = 'postgresql://h:port/d'", "spark_remote = 'sc://h:port'"])
+def test_a_port_that_is_not_a_number_is_said_not_to_be(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], setting: str
+) -> None:
+    (tmp_path / "volstream.toml").write_text(f"warehouse = '/mnt/w'\n{setting}")
+    assert run(["sql", "SELECT 1", "--home", str(tmp_path)]) == 3
+    assert setting.split()[0] in capsys.readouterr().err

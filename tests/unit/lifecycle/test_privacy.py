@@ -1,0 +1,62 @@
+"""Who may read what is written."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from volstream import config
+from volstream.catalog import Catalog
+from volstream.doctor import State, home_check
+from volstream.lifecycle.privacy import keep_private, make_directory
+
+
+@pytest.fixture(autouse=True)
+def loose() -> Iterator[None]:
+    """The umask of most systems."""
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_folders_that_are_made_are_the_users_alone_and_others_stay_as_they_are(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    make_directory(tmp_path / "home" / "run")
+    make_directory(tmp_path / "home" / "run")
+    assert [mode(path) for path in (tmp_path, tmp_path / "home", tmp_path / "home" / "run")] == [0o755, 0o700, 0o700]
+
+
+def test_a_new_catalog_can_be_read_by_its_owner_only(tmp_path: Path) -> None:
+    settings = config.load(tmp_path / "home")
+    catalog = Catalog(settings.database_url)
+    catalog.volumes.list()
+    assert {mode(path) for path in settings.home.iterdir()} == {0o600}
+    assert mode(settings.home) == 0o700
+    catalog.close()
+
+
+def test_a_home_that_others_can_enter_is_pointed_out(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    check = home_check(tmp_path)
+    assert (check.state, check.fix) == (State.WARNING, f"Run: chmod 700 {tmp_path}")
+    tmp_path.chmod(0o700)
+    assert home_check(tmp_path).state is State.OK
+
+
+@pytest.mark.parametrize(
+    ("warehouse", "umask"), [("", 0o077), ("s3://bucket/prefix", 0o077), ("/data/warehouse", 0o022)]
+)
+def test_tables_are_the_users_alone_unless_their_folder_was_chosen_for_others(
+    tmp_path: Path, warehouse: str, umask: int
+) -> None:
+    keep_private(config.load(tmp_path, warehouse=warehouse))
+    found = os.umask(0)
+    assert found == umask

@@ -1,0 +1,47 @@
+"""The lock files: what ``make setup`` installs is what pyproject.toml asks for, and nothing without a checksum."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+GROUPS = PROJECT["dependency-groups"]
+WANTED = [
+    *PROJECT["project"]["dependencies"],
+    *(one for extra in PROJECT["project"]["optional-dependencies"].values() for one in extra),
+    *GROUPS["dev"],
+    *GROUPS["bench"],
+]
+
+
+def locked(name: str) -> dict[str, list[str]]:
+    """The versions of each package in a lock file: one, or one for each platform."""
+    found: dict[str, list[str]] = {}
+    for line in (ROOT / name).read_text().replace("\\\n", " ").splitlines():
+        package, version, rest = re.fullmatch(r"([A-Za-z0-9._-]+)==(\S+)(.*)", line).groups()  # type: ignore[union-attr]
+        assert "--hash=sha256:" in rest, f"{package} has no checksum"
+        found.setdefault(canonicalize_name(package), []).append(version)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"), [("requirements.lock", WANTED), ("requirements-build.lock", GROUPS["build"])]
+)
+def test_the_lock_has_what_pyproject_asks_for(name: str, wanted: list[str]) -> None:
+    found = locked(name)
+    for requirement in map(Requirement, wanted):
+        versions = found[canonicalize_name(requirement.name)]
+        assert all(version in requirement.specifier for version in versions), (requirement, versions)
+
+
+@pytest.mark.parametrize("name", ["requirements.lock", "requirements-build.lock"])
+def test_the_lock_names_no_registry(name: str) -> None:
+    text = (ROOT / name).read_text()
+    assert not re.search(r"://|^-", text, re.MULTILINE)
