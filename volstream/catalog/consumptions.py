@@ -17,10 +17,13 @@ from sqlalchemy import Connection as Transaction
 
 from volstream.catalog.database import Database
 from volstream.catalog.failures import activate, drop_pending
-from volstream.catalog.tables import batches, intents, jobs, plans, streams
+from volstream.catalog.tables import batches, intents, job_totals, jobs, plans, streams
 from volstream.errors import FencedError, StreamBusyError
 from volstream.model.objects import JobState, Stream
 from volstream.model.work import Batch, BatchState, Intent, Load, Plan, PlanKind, PlanState, Target, Waiting
+
+#: What is summed up of a job's batches.
+_TOTALS = ("batches", "succeeded", "failed", "rows", "bytes")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -298,14 +301,10 @@ class Consumptions:
 
     def totals(self, job_id: str) -> dict[str, int]:
         """Sums over a job's committed batches: ``batches``, ``succeeded``, ``failed``, ``rows``, ``bytes``."""
-        sums = [
-            func.coalesce(func.sum(batches.c[name]), 0).label(name) for name in ("succeeded", "failed", "rows", "bytes")
-        ]
-        query = select(func.count().label("batches"), *sums).where(
-            batches.c.job_id == job_id, batches.c.state == BatchState.COMMITTED
-        )
+        query = select(*(job_totals.c[name] for name in _TOTALS)).where(job_totals.c.job_id == job_id)
         with self._database.reading() as transaction:
-            return {name: int(value) for name, value in transaction.execute(query).one()._mapping.items()}
+            row = transaction.execute(query).one_or_none()
+            return dict.fromkeys(_TOTALS, 0) if row is None else {name: int(row._mapping[name]) for name in _TOTALS}
 
     def forget(self, transaction: Transaction, job_id: str) -> None:
         """Deletes the intents of a job's batches, in the transaction that drops the job. Their numbers stay used up."""
@@ -352,6 +351,12 @@ class Consumptions:
                 failed=outcome.failed, rows=outcome.rows, seconds=outcome.seconds,
             )
         )  # fmt: skip
+        if batch.job_id is not None:
+            sums = {
+                "job_id": batch.job_id, "batches": 1, "succeeded": outcome.succeeded, "failed": outcome.failed,
+                "rows": outcome.rows, "bytes": batch.bytes,
+            }  # fmt: skip
+            self._database.add_up(transaction, job_totals, ["job_id"], [sums], sums=_TOTALS)
         plan = _plan(transaction.execute(select(plans).where(plans.c.id == batch.plan_id)).one())
         if plan.kind in (PlanKind.STREAM, PlanKind.REPLAY):  # a few bad files say nothing about the job
             self._count_failed(transaction, batch, outcome)

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
+from sqlalchemy import ColumnElement, Row, case, delete, func, insert, select, update
 from sqlalchemy import Connection as Transaction
-from sqlalchemy import Row, case, delete, func, insert, select, update
 
 from volstream.catalog.database import Database
-from volstream.catalog.tables import failures
+from volstream.catalog.tables import digest, failures, writable
 from volstream.model.work import Failure, FailureKind, FailureState
 
 _CHUNK = 500  # bound values of one statement, under every database's limit
@@ -52,7 +52,7 @@ class Failures:
         if until is not None:
             query = query.where(failures.c.path <= until)
         if path is not None:
-            query = query.where(failures.c.path == path)
+            query = query.where(failures.c.path_digest == digest(path))
         if batch_id is not None:
             query = query.where(failures.c.batch_id == batch_id)
         with self._database.reading() as transaction:
@@ -92,18 +92,18 @@ class Failures:
         self, job_id: str, state: FailureState, *, paths: Sequence[str] | None, next_try: datetime | None
     ) -> Sequence[str]:
         """Moves active failures, of some paths or all, to another state; the paths that were found."""
-        query = select(failures.c.id, failures.c.path).where(failures.c.job_id == job_id, failures.c.state.in_(ACTIVE))
+        query = (
+            select(failures.c.id, failures.c.path)
+            .where(failures.c.job_id == job_id, failures.c.state.in_(ACTIVE))
+            .order_by(failures.c.path)
+        )
         if paths is None and state is FailureState.RETRYING:
             query = query.where(failures.c.state != FailureState.SKIPPED)  # what was given up knowingly stays so
         with self._database.transaction() as transaction:
             if paths is None:
                 rows: list[Any] = list(transaction.execute(query))
             else:
-                rows = [
-                    row
-                    for chunk in _chunks(paths)
-                    for row in transaction.execute(query.where(failures.c.path.in_(chunk)))
-                ]
+                rows = [row for chunk in _chunks(paths) for row in transaction.execute(query.where(_among(chunk)))]
             for chunk in _chunks(rows):
                 chosen = failures.c.id.in_([row.id for row in chunk])
                 transaction.execute(update(failures).where(chosen).values(state=state, next_try=next_try))
@@ -119,10 +119,10 @@ def activate(transaction: Transaction, job_id: str, attempt: str, superseded: Se
     pending = (failures.c.attempt == attempt) & (failures.c.state == FailureState.PENDING)
     old = (failures.c.job_id == job_id) & failures.c.state.in_(ACTIVE)
     for chunk in _chunks(superseded):
-        transaction.execute(delete(failures).where(old, failures.c.path.in_(chunk)))
+        transaction.execute(delete(failures).where(old, _among(chunk)))
     again = failures.alias()
-    newer = select(again.c.path).where(again.c.attempt == attempt, again.c.state == FailureState.PENDING)
-    transaction.execute(delete(failures).where(old, failures.c.path.in_(newer)))
+    newer = select(again.c.path_digest).where(again.c.attempt == attempt, again.c.state == FailureState.PENDING)
+    transaction.execute(delete(failures).where(old, failures.c.path_digest.in_(newer)))
     state = case(
         (failures.c.kind.in_([FailureKind.VANISHED, FailureKind.CHANGED]), FailureState.WAITING.value),
         (failures.c.next_try.is_not(None), FailureState.RETRYING.value),
@@ -137,14 +137,18 @@ def drop_pending(transaction: Transaction, attempt: str) -> None:
 
 
 def cut(text: str, limit: int = 8000) -> str:
-    """``text`` without what a database cannot keep, its middle left out beyond ``limit`` characters."""
-    text = text.replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode()
+    """``text`` as a database keeps it, its middle left out beyond ``limit`` characters."""
+    text = writable(text)
     half = limit // 2
     return (
         text
         if len(text) <= limit
         else f"{text[:half]}\n... {len(text) - limit} characters left out ...\n{text[-half:]}"
     )
+
+
+def _among(paths: Sequence[str]) -> ColumnElement[bool]:
+    return failures.c.path_digest.in_([digest(path) for path in paths])
 
 
 def _chunks(items: Iterable[Any]) -> Iterator[list[Any]]:
@@ -160,6 +164,7 @@ def _chunks(items: Iterable[Any]) -> Iterator[list[Any]]:
 
 def _columns(one: Failure) -> dict[str, Any]:
     values = {name: getattr(one, name) for name in Failure.__dataclass_fields__}
+    values["path_digest"] = digest(one.path)
     return {**values, "message": cut(one.message, 2000), "traceback": one.traceback and cut(one.traceback)}
 
 

@@ -85,7 +85,9 @@ def status_command(session: Session, output: Output) -> None:
     )
     output.details({"home": home, "engine": running})
     output.table(
-        volumes, ["volume", "files", "queue", "reconciled", "missing", "phantom", "late", "rejected"], "No volumes."
+        volumes,
+        ["volume", "files", "queue", "reconciled", "missing", "phantom", "late", "rejected", "note"],
+        "No volumes.",
     )
     output.table(streams, ["stream", "source", "offset", "has_data", "unread", "note"], "No streams.")
     output.table(jobs, ["job", "state", "trigger", "waiting", "failed", "last run", "outcome"], "No jobs.")
@@ -152,7 +154,7 @@ def _volume(session: Session, volume: Any) -> dict[str, Any]:
         "files": session.catalog.refreshes.file_count(volume.id), "reconciled": volume.reconciled_on,
         "listed": found and found.listed, "missing": found and found.missing, "changed": found and found.changed,
         "phantom": found and found.phantom, "late": found and found.late,
-        "rejected": session.catalog.refreshes.rejected_count(volume.id),
+        "rejected": session.catalog.refreshes.rejected_count(volume.id), "note": volume.trouble,
     }  # fmt: skip
 
 

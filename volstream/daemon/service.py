@@ -18,7 +18,7 @@ from volstream.daemon.volumes import VolumeWorker
 from volstream.engine.attach import remote_address
 from volstream.engine.lock import Owner
 from volstream.engine.process import Engine
-from volstream.errors import CatalogError, InterruptedByUserError, VolstreamError
+from volstream.errors import CatalogError, InterruptedByUserError
 from volstream.lifecycle.backoff import Backoff
 from volstream.lifecycle.stop import Stop
 from volstream.lifecycle.supervisor import Supervisor, run_loop
@@ -109,8 +109,8 @@ class Daemon:
             self._stop, lambda: engine.is_up,
         )  # fmt: skip
         reader = StreamReader(catalog, self._settings.warehouse_path)
-        metrics = DaemonMetrics(catalog, reader, lambda: list(self._workers.values()), lambda: dict(scheduler.runs))
-        http = HttpServer(self._settings.http_port, self._healthy, lambda: self._is_ready(engine), metrics)
+        metrics = DaemonMetrics(catalog, reader, lambda: list(self._workers.values()), scheduler)
+        http = HttpServer(self._settings.http_port, self._healthy, lambda: self._is_ready(engine, scheduler), metrics)
         http.start()
         try:
             if self._owned is not None:
@@ -159,7 +159,7 @@ class Daemon:
 
         members = Members(catalog.leases, self._virtual_cluster, self._settings.lease_seconds)
         try:
-            run_loop("volumes", look, self._stop, _log, Backoff())
+            run_loop("volumes", look, self._stop, _log, Backoff(), survives=lambda _: True)
         finally:
             with suppress(CatalogError):  # they find out when the lease lapses
                 members.leave()
@@ -173,11 +173,7 @@ class Daemon:
 
     def _start_worker(self, worker: VolumeWorker) -> None:
         def part() -> None:
-            try:
-                worker.run()
-            except VolstreamError:
-                if not worker.stop:  # a dropped volume's last tick may fail
-                    raise
+            worker.run()
             self._await_stop()
 
         self._workers[worker.volume.id] = worker
@@ -211,6 +207,10 @@ class Daemon:
         well = not self._stop and self._threads.failure is None
         return well, {"status": "ok" if well else "stopping"}
 
-    def _is_ready(self, engine: DaemonEngine) -> tuple[bool, Mapping[str, Any]]:
-        said = {"status": "ready" if self._serving else "not ready", "volumes": len(self._kept)}
-        return self._serving, said | {"engine": engine.status()}
+    def _is_ready(self, engine: DaemonEngine, scheduler: Scheduler) -> tuple[bool, Mapping[str, Any]]:
+        """Whether it keeps its volumes. A job that fails is told of; what it waits for is its user, not this daemon."""
+        wrong = {str(one.volume.name): one.reason for one in list(self._workers.values()) if one.reason is not None}
+        ready = self._serving and not wrong
+        said = {"status": "ready" if ready else "not ready", "volumes": len(self._kept)}
+        failing = {"failing_volumes": wrong, "failing_jobs": dict(scheduler.failing)}
+        return ready, said | {name: found for name, found in failing.items() if found} | {"engine": engine.status()}

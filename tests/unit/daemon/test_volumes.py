@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,12 @@ from volstream import config
 from volstream.catalog import tables
 from volstream.daemon.share import Share
 from volstream.daemon.volumes import VolumeWorker
+from volstream.directory.access import queue_of
 from volstream.directory.keeper import DirectoryKeeper, lease_name
+from volstream.errors import QueueError
 from volstream.model.objects import QueueType, Volume
+from volstream.queues.base import EventQueue, QueueSpec
+from volstream.queues.memory import MemoryQueue
 from volstream.session import Session
 
 
@@ -31,9 +36,10 @@ class World:
         self.volume = self.session.volumes.create("v", str(self.files), queue_type=queue_type)
 
     @contextmanager
-    def worker(self, share: Share | None = None) -> Iterator[VolumeWorker]:
+    def worker(self, share: Share | None = None, queue: EventQueue | None = None) -> Iterator[VolumeWorker]:
         made = VolumeWorker(
-            self.volume, self.session.catalog, self.session.settings, lambda _: None, share or Share(1)
+            self.volume, self.session.catalog, self.session.settings, lambda _: None, share or Share(1),
+            queue_of if queue is None else lambda *_: queue,
         )  # fmt: skip
         thread = threading.Thread(target=made.run)
         thread.start()
@@ -111,3 +117,63 @@ def test_an_end_before_the_lease_is_had_is_not_lost(world: World) -> None:
     world.session.catalog.leases.acquire(lease_name(world.volume), "elsewhere/1/1.00/x", "test", 3600)
     with world.worker() as worker:
         assert not worker.keeps
+
+
+def test_a_volume_that_is_dropped_while_it_is_kept_ends_nothing_but_its_turn(world: World) -> None:
+    with world.worker() as worker:
+        eventually(lambda: worker.keeps)
+        world.session.volumes.drop("v")
+        (world.files / "a").write_text("a")
+        eventually(lambda: not worker.keeps)
+
+
+def test_a_volume_whose_root_is_gone_says_so_to_all_until_it_is_back(world: World) -> None:
+    with world.worker() as worker:
+        (world.files / "a").write_text("a")
+        eventually(lambda: world.has("a"))
+        world.files.rename(world.files.with_name("unmounted"))
+        eventually(lambda: worker.reason is not None and worker.keeps)
+        eventually(lambda: world.session.volumes.get("v").trouble is not None)
+        world.files.with_name("unmounted").rename(world.files)
+        eventually(lambda: worker.reason is None and world.session.volumes.get("v").trouble is None)
+        (world.files / "b").write_text("b")
+        eventually(lambda: world.has("a", "b"))
+
+
+def test_a_catalog_that_is_away_for_a_moment_ends_no_worker(world: World) -> None:
+    def rename(before: str, after: str) -> None:
+        with closing(sqlite3.connect(world.session.settings.home / "catalog.db", timeout=10)) as connection:
+            connection.execute(f"ALTER TABLE {before} RENAME TO {after}")
+            connection.commit()
+
+    with world.worker() as worker:
+        eventually(lambda: worker.keeps)
+        rename("leases", "away")
+        eventually(lambda: worker.trouble.reason is not None)
+        rename("away", "leases")
+        (world.files / "a").write_text("a")
+        eventually(lambda: world.has("a") and worker.reason is None, 60)
+
+
+class Deaf(MemoryQueue):
+    """A queue that was deleted."""
+
+    def start(self) -> None:
+        raise QueueError("The queue does not exist.")
+
+
+def test_what_others_ask_for_is_done_while_the_queue_does_not_answer(world: World) -> None:
+    with world.worker(queue=Deaf(QueueSpec(""))) as worker:
+        (world.files / "a").write_text("a")
+        eventually(lambda: worker.keeps and worker.reason == "The queue does not exist.")
+        world.session.volumes.refresh("v")
+        assert world.has("a")
+        eventually(lambda: world.session.volumes.get("v").trouble == "The queue does not exist.")
+
+
+def test_a_refresh_of_a_folder_outside_of_the_volume_is_answered(world: World) -> None:
+    with world.worker() as worker:
+        eventually(lambda: worker.keeps)
+        asked = world.session.catalog.refreshes
+        asked.ask_check(world.volume.id, [".ignored/", "x.tmp"])
+        eventually(lambda: not asked.asked_checks(world.volume.id, 10))
