@@ -12,6 +12,7 @@ from volstream.catalog import Catalog
 from volstream.cloud.access import PROVIDERS
 from volstream.config import Settings
 from volstream.directory.access import queue_of, store_of
+from volstream.directory.confirm import PROBE
 from volstream.errors import AlreadyExistsError, InvalidValueError, NotFoundError, ObjectInUseError, StorageDeniedError
 from volstream.model.files import printable
 from volstream.model.locations import local_path, scheme_of
@@ -211,7 +212,7 @@ def _check_reachable(volume: Volume, catalog: Catalog, settings: Settings) -> No
             what = "is not a directory" if os.path.exists(folder) else "does not exist"
             raise NotFoundError(f"The location {printable(folder)} {what}.", "Make it, or correct the path.")
     try:
-        store_of(volume, catalog, settings).head(".volstream-probe")
+        store_of(volume, catalog, settings).head(PROBE)
         queue = queue_of(volume, catalog, settings)
         if isinstance(queue, Described):
             queue.describe()

@@ -7,7 +7,7 @@ began is dropped from its findings, and what is missing is computed against the 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -23,6 +23,8 @@ from volstream.directory.shards import ShardedListing
 from volstream.directory.snapshot import Snapshot
 from volstream.directory.table import DELETE
 from volstream.directory.writer import Changes, Counts, DirectoryWriter
+from volstream.errors import StorageError
+from volstream.model.files import printable
 from volstream.model.hints import Rejection
 from volstream.model.selection import Selection
 from volstream.model.work import Completeness, Refresh
@@ -131,9 +133,10 @@ def reconcile(
     if snapshot.newest == 0 and since == Since():
         commit = writer.commit_first(snapshot, listed_in(folder), listing.bytes)
     else:
-        changes = writer.begin(snapshot)
-        late = add_differences(changes, snapshot, folder, [""], listing, Confirm(store, since))
+        changes, confirm = writer.begin(snapshot), Confirm(store, since)
+        late = add_differences(changes, snapshot, folder, [""], listing, confirm)
         commit = writer.commit(snapshot, changes, cause)
+        note_failed(catalog, writer.volume.id, confirm.failed)
     folders.remove(folder)
     counts = Counts() if commit is None else Counts(commit.inserted, commit.updated, commit.deleted, commit.bytes)
     done = Reconciled(
@@ -149,6 +152,12 @@ def note_findings(catalog: Catalog, volume_id: str, listing: Listing) -> None:
     if listing.findings:
         rejections = [Rejection(finding.path, finding.reason) for finding in listing.findings]
         catalog.refreshes.reject(volume_id, rejections)
+
+
+def note_failed(catalog: Catalog, volume_id: str, failed: Mapping[str, StorageError]) -> None:
+    """Keeps the keys that could not be looked at, and why."""
+    rejections = [Rejection(printable(key), error.message) for key, error in failed.items()]
+    catalog.refreshes.reject(volume_id, rejections)
 
 
 def _note(writer: DirectoryWriter, catalog: Catalog, listing: Listing, done: Reconciled, cause: str) -> None:

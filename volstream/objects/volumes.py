@@ -11,6 +11,7 @@ from volstream.directory import definitions as volume_rules
 from volstream.errors import InvalidStateError, InvalidValueError
 from volstream.lifecycle.identity import new_owner
 from volstream.lifecycle.stop import Stop
+from volstream.model.files import printable, why_no_row
 from volstream.model.names import Name
 from volstream.model.objects import Volume, VolumeSpec
 from volstream.objects.base import Objects
@@ -88,6 +89,8 @@ class Volumes(Objects[Volume]):
         catalog, settings = self._session.catalog, self._session.settings
         volume = self.get(name)
         prefix = _prefix(subdirectory)
+        if not volume.selection.descends(prefix.rstrip("/")):
+            raise InvalidValueError(f"{printable(prefix)} is not part of volume {name}: it is ignored.")
         before = catalog.refreshes.last(volume.id)
         owner, stopped = new_owner(), Stop() if stop is None else stop
         asked: datetime | None = None
@@ -118,4 +121,7 @@ def _prefix(subdirectory: str) -> str:
     parts = [part for part in subdirectory.split("/") if part not in ("", ".")]
     if ".." in parts:
         raise InvalidValueError(f"The sub-directory {subdirectory!r} leads out of the volume.")
-    return "".join(f"{part}/" for part in parts)
+    prefix = "".join(f"{part}/" for part in parts)
+    if why_no_row(prefix) is not None:
+        raise InvalidValueError(f"No file below {printable(prefix)} can be in the directory.", "Its name is not text.")
+    return prefix

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from datetime import timedelta
 
@@ -174,3 +175,9 @@ def test_what_no_database_keeps_is_written_out(catalog: Catalog, job: Job) -> No
 def test_a_text_is_cut_in_its_middle() -> None:
     assert cut("abcdefgh", 8) == "abcdefgh"
     assert cut("abcdefghi", 4) == "ab\n... 5 characters left out ...\nhi"
+
+
+def test_a_failure_of_a_path_of_any_length_is_kept(catalog: Catalog, job: Job) -> None:
+    path = "".join(hashlib.sha256(bytes([number])).hexdigest() for number in range(64))  # which does not compress
+    fail(catalog, job, {"path": path, "message": "nul \0"})
+    assert [one.message for one in catalog.failures.active(job.id, path=path)] == ["nul \\x00"]
