@@ -19,7 +19,7 @@ from volstream.catalog.database import Database
 from volstream.catalog.failures import activate, drop_pending
 from volstream.catalog.tables import batches, intents, job_totals, jobs, plans, streams
 from volstream.errors import FencedError, StreamBusyError
-from volstream.model.objects import JobState, Stream
+from volstream.model.objects import JobState, SourceKind, Stream
 from volstream.model.work import Batch, BatchState, Intent, Load, Plan, PlanKind, PlanState, Target, Waiting
 
 #: What is summed up of a job's batches.
@@ -237,11 +237,47 @@ class Consumptions:
             transaction.execute(update(batches).where(batches.c.id.in_(ended)).values(state=BatchState.PLANNED))
 
     def drop_plan(self, plan: Plan) -> None:
-        """Ends a plan before its last batch: what was committed stays, the offset too."""
+        """Ends a plan before its last batch: what was committed stays, the offset too.
+
+        Raises:
+            FencedError: it is not open any more, or an attempt at a batch of it is.
+        """
         with self._database.transaction() as transaction:
+            self._locked(transaction, plan.stream_id)
+            current = self._open_plan(transaction, plan.stream_id)
+            if current is None or current.id != plan.id or self._open_intent(transaction, plan.stream_id) is not None:
+                raise FencedError(f"The plan {plan.id} is in other hands.")
             waiting = (batches.c.plan_id == plan.id) & (batches.c.state == BatchState.PLANNED)
             transaction.execute(update(batches).where(waiting).values(state=BatchState.DROPPED))
             transaction.execute(update(plans).where(plans.c.id == plan.id).values(state=PlanState.DROPPED))
+
+    def move(self, stream: Stream, to: int, table_id: str) -> Stream:
+        """Sets a stream's offset: a range comes again, or never, to its job, whose table may have rows of new paths then.
+
+        Raises:
+            StreamBusyError: a consumption is open.
+            FencedError: the stream moved since it was read, or was dropped.
+        """
+        values: dict[str, Any] = {"offset": to, "initial": False, "table_id": table_id}
+        with self._database.transaction() as transaction:
+            row = self._locked(transaction, stream.id)
+            if row is None or (row.offset, row.initial) != (stream.offset, stream.initial):
+                raise FencedError(f"The stream {stream.name} was moved by someone else meanwhile.")
+            plan = self._open_plan(transaction, stream.id)
+            if plan is not None:
+                raise StreamBusyError(
+                    f"The stream {stream.name} is being consumed: plan {plan.id} is open since {plan.created_on:%F %T}.",
+                    "Run its job to the end first.",
+                )
+            transaction.execute(update(streams).where(streams.c.id == stream.id).values(**values))
+            transaction.execute(update(jobs).where(jobs.c.stream_id == stream.id).values(clean=False))
+        return dataclasses.replace(stream, **values)
+
+    def soil(self, volume_id: str) -> None:
+        """Notes that the tables of a volume's jobs may have rows of files that are new to their streams."""
+        mine = select(streams.c.id).where(streams.c.source_kind == SourceKind.VOLUME, streams.c.source_id == volume_id)
+        with self._database.transaction() as transaction:
+            transaction.execute(update(jobs).where(jobs.c.stream_id.in_(mine)).values(clean=False))
 
     def advance(self, stream: Stream, to: int, table_id: str) -> None:
         """Moves the offset over a range that holds nothing for its consumer. Nothing where it moved already."""

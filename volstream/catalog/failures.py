@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sqlalchemy import ColumnElement, Row, case, delete, func, insert, select, update
@@ -17,6 +17,12 @@ _CHUNK = 500  # bound values of one statement, under every database's limit
 
 #: The states of failures that count: an attempt's own are pending until it is committed.
 ACTIVE = (FailureState.RETRYING, FailureState.WAITING, FailureState.QUARANTINED, FailureState.SKIPPED)
+
+#: The states of failures that are tried again by themselves.
+_DUE = (FailureState.RETRYING, FailureState.WAITING)
+
+#: Until a failure that waits is looked at again, at least and at most.
+_SOON, _LATE = timedelta(seconds=10), timedelta(hours=1)
 
 
 class Failures:
@@ -59,10 +65,10 @@ class Failures:
             return [_failure(row) for row in transaction.execute(query.limit(limit))]
 
     def due(self, job_id: str, now: datetime, limit: int) -> Sequence[Failure]:
-        """Failures whose next try has come, the longest due first."""
+        """Failures whose next try has come, the longest due first: also of files that may be back as they were."""
         query = (
             select(failures)
-            .where(failures.c.job_id == job_id, failures.c.state == FailureState.RETRYING, failures.c.next_try <= now)
+            .where(failures.c.job_id == job_id, failures.c.state.in_(_DUE), failures.c.next_try <= now)
             .order_by(failures.c.next_try, failures.c.path)
             .limit(limit)
         )
@@ -71,9 +77,7 @@ class Failures:
 
     def next_due(self, job_id: str) -> datetime | None:
         """When the job's next retry is due."""
-        query = select(func.min(failures.c.next_try)).where(
-            failures.c.job_id == job_id, failures.c.state == FailureState.RETRYING
-        )
+        query = select(func.min(failures.c.next_try)).where(failures.c.job_id == job_id, failures.c.state.in_(_DUE))
         with self._database.reading() as transaction:
             due: datetime | None = transaction.execute(query).scalar_one()
             return due
@@ -109,9 +113,19 @@ class Failures:
                 transaction.execute(update(failures).where(chosen).values(state=state, next_try=next_try))
         return [row.path for row in rows]
 
-    def postpone(self, job_id: str, paths: Sequence[str]) -> None:
-        """No try before the directory moves: these files show another version already, or none."""
-        self.set_state(job_id, FailureState.WAITING, paths=paths, next_try=None)
+    def postpone(self, those: Sequence[Failure]) -> None:
+        """Lets failures wait whose files show another version now, or none. What follows comes through the stream; a file may
+        also be back as it was, of which no stream tells, and so they are due again, the later the longer they wait."""
+        now = datetime.now(UTC)
+        with self._database.transaction() as transaction:
+            for one in those:
+                later = now + min(max(now - one.failed_on, _SOON), _LATE)
+                mine = (failures.c.job_id == one.job_id, failures.c.path_digest == digest(one.path))
+                transaction.execute(
+                    update(failures)
+                    .where(*mine, failures.c.state.in_(_DUE))
+                    .values(state=FailureState.WAITING, next_try=later)
+                )
 
 
 def activate(transaction: Transaction, job_id: str, attempt: str, superseded: Sequence[str]) -> None:

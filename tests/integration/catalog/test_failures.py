@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -124,11 +124,21 @@ def test_skip_and_retry_move_the_named_files(catalog: Catalog, job: Job) -> None
     assert states(catalog, job) == dict.fromkeys("abc", FailureState.RETRYING)
 
 
-def test_a_postponed_failure_waits_for_the_directory(catalog: Catalog, job: Job) -> None:
-    fail(catalog, job, {"path": "a"})
-    catalog.failures.postpone(job.id, ["a"])
-    (found,) = catalog.failures.active(job.id)
-    assert (found.state, found.next_try) == (FailureState.WAITING, None)
+def test_a_postponed_failure_waits_and_is_looked_at_again(catalog: Catalog, job: Job) -> None:
+    fail(catalog, job, {"path": "a"}, {"path": "b"})
+    (a, _) = catalog.failures.active(job.id)
+    catalog.failures.postpone([a])
+    assert states(catalog, job) == {"a": FailureState.WAITING, "b": FailureState.RETRYING}
+    later = datetime.now(UTC) + timedelta(hours=2)
+    assert {one.path for one in catalog.failures.due(job.id, datetime.now(UTC), 10)} == {"b"}
+    assert {one.path for one in catalog.failures.due(job.id, later, 10)} == {"a", "b"}
+
+
+def test_a_file_that_vanished_and_may_be_back_as_it_was_is_due_by_itself(catalog: Catalog, job: Job) -> None:
+    fail(catalog, job, {"path": "a", "kind": FailureKind.VANISHED})
+    assert states(catalog, job) == {"a": FailureState.WAITING}
+    assert [one.path for one in catalog.failures.due(job.id, objects.NOW, 10)] == ["a"]
+    assert catalog.failures.next_due(job.id) == objects.NOW
 
 
 def test_failures_are_found_between_bounds_in_byte_order(catalog: Catalog, job: Job) -> None:

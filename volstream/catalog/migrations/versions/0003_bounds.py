@@ -32,6 +32,8 @@ def upgrade() -> None:
     _digest("failures", "path_digest", "path")
     op.drop_index("ix_failures_job_path", "failures")
     op.create_index("ix_failures_job_digest", "failures", ["job_id", "path_digest"])
+    # What waits is looked at again by itself now.
+    op.execute("UPDATE failures SET next_try = failed_on WHERE state = 'waiting' AND next_try IS NULL")
     _digest("rejected_messages", "digest", "subject", "reason")
     op.drop_index("ix_rejected_volume", "rejected_messages")
     op.create_index("ix_rejected_volume_digest", "rejected_messages", ["volume_id", "digest"], unique=True)
