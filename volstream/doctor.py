@@ -258,6 +258,12 @@ class _Patient:
         if found is None:
             fix = f"Run: volstream refresh {self._volume.name}."
             return Check("completeness", State.WARNING, "The volume was never listed.", fix)
+        current = self._session.catalog.volumes.by_id(self._volume.id)
+        if current is not None and current.held_removals:
+            return Check(
+                "completeness", State.WARNING, f"{current.held_removals} files are gone, and their removal is held.",
+                f"If they were deleted, run: volstream refresh {self._volume.name} --accept-removals.",
+            )  # fmt: skip
         untold = found.missing + found.changed + found.phantom - found.late
         said = (
             f"{found.began_on:%F %T}: {found.listed} files listed, {found.missing} were missing, {found.changed} changed, "

@@ -154,7 +154,8 @@ def _volume(session: Session, volume: Any) -> dict[str, Any]:
         "files": session.catalog.refreshes.file_count(volume.id), "reconciled": volume.reconciled_on,
         "listed": found and found.listed, "missing": found and found.missing, "changed": found and found.changed,
         "phantom": found and found.phantom, "late": found and found.late,
-        "rejected": session.catalog.refreshes.rejected_count(volume.id), "note": volume.trouble,
+        "rejected": session.catalog.refreshes.rejected_count(volume.id), "held_removals": volume.held_removals,
+        "note": volume.trouble or (f"{volume.held_removals} removals are held" if volume.held_removals else None),
     }  # fmt: skip
 
 

@@ -61,10 +61,14 @@ class DaemonMetrics(Collector):
         failing = GaugeMetricFamily(
             "volstream_volume_failing", "1 where the volume or its queue fails now.", labels=["volume"]
         )
+        held = GaugeMetricFamily(
+            "volstream_directory_removals_held", "Files that are gone and wait for a word.", labels=["volume"]
+        )
         now = datetime.now(UTC)
         for worker in self._workers():
             name = [str(worker.volume.name)]
             failing.add_metric(name, int(worker.reason is not None))
+            held.add_metric(name, worker.held_removals)
             volume = self._catalog.volumes.by_id(worker.volume.id) or worker.volume
             if volume.reconciled_on is not None:
                 listed.add_metric(name, volume.reconciled_on.timestamp())
@@ -75,7 +79,7 @@ class DaemonMetrics(Collector):
                 silence.add_metric(name, (now - worker.last_event).total_seconds())
             tick.add_metric(name, worker.last_tick_seconds)
             rows.add_metric(name, worker.refreshed_rows)
-        yield from (lag, listed, depth, tick, silence, rows, failing)
+        yield from (lag, listed, depth, tick, silence, rows, failing, held)
 
     def _streams(self) -> Iterator[Metric]:
         files = GaugeMetricFamily(

@@ -212,5 +212,6 @@ class Daemon:
         wrong = {str(one.volume.name): one.reason for one in list(self._workers.values()) if one.reason is not None}
         ready = self._serving and not wrong
         said = {"status": "ready" if ready else "not ready", "volumes": len(self._kept)}
-        failing = {"failing_volumes": wrong, "failing_jobs": dict(scheduler.failing)}
+        held = {str(one.volume.name): one.held_removals for one in self._kept if one.held_removals}
+        failing = {"failing_volumes": wrong, "failing_jobs": dict(scheduler.failing), "held_removals": held}
         return ready, said | {name: found for name, found in failing.items() if found} | {"engine": engine.status()}

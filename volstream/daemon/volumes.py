@@ -89,6 +89,7 @@ class VolumeWorker:
         self.last_event: datetime | None = None
         self.last_tick_seconds = 0.0
         self.refreshed_rows = 0
+        self.held_removals = volume.held_removals
         self._catalog = catalog
         self._settings = settings
         self._share = share
@@ -222,6 +223,7 @@ class _Turn:
         asked = self._keeper.asked()
         self._fold.add(asked)
         self._of.queue_depth = self._queue.depth()
+        self._of.held_removals = self._keeper.held_removals
         if self._fold:
             self._refresh()
         self._keeper.answered(asked)  # also what is outside of the volume, of which there is nothing to do

@@ -89,6 +89,11 @@ class DirectoryKeeper:
         self._put_off_until: dict[str, tuple[int, float]] = {}  # by key: how often, and until when
         self._next_sweep = time.monotonic() + _SWEEP_SECONDS
 
+    @property
+    def held_removals(self) -> int:
+        """Removals that the newest full listing found and that wait for a word."""
+        return self._writer.volume.held_removals
+
     def reconcile(self, prefix: str = "", cause: str = "reconcile") -> Reconciled:
         """Lists everything below ``prefix`` (empty, or ending in ``/``) and commits what differs.
 

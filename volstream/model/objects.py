@@ -268,6 +268,7 @@ class VolumeSpec:
     recursive: bool = True
     patterns: Sequence[str] = ()
     ignores: Sequence[str] = DEFAULT_IGNORES
+    max_removals: str | None = None
     comment: str | None = None
 
 

@@ -30,12 +30,14 @@ class Refreshed:
 
     Attributes:
         reconciled: what the listing found; None where the daemon's writer did it, which tells the catalog only.
+        held: removals that were found and wait for ``accept_removals``.
     """
 
     inserted: int
     updated: int
     deleted: int
     reconciled: Reconciled | None
+    held: int = 0
 
 
 class Volumes(Objects[Volume]):
@@ -75,10 +77,15 @@ class Volumes(Objects[Volume]):
         """Drops a volume; its files stay, its streams become stale. False where there was none and that is allowed."""
         return volume_rules.drop_volume(self._session.catalog, Name.parse(name), if_exists=if_exists)
 
-    def refresh(self, name: str, subdirectory: str = "", *, stop: Stop | None = None) -> Refreshed:
+    def refresh(
+        self, name: str, subdirectory: str = "", *, accept_removals: bool = False, stop: Stop | None = None
+    ) -> Refreshed:
         """Lists the volume, or a sub-directory of it, and makes the directory table true, before it returns.
 
         Where a daemon keeps the volume it is asked to, and waited for.
+
+        Args:
+            accept_removals: remove what is gone, however much it is.
 
         Raises:
             StorageError: the listing did not come to its end; nothing was changed.
@@ -91,6 +98,12 @@ class Volumes(Objects[Volume]):
         prefix = _prefix(subdirectory)
         if not volume.selection.descends(prefix.rstrip("/")):
             raise InvalidValueError(f"{printable(prefix)} is not part of volume {name}: it is ignored.")
+        if accept_removals and prefix:
+            raise InvalidValueError(
+                "Only a listing of the whole volume holds removals.", "Leave the sub-directory out."
+            )
+        if accept_removals:
+            volume = catalog.volumes.change(volume, accept_removals=True)
         before = catalog.refreshes.last(volume.id)
         owner, stopped = new_owner(), Stop() if stop is None else stop
         asked: datetime | None = None
@@ -105,13 +118,15 @@ class Volumes(Objects[Volume]):
                         keeper.maintain()
                     if asked is not None:
                         catalog.refreshes.checked(volume.id, {prefix: asked})
-                    return Refreshed(done.counts.inserted, done.counts.updated, done.counts.deleted, done)
+                    return Refreshed(
+                        done.counts.inserted, done.counts.updated, done.counts.deleted, done, done.held
+                    )  # fmt: skip
             if asked is None:
                 asked = catalog.refreshes.ask_check(volume.id, [prefix])
             elif not catalog.refreshes.is_asked(volume.id, prefix):
                 number = before.number if before else 0
                 since = catalog.refreshes.sums_after(volume.id, number)
-                return Refreshed(*since, reconciled=None)
+                return Refreshed(*since, reconciled=None, held=0 if prefix else self.get(name).held_removals)
             stopped.wait(_ASK_SECONDS)
         raise InvalidStateError(f"The refresh of volume {volume.name} was stopped.")
 

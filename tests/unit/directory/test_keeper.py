@@ -317,3 +317,35 @@ def test_a_name_with_nul_is_rejected(kept: Keeping) -> None:
     kept.take(KeyHint("a\0b"), KeyHint("good"))
     assert kept.directory() == {"good": 1}
     assert [one.subject for one in kept.catalog.refreshes.rejected(kept.volume.id)] == ["a\\x00b"]
+
+
+def test_a_mount_point_that_became_empty_removes_nothing_until_somebody_accepts_it(kept: Keeping) -> None:
+    names = {str(number): 1 for number in range(12)}
+    for name in names:
+        kept.put(name)
+    keeper = kept.keeper()
+    keeper.reconcile()
+    kept.folder.rename(kept.folder.parent / "unmounted")
+    kept.folder.mkdir()
+    kept.put("new")
+    done = keeper.reconcile()
+    assert (done.counts, done.held) == (Counts(1, 0, 0, 1), 12)
+    assert kept.directory() == {**names, "new": 1}
+    assert (kept.volume.held_removals, keeper.held_removals) == (12, 12)
+    kept.catalog.volumes.change(kept.volume, accept_removals=True)
+    assert keeper.reconcile().counts.deleted == 12
+    assert kept.directory() == {"new": 1}
+    assert (kept.volume.held_removals, kept.volume.accept_removals) == (0, False)
+
+
+def test_what_is_back_is_not_held_any_more(kept: Keeping) -> None:
+    for number in range(12):
+        kept.put(str(number))
+    kept.keeper().reconcile()
+    kept.folder.rename(kept.folder.parent / "unmounted")
+    kept.folder.mkdir()
+    assert kept.keeper().reconcile().held == 12
+    kept.folder.rmdir()
+    (kept.folder.parent / "unmounted").rename(kept.folder)
+    assert kept.keeper().reconcile().held == 0
+    assert kept.volume.held_removals == 0
