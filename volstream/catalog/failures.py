@@ -10,7 +10,8 @@ from sqlalchemy import ColumnElement, Row, case, delete, func, insert, select, u
 from sqlalchemy import Connection as Transaction
 
 from volstream.catalog.database import Database
-from volstream.catalog.tables import digest, failures, writable
+from volstream.catalog.tables import digest, failures, intents, writable
+from volstream.errors import FencedError
 from volstream.model.work import Failure, FailureKind, FailureState
 
 _CHUNK = 500  # bound values of one statement, under every database's limit
@@ -32,10 +33,19 @@ class Failures:
         self._database = database
 
     def add_pending(self, found: Iterable[Failure]) -> None:
-        """Stores failures of an attempt that is not committed yet."""
+        """Stores failures of an attempt that is not committed yet.
+
+        Raises:
+            FencedError: the attempt was settled meanwhile, by who took this process for dead: nobody would ever settle these.
+        """
         # A transaction a chunk: ``found`` may be slow to come, and other writers would wait for it meanwhile.
         for chunk in _chunks(found):
+            attempts = {one.attempt for one in chunk}
+            open_ones = select(intents.c.attempt).where(intents.c.attempt.in_(attempts), intents.c.state == "intent")
             with self._database.transaction() as transaction:
+                # Locked, so that who settles it comes before this look or after these rows.
+                if attempts - {*transaction.execute(open_ones.with_for_update()).scalars()}:
+                    raise FencedError("The attempt was settled by another process.")
                 transaction.execute(insert(failures), [_columns(one) for one in chunk])
 
     def active(

@@ -126,7 +126,7 @@ class Scheduler:
         ):
             return False
         now = datetime.now(UTC)
-        by_clock = next_due(job.trigger, job.last_started, job.created_on, self._zone)
+        by_clock = next_due(job.trigger, job.last_started, job.created_on, self._zone, now)
         if by_clock is not None:
             return by_clock <= now
         if job.trigger.kind is not TriggerKind.ON_CHANGE:

@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from sqlalchemy import select
 
 from tests import objects
-from volstream.catalog import Catalog
+from volstream.catalog import Catalog, tables
 from volstream.catalog.consumptions import Outcome
 from volstream.catalog.failures import cut
+from volstream.errors import FencedError
 from volstream.model.objects import Job
 from volstream.model.work import Failure, FailureKind, FailureState, Target
 
@@ -164,10 +166,12 @@ def test_more_failures_than_one_statement_holds_are_kept_and_superseded(catalog:
 
 def test_failures_that_are_slow_to_come_keep_nobody_from_writing(catalog: Catalog, job: Job, url: str) -> None:
     other = Catalog(url)
+    _, (batch,) = objects.store_plan(catalog, job)
+    intent = catalog.consumptions.begin(batch, owner="me", target=TARGET)
 
     def found() -> Iterator[Failure]:
         assert other.leases.acquire("name", "owner", "test", 60) is None
-        yield objects.failure(job, "a", "attempt")
+        yield objects.failure(job, "a", intent.attempt)
 
     catalog.failures.add_pending(found())
     other.close()
@@ -191,3 +195,13 @@ def test_a_failure_of_a_path_of_any_length_is_kept(catalog: Catalog, job: Job) -
     path = "".join(hashlib.sha256(bytes([number])).hexdigest() for number in range(64))  # which does not compress
     fail(catalog, job, {"path": path, "message": "nul \0"})
     assert [one.message for one in catalog.failures.active(job.id, path=path)] == ["nul \\x00"]
+
+
+def test_a_process_that_was_taken_for_dead_leaves_no_failures_behind(catalog: Catalog, job: Job) -> None:
+    _, (batch,) = objects.store_plan(catalog, job)
+    intent = catalog.consumptions.begin(batch, owner="zombie", target=TARGET)
+    catalog.consumptions.abort(intent)
+    with pytest.raises(FencedError):
+        catalog.failures.add_pending([objects.failure(job, "a", intent.attempt)])
+    with catalog.database.reading() as transaction:
+        assert not transaction.execute(select(tables.failures)).all()

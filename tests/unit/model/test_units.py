@@ -51,3 +51,16 @@ def test_what_is_no_size_is_refused(text: str) -> None:
 @pytest.mark.parametrize(("size", "text"), [(0, "0 B"), (1536, "1.5 KiB"), (5 * 1024**4, "5.0 TiB")])
 def test_a_size_is_printed_for_people(size: int, text: str) -> None:
     assert format_size(size) == text
+
+
+@pytest.mark.parametrize("text", ["99999999999d", "3651d", f"{'9' * 400}s"])
+def test_a_duration_that_no_time_can_be_moved_by_is_refused(text: str) -> None:
+    with pytest.raises(InvalidValueError, match="ten years"):
+        parse_duration(text)
+    assert parse_duration("3650d") == 3650 * 86400
+
+
+@pytest.mark.parametrize("text", ["99999999999TiB", f"{'9' * 400}"])
+def test_a_size_that_no_database_keeps_is_refused(text: str) -> None:
+    with pytest.raises(InvalidValueError, match="1 EiB"):
+        parse_size(text)
