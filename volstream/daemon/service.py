@@ -9,7 +9,7 @@ from typing import Any
 from volstream.catalog import Catalog
 from volstream.config import Settings
 from volstream.daemon.engine import DaemonEngine, KeptEngine, RemoteEngine, watch_of
-from volstream.daemon.housekeeping import clean
+from volstream.daemon.housekeeping import Housekeeper, clean
 from volstream.daemon.http import HttpServer
 from volstream.daemon.jobs import Scheduler
 from volstream.daemon.metrics import DaemonMetrics
@@ -117,6 +117,7 @@ class Daemon:
                 self._owned.announce(http_port=http.port)
             self._threads.run("scheduler", scheduler.run)
             self._threads.run("volumes", lambda: self._follow(catalog))
+            self._threads.run("housekeeping", Housekeeper(catalog, self._settings, self._stop).run)
             _log.info(
                 "daemon_started", home=str(self._settings.home), http_port=http.port, cluster=self._virtual_cluster
             )
