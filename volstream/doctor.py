@@ -245,6 +245,9 @@ class _Patient:
     def _writer(self) -> Check:
         name = lease_name(self._volume)
         holder = next((one for one in self._session.catalog.leases.held() if one.name == name), None)
+        if holder is not None and self._volume.trouble is not None:
+            fix = "It is tried again until it works; the daemon's log tells more."
+            return Check("writer", State.FAILED, self._volume.trouble, fix)
         if holder is not None:
             return Check("writer", State.OK, f"{holder.purpose}: {holder.owner}")
         cluster = self._volume.virtual_cluster

@@ -18,7 +18,7 @@ from volstream.daemon.share import Share
 from volstream.daemon.volumes import VolumeWorker
 from volstream.directory.access import queue_of
 from volstream.directory.keeper import DirectoryKeeper, lease_name
-from volstream.errors import QueueError
+from volstream.errors import InvalidValueError, QueueError
 from volstream.model.objects import QueueType, Volume
 from volstream.queues.base import EventQueue, QueueSpec
 from volstream.queues.memory import MemoryQueue
@@ -177,3 +177,27 @@ def test_a_refresh_of_a_folder_outside_of_the_volume_is_answered(world: World) -
         asked = world.session.catalog.refreshes
         asked.ask_check(world.volume.id, [".ignored/", "x.tmp"])
         eventually(lambda: not asked.asked_checks(world.volume.id, 10))
+
+
+def test_held_removals_are_told_of_and_accepted_by_a_refresh_that_the_daemon_does(world: World) -> None:
+    names = [str(number) for number in range(12)]
+    for name in names:
+        (world.files / name).write_text("x")
+    world.session.volumes.refresh("v")
+    moved = world.files.with_name("unmounted")
+    world.files.rename(moved)
+    world.files.mkdir()
+    with world.worker() as worker:
+        eventually(lambda: worker.held_removals == 12)
+        assert world.session.volumes.refresh("v").held == 12
+        assert world.session.catalog.refreshes.file_count(world.volume.id) == 12
+        done = world.session.volumes.refresh("v", accept_removals=True)
+        assert (done.reconciled, done.deleted, done.held) == (None, 12, 0)
+        eventually(lambda: worker.held_removals == 0)
+
+
+def test_a_folder_that_is_ignored_cannot_be_refreshed(world: World) -> None:
+    with pytest.raises(InvalidValueError, match="ignored"):
+        world.session.volumes.refresh("v", ".git")
+    with pytest.raises(InvalidValueError, match="whole volume"):
+        world.session.volumes.refresh("v", "a", accept_removals=True)
