@@ -3,30 +3,28 @@ beside the history."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import Connection as Transaction
 from sqlalchemy import delete, func, select
 
 from volstream.catalog.database import Database
 from volstream.catalog.refreshes import Refreshes
-from volstream.catalog.tables import batches, failures, intents, plans, refreshes, volumes
-from volstream.model.work import FailureState, PlanState
+from volstream.catalog.tables import batches, intents, plans, refreshes, volumes
+from volstream.model.work import PlanState
 
 #: Rows, or plans, of one transaction: other writers wait for it.
 _CHUNK = 500
 
 
 class History:
-    """Old rows of ``refreshes``, ``plans``, ``batches``, ``intents`` and ``failures``."""
+    """Old rows of ``refreshes``, ``plans``, ``batches`` and ``intents``."""
 
     def __init__(self, database: Database, refreshes_: Refreshes) -> None:
         self._database = database
         self._refreshes = refreshes_
 
     def forget(self, before: datetime, *, kept: int) -> int:
-        """Deletes what ended before a point in time; how many refreshes and plans that were.
+        """Deletes what ended before a point in time; how many rows that were, but for attempts.
 
         Args:
             kept: the newest refreshes of each volume that stay however old they are.
@@ -41,25 +39,21 @@ class History:
             until = count - kept if needed is None else min(count - kept, needed)
             while found := self._forget_refreshes(volume_id, until, before):
                 forgotten += found
-        self._forget_orphans()
         return forgotten
 
     def _forget_plans(self, before: datetime) -> int:
-        """Some plans with their batches and the attempts at these."""
+        """Some plans that ended, or some of their batches, with the attempts at these; how many rows these were."""
         ended = plans.c.state.in_([PlanState.DONE, PlanState.DROPPED])
         with self._database.transaction() as transaction:
             query = select(plans.c.id).where(ended, plans.c.created_on < before).limit(_CHUNK)
             found = transaction.execute(query).scalars().all()
-            while found and (some := self._batches_of(transaction, found)):
-                transaction.execute(delete(intents).where(intents.c.batch_id.in_(some)))
-                transaction.execute(delete(batches).where(batches.c.id.in_(some)))
-            transaction.execute(delete(plans).where(plans.c.id.in_(found)))
-            return len(found)
-
-    @staticmethod
-    def _batches_of(transaction: Transaction, those: Sequence[str]) -> Sequence[str]:
-        query = select(batches.c.id).where(batches.c.plan_id.in_(those)).limit(_CHUNK)
-        return transaction.execute(query).scalars().all()
+            mine = select(batches.c.id).where(batches.c.plan_id.in_(found)).limit(_CHUNK)
+            some = transaction.execute(mine).scalars().all()
+            transaction.execute(delete(intents).where(intents.c.batch_id.in_(some)))
+            transaction.execute(delete(batches).where(batches.c.id.in_(some)))
+            left = select(batches.c.id).where(batches.c.plan_id == plans.c.id)
+            gone = transaction.execute(delete(plans).where(plans.c.id.in_(found), ~left.exists())).rowcount
+            return len(some) + gone
 
     def _forget_refreshes(self, volume_id: str, until: int, before: datetime) -> int:
         mine = refreshes.c.volume_id == volume_id
@@ -69,9 +63,3 @@ class History:
                 return 0
             some = refreshes.c.number.between(first, min(until, first + 10 * _CHUNK))
             return transaction.execute(delete(refreshes).where(mine, some, refreshes.c.committed_on < before)).rowcount
-
-    def _forget_orphans(self) -> None:
-        """Failures of attempts that were settled without them, by processes of an earlier volstream."""
-        settled = select(intents.c.attempt).where(intents.c.attempt == failures.c.attempt, intents.c.state == "intent")
-        with self._database.transaction() as transaction:
-            transaction.execute(delete(failures).where(failures.c.state == FailureState.PENDING, ~settled.exists()))

@@ -276,7 +276,7 @@ plans = Table(
     _created(),
     # The open ones are few, however many there were.
     Index("ix_plans_state_stream", "state", "stream_id"),
-    Index("ix_plans_created", "created_on"),
+    Index("ix_plans_state_created", "state", "created_on"),
 )
 
 batches = Table(

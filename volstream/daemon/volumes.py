@@ -89,15 +89,16 @@ class VolumeWorker:
         self.last_event: datetime | None = None
         self.last_tick_seconds = 0.0
         self.refreshed_rows = 0
-        self.held_removals = volume.held_removals
+        self.held_removals = 0
         self._catalog = catalog
         self._settings = settings
         self._share = share
         self._queue_of = queue_of
         self._turn = Stop()
+        self._complained = False
         self.changed = changed
         name, backoff = f"volume {volume.name}", Backoff(cap_seconds=30.0)
-        self.trouble = Trouble(name, _log, backoff, self._tell, volume.trouble)
+        self.trouble = Trouble(name, _log, backoff, self._tell)
         self.deafness = Trouble(f"queue of {name}", _log, backoff, self._tell)
 
     @property
@@ -112,9 +113,13 @@ class VolumeWorker:
         )  # fmt: skip
 
     def _tell(self, _reason: str | None) -> None:
-        """For whoever asks the catalog, from wherever."""
+        """For whoever asks the catalog, from wherever. That all is well says who keeps the volume, or said otherwise."""
+        reason = self.reason
+        if reason is None and not (self.keeps or self._complained):
+            return
         with suppress(CatalogError):  # while it is away the log tells
-            note_trouble(self._catalog.database, self.volume.id, self.reason)
+            note_trouble(self._catalog.database, self.volume.id, reason)
+            self._complained = reason is not None
 
     def end(self) -> None:
         """Lets :meth:`run` return."""
@@ -153,12 +158,14 @@ class VolumeWorker:
             if other is not None:
                 return
             self.keeps = True
+            self.trouble.reason = self.volume.trouble  # of who kept it before: over with the first tick that goes well
             try:
                 queue = self._queue_of(self.volume, self._catalog, self._settings)
                 _Turn(self, self._catalog, self._settings, queue, turn).run()
             finally:
                 self.keeps = False
                 self.queue_depth = None
+                self.held_removals = 0
                 self.deafness.recovered()
 
 

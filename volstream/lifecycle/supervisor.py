@@ -96,10 +96,9 @@ class Trouble:
     Args:
         name: the part.
         told: called with the reason whenever it is logged, and with None at the recovery.
-        reason: of a trouble that an earlier process told of; None: of none.
 
     Attributes:
-        reason: of the newest failure; None while all is well.
+        reason: of the newest failure; None while all is well. May be set to what an earlier process told.
     """
 
     def __init__(
@@ -108,9 +107,8 @@ class Trouble:
         log: structlog.typing.FilteringBoundLogger,
         backoff: Backoff,
         told: Callable[[str | None], None] = lambda _: None,
-        reason: str | None = None,
     ) -> None:
-        self.reason = reason
+        self.reason: str | None = None
         self._name = name
         self._log = log
         self._backoff = backoff

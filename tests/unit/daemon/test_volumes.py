@@ -14,6 +14,7 @@ from sqlalchemy import update
 from tests.waiting import eventually
 from volstream import config
 from volstream.catalog import tables
+from volstream.catalog.definitions import note_trouble
 from volstream.daemon.share import Share
 from volstream.daemon.volumes import VolumeWorker
 from volstream.directory.access import queue_of
@@ -201,3 +202,17 @@ def test_a_folder_that_is_ignored_cannot_be_refreshed(world: World) -> None:
         world.session.volumes.refresh("v", ".git")
     with pytest.raises(InvalidValueError, match="whole volume"):
         world.session.volumes.refresh("v", "a", accept_removals=True)
+
+
+def test_who_does_not_keep_a_volume_has_no_say_in_what_is_wrong_with_it(world: World) -> None:
+    catalog = world.session.catalog
+    catalog.leases.acquire(lease_name(world.volume), "elsewhere/1/1.00/x", "test", 3600)
+    note_trouble(catalog.database, world.volume.id, "The queue does not exist.")
+    world.volume = world.session.volumes.get("v")
+    with world.worker() as worker:
+        assert worker.reason is None
+    assert world.session.volumes.get("v").trouble == "The queue does not exist."
+    catalog.leases.release(lease_name(world.volume), "elsewhere/1/1.00/x")
+    with world.worker() as worker:
+        eventually(lambda: worker.keeps)
+        eventually(lambda: world.session.volumes.get("v").trouble is None)

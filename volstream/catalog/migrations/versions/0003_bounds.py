@@ -24,7 +24,7 @@ def upgrade() -> None:
     op.add_column("volumes", sa.Column("accept_removals", sa.Boolean(), nullable=False, server_default=sa.false()))
     _sum_up()
     op.create_index("ix_plans_state_stream", "plans", ["state", "stream_id"])
-    op.create_index("ix_plans_created", "plans", ["created_on"])
+    op.create_index("ix_plans_state_created", "plans", ["state", "created_on"])
     op.create_index("ix_batches_job_state", "batches", ["job_id", "state"])
     op.create_index("ix_batches_plan_state", "batches", ["plan_id", "state", "number"])
     op.create_index("ix_batches_stream", "batches", ["stream_id"])
@@ -32,6 +32,11 @@ def upgrade() -> None:
     _digest("failures", "path_digest", "path")
     op.drop_index("ix_failures_job_path", "failures")
     op.create_index("ix_failures_job_digest", "failures", ["job_id", "path_digest"])
+    # Of attempts that were settled without them, by processes that were taken for dead.
+    op.execute(
+        "DELETE FROM failures WHERE state = 'pending' AND NOT EXISTS "
+        "(SELECT 1 FROM intents i WHERE i.attempt = failures.attempt AND i.state = 'intent')"
+    )
     # What waits is looked at again by itself now.
     op.execute("UPDATE failures SET next_try = failed_on WHERE state = 'waiting' AND next_try IS NULL")
     _digest("rejected_messages", "digest", "subject", "reason")
