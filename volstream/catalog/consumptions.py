@@ -80,15 +80,17 @@ class Consumptions:
 
     def next_batch(self, plan: Plan) -> Batch | None:
         """The first batch of an open plan that is not committed, or None."""
-        query = (
-            select(batches)
-            .where(batches.c.plan_id == plan.id, batches.c.state.in_([BatchState.PLANNED, BatchState.INTENT]))
-            .order_by(batches.c.number)
-            .limit(1)
-        )
+        mine = batches.c.plan_id == plan.id
         with self._database.reading() as transaction:
-            row = transaction.execute(query).one_or_none()
-            return None if row is None else _batch(row)
+            # One look in the index for each state: however many batches were committed.
+            firsts = [
+                transaction.execute(select(func.min(batches.c.number)).where(mine, batches.c.state == state)).scalar()
+                for state in (BatchState.PLANNED, BatchState.INTENT)
+            ]
+            number = min((one for one in firsts if one is not None), default=None)
+            if number is None:
+                return None
+            return _batch(transaction.execute(select(batches).where(mine, batches.c.number == number)).one())
 
     def following(self, batch: Batch) -> Batch | None:
         """The batch after another one of its plan, where nobody ever began it."""
