@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from benchmarks import chart, directories, processes, queues, report, scale, scenarios, tables
+from benchmarks import chart, directories, processes, queues, report, scale, scenarios, soak, tables
 from benchmarks.contenders import CHECKOUT, OTHERS, Contender, Raw, SparkFiles, Volstream
 from benchmarks.files import Tree
 from benchmarks.report import Figures
@@ -24,9 +24,9 @@ _PARTS = ("files", "slow", "cold", "live")
 _SCALE, _TABLES, _QUEUES, _BURST = "scale", "tables", "queues", "burst"
 
 #: So have these, which need no engine.
-_DIRECTORY, _CLI = "directory", "cli"
+_DIRECTORY, _CLI, _SOAK = "directory", "cli", "soak"
 
-_OWN = (_SCALE, _TABLES, _QUEUES, _BURST, _DIRECTORY, _CLI)
+_OWN = (_SCALE, _TABLES, _QUEUES, _BURST, _DIRECTORY, _CLI, _SOAK)
 
 _console = Console(width=100)
 
@@ -54,7 +54,9 @@ _console = Console(width=100)
 @click.option("--rows", "sizes", multiple=True, type=int, help="For scale, tables and directory.")
 @click.option("--messages", multiple=True, type=int, help="For queues: 100 and 1000.")
 @click.option("--queue", "kinds", multiple=True, type=click.Choice([*queues.KINDS]), help="For queues: both.")
-@click.option("--refreshes", type=int, help="Again after so many: for scale none, for directory 500.")
+@click.option(
+    "--refreshes", type=int, help="Again after so many: for scale none, for directory 500; for soak in all, 1000000."
+)
 @click.option("--save", is_flag=True, help="Keep results and chart in benchmarks/, as the README shows them.")
 def main(
     counts: tuple[int, ...], rounds: int, parts: tuple[str, ...], spark: bool, others: tuple[str, ...], sizes: tuple[int, ...],
@@ -79,6 +81,8 @@ def main(
             _measure_directory(home, sizes or (10_000, 1_000_000), given or (100_000,), rounds, after)
         if _CLI in parts:
             _measure_command(scratch, max(counts), rounds)
+        if _SOAK in parts:
+            _measure_soak(scratch, refreshes or soak.REFRESHES)
         if _BURST in parts:
             _measure_burst(home, tree, max(given, default=directories.BURST), rounds)
         if _SCALE in parts:
@@ -153,6 +157,16 @@ def _measure_command(scratch: Path, count: int, rounds: int) -> None:
     finally:
         _console.print(figures.table())
         report.write(figures, scratch / "cli.json")
+
+
+def _measure_soak(scratch: Path, refreshes: int) -> None:
+    steps: list[soak.Step] = []
+    try:
+        for step in soak.run(scratch / "soak", refreshes):
+            _say(f"{step.refreshes:,} refreshes")
+            steps.append(step)
+    finally:
+        _console.print(soak.table(steps))
 
 
 def _measure_burst(home: Path, tree: Tree, count: int, rounds: int) -> None:

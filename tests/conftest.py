@@ -1,10 +1,16 @@
 """For all tests: logs of every level, so that a test may look for any line; no time limits for generated examples."""
 
+import os
+from pathlib import Path
+
 import hypothesis
 
 from volstream import log
 
 log.configure("debug")
+
+# Children and Spark's workers unpickle stores of these tests, and have neither the current folder nor pytest's path.
+os.environ["PYTHONPATH"] = str(Path(__file__).parents[1])
 
 # A deadline asserts how fast the machine is.
 hypothesis.settings.register_profile("volstream", deadline=None)

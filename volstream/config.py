@@ -33,7 +33,7 @@ from pydantic_settings import (
 
 from volstream.errors import InvalidValueError
 from volstream.model.files import is_utf8, printable
-from volstream.model.units import parse_duration, parse_size
+from volstream.model.units import MAX_BYTES, MAX_SECONDS, parse_duration, parse_size
 
 
 def _seconds(value: object) -> object:
@@ -54,11 +54,12 @@ def _parsed(parse: Callable[[str], float], value: object) -> object:
         raise ValueError(str(error)) from None
 
 
-Seconds = Annotated[float, BeforeValidator(_seconds), Field(gt=0)]
-Bytes = Annotated[int, BeforeValidator(_bytes), Field(gt=0)]
+Seconds = Annotated[float, BeforeValidator(_seconds), Field(gt=0, le=MAX_SECONDS)]
+Bytes = Annotated[int, BeforeValidator(_bytes), Field(gt=0, le=MAX_BYTES)]
 
 BytesOrNone = Annotated[
-    Annotated[int, Field(gt=0)] | None, BeforeValidator(lambda value: None if value == "none" else _bytes(value))
+    Annotated[int, Field(gt=0, le=MAX_BYTES)] | None,
+    BeforeValidator(lambda value: None if value == "none" else _bytes(value)),
 ]
 
 
@@ -185,6 +186,8 @@ class Settings(BaseSettings):
     retry_first_seconds: Seconds = 10.0
     """Delay before a failed file's first retry; doubles each time, with jitter."""
     retry_max_seconds: Seconds = 3600.0
+    history_seconds: Seconds = 90 * 86400.0
+    """How long the catalog remembers what ended: refreshes, plans, batches and attempts."""
 
     @classmethod
     def settings_customise_sources(

@@ -255,6 +255,9 @@ class _Patient:
     def _writer(self) -> Check:
         name = lease_name(self._volume)
         holder = next((one for one in self._session.catalog.leases.held() if one.name == name), None)
+        if holder is not None and self._volume.trouble is not None:
+            fix = "It is tried again until it works; the daemon's log tells more."
+            return Check("writer", State.FAILED, self._volume.trouble, fix)
         if holder is not None:
             return Check("writer", State.OK, f"{holder.purpose}: {holder.owner}")
         cluster = self._volume.virtual_cluster
@@ -268,6 +271,12 @@ class _Patient:
         if found is None:
             fix = f"Run: volstream refresh {self._volume.name}."
             return Check("completeness", State.WARNING, "The volume was never listed.", fix)
+        current = self._session.catalog.volumes.by_id(self._volume.id)
+        if current is not None and current.held_removals:
+            return Check(
+                "completeness", State.WARNING, f"{current.held_removals} files are gone, and their removal is held.",
+                f"If they were deleted, run: volstream refresh {self._volume.name} --accept-removals.",
+            )  # fmt: skip
         untold = found.missing + found.changed + found.phantom - found.late
         said = (
             f"{found.began_on:%F %T}: {found.listed} files listed, {found.missing} were missing, {found.changed} changed, "

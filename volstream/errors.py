@@ -72,6 +72,16 @@ class VolstreamError(Exception):
         return (type(self), (self.message, self.remedy))
 
 
+def reason_of(error: BaseException) -> str:
+    """What an error of any kind says, for people: with its type where it is not one of ours."""
+    return str(error) if isinstance(error, VolstreamError) else f"{type(error).__name__}: {error}"
+
+
+def in_brief(error: BaseException) -> str:
+    """What an error of any kind says, in one short line."""
+    return (error if isinstance(error, VolstreamError) else VolstreamError(reason_of(error))).brief
+
+
 class UserError(VolstreamError):
     """The user's input or the state of the user's objects."""
 

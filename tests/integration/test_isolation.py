@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 
+import psutil
 import pyarrow as pa
 import pytest
 
 from tests.running import BATCH, Frozen, Runner, failed, results
+from tests.waiting import eventually
+from volstream.lifecycle.identity import is_alive, start_time
 from volstream.model.work import FailureKind
 from volstream.storage.memory import MemoryStore
 
@@ -149,3 +155,27 @@ def test_a_function_that_keeps_memory_does_not_fail_the_files_after_it(run: Runn
     assert failed(table) == {}
     # A third does not fit beside two others: it runs in a child that starts empty.
     assert [row and row["n"] for _, row in results(table)][:3] == [1, 2, 1]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Only Linux tells a process of its parent's end.")
+def test_a_child_does_not_outlive_its_worker_whatever_it_is_doing() -> None:
+    reads, writes = os.pipe()  # held open here: the child does not learn of the end by its pipe
+    worker = """
+import os, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-m", "volstream.jobs.isolation", str(os.getpid()), *sys.argv[1:]],
+                         pass_fds=[int(one) for one in sys.argv[1:]])
+print(child.pid, flush=True)
+time.sleep(60)
+"""
+    words = [sys.executable, "-c", worker, str(reads), str(writes)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, pass_fds=(reads, writes), text=True) as process:
+        assert process.stdout is not None
+        child = int(process.stdout.readline())
+        started = start_time(child)
+        eventually(lambda: "isolation" in " ".join(psutil.Process(child).cmdline()))
+        process.kill()
+    try:
+        eventually(lambda: not is_alive(child, started))
+    finally:
+        os.close(reads)
+        os.close(writes)

@@ -14,6 +14,7 @@ from volstream.delta.folders import table_location
 from volstream.delta.log import DeltaLog
 from volstream.delta.writer import DeltaWriter
 from volstream.errors import FunctionLoadError, StreamBusyError
+from volstream.jobs.progress import Progress
 from volstream.model.objects import JobState, Mode, Write
 from volstream.model.work import FailureState, Intent
 from volstream.streams.consume import Consumer
@@ -68,6 +69,22 @@ def test_a_path_that_comes_back_after_a_range_was_discarded_has_no_old_rows(plac
     change(place, a="333")
     place.run()
     assert place.table() == [("a", 3)]
+
+
+def test_a_stream_that_is_reset_while_its_job_runs_makes_no_row_twice(place: Place) -> None:
+    change(place, a="1", b="22")
+    place.job(COUNT)
+    resets = iter([0])
+
+    def reset(progress: Progress) -> None:
+        """Between the end of the first plan and the next one, of the same run."""
+        if progress.batches:
+            for version in resets:
+                place.session.streams.reset("j_stream", to_version=version)
+
+    place.session.jobs.run("j", until_empty=True, observe=reset)
+    assert next(resets, None) is None
+    assert place.table() == [("a", 1), ("b", 2)]
 
 
 def test_a_range_that_comes_again_makes_no_row_twice(place: Place) -> None:

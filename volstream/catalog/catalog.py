@@ -6,6 +6,7 @@ from volstream.catalog import definitions
 from volstream.catalog.consumptions import Consumptions
 from volstream.catalog.database import Database
 from volstream.catalog.failures import Failures
+from volstream.catalog.history import History
 from volstream.catalog.leases import Leases
 from volstream.catalog.refreshes import Refreshes
 from volstream.model.objects import Job, Stream
@@ -25,6 +26,7 @@ class Catalog:
         self.consumptions = Consumptions(self.database)
         self.failures = Failures(self.database)
         self.leases = Leases(self.database)
+        self.history = History(self.database, self.refreshes)
 
     def job_of(self, stream: Stream) -> Job | None:
         """The job that consumes the stream, or None: it serves at most one (R-19)."""

@@ -17,10 +17,13 @@ from sqlalchemy import Connection as Transaction
 
 from volstream.catalog.database import Database
 from volstream.catalog.failures import activate, drop_pending
-from volstream.catalog.tables import batches, intents, jobs, plans, streams
+from volstream.catalog.tables import batches, intents, job_totals, jobs, plans, streams
 from volstream.errors import FencedError, StreamBusyError
-from volstream.model.objects import JobState, Stream
+from volstream.model.objects import JobState, SourceKind, Stream
 from volstream.model.work import Batch, BatchState, Intent, Load, Plan, PlanKind, PlanState, Target, Waiting
+
+#: What is summed up of a job's batches.
+_TOTALS = ("batches", "succeeded", "failed", "rows", "bytes")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,15 +80,17 @@ class Consumptions:
 
     def next_batch(self, plan: Plan) -> Batch | None:
         """The first batch of an open plan that is not committed, or None."""
-        query = (
-            select(batches)
-            .where(batches.c.plan_id == plan.id, batches.c.state.in_([BatchState.PLANNED, BatchState.INTENT]))
-            .order_by(batches.c.number)
-            .limit(1)
-        )
+        mine = batches.c.plan_id == plan.id
         with self._database.reading() as transaction:
-            row = transaction.execute(query).one_or_none()
-            return None if row is None else _batch(row)
+            # One look in the index for each state: however many batches were committed.
+            firsts = [
+                transaction.execute(select(func.min(batches.c.number)).where(mine, batches.c.state == state)).scalar()
+                for state in (BatchState.PLANNED, BatchState.INTENT)
+            ]
+            number = min((one for one in firsts if one is not None), default=None)
+            if number is None:
+                return None
+            return _batch(transaction.execute(select(batches).where(mine, batches.c.number == number)).one())
 
     def following(self, batch: Batch) -> Batch | None:
         """The batch after another one of its plan, where nobody ever began it."""
@@ -234,11 +239,47 @@ class Consumptions:
             transaction.execute(update(batches).where(batches.c.id.in_(ended)).values(state=BatchState.PLANNED))
 
     def drop_plan(self, plan: Plan) -> None:
-        """Ends a plan before its last batch: what was committed stays, the offset too."""
+        """Ends a plan before its last batch: what was committed stays, the offset too.
+
+        Raises:
+            FencedError: it is not open any more, or an attempt at a batch of it is.
+        """
         with self._database.transaction() as transaction:
+            self._locked(transaction, plan.stream_id)
+            current = self._open_plan(transaction, plan.stream_id)
+            if current is None or current.id != plan.id or self._open_intent(transaction, plan.stream_id) is not None:
+                raise FencedError(f"The plan {plan.id} is in other hands.")
             waiting = (batches.c.plan_id == plan.id) & (batches.c.state == BatchState.PLANNED)
             transaction.execute(update(batches).where(waiting).values(state=BatchState.DROPPED))
             transaction.execute(update(plans).where(plans.c.id == plan.id).values(state=PlanState.DROPPED))
+
+    def move(self, stream: Stream, to: int, table_id: str) -> Stream:
+        """Sets a stream's offset: a range comes again, or never, to its job, whose table may have rows of new paths then.
+
+        Raises:
+            StreamBusyError: a consumption is open.
+            FencedError: the stream moved since it was read, or was dropped.
+        """
+        values: dict[str, Any] = {"offset": to, "initial": False, "table_id": table_id}
+        with self._database.transaction() as transaction:
+            row = self._locked(transaction, stream.id)
+            if row is None or (row.offset, row.initial) != (stream.offset, stream.initial):
+                raise FencedError(f"The stream {stream.name} was moved by someone else meanwhile.")
+            plan = self._open_plan(transaction, stream.id)
+            if plan is not None:
+                raise StreamBusyError(
+                    f"The stream {stream.name} is being consumed: plan {plan.id} is open since {plan.created_on:%F %T}.",
+                    "Run its job to the end first.",
+                )
+            transaction.execute(update(streams).where(streams.c.id == stream.id).values(**values))
+            transaction.execute(update(jobs).where(jobs.c.stream_id == stream.id).values(clean=False))
+        return dataclasses.replace(stream, **values)
+
+    def soil(self, volume_id: str) -> None:
+        """Notes that the tables of a volume's jobs may have rows of files that are new to their streams."""
+        mine = select(streams.c.id).where(streams.c.source_kind == SourceKind.VOLUME, streams.c.source_id == volume_id)
+        with self._database.transaction() as transaction:
+            transaction.execute(update(jobs).where(jobs.c.stream_id.in_(mine)).values(clean=False))
 
     def advance(self, stream: Stream, to: int, table_id: str) -> None:
         """Moves the offset over a range that holds nothing for its consumer. Nothing where it moved already."""
@@ -298,14 +339,10 @@ class Consumptions:
 
     def totals(self, job_id: str) -> dict[str, int]:
         """Sums over a job's committed batches: ``batches``, ``succeeded``, ``failed``, ``rows``, ``bytes``."""
-        sums = [
-            func.coalesce(func.sum(batches.c[name]), 0).label(name) for name in ("succeeded", "failed", "rows", "bytes")
-        ]
-        query = select(func.count().label("batches"), *sums).where(
-            batches.c.job_id == job_id, batches.c.state == BatchState.COMMITTED
-        )
+        query = select(*(job_totals.c[name] for name in _TOTALS)).where(job_totals.c.job_id == job_id)
         with self._database.reading() as transaction:
-            return {name: int(value) for name, value in transaction.execute(query).one()._mapping.items()}
+            row = transaction.execute(query).one_or_none()
+            return dict.fromkeys(_TOTALS, 0) if row is None else {name: int(row._mapping[name]) for name in _TOTALS}
 
     def forget(self, transaction: Transaction, job_id: str) -> None:
         """Deletes the intents of a job's batches, in the transaction that drops the job. Their numbers stay used up."""
@@ -352,6 +389,12 @@ class Consumptions:
                 failed=outcome.failed, rows=outcome.rows, seconds=outcome.seconds,
             )
         )  # fmt: skip
+        if batch.job_id is not None:
+            sums = {
+                "job_id": batch.job_id, "batches": 1, "succeeded": outcome.succeeded, "failed": outcome.failed,
+                "rows": outcome.rows, "bytes": batch.bytes,
+            }  # fmt: skip
+            self._database.add_up(transaction, job_totals, ["job_id"], [sums], sums=_TOTALS)
         plan = _plan(transaction.execute(select(plans).where(plans.c.id == batch.plan_id)).one())
         if plan.kind in (PlanKind.STREAM, PlanKind.REPLAY):  # a few bad files say nothing about the job
             self._count_failed(transaction, batch, outcome)

@@ -20,7 +20,7 @@ from volstream.lifecycle import faults
 from volstream.lifecycle.privacy import make_directory
 
 #: The migration that this code is written for; a test compares it with the newest file in ``migrations/versions``.
-SCHEMA_REVISION = "0002"
+SCHEMA_REVISION = "0003"
 
 #: A writer waits this long for another process's transaction; ours take milliseconds.
 _BUSY_SECONDS = 30
@@ -55,6 +55,7 @@ class Database:
         elif backend != "sqlite":
             raise InvalidValueError(f"A catalog cannot live in {backend!r}.", "Use SQLite or PostgreSQL.")
         self._url = parsed
+        #: Whether only processes of this host can use it.
         self.is_embedded = backend == "sqlite"
         try:
             self._engine = create_engine(
@@ -105,16 +106,8 @@ class Database:
             self._migrate_once()
             if self._looking is None:  # SQLite tells each connection of the others' commits
                 self._looking = self._engine.raw_connection()
-            cursor = self._looking.cursor()
-            try:
+            with closing(self._looking.cursor()) as cursor:
                 return int(cursor.execute("PRAGMA data_version").fetchone()[0])
-            finally:
-                cursor.close()
-
-    @property
-    def embedded(self) -> bool:
-        """Whether only processes of this host can use it."""
-        return self.is_embedded
 
     def now(self, connection: Connection) -> float:
         """The database's clock in epoch seconds: hosts that share a catalog compare leases by one clock."""
@@ -127,14 +120,38 @@ class Database:
         self, connection: Connection, table: Table, key: Sequence[str], rows: Sequence[Mapping[str, Any]]
     ) -> int:
         """Inserts the rows whose ``key`` is free, also where another process inserts it right now; how many they were."""
-        # Late: the dialect that is not used costs every command 40 ms.
-        if self.is_embedded:
-            from sqlalchemy.dialects.sqlite import insert
-        else:
-            from sqlalchemy.dialects.postgresql import insert  # type: ignore[assignment]  # the same method on both
-        statement = insert(table).on_conflict_do_nothing(index_elements=key)
+        statement = self._insert(table).on_conflict_do_nothing(index_elements=key)
         counted = {"preserve_rowcount": True}  # psycopg's count of an INSERT is -1 without
         return sum(connection.execute(statement.values(**row), execution_options=counted).rowcount for row in rows)
+
+    def add_up(
+        self,
+        connection: Connection,
+        table: Table,
+        key: Sequence[str],
+        rows: Sequence[Mapping[str, Any]],
+        *,
+        sums: Sequence[str],
+        latest: Sequence[str] = (),
+    ) -> None:
+        """Inserts rows; where the ``key`` is there, adds to its columns ``sums``, and replaces its columns ``latest``."""
+        if not rows:
+            return
+        statement = self._insert(table)
+        given = statement.excluded
+        changed = {name: table.c[name] + given[name] for name in sums} | {name: given[name] for name in latest}
+        connection.execute(statement.on_conflict_do_update(index_elements=key, set_=changed), rows)
+
+    def _insert(self, table: Table) -> Any:
+        """An INSERT that knows conflicts: on both databases with the same methods."""
+        # Late: the dialect that is not used costs every command 40 ms.
+        if self.is_embedded:
+            from sqlalchemy.dialects import sqlite
+
+            return sqlite.insert(table)
+        from sqlalchemy.dialects import postgresql
+
+        return postgresql.insert(table)
 
     def close(self) -> None:
         """Closes the pooled connections."""
@@ -199,6 +216,8 @@ class Database:
             raise InvalidValueError("A number is larger than the catalog can hold.", "Give a smaller one.") from None
         except DBAPIError as error:
             raise CatalogError(f"The catalog {where} failed: {error.orig}.") from error
+        except sqlite3.Error as error:  # of the connection that is used without SQLAlchemy
+            raise CatalogError(f"The catalog {where} failed: {error}.") from error
         except SQLAlchemyError as error:
             raise CatalogError(f"The catalog {where} failed: {error}.") from error
         except OSError as error:

@@ -141,7 +141,8 @@ def volumes(database: Database) -> Definitions[Volume]:
         return {**values, "patterns": [*values["patterns"]], "ignores": [*values["ignores"]]}
 
     dependents = [
-        (table, "volume_id") for table in (tables.refreshes, tables.rejected, tables.key_checks, tables.reconciles)
+        (table, "volume_id")
+        for table in (tables.refreshes, tables.volume_totals, tables.rejected, tables.key_checks, tables.reconciles)
     ]
     return Definitions(database, "volume", tables.volumes, value, columns, dependents)
 
@@ -165,7 +166,7 @@ def streams(database: Database) -> Definitions[Stream]:
 
 
 def jobs(database: Database) -> Definitions[Job]:
-    """Rows of ``jobs``; with one go its failures, batches and plans, and the intents of its stream."""
+    """Rows of ``jobs``; with one go its failures, batches, plans and sums, and the intents of its stream."""
 
     def value(row: Row[Any]) -> Job:
         values = _named(row)
@@ -195,7 +196,12 @@ def jobs(database: Database) -> Definitions[Job]:
             "other_stream_ids": [*values["other_stream_ids"]],
         }
 
-    dependents = [(tables.failures, "job_id"), (tables.batches, "job_id"), (tables.plans, "job_id")]
+    dependents = [
+        (tables.failures, "job_id"),
+        (tables.batches, "job_id"),
+        (tables.plans, "job_id"),
+        (tables.job_totals, "job_id"),
+    ]
     return Definitions(database, "job", tables.jobs, value, columns, dependents)
 
 
@@ -209,6 +215,12 @@ def note_run(database: Database, job: Job, outcome: str, *, ended: bool) -> None
     when = {"last_ended" if ended else "last_started": datetime.now(UTC)}
     with database.transaction() as transaction:
         transaction.execute(update(tables.jobs).where(tables.jobs.c.id == job.id).values(**when, last_outcome=outcome))
+
+
+def note_trouble(database: Database, volume_id: str, reason: str | None) -> None:
+    """Notes what is wrong with a volume, for who asks from another process; None: nothing any more."""
+    with database.transaction() as transaction:
+        transaction.execute(update(tables.volumes).where(tables.volumes.c.id == volume_id).values(trouble=reason))
 
 
 def _named(row: Row[Any]) -> dict[str, Any]:

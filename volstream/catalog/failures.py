@@ -4,20 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sqlalchemy import ColumnElement, Row, case, delete, func, insert, select, update
 from sqlalchemy import Connection as Transaction
 
 from volstream.catalog.database import Database
-from volstream.catalog.tables import failures
+from volstream.catalog.tables import digest, failures, intents, writable
+from volstream.errors import FencedError
 from volstream.model.work import Failure, FailureKind, FailureState
 
 _CHUNK = 500  # bound values of one statement, under every database's limit
 
 #: The states of failures that count: an attempt's own are pending until it is committed.
 ACTIVE = (FailureState.RETRYING, FailureState.WAITING, FailureState.QUARANTINED, FailureState.SKIPPED)
+
+#: The states of failures that are tried again by themselves.
+_DUE = (FailureState.RETRYING, FailureState.WAITING)
+
+#: Until a failure that waits is looked at again, at least and at most.
+_SOON, _LATE = timedelta(seconds=10), timedelta(hours=1)
 
 
 @dataclass(frozen=True)
@@ -45,10 +52,19 @@ class Failures:
         self._database = database
 
     def add_pending(self, found: Iterable[Failure]) -> None:
-        """Stores failures of an attempt that is not committed yet."""
+        """Stores failures of an attempt that is not committed yet.
+
+        Raises:
+            FencedError: the attempt was settled meanwhile, by who took this process for dead: nobody would ever settle these.
+        """
         # A transaction a chunk: ``found`` may be slow to come, and other writers would wait for it meanwhile.
         for chunk in _chunks(found):
+            attempts = {one.attempt for one in chunk}
+            open_ones = select(intents.c.attempt).where(intents.c.attempt.in_(attempts), intents.c.state == "intent")
             with self._database.transaction() as transaction:
+                # Locked, so that who settles it comes before this look or after these rows.
+                if attempts - {*transaction.execute(open_ones.with_for_update()).scalars()}:
+                    raise FencedError("The attempt was settled by another process.")
                 transaction.execute(insert(failures), [_columns(one) for one in chunk])
 
     def active(
@@ -71,7 +87,7 @@ class Failures:
         if until is not None:
             query = query.where(failures.c.path <= until)
         if path is not None:
-            query = query.where(failures.c.path == path)
+            query = query.where(failures.c.path_digest == digest(path))
         if batch_id is not None:
             query = query.where(failures.c.batch_id == batch_id)
         with self._database.reading() as transaction:
@@ -96,10 +112,10 @@ class Failures:
         return found & failures.c.path.like(wanted.like)
 
     def due(self, job_id: str, now: datetime, limit: int) -> Sequence[Failure]:
-        """Failures whose next try has come, the longest due first."""
+        """Failures whose next try has come, the longest due first: also of files that may be back as they were."""
         query = (
             select(failures)
-            .where(failures.c.job_id == job_id, failures.c.state == FailureState.RETRYING, failures.c.next_try <= now)
+            .where(failures.c.job_id == job_id, failures.c.state.in_(_DUE), failures.c.next_try <= now)
             .order_by(failures.c.next_try, failures.c.path)
             .limit(limit)
         )
@@ -108,9 +124,7 @@ class Failures:
 
     def next_due(self, job_id: str) -> datetime | None:
         """When the job's next retry is due."""
-        query = select(func.min(failures.c.next_try)).where(
-            failures.c.job_id == job_id, failures.c.state == FailureState.RETRYING
-        )
+        query = select(func.min(failures.c.next_try)).where(failures.c.job_id == job_id, failures.c.state.in_(_DUE))
         with self._database.reading() as transaction:
             due: datetime | None = transaction.execute(query).scalar_one()
             return due
@@ -135,26 +149,36 @@ class Failures:
         wanted: Wanted = ANY,
     ) -> Sequence[str]:
         """Moves active failures, of some paths or all, and of some sort, to another state; the paths that were found."""
-        query = select(failures.c.id, failures.c.path).where(failures.c.job_id == job_id, self._are(wanted))
+        query = (
+            select(failures.c.id, failures.c.path)
+            .where(failures.c.job_id == job_id, self._are(wanted))
+            .order_by(failures.c.path)
+        )
         if paths is None and state is FailureState.RETRYING and wanted.states == ACTIVE:
             query = query.where(failures.c.state != FailureState.SKIPPED)  # what was given up knowingly stays so
         with self._database.transaction() as transaction:
             if paths is None:
                 rows: list[Any] = list(transaction.execute(query))
             else:
-                rows = [
-                    row
-                    for chunk in _chunks(paths)
-                    for row in transaction.execute(query.where(failures.c.path.in_(chunk)))
-                ]
+                rows = [row for chunk in _chunks(paths) for row in transaction.execute(query.where(_among(chunk)))]
             for chunk in _chunks(rows):
                 chosen = failures.c.id.in_([row.id for row in chunk])
                 transaction.execute(update(failures).where(chosen).values(state=state, next_try=next_try))
         return [row.path for row in rows]
 
-    def postpone(self, job_id: str, paths: Sequence[str]) -> None:
-        """No try before the directory moves: these files show another version already, or none."""
-        self.set_state(job_id, FailureState.WAITING, paths=paths, next_try=None)
+    def postpone(self, those: Sequence[Failure]) -> None:
+        """Lets failures wait whose files show another version now, or none. What follows comes through the stream; a file may
+        also be back as it was, of which no stream tells, and so they are due again, the later the longer they wait."""
+        now = datetime.now(UTC)
+        with self._database.transaction() as transaction:
+            for one in those:
+                later = now + min(max(now - one.failed_on, _SOON), _LATE)
+                mine = (failures.c.job_id == one.job_id, failures.c.path_digest == digest(one.path))
+                transaction.execute(
+                    update(failures)
+                    .where(*mine, failures.c.state.in_(_DUE))
+                    .values(state=FailureState.WAITING, next_try=later)
+                )
 
 
 def activate(transaction: Transaction, job_id: str, attempt: str, superseded: Sequence[str]) -> None:
@@ -162,10 +186,10 @@ def activate(transaction: Transaction, job_id: str, attempt: str, superseded: Se
     pending = (failures.c.attempt == attempt) & (failures.c.state == FailureState.PENDING)
     old = (failures.c.job_id == job_id) & failures.c.state.in_(ACTIVE)
     for chunk in _chunks(superseded):
-        transaction.execute(delete(failures).where(old, failures.c.path.in_(chunk)))
+        transaction.execute(delete(failures).where(old, _among(chunk)))
     again = failures.alias()
-    newer = select(again.c.path).where(again.c.attempt == attempt, again.c.state == FailureState.PENDING)
-    transaction.execute(delete(failures).where(old, failures.c.path.in_(newer)))
+    newer = select(again.c.path_digest).where(again.c.attempt == attempt, again.c.state == FailureState.PENDING)
+    transaction.execute(delete(failures).where(old, failures.c.path_digest.in_(newer)))
     state = case(
         (failures.c.kind.in_([FailureKind.VANISHED, FailureKind.CHANGED]), FailureState.WAITING.value),
         (failures.c.next_try.is_not(None), FailureState.RETRYING.value),
@@ -180,8 +204,8 @@ def drop_pending(transaction: Transaction, attempt: str) -> None:
 
 
 def cut(text: str, limit: int = 8000) -> str:
-    """``text`` without what a database cannot keep, its middle left out beyond ``limit`` characters."""
-    text = text.replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode()
+    """``text`` as a database keeps it, its middle left out beyond ``limit`` characters."""
+    text = writable(text)
     half = limit // 2
     return (
         text
@@ -204,6 +228,10 @@ def _as_glob(pattern: str) -> str:
     return "".join(found)
 
 
+def _among(paths: Sequence[str]) -> ColumnElement[bool]:
+    return failures.c.path_digest.in_([digest(path) for path in paths])
+
+
 def _chunks(items: Iterable[Any]) -> Iterator[list[Any]]:
     chunk: list[Any] = []
     for item in items:
@@ -217,6 +245,7 @@ def _chunks(items: Iterable[Any]) -> Iterator[list[Any]]:
 
 def _columns(one: Failure) -> dict[str, Any]:
     values = {name: getattr(one, name) for name in Failure.__dataclass_fields__}
+    values["path_digest"] = digest(one.path)
     return {**values, "message": cut(one.message, 2000), "traceback": one.traceback and cut(one.traceback)}
 
 

@@ -3,20 +3,35 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
 
-from sqlalchemy import and_, delete, func, insert, select, update
+from sqlalchemy import and_, delete, func, select, update
 
 from volstream.catalog.database import Database
-from volstream.catalog.tables import key_checks, plans, reconciles, refreshes, rejected, streams, volumes
+from volstream.catalog.tables import (
+    digest,
+    key_checks,
+    plans,
+    reconciles,
+    refreshes,
+    rejected,
+    streams,
+    volume_totals,
+    volumes,
+)
 from volstream.model.hints import Rejection
 from volstream.model.objects import SourceKind
 from volstream.model.work import Completeness, PlanState, Refresh
 
 #: Full listings of a volume that are kept on record.
 _KEPT = 100
+
+#: Rejected messages of a volume that are kept: whoever may send messages may send any number.
+_KEPT_REJECTED = 1000
 
 
 @dataclass(frozen=True)
@@ -41,7 +56,14 @@ class Refreshes:
         """Records a refresh that was committed. Idempotent: a crash may have come before anybody heard of it."""
         newer = volumes.c.refresh_count < refresh.number
         with self._database.transaction() as transaction:
-            self._database.add_missing(transaction, refreshes, ["volume_id", "number"], [dataclasses.asdict(refresh)])
+            row = dataclasses.asdict(refresh)
+            if self._database.add_missing(transaction, refreshes, ["volume_id", "number"], [row]):
+                sums = {
+                    "volume_id": refresh.volume_id, "files": refresh.inserted - refresh.deleted,
+                    "changed": refresh.inserted + refresh.updated + refresh.deleted, "bytes": refresh.bytes,
+                }  # fmt: skip
+                names = ("files", "changed", "bytes")
+                self._database.add_up(transaction, volume_totals, ["volume_id"], [sums], sums=names)
             transaction.execute(
                 update(volumes).where(volumes.c.id == refresh.volume_id, newer).values(refresh_count=refresh.number)
             )
@@ -101,13 +123,14 @@ class Refreshes:
         """Asks the volume's writer to look at these keys again; idempotent. Returns what tells these asks from others."""
         now = datetime.now(UTC)
         # In one order, so that two jobs that ask for the same keys do not wait for each other.
-        rows = [{"volume_id": volume_id, "path": path, "asked_on": now} for path in sorted({*paths})]
-        again = update(key_checks).where(key_checks.c.volume_id == volume_id)
+        rows = [
+            {"volume_id": volume_id, "path_digest": digest(path), "path": path, "asked_on": now}
+            for path in sorted({*paths})
+        ]
+        key = ["volume_id", "path_digest"]
         with self._database.transaction() as transaction:
-            for row in rows:
-                if not self._database.add_missing(transaction, key_checks, ["volume_id", "path"], [row]):
-                    # A writer that is looking at it now does not know of this one.
-                    transaction.execute(again.where(key_checks.c.path == row["path"]).values(asked_on=now))
+            # A writer that is looking at a key now does not know of this one.
+            self._database.add_up(transaction, key_checks, key, rows, sums=(), latest=["asked_on"])
         return now
 
     def asked_checks(self, volume_id: str, limit: int) -> Mapping[str, datetime]:
@@ -118,7 +141,9 @@ class Refreshes:
 
     def is_asked(self, volume_id: str, path: str) -> bool:
         """Whether a key that was asked for has not been looked at yet."""
-        query = select(key_checks.c.path).where(key_checks.c.volume_id == volume_id, key_checks.c.path == path)
+        query = select(key_checks.c.path).where(
+            key_checks.c.volume_id == volume_id, key_checks.c.path_digest == digest(path)
+        )
         with self._database.reading() as transaction:
             return transaction.execute(query).first() is not None
 
@@ -132,20 +157,21 @@ class Refreshes:
 
     def file_count(self, volume_id: str) -> int:
         """How many files the directory table shows, by what its refreshes did."""
-        query = select(func.coalesce(func.sum(refreshes.c.inserted - refreshes.c.deleted), 0)).where(
-            refreshes.c.volume_id == volume_id
-        )
+        query = select(volume_totals.c.files).where(volume_totals.c.volume_id == volume_id)
         with self._database.reading() as transaction:
-            return int(transaction.execute(query).scalar_one())
+            return int(transaction.execute(query).scalar() or 0)
 
     def changed_after(self, volume_id: str, number: int | None) -> tuple[int, int]:
         """Rows, and bytes of new files, that refreshes after one of them changed; None: ever."""
-        changed = refreshes.c.inserted + refreshes.c.updated + refreshes.c.deleted
-        query = select(func.coalesce(func.sum(changed), 0), func.coalesce(func.sum(refreshes.c.bytes), 0)).where(
-            refreshes.c.volume_id == volume_id, refreshes.c.number > (number or 0)
-        )
+        if number is None:
+            query = select(volume_totals.c.changed, volume_totals.c.bytes).where(volume_totals.c.volume_id == volume_id)
+        else:
+            changed = refreshes.c.inserted + refreshes.c.updated + refreshes.c.deleted
+            query = select(func.coalesce(func.sum(changed), 0), func.coalesce(func.sum(refreshes.c.bytes), 0)).where(
+                refreshes.c.volume_id == volume_id, refreshes.c.number > number
+            )
         with self._database.reading() as transaction:
-            rows, size = transaction.execute(query).one()
+            rows, size = transaction.execute(query).one_or_none() or (0, 0)
             return int(rows), int(size)
 
     def checked(self, volume_id: str, asked: Mapping[str, datetime]) -> None:
@@ -153,7 +179,9 @@ class Refreshes:
         mine = delete(key_checks).where(key_checks.c.volume_id == volume_id)
         with self._database.transaction() as transaction:
             for path, asked_on in asked.items():
-                transaction.execute(mine.where(key_checks.c.path == path, key_checks.c.asked_on == asked_on))
+                transaction.execute(
+                    mine.where(key_checks.c.path_digest == digest(path), key_checks.c.asked_on == asked_on)
+                )
 
     def note_reconcile(self, found: Completeness) -> None:
         """Keeps what a full listing found, and the newest hundred of them."""
@@ -178,21 +206,25 @@ class Refreshes:
             return [Completeness(**row._mapping) for row in transaction.execute(query)]
 
     def reject(self, volume_id: str, rejections: Iterable[Rejection]) -> None:
-        """Keeps what cannot be used; the same subject and reason again is counted, not repeated."""
-        now = datetime.now(UTC)
+        """Keeps what cannot be used, the newest of it; the same subject and reason again is counted, not repeated."""
+        now, counts = datetime.now(UTC), Counter(rejections)
+        rows = [
+            {
+                "volume_id": volume_id, "digest": digest(f"{one.subject}\0{one.reason}"), "subject": one.subject,
+                "reason": one.reason, "count": count, "first_seen": now, "last_seen": now,
+            }
+            for one, count in islice(counts.items(), _KEPT_REJECTED)
+        ]  # fmt: skip
+        if not rows:
+            return
+        mine = rejected.c.volume_id == volume_id
+        newest = select(rejected.c.id).where(mine).order_by(rejected.c.last_seen.desc(), rejected.c.id.desc())
         with self._database.transaction() as transaction:
-            for one in rejections:
-                same = (
-                    (rejected.c.volume_id == volume_id)
-                    & (rejected.c.subject == one.subject)
-                    & (rejected.c.reason == one.reason)
-                )
-                again = transaction.execute(
-                    update(rejected).where(same).values(count=rejected.c.count + 1, last_seen=now)
-                )
-                if again.rowcount == 0:
-                    values = {"subject": one.subject, "reason": one.reason, "first_seen": now, "last_seen": now}
-                    transaction.execute(insert(rejected).values(volume_id=volume_id, count=1, **values))
+            key = ["volume_id", "digest"]
+            self._database.add_up(transaction, rejected, key, rows, sums=["count"], latest=["last_seen"])
+            # The inner query has the limit, which PostgreSQL does not take in a DELETE.
+            old = newest.offset(_KEPT_REJECTED).limit(len(rows)).subquery()
+            transaction.execute(delete(rejected).where(rejected.c.id.in_(select(old.c.id))))
 
     def rejected(self, volume_id: str | None = None, limit: int = 1000) -> Sequence[RejectedMessage]:
         """The newest rejected messages, of one volume or of all."""

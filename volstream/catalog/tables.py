@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from datetime import UTC, datetime
 
 from sqlalchemy import (
@@ -21,6 +22,7 @@ from sqlalchemy import (
     Text,
     TypeDecorator,
     UniqueConstraint,
+    false,
 )
 from sqlalchemy.types import TypeEngine
 
@@ -56,6 +58,27 @@ class Path(TypeDecorator[str]):
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[str]:
         """Text, with the collation where there is a choice."""
         return dialect.type_descriptor(Text(collation="C") if dialect.name == "postgresql" else Text())
+
+
+class Said(TypeDecorator[str]):
+    """A text for people, of which any part may come from elsewhere: what a database cannot keep is written out."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:  # noqa: ARG002  # SQLAlchemy's signature
+        """The text without NUL, which PostgreSQL refuses, and without halves of characters."""
+        return None if value is None else writable(value)
+
+
+def writable(text: str) -> str:
+    """``text`` with what no database can keep written out."""
+    return text.replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode()
+
+
+def digest(text: str) -> str:
+    """What stands for a text of any length in an index: PostgreSQL's take 2,704 bytes."""
+    return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
 
 
 metadata = MetaData(
@@ -114,6 +137,12 @@ volumes = Table(
     Column("table_id", String(36)),
     Column("refresh_count", BigInteger, nullable=False),
     Column("reconciled_on", UtcDateTime),
+    # What is wrong with it now, as its writer tells.
+    Column("trouble", Said),
+    Column("max_removals", String(40)),
+    # Rows that the newest full listing would have removed, and that wait for a word; whether it was given.
+    Column("held_removals", BigInteger, nullable=False, server_default="0"),
+    Column("accept_removals", Boolean, nullable=False, server_default=false()),
     UniqueConstraint("schema_name", "name"),
 )
 
@@ -169,7 +198,7 @@ jobs = Table(
     Column("max_bytes", BigInteger),
     Column("arguments", JSON, nullable=False),
     Column("state", String(20), nullable=False),
-    Column("state_reason", Text),
+    Column("state_reason", Said),
     Column("owns_stream", Boolean, nullable=False),
     Column("clean", Boolean, nullable=False),
     Column("failed_batches", Integer, nullable=False),
@@ -177,7 +206,7 @@ jobs = Table(
     _created(),
     Column("last_started", UtcDateTime),
     Column("last_ended", UtcDateTime),
-    Column("last_outcome", Text),
+    Column("last_outcome", Said),
     UniqueConstraint("schema_name", "name"),
 )
 
@@ -199,12 +228,34 @@ refreshes = Table(
     metadata,
     Column("volume_id", ForeignKey("volumes.id"), primary_key=True),
     Column("number", BigInteger, primary_key=True, autoincrement=False),
-    Column("cause", Text, nullable=False),
+    Column("cause", Said, nullable=False),
     Column("inserted", BigInteger, nullable=False),
     Column("updated", BigInteger, nullable=False),
     Column("deleted", BigInteger, nullable=False),
     Column("bytes", BigInteger, nullable=False),
     Column("committed_on", UtcDateTime, nullable=False),
+)
+
+volume_totals = Table(
+    "volume_totals",
+    metadata,
+    # Sums over all refreshes there ever were, of which old ones are forgotten.
+    Column("volume_id", ForeignKey("volumes.id"), primary_key=True),
+    Column("files", BigInteger, nullable=False),
+    Column("changed", BigInteger, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+)
+
+job_totals = Table(
+    "job_totals",
+    metadata,
+    # Sums over all committed batches there ever were, of which old ones are forgotten.
+    Column("job_id", ForeignKey("jobs.id"), primary_key=True),
+    Column("batches", BigInteger, nullable=False),
+    Column("succeeded", BigInteger, nullable=False),
+    Column("failed", BigInteger, nullable=False),
+    Column("rows", BigInteger, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
 )
 
 plans = Table(
@@ -225,6 +276,9 @@ plans = Table(
     Column("files", BigInteger, nullable=False),
     Column("bytes", BigInteger, nullable=False),
     _created(),
+    # The open ones are few, however many there were.
+    Index("ix_plans_state_stream", "state", "stream_id"),
+    Index("ix_plans_state_created", "state", "created_on"),
 )
 
 batches = Table(
@@ -253,6 +307,9 @@ batches = Table(
     Column("seconds", Float),
     UniqueConstraint("plan_id", "number"),
     Index("ix_batches_job_committed", "job_id", "committed_on"),
+    Index("ix_batches_job_state", "job_id", "state"),
+    Index("ix_batches_plan_state", "plan_id", "state", "number"),
+    Index("ix_batches_stream", "stream_id"),
 )
 
 intents = Table(
@@ -271,6 +328,7 @@ intents = Table(
     Column("state", String(20), nullable=False),
     Column("started_on", UtcDateTime, nullable=False),
     Column("ended_on", UtcDateTime),
+    Index("ix_intents_stream_state", "stream_id", "state"),
 )
 
 failures = Table(
@@ -279,18 +337,19 @@ failures = Table(
     Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
     Column("job_id", ForeignKey("jobs.id"), nullable=False),
     Column("path", Path, nullable=False),
+    Column("path_digest", String(64), nullable=False),
     Column("file_version", Text, nullable=False),
     Column("commit_version", BigInteger, nullable=False),
     Column("state", String(20), nullable=False),
     Column("kind", String(20), nullable=False),
-    Column("message", Text, nullable=False),
-    Column("traceback", Text),
+    Column("message", Said, nullable=False),
+    Column("traceback", Said),
     Column("attempts", Integer, nullable=False),
     Column("next_try", UtcDateTime),
     Column("batch_id", String(36), nullable=False),
     Column("attempt", String(36), nullable=False, index=True),
     Column("failed_on", UtcDateTime, nullable=False),
-    Index("ix_failures_job_path", "job_id", "path"),
+    Index("ix_failures_job_digest", "job_id", "path_digest"),
     Index("ix_failures_due", "job_id", "state", "next_try"),
 )
 
@@ -316,7 +375,8 @@ key_checks = Table(
     metadata,
     # Keys that a job found vanished or changed: the volume's writer looks at them again.
     Column("volume_id", ForeignKey("volumes.id"), primary_key=True),
-    Column("path", Path, primary_key=True),
+    Column("path_digest", String(64), primary_key=True),
+    Column("path", Path, nullable=False),
     Column("asked_on", UtcDateTime, nullable=False),
 )
 
@@ -325,12 +385,15 @@ rejected = Table(
     metadata,
     Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
     Column("volume_id", ForeignKey("volumes.id"), nullable=False),
-    Column("subject", Text, nullable=False),
-    Column("reason", Text, nullable=False),
+    # Of subject and reason.
+    Column("digest", String(64), nullable=False),
+    Column("subject", Said, nullable=False),
+    Column("reason", Said, nullable=False),
     Column("count", BigInteger, nullable=False),
     Column("first_seen", UtcDateTime, nullable=False),
     Column("last_seen", UtcDateTime, nullable=False),
-    Index("ix_rejected_volume", "volume_id"),
+    Index("ix_rejected_volume_digest", "volume_id", "digest", unique=True),
+    Index("ix_rejected_volume_seen", "volume_id", "last_seen"),
 )
 
 leases = Table(

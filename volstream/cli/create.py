@@ -45,6 +45,11 @@ def create_connection_command(session: Session, output: Output, name: str, type_
 @click.option(
     "--ignore", "ignores", multiple=True, metavar="GLOB", help="Not these; default: .* *~ *.tmp *.part *.crdownload"
 )
+@click.option(
+    "--max-removals",
+    metavar="50%|N|all",
+    help="What a listing may remove without a word; default: half of 100 files or more, and not all of 10 or more.",
+)
 @click.option("--comment")
 @click.option("--check/--no-check", default=True, help="Ask for the bucket and the queue first.", show_default=True)
 @existing

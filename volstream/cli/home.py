@@ -86,7 +86,9 @@ def status_command(session: Session, output: Output) -> None:
     )
     output.details({"home": home, "engine": running})
     output.table(
-        volumes, ["volume", "files", "queue", "reconciled", "missing", "phantom", "late", "rejected"], "No volumes."
+        volumes,
+        ["volume", "files", "queue", "reconciled", "missing", "phantom", "late", "rejected", "note"],
+        "No volumes.",
     )
     output.table(streams, ["stream", "source", "offset", "has_data", "unread", "note"], "No streams.")
     output.table(jobs, ["job", "state", "trigger", "waiting", "failed", "last run", "outcome"], "No jobs.")
@@ -155,7 +157,8 @@ def _volume(session: Session, volume: Any) -> dict[str, Any]:
         "files": session.catalog.refreshes.file_count(volume.id), "reconciled": volume.reconciled_on,
         "listed": found and found.listed, "missing": found and found.missing, "changed": found and found.changed,
         "phantom": found and found.phantom, "late": found and found.late,
-        "rejected": session.catalog.refreshes.rejected_count(volume.id),
+        "rejected": session.catalog.refreshes.rejected_count(volume.id), "held_removals": volume.held_removals,
+        "note": volume.trouble or (f"{volume.held_removals} removals are held" if volume.held_removals else None),
     }  # fmt: skip
 
 

@@ -30,17 +30,18 @@ if TYPE_CHECKING:
 @click.command("refresh")
 @click.argument("volume")
 @click.option("--subdirectory", default="", metavar="PATH", help="Only what is below it.")
+@click.option("--accept-removals", is_flag=True, help="Remove what is gone, however much it is.")
 @common
-def refresh_command(session: Session, output: Output, volume: str, subdirectory: str) -> None:
+def refresh_command(session: Session, output: Output, volume: str, subdirectory: str, accept_removals: bool) -> None:
     """List VOLUME now, and make its directory table agree."""
     _leave_pandas_out()
     stop = Stop()
     with stop_on_signals(stop):
-        done = session.volumes.refresh(volume, subdirectory, stop=stop)
+        done = session.volumes.refresh(volume, subdirectory, accept_removals=accept_removals, stop=stop)
     found = done.reconciled
     value: dict[str, Any] = {
         "volume": volume, "inserted": done.inserted, "updated": done.updated, "deleted": done.deleted,
-        "by_daemon": found is None,
+        "by_daemon": found is None, "held_removals": done.held,
     }  # fmt: skip
     text = f"{done.inserted} new, {done.updated} changed, {done.deleted} gone"
     if found is not None:
@@ -53,6 +54,11 @@ def refresh_command(session: Session, output: Output, volume: str, subdirectory:
             text += f" {len(found.unsettled)} are still being written: refresh again later."
         if found.findings - len(found.unsettled):
             text += f" {found.findings - len(found.unsettled)} names cannot be used: volstream list rejected."
+    if done.held:
+        text += (
+            f" {done.held} more files are gone, which is more than may be removed without a word: were they deleted? Then "
+            f"run: volstream refresh {volume} --accept-removals."
+        )
     output.result(value, text)
 
 

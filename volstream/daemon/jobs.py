@@ -11,7 +11,16 @@ from zoneinfo import ZoneInfo
 
 from volstream.catalog import Catalog
 from volstream.config import Settings
-from volstream.errors import FencedError, InvalidStateError, NotFoundError, StreamBusyError, VolstreamError
+from volstream.errors import (
+    CatalogError,
+    FencedError,
+    InvalidStateError,
+    NotFoundError,
+    StreamBusyError,
+    VolstreamError,
+    in_brief,
+    reason_of,
+)
 from volstream.jobs.lead import Runner, RunReport
 from volstream.jobs.schedule import next_due
 from volstream.lifecycle.backoff import Backoff
@@ -29,14 +38,18 @@ _LOOK_SECONDS = 0.5
 class Scheduler:
     """Starts jobs when they are due: one run of a job at a time, a few jobs at once.
 
-    A job whose run fails as a whole is tried again after a growing delay; nothing of it is lost meanwhile. While the engine
-    is away no run is started: what is due waits.
+    A job whose run fails as a whole, in whatever way, is tried again after a growing delay; nothing of it is lost meanwhile,
+    and the other jobs run. While the engine is away no run is started: what is due waits.
 
     Args:
         runner_of: what runs a job.
         zone: in which cron lines are read.
         serves: whether a job is this daemon's.
         engine_is_up: whether runs can be started now.
+
+    Attributes:
+        runs: how many runs there were, by the job's name and outcome.
+        failing: why the last run of a job failed, by the job's name.
     """
 
     def __init__(
@@ -65,6 +78,7 @@ class Scheduler:
         self._idle_until: dict[str, float] = {}  # by job; in epoch seconds
         self._backoff = Backoff(first_seconds=1.0, cap_seconds=60.0)
         self.runs: dict[tuple[str, str], int] = {}
+        self.failing: dict[str, str] = {}
 
     def wake(self) -> None:
         """Something changed: look at the schedule now."""
@@ -78,7 +92,7 @@ class Scheduler:
     def run(self) -> None:
         """The thread: returns when it is stopped and the runs in hand have ended."""
         with ThreadPoolExecutor(self._settings.max_parallel_jobs, thread_name_prefix="job") as pool:
-            run_loop("scheduler", lambda: self._tick(pool), self._stop, _log, Backoff())
+            run_loop("scheduler", lambda: self._tick(pool), self._stop, _log, Backoff(), survives=lambda _: True)
 
     def _tick(self, pool: ThreadPoolExecutor) -> None:
         """Takes note of what ended, starts what is due, and waits for the next look."""
@@ -87,9 +101,19 @@ class Scheduler:
         if version is None or version != self._seen:
             self._seen = version
             self._idle_until.clear()
-        for job in self._catalog.jobs.list():
+        jobs = self._catalog.jobs.list()
+        for name in self.failing.keys() - {str(job.name) for job in jobs}:
+            del self.failing[name]
+        for job in jobs:
             self._collect(job)
-            if job.id not in self._running and self._engine_is_up() and self._is_due(job):
+            try:
+                due = job.id not in self._running and self._engine_is_up() and self._is_due(job)
+            except CatalogError:  # which is no job's fault
+                raise
+            except Exception as error:  # noqa: BLE001  # whatever it is, the other jobs run
+                self._failed(job, error)
+                continue
+            if due:
                 self._running[job.id] = pool.submit(self._runner_of(job).run, job, stop=self._stop)
                 self._running[job.id].add_done_callback(lambda _: self._wake.set())
         self._wake.wait(_LOOK_SECONDS)
@@ -102,19 +126,16 @@ class Scheduler:
         ):
             return False
         now = datetime.now(UTC)
-        by_clock = next_due(job.trigger, job.last_started, job.created_on, self._zone)
+        by_clock = next_due(job.trigger, job.last_started, job.created_on, self._zone, now)
         if by_clock is not None:
             return by_clock <= now
         if job.trigger.kind is not TriggerKind.ON_CHANGE:
             return False
         if time.time() < self._idle_until.get(job.id, 0.0):
             return False
-        try:
-            if self._runner_of(job).has_work(job):
-                return True
-            self._note_idle(job)
-        except VolstreamError as error:
-            self._failed(job, error)
+        if self._runner_of(job).has_work(job):
+            return True
+        self._note_idle(job)
         return False
 
     def _note_idle(self, job: Job) -> None:
@@ -135,6 +156,7 @@ class Scheduler:
         if error is None:
             self._count(job, "ok")
             self._failures.pop(job.id, None)
+            self.failing.pop(str(job.name), None)
             self._not_run.pop(job.id, None)
             paused = future.result().paused
             if paused:
@@ -145,18 +167,20 @@ class Scheduler:
                 _log.info("job_not_run", job=str(job.name), reason=str(error))
             self._not_run[job.id] = str(error)
             self._not_before[job.id] = time.monotonic() + 1.0
-        elif isinstance(error, VolstreamError):
-            self._failed(job, error)
         else:
-            raise error
+            self._failed(job, error)
 
-    def _failed(self, job: Job, error: VolstreamError) -> None:
+    def _failed(self, job: Job, error: BaseException) -> None:
         self._count(job, "failed")
         failures = self._failures.get(job.id, 0) + 1
         self._failures[job.id] = failures
         delay = self._backoff.delay(failures)
         self._not_before[job.id] = time.monotonic() + delay
-        _log.error("job_failed", job=str(job.name), error=str(error), failures=failures, retry_seconds=round(delay, 1))
+        self.failing[str(job.name)] = in_brief(error)
+        _log.error(
+            "job_failed", job=str(job.name), error=reason_of(error), failures=failures, retry_seconds=round(delay, 1),
+            exc_info=None if isinstance(error, VolstreamError) else error,
+        )  # fmt: skip
 
     def _count(self, job: Job, outcome: str) -> None:
         key = (str(job.name), outcome)

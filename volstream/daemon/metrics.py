@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -10,6 +10,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from volstream.catalog import Catalog
+from volstream.daemon.jobs import Scheduler
 from volstream.daemon.volumes import VolumeWorker
 from volstream.errors import VolstreamError
 from volstream.model.work import FailureState
@@ -21,7 +22,7 @@ class DaemonMetrics(Collector):
 
     Args:
         workers: the volumes it keeps, now.
-        runs: (job, outcome) -> how many runs, now.
+        scheduler: tells of runs and of jobs that fail.
     """
 
     def __init__(
@@ -29,12 +30,12 @@ class DaemonMetrics(Collector):
         catalog: Catalog,
         reader: StreamReader,
         workers: Callable[[], Iterable[VolumeWorker]],
-        runs: Callable[[], Mapping[tuple[str, str], int]],
+        scheduler: Scheduler,
     ) -> None:
         self._catalog = catalog
         self._reader = reader
         self._workers = workers
-        self._runs = runs
+        self._scheduler = scheduler
 
     def collect(self) -> Iterator[Metric]:
         """One scrape."""
@@ -57,9 +58,17 @@ class DaemonMetrics(Collector):
         rows = CounterMetricFamily(
             "volstream_directory_rows_changed", "Rows that refreshes changed.", labels=["volume"]
         )
+        failing = GaugeMetricFamily(
+            "volstream_volume_failing", "1 where the volume or its queue fails now.", labels=["volume"]
+        )
+        held = GaugeMetricFamily(
+            "volstream_directory_removals_held", "Files that are gone and wait for a word.", labels=["volume"]
+        )
         now = datetime.now(UTC)
         for worker in self._workers():
             name = [str(worker.volume.name)]
+            failing.add_metric(name, int(worker.reason is not None))
+            held.add_metric(name, worker.held_removals)
             volume = self._catalog.volumes.by_id(worker.volume.id) or worker.volume
             if volume.reconciled_on is not None:
                 listed.add_metric(name, volume.reconciled_on.timestamp())
@@ -70,7 +79,7 @@ class DaemonMetrics(Collector):
                 silence.add_metric(name, (now - worker.last_event).total_seconds())
             tick.add_metric(name, worker.last_tick_seconds)
             rows.add_metric(name, worker.refreshed_rows)
-        yield from (lag, listed, depth, tick, silence, rows)
+        yield from (lag, listed, depth, tick, silence, rows, failing, held)
 
     def _streams(self) -> Iterator[Metric]:
         files = GaugeMetricFamily(
@@ -104,8 +113,10 @@ class DaemonMetrics(Collector):
         runs = CounterMetricFamily(
             "volstream_job_runs", "Runs by outcome since the daemon began.", labels=["job", "outcome"]
         )
+        failing = GaugeMetricFamily("volstream_job_failing", "1 where the job's last run failed.", labels=["job"])
         for job in self._catalog.jobs.list():
             name = str(job.name)
+            failing.add_metric([name], int(name in self._scheduler.failing))
             load = self._catalog.consumptions.waiting(job.id)
             waiting.add_metric([name], load.files)
             waiting_bytes.add_metric([name], load.bytes)
@@ -118,6 +129,6 @@ class DaemonMetrics(Collector):
             files.add_metric([name, "failed"], totals["failed"])
             size.add_metric([name], totals["bytes"])
             batches.add_metric([name], totals["batches"])
-        for (name, outcome), count in self._runs().items():
+        for (name, outcome), count in dict(self._scheduler.runs).items():
             runs.add_metric([name, outcome], count)
-        yield from (waiting, waiting_bytes, failures, files, size, batches, runs)
+        yield from (waiting, waiting_bytes, failures, files, size, batches, runs, failing)

@@ -9,7 +9,7 @@ from typing import Any
 from volstream.catalog import Catalog
 from volstream.config import Settings
 from volstream.daemon.engine import DaemonEngine, KeptEngine, RemoteEngine, watch_of
-from volstream.daemon.housekeeping import clean
+from volstream.daemon.housekeeping import Housekeeper, clean
 from volstream.daemon.http import HttpServer
 from volstream.daemon.jobs import Scheduler
 from volstream.daemon.metrics import DaemonMetrics
@@ -18,7 +18,7 @@ from volstream.daemon.volumes import VolumeWorker
 from volstream.engine.attach import remote_address
 from volstream.engine.lock import Owner
 from volstream.engine.process import Engine
-from volstream.errors import CatalogError, InterruptedByUserError, VolstreamError
+from volstream.errors import CatalogError, InterruptedByUserError
 from volstream.lifecycle.backoff import Backoff
 from volstream.lifecycle.stop import Stop
 from volstream.lifecycle.supervisor import Supervisor, run_loop
@@ -102,21 +102,22 @@ class Daemon:
     def _serve(self, session: Session, engine: DaemonEngine) -> None:
         catalog = session.catalog
         # Nobody else has this home, and no other home this catalog.
-        alone = self._owned is not None and catalog.database.embedded
+        alone = self._owned is not None and catalog.database.is_embedded
         clean(catalog, self._settings.warehouse_path, alone=alone)
         self._scheduler = scheduler = Scheduler(
             catalog, session.runner_of, self._settings, session.zone, lambda job: self._serves(catalog, job),
             self._stop, lambda: engine.is_up,
         )  # fmt: skip
         reader = StreamReader(catalog, self._settings.warehouse_path)
-        metrics = DaemonMetrics(catalog, reader, lambda: list(self._workers.values()), lambda: dict(scheduler.runs))
-        http = HttpServer(self._settings.http_port, self._healthy, lambda: self._is_ready(engine), metrics)
+        metrics = DaemonMetrics(catalog, reader, lambda: list(self._workers.values()), scheduler)
+        http = HttpServer(self._settings.http_port, self._healthy, lambda: self._is_ready(engine, scheduler), metrics)
         http.start()
         try:
             if self._owned is not None:
                 self._owned.announce(http_port=http.port)
             self._threads.run("scheduler", scheduler.run)
             self._threads.run("volumes", lambda: self._follow(catalog))
+            self._threads.run("housekeeping", Housekeeper(catalog, self._settings, self._stop).run)
             _log.info(
                 "daemon_started", home=str(self._settings.home), http_port=http.port, cluster=self._virtual_cluster
             )
@@ -159,7 +160,7 @@ class Daemon:
 
         members = Members(catalog.leases, self._virtual_cluster, self._settings.lease_seconds)
         try:
-            run_loop("volumes", look, self._stop, _log, Backoff())
+            run_loop("volumes", look, self._stop, _log, Backoff(), survives=lambda _: True)
         finally:
             with suppress(CatalogError):  # they find out when the lease lapses
                 members.leave()
@@ -173,11 +174,7 @@ class Daemon:
 
     def _start_worker(self, worker: VolumeWorker) -> None:
         def part() -> None:
-            try:
-                worker.run()
-            except VolstreamError:
-                if not worker.stop:  # a dropped volume's last tick may fail
-                    raise
+            worker.run()
             self._await_stop()
 
         self._workers[worker.volume.id] = worker
@@ -211,6 +208,11 @@ class Daemon:
         well = not self._stop and self._threads.failure is None
         return well, {"status": "ok" if well else "stopping"}
 
-    def _is_ready(self, engine: DaemonEngine) -> tuple[bool, Mapping[str, Any]]:
-        said = {"status": "ready" if self._serving else "not ready", "volumes": len(self._kept)}
-        return self._serving, said | {"engine": engine.status()}
+    def _is_ready(self, engine: DaemonEngine, scheduler: Scheduler) -> tuple[bool, Mapping[str, Any]]:
+        """Whether it keeps its volumes. A job that fails is told of; what it waits for is its user, not this daemon."""
+        wrong = {str(one.volume.name): one.reason for one in list(self._workers.values()) if one.reason is not None}
+        ready = self._serving and not wrong
+        said = {"status": "ready" if ready else "not ready", "volumes": len(self._kept)}
+        held = {str(one.volume.name): one.held_removals for one in self._kept if one.held_removals}
+        failing = {"failing_volumes": wrong, "failing_jobs": dict(scheduler.failing), "held_removals": held}
+        return ready, said | {name: found for name, found in failing.items() if found} | {"engine": engine.status()}

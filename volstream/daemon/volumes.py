@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 
 from volstream.catalog import Catalog
+from volstream.catalog.definitions import note_trouble
 from volstream.catalog.leases import held
 from volstream.config import Settings
 from volstream.daemon.share import Share
@@ -20,16 +22,24 @@ from volstream.directory.keeper import DirectoryKeeper, lease_name
 from volstream.directory.listing import Listing
 from volstream.directory.reconcile import Reconciled
 from volstream.directory.route import route
-from volstream.errors import FencedError, InterruptedByUserError
+from volstream.errors import (
+    CatalogError,
+    FencedError,
+    InterruptedByUserError,
+    NotFoundError,
+    QueueError,
+    StorageError,
+)
 from volstream.lifecycle.backoff import Backoff
 from volstream.lifecycle.identity import new_owner
 from volstream.lifecycle.stop import Stop
-from volstream.lifecycle.supervisor import run_loop
+from volstream.lifecycle.supervisor import Trouble, is_transient, run_loop
 from volstream.log import get
+from volstream.model.files import printable, why_no_row
 from volstream.model.hints import Hint, ObjectHint, Rejection
 from volstream.model.objects import Volume
 from volstream.queues import parser_for
-from volstream.queues.base import Message
+from volstream.queues.base import EventQueue, Message
 
 _log = get("volume")
 
@@ -51,11 +61,12 @@ _LEASE_SECONDS = 1.0
 
 class VolumeWorker:
     """Keeps one volume until it is ended. While another process holds the volume's lease it waits, also after a turn of its
-    own.
+    own. Whatever goes wrong with the volume is told, and tried again: it is no other volume's affair.
 
     Args:
         changed: called after each commit, with the volume's id.
         share: has a place for the volume, or it is left to other daemons.
+        queue_of: makes the volume's queue, for each turn.
 
     Attributes:
         stop: it is to end.
@@ -69,6 +80,7 @@ class VolumeWorker:
         settings: Settings,
         changed: Callable[[str], None],
         share: Share,
+        queue_of: Callable[[Volume, Catalog, Settings], EventQueue] = queue_of,
     ) -> None:
         self.volume = volume
         self.stop = Stop()
@@ -77,15 +89,37 @@ class VolumeWorker:
         self.last_event: datetime | None = None
         self.last_tick_seconds = 0.0
         self.refreshed_rows = 0
+        self.held_removals = 0
         self._catalog = catalog
         self._settings = settings
         self._share = share
+        self._queue_of = queue_of
         self._turn = Stop()
+        self._complained = False
         self.changed = changed
+        name, backoff = f"volume {volume.name}", Backoff(cap_seconds=30.0)
+        self.trouble = Trouble(name, _log, backoff, self._tell)
+        self.deafness = Trouble(f"queue of {name}", _log, backoff, self._tell)
+
+    @property
+    def reason(self) -> str | None:
+        """What is wrong with the volume or its queue; None: nothing."""
+        return self.trouble.reason or self.deafness.reason
 
     def run(self) -> None:
-        """The thread: returns when it is ended; raises what a restart of the daemon may mend."""
-        run_loop(f"lease of volume {self.volume.name}", self._try, self.stop, _log, Backoff(cap_seconds=30.0))
+        """The thread: returns when it is ended."""
+        run_loop(
+            "lease", self._try, self.stop, _log, Backoff(), survives=lambda _: True, trouble=self.trouble
+        )  # fmt: skip
+
+    def _tell(self, _reason: str | None) -> None:
+        """For whoever asks the catalog, from wherever. That all is well says who keeps the volume, or said otherwise."""
+        reason = self.reason
+        if reason is None and not (self.keeps or self._complained):
+            return
+        with suppress(CatalogError):  # while it is away the log tells
+            note_trouble(self._catalog.database, self.volume.id, reason)
+            self._complained = reason is not None
 
     def end(self) -> None:
         """Lets :meth:`run` return."""
@@ -97,10 +131,22 @@ class VolumeWorker:
         self._turn.set()
 
     def _try(self) -> None:
-        with self._share.place() as free:
-            if free:
-                self._take_turn()
+        current = self._catalog.volumes.by_id(self.volume.id)
+        if current is not None:
+            self.volume = current
+            with self._share.place() as free, self._unless_dropped():
+                if free:
+                    self._take_turn()
         self.stop.wait(_LEASE_SECONDS)
+
+    @contextmanager
+    def _unless_dropped(self) -> Iterator[None]:
+        """A volume that was dropped in the middle of a turn is no failure: who follows the catalog ends this worker."""
+        try:
+            yield
+        except NotFoundError:
+            if self._catalog.volumes.by_id(self.volume.id) is not None:
+                raise
 
     def _take_turn(self) -> None:
         """Keeps the volume for as long as its lease is held; nothing where another process holds it."""
@@ -111,13 +157,16 @@ class VolumeWorker:
         with held(self._catalog.leases, name, new_owner(), purpose, self._settings.lease_seconds, turn.set) as other:
             if other is not None:
                 return
-            self.volume = self._catalog.volumes.by_id(self.volume.id) or self.volume
             self.keeps = True
+            self.trouble.reason = self.volume.trouble  # of who kept it before: over with the first tick that goes well
             try:
-                _Turn(self, self._catalog, self._settings, turn).run()
+                queue = self._queue_of(self.volume, self._catalog, self._settings)
+                _Turn(self, self._catalog, self._settings, queue, turn).run()
             finally:
                 self.keeps = False
                 self.queue_depth = None
+                self.held_removals = 0
+                self.deafness.recovered()
 
 
 class _Turn:
@@ -128,14 +177,14 @@ class _Turn:
         stop: the lease is lost or to be given back.
     """
 
-    def __init__(self, of: VolumeWorker, catalog: Catalog, settings: Settings, stop: Stop) -> None:
+    def __init__(self, of: VolumeWorker, catalog: Catalog, settings: Settings, queue: EventQueue, stop: Stop) -> None:
         volume = self.volume = of.volume
         self.stop = stop
         self._of = of
         self._catalog = catalog
         self._settings = settings
         self._keeper = DirectoryKeeper(volume, catalog, settings, stop.wait, stop.__bool__)
-        self._queue = queue_of(volume, catalog, settings)
+        self._queue = queue
         self._parse = parser_for(volume.queue_type)
         self._fold = Fold(volume.selection)
         self._heard: list[Message] = []  # received, not yet folded
@@ -143,6 +192,7 @@ class _Turn:
         self._listing: Future[Listing] | None = None
         self._listed = float("-inf")
         self._armed = False
+        self._arms_at = float("-inf")
         self._commits = 1  # what was before is not known
         self._committed = float("-inf")
 
@@ -150,7 +200,10 @@ class _Turn:
         """Returns when it is stopped, or another writer took over."""
         _log.info("volume_kept", volume=str(self.volume.name))
         try:
-            run_loop(f"volume {self.volume.name}", self._tick_unless_fenced, self.stop, _log, Backoff(cap_seconds=30.0))
+            run_loop(
+                "volume", self._tick_unless_fenced, self.stop, _log, Backoff(),
+                survives=lambda error: is_transient(error) or isinstance(error, StorageError), trouble=self._of.trouble,
+            )  # fmt: skip
         except InterruptedByUserError:  # in the middle of a listing
             if not self.stop:
                 raise
@@ -171,21 +224,33 @@ class _Turn:
 
     def _tick(self) -> None:
         """Hears for a moment, and brings the directory up to what was heard. What fails stays in the fold."""
-        if not self._armed:  # first the watch, then the listing: nothing falls between them
-            self._queue.start()
-            self._armed = True
+        self._arm()
         self._reconcile()
         self._hear()
         asked = self._keeper.asked()
         self._fold.add(asked)
         self._of.queue_depth = self._queue.depth()
+        self._of.held_removals = self._keeper.held_removals
         if self._fold:
-            self._refresh(asked)
+            self._refresh()
+        self._keeper.answered(asked)  # also what is outside of the volume, of which there is nothing to do
         self._acknowledge()
         idle = time.monotonic() - self._committed >= _IDLE_SECONDS
         if self._commits >= (1 if idle else _BUSY_COMMITS):
             self._keeper.maintain(idle=idle)
             self._commits = 0
+
+    def _arm(self) -> None:
+        """Begins to listen; the listing comes after, so that nothing falls between them. A volume whose queue cannot be
+        started is kept by listings meanwhile."""
+        if self._armed or time.monotonic() < self._arms_at:
+            return
+        try:
+            self._queue.start()
+        except QueueError as error:
+            self._arms_at = time.monotonic() + self._of.deafness.failed(error)
+            return
+        self._armed, self._listed = True, float("-inf")
 
     def _reconcile(self) -> None:
         """Lists the volume when it is time: in the background, but for the first time, when there is nothing to keep yet."""
@@ -228,14 +293,17 @@ class _Turn:
         What was received stays until it is folded, whatever fails in between: a queue that keeps messages for a living
         consumer does not deliver them to it again.
         """
-        soon = self._listing is not None
-        self._heard += self._queue.receive(_RECEIVE, _HEELS_SECONDS if soon else _WAIT_SECONDS)
-        deadline = time.monotonic() + _GATHER_SECONDS
-        while self._heard and time.monotonic() < deadline:
-            more = self._queue.receive(_RECEIVE, _HEELS_SECONDS)
-            if not more:
-                break
-            self._heard += more
+        wait_seconds = _HEELS_SECONDS if self._listing is not None else _WAIT_SECONDS
+        if not self._armed:
+            self.stop.wait(wait_seconds)
+            return
+        try:
+            self._heard += self._queue.receive(_RECEIVE, wait_seconds)
+            self._gather()
+        except QueueError as error:  # what others ask for, and the schedule, do not wait for the queue
+            self._of.deafness.failed(error)
+        else:
+            self._of.deafness.recovered()
         if not self._heard:
             return
         self._of.last_event = datetime.now(UTC)
@@ -245,23 +313,32 @@ class _Turn:
         self._unacknowledged += self._heard
         self._heard = []
 
+    def _gather(self) -> None:
+        deadline = time.monotonic() + _GATHER_SECONDS
+        while self._heard and time.monotonic() < deadline:
+            more = self._queue.receive(_RECEIVE, _HEELS_SECONDS)
+            if not more:
+                break
+            self._heard += more
+
     def _take(self, hints: list[Hint | ObjectHint], rejected: list[Rejection]) -> None:
         """Folds what is this volume's, and hands over, in the catalog, what concerns others that share the queue."""
         of_objects = any(isinstance(hint, ObjectHint) for hint in hints)
         routed = route(self.volume, self._catalog.volumes.list() if of_objects else (), hints)
         for volume_id, paths in routed.others.items():
-            self._catalog.refreshes.ask_check(volume_id, paths)
+            odd = {path: reason for path in paths if (reason := why_no_row(path)) is not None}
+            rejected += [Rejection(printable(path), reason) for path, reason in odd.items()]
+            self._catalog.refreshes.ask_check(volume_id, paths - odd.keys())
         self._catalog.refreshes.reject(self.volume.id, [*rejected, *routed.strays.values()])
         self._fold.add(routed.own)
 
-    def _refresh(self, asked: Mapping[Hint, datetime]) -> None:
+    def _refresh(self) -> None:
         started = time.monotonic()
         whole = any(prefix == "" for prefix, _ in self._fold.listings())
         tick = self._keeper.take(self._fold)
         if whole:
             self._listed = time.monotonic()
         self._fold = Fold(self.volume.selection)
-        self._keeper.answered(asked)
         self._of.last_tick_seconds = time.monotonic() - started
         self._of.refreshed_rows += tick.counts.rows
         if tick.commits:

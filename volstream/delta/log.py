@@ -167,7 +167,8 @@ class DeltaLog:
         )
 
     def has_newer(self, version: int) -> bool:
-        """Whether a commit follows ``version``. One look for one file; may be true for one that holds no data.
+        """Whether a commit follows ``version``, or the log ends before it, as that of a table that was restored. One look for
+        one file; may be true for a commit that holds no data.
 
         A missing ``<version + 1>.json`` proves nothing where ``<version>.json`` is gone too: the log was cleaned (R-22).
         """
@@ -180,7 +181,7 @@ class DeltaLog:
         if current.type == fs.FileType.File:
             return False
         newest = self.latest_version()
-        return newest is not None and newest > version
+        return newest is not None and newest != version
 
     def readable_from(self, version: int) -> bool:
         """Whether the commit files after ``version`` are all there: what a change feed from it needs."""

@@ -9,11 +9,15 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from volstream.directory.table import DELETE
+from volstream.errors import StorageError
 from volstream.model.files import FileInfo
 from volstream.storage.base import ObjectStore
 
 #: Looks at a store that are under way at once: they wait for a network, not for a processor.
 HEADS_AT_ONCE = 16
+
+#: A key that is asked for to learn whether a store answers; most likely nothing is there.
+PROBE = ".volstream-probe"
 
 
 @dataclass(frozen=True)
@@ -40,13 +44,17 @@ class Confirm:
     """Drops changes that a look at the store, or a newer one, contradicts.
 
     A row is removed only if its key, looked at now, is gone.
+
+    Attributes:
+        failed: the keys that could not be looked at, of which no change holds.
     """
 
     store: ObjectStore
     since: Since = field(default_factory=Since)
+    failed: dict[str, StorageError] = field(default_factory=dict)
 
     def __call__(self, changes: pa.Table) -> pa.Table:
-        """The changes that hold. Raises StorageError where the store could not be asked."""
+        """The changes that hold. Raises StorageError where the store could not be asked at all."""
         columns = [changes[name].to_pylist() for name in ("relative_path", "change", "etag", "size")]
         rows = list(zip(*columns, strict=True))
         newer = [self.since.covers(path) for path, *_ in rows]
@@ -57,21 +65,44 @@ class Confirm:
         ]
         if not asked and not any(newer):
             return changes
-        now = look(self.store, asked)
+        now, failed = look(self.store, asked)
+        self.failed.update(failed)
         holds = [
-            not covered and (row[0] not in now or _agrees(now[row[0]], *row[1:]))
+            not covered and row[0] not in failed and (row[0] not in now or _agrees(now[row[0]], *row[1:]))
             for row, covered in zip(rows, newer, strict=True)
         ]
         return changes.filter(pa.array(holds, pa.bool_()))
 
 
-def look(store: ObjectStore, keys: Iterable[str]) -> Mapping[str, FileInfo | None]:
-    """What is at each key now; None where nothing is. Raises StorageError, StorageDeniedError."""
+def look(store: ObjectStore, keys: Iterable[str]) -> tuple[Mapping[str, FileInfo | None], Mapping[str, StorageError]]:
+    """What is at each key now, None where nothing is; and the keys that cannot be looked at while others can.
+
+    Raises:
+        StorageError, StorageDeniedError: the store cannot be asked for any key.
+    """
     listed = list(keys)
+
+    def head(key: str) -> FileInfo | StorageError | None:
+        try:
+            return store.head(key)
+        except StorageError as error:
+            return error
+
     if len(listed) < 2:
-        return {key: store.head(key) for key in listed}
-    with ThreadPoolExecutor(HEADS_AT_ONCE, thread_name_prefix="head") as pool:
-        return dict(zip(listed, pool.map(store.head, listed), strict=True))
+        found = list(map(head, listed))
+    else:
+        with ThreadPoolExecutor(HEADS_AT_ONCE, thread_name_prefix="head") as pool:
+            found = list(pool.map(head, listed))
+    seen: dict[str, FileInfo | None] = {}
+    failed: dict[str, StorageError] = {}
+    for key, one in zip(listed, found, strict=True):
+        if isinstance(one, StorageError):
+            failed[key] = one
+        else:
+            seen[key] = one
+    if failed and not seen:
+        store.head(PROBE)  # raises where it is the store or the credentials, and not the keys
+    return seen, failed
 
 
 def _agrees(now: FileInfo | None, change: str, etag: str, size: int) -> bool:

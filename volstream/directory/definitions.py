@@ -14,11 +14,13 @@ from volstream.catalog import Catalog
 from volstream.cloud.access import PROVIDERS
 from volstream.config import Settings
 from volstream.directory.access import queue_of, store_of
+from volstream.directory.confirm import PROBE
 from volstream.errors import AlreadyExistsError, InvalidValueError, NotFoundError, ObjectInUseError, StorageDeniedError
 from volstream.model.files import printable
 from volstream.model.locations import local_path, scheme_of
 from volstream.model.names import Name
 from volstream.model.objects import Connection, Job, QueueType, Stream, Volume, VolumeSpec
+from volstream.model.removals import RemovalLimit
 from volstream.model.selection import Selection
 from volstream.queues.base import Described
 from volstream.storage import normalise_location
@@ -95,7 +97,7 @@ def create_volume(
         or_replace: in the place of one of that name; it is a new volume then, and streams of the old one are stale.
 
     Raises:
-        InvalidValueError: a location, connection, glob or queue that cannot be used; both options at once.
+        InvalidValueError: a location, connection, glob, limit or queue that cannot be used; both options at once.
         AlreadyExistsError: the name is taken.
         NotFoundError: no such directory or connection.
         StorageError, QueueError: the bucket or queue cannot be asked now, or does not exist; StorageDeniedError: or may
@@ -113,13 +115,14 @@ def create_volume(
     connection = catalog.connections.get(spec.connection) if spec.connection is not None else None
     _check_type(connection, location)
     queue_type = _queue_type(spec, location)
+    RemovalLimit.parse(spec.max_removals)
     for glob in (*spec.patterns, *spec.ignores):
         _check_glob(glob)
     volume = Volume(
         id=str(uuid.uuid4()), name=spec.name, location=location, connection_id=connection.id if connection else None,
         queue_type=queue_type, queue_name=spec.queue_name, virtual_cluster=spec.virtual_cluster,
         recursive=spec.recursive, patterns=tuple(spec.patterns), ignores=tuple(spec.ignores), comment=spec.comment,
-        created_on=datetime.now(UTC),
+        created_on=datetime.now(UTC), max_removals=spec.max_removals,
     )  # fmt: skip
     _check_apart(volume, settings)
     if check:
@@ -267,7 +270,7 @@ def _check_reachable(volume: Volume, catalog: Catalog, settings: Settings) -> No
             what = "is not a directory" if os.path.exists(folder) else "does not exist"
             raise NotFoundError(f"The location {printable(folder)} {what}.", "Make it, or correct the path.")
     try:
-        store_of(volume, catalog, settings).head(".volstream-probe")
+        store_of(volume, catalog, settings).head(PROBE)
         queue = queue_of(volume, catalog, settings)
         if isinstance(queue, Described):
             queue.describe()

@@ -6,7 +6,7 @@ To be used by the holder of the volume's lease, in one thread; :func:`lease_name
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -17,19 +17,31 @@ from volstream.directory.access import store_of
 from volstream.directory.confirm import Confirm, Since
 from volstream.directory.fold import Fold
 from volstream.directory.listing import Listing
-from volstream.directory.reconcile import Reconciled, add_differences, list_subtrees, note_findings, reconcile
+from volstream.directory.reconcile import (
+    Reconciled,
+    add_differences,
+    list_subtrees,
+    note_failed,
+    note_findings,
+    reconcile,
+)
 from volstream.directory.refresh import add_keys
 from volstream.directory.writer import Counts, DirectoryWriter
+from volstream.errors import StorageError
+from volstream.lifecycle.backoff import Backoff
 from volstream.log import get
-from volstream.model.files import is_utf8, printable
+from volstream.model.files import printable, why_no_row
 from volstream.model.hints import Hint, KeyHint, Rejection, SubtreeHint
 from volstream.model.objects import Volume
-from volstream.storage.base import KeyOrdered
+from volstream.storage.base import KeyOrdered, ObjectStore
 
 _log = get("directory")
 
 #: Keys that are remembered while a listing runs; with more, what it found is looked at instead.
 _MOST_SEEN = 100_000
+
+#: Until a key is looked at again that could not be.
+_LATER = Backoff(first_seconds=1.0, cap_seconds=300.0)
 
 #: How often data files that no version needs are looked for: that lists the table's folders.
 _SWEEP_SECONDS = 6 * 3600.0
@@ -54,6 +66,7 @@ class DirectoryKeeper:
     Args:
         wait: sleeps; a daemon passes one that its stop signal interrupts.
         stopped: ends a listing in the middle.
+        store: what the volume's files are read through; None: what its connection says.
     """
 
     def __init__(
@@ -63,16 +76,23 @@ class DirectoryKeeper:
         settings: Settings,
         wait: Callable[[float], object] = time.sleep,
         stopped: Callable[[], object] = lambda: False,
+        store: ObjectStore | None = None,
     ) -> None:
         self.volume = volume
         self._catalog = catalog
         self._settings = settings
         self._wait = wait
         self._stopped = stopped
-        self._store = store_of(volume, catalog, settings)
+        self._store = store or store_of(volume, catalog, settings)
         self._writer = DirectoryWriter(volume, catalog, settings.warehouse_path, settings.directory_versions)
         self._seen: Fold | None = None  # since a listing in the background began
+        self._put_off_until: dict[str, tuple[int, float]] = {}  # by key: how often, and until when
         self._next_sweep = time.monotonic() + _SWEEP_SECONDS
+
+    @property
+    def held_removals(self) -> int:
+        """Removals that the newest full listing found and that wait for a word."""
+        return self._writer.volume.held_removals
 
     def reconcile(self, prefix: str = "", cause: str = "reconcile") -> Reconciled:
         """Lists everything below ``prefix`` (empty, or ending in ``/``) and commits what differs.
@@ -149,7 +169,8 @@ class DirectoryKeeper:
             StorageError: nothing of the part in hand was committed; taking the fold again is right.
             FencedError: another writer took over.
         """
-        subtrees = dict(fold.listings())
+        listings = dict(fold.listings())
+        subtrees = {prefix: listings[prefix] for prefix in self._readable(listings)}
         if "" in subtrees:
             done = self.reconcile(cause=subtrees[""])
             return Tick(done.counts, int(done.commit is not None))
@@ -170,10 +191,10 @@ class DirectoryKeeper:
         changes = self._writer.begin(snapshot)
         try:
             late = 0
+            confirm = Confirm(self._store, Since(unknown=listing.resumed and self._is_there))
             if prefixes:
-                confirm = Confirm(self._store, Since(unknown=listing.resumed and self._is_there))
                 late = add_differences(changes, snapshot, folder, prefixes, listing, confirm)
-            denied = add_keys(changes, snapshot, self._store, keys, self._settings.tick_keys)
+            failed = add_keys(changes, snapshot, self._store, keys, self._settings.tick_keys)
         except BaseException:
             changes.drop()
             raise
@@ -182,9 +203,8 @@ class DirectoryKeeper:
             folders.remove(folder)
             note_findings(self._catalog, self.volume.id, listing)
             self._catalog.refreshes.ask_check(self.volume.id, listing.unsettled)
-        if denied:
-            rejections = [Rejection(printable(key), error.message) for key, error in denied.items()]
-            self._catalog.refreshes.reject(self.volume.id, rejections)
+        note_failed(self._catalog, self.volume.id, {**confirm.failed, **failed})
+        self._put_off(keys, failed)
         if commit is not None:
             _log.info(
                 "refreshed", volume=str(self.volume.name), keys=len(keys), subtrees=len(prefixes), refresh=commit.number,
@@ -194,6 +214,18 @@ class DirectoryKeeper:
             listing.files, listing.bytes, changes.counts, late, commit, listing.finding_count, listing.unsettled,
             time.time() - began,
         )  # fmt: skip
+
+    def _put_off(self, keys: Sequence[str], failed: Mapping[str, StorageError]) -> None:
+        """Asks again, later and later, for the keys that could not be looked at and perhaps will; those that may not be are
+        left to the next listing."""
+        later = [key for key, error in failed.items() if error.transient]
+        delays = {key: self._put_off_until.get(key, (0, 0.0))[0] + 1 for key in later}
+        for key in keys:
+            self._put_off_until.pop(key, None)
+        for key, times in delays.items():
+            self._put_off_until[key] = times, time.monotonic() + _LATER.delay(times)
+        if later:
+            self._catalog.refreshes.ask_check(self.volume.id, later)
 
     def maintain(self, *, idle: bool = True) -> None:
         """Keeps the directory's tables in order: folds the tail, forgets what nobody needs, deletes old files.
@@ -207,12 +239,13 @@ class DirectoryKeeper:
             self._writer.sweep()
 
     def asked(self) -> Mapping[Hint, datetime]:
-        """What others asked this volume's writer to look at again, and when: files that have settled, and subtrees."""
+        """What others asked this volume's writer to look at again, and when: files that have settled, and subtrees; of those
+        that could not be looked at, whose time has come."""
         hints: dict[Hint, datetime] = {}
         for path, when in self._catalog.refreshes.asked_checks(self.volume.id, self._settings.tick_keys).items():
             if path == "" or path.endswith("/"):
                 hints[SubtreeHint(path, "asked")] = when
-            elif self._settled(path):
+            elif time.monotonic() >= self._put_off_until.get(path, (0, 0.0))[1] and self._settled(path):
                 hints[KeyHint(path)] = when
         return hints
 
@@ -225,14 +258,15 @@ class DirectoryKeeper:
     def _settled(self, path: str) -> bool:
         if isinstance(self._store, KeyOrdered):
             return True  # its objects appear whole
-        now = self._store.head(path)
+        try:
+            now = self._store.head(path)
+        except StorageError:  # who takes it finds out, and tells
+            return True
         age = None if now is None else (datetime.now(UTC) - now.last_modified_time).total_seconds()
         return age is None or abs(age) >= self._settings.settle_seconds
 
-    def _readable(self, keys: list[str]) -> list[str]:
-        """``keys`` without those that no row can hold, which are kept as rejected."""
-        odd = [key for key in keys if not is_utf8(key)]
-        if odd:
-            reason = "Its name is not UTF-8, so that no table can hold it."
-            self._catalog.refreshes.reject(self.volume.id, [Rejection(printable(key), reason) for key in odd])
-        return [key for key in keys if is_utf8(key)]
+    def _readable(self, paths: Collection[str]) -> list[str]:
+        """``paths`` without those that no row can hold, or be below, which are kept as rejected."""
+        odd = {path: reason for path in paths if (reason := why_no_row(path)) is not None}
+        self._catalog.refreshes.reject(self.volume.id, [Rejection(printable(path), odd[path]) for path in odd])
+        return [path for path in paths if path not in odd]

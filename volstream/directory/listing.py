@@ -21,8 +21,8 @@ from pyarrow import fs
 from volstream.delta.places import filesystem_of, make_folder
 from volstream.directory import table
 from volstream.directory.ordered import PATH, merged
-from volstream.errors import InterruptedByUserError
-from volstream.model.files import FileInfo, Finding
+from volstream.errors import InterruptedByUserError, StorageError
+from volstream.model.files import FileInfo, Finding, checked
 from volstream.model.selection import Selection
 from volstream.storage.base import ObjectStore
 
@@ -44,7 +44,8 @@ class Listing:
         began: when, as :func:`time.time`.
         resumed: a part of it was made by an earlier process.
         findings: names that cannot be rows, at most 1,000 of them.
-        unsettled: files that were still being written when the listing ended; they are in ``findings`` too.
+        unsettled: files that were still being written when the listing ended, or could not be looked at; they are in
+            ``findings`` too.
     """
 
     files: int = 0
@@ -93,7 +94,7 @@ def list_to(
     listing = Listing()
     make_folder(folder)
     filesystem, path = filesystem_of(folder)
-    found = (entry for prefix in prefixes for entry in store.list(prefix, selection))
+    found = (checked(entry) for prefix in prefixes for entry in store.list(prefix, selection))
     settled = _settled(found, store, listing, settle_seconds, wait)
     number = 0
     while run := _run(settled, store, listing, stopped):
@@ -171,7 +172,12 @@ def _settled(
         wait(settle_seconds)
         recent.seek(0)
         for path, etag in _pairs(recent.read):
-            again = store.head(path)
+            try:
+                again = store.head(path)
+            except StorageError as error:  # whether it is all of them, those who confirm what is missing find out
+                listing.unsettled.append(path)
+                _note(listing, Finding(path, error.message))
+                continue
             if again is not None and again.etag == etag:
                 yield again
             elif again is not None:

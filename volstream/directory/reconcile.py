@@ -2,12 +2,13 @@
 
 A listing only proposes: a row is removed only after a look at its key found nothing, what the writer saw since the listing
 began is dropped from its findings, and what is missing is computed against the very state that the refresh commits upon.
+Removals by the half of a directory wait for a word.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -19,14 +20,22 @@ from volstream.delta import folders
 from volstream.directory.confirm import Confirm, Since
 from volstream.directory.difference import differences
 from volstream.directory.listing import Listing, list_to, listed_in
+from volstream.directory.removals import Removals
 from volstream.directory.shards import ShardedListing
 from volstream.directory.snapshot import Snapshot
 from volstream.directory.table import DELETE
 from volstream.directory.writer import Changes, Counts, DirectoryWriter
+from volstream.errors import StorageError
+from volstream.log import get
+from volstream.model.files import printable
 from volstream.model.hints import Rejection
+from volstream.model.objects import Volume
+from volstream.model.removals import RemovalLimit
 from volstream.model.selection import Selection
 from volstream.model.work import Completeness, Refresh
 from volstream.storage.base import KeyOrdered, ObjectStore
+
+_log = get("directory")
 
 #: An event takes seconds; providers say minutes where much is going on.
 LATE_SECONDS = 120.0
@@ -39,6 +48,7 @@ class Reconciled:
     Attributes:
         counts: rows that were missing, changed, and phantom.
         late: of the missing and changed files, those whose events may have been under way.
+        held: removals that were found and not made: they are more than the volume's limit lets through.
         commit: None where nothing differed.
         unsettled: files that were still being written; they should be looked at again.
     """
@@ -51,6 +61,7 @@ class Reconciled:
     findings: int
     unsettled: Sequence[str]
     seconds: float
+    held: int = 0
 
 
 def list_subtrees(
@@ -90,12 +101,14 @@ def list_subtrees(
 
 
 def add_differences(
-    changes: Changes, snapshot: Snapshot, folder: str, prefixes: Sequence[str], listing: Listing, confirm: Confirm
-) -> int:
+    changes: Changes, snapshot: Snapshot, folder: str, prefixes: Sequence[str], listing: Listing, confirm: Confirm,
+    removals: Removals | None = None,
+) -> int:  # fmt: skip
     """Adds to a refresh what a listing and the directory differ in.
 
     Args:
         folder: where the listing is.
+        removals: is given what would be removed, instead.
 
     Returns:
         How many of the new and changed files are so new that their events may have been under way.
@@ -104,10 +117,11 @@ def add_differences(
         StorageError: a key that the listing lacks could not be looked at.
     """
     late = 0
-    for found in differences(listed_in(folder), snapshot.at(prefixes=prefixes)):
+    known = snapshot.at(prefixes=prefixes)
+    for found in differences(listed_in(folder), known if removals is None else removals.counted(known)):
         if found.num_rows:
             confirmed = confirm(found)
-            changes.add(confirmed)
+            changes.add(confirmed if removals is None else removals.take(confirmed))
             late += _late(confirmed, listing.began)
     return late
 
@@ -127,18 +141,23 @@ def reconcile(
     """
     snapshot = writer.open()
     note_findings(catalog, writer.volume.id, listing)
-    late = 0
+    late = held = 0
     if snapshot.newest == 0 and since == Since():
         commit = writer.commit_first(snapshot, listed_in(folder), listing.bytes)
     else:
-        changes = writer.begin(snapshot)
-        late = add_differences(changes, snapshot, folder, [""], listing, Confirm(store, since))
+        changes, confirm = writer.begin(snapshot), Confirm(store, since)
+        with Removals() as removals:
+            late = add_differences(changes, snapshot, folder, [""], listing, confirm, removals)
+            held = _held(writer.volume, removals)
+            for found in removals if not held else ():
+                changes.add(found)
         commit = writer.commit(snapshot, changes, cause)
+        note_failed(catalog, writer.volume.id, confirm.failed)
     folders.remove(folder)
     counts = Counts() if commit is None else Counts(commit.inserted, commit.updated, commit.deleted, commit.bytes)
     done = Reconciled(
         listing.files, listing.bytes, counts, late, commit, listing.finding_count, listing.unsettled,
-        time.time() - listing.began,
+        time.time() - listing.began, held,
     )  # fmt: skip
     _note(writer, catalog, listing, done, cause if commit is None else commit.cause)
     return done
@@ -151,9 +170,29 @@ def note_findings(catalog: Catalog, volume_id: str, listing: Listing) -> None:
         catalog.refreshes.reject(volume_id, rejections)
 
 
+def note_failed(catalog: Catalog, volume_id: str, failed: Mapping[str, StorageError]) -> None:
+    """Keeps the keys that could not be looked at, and why."""
+    rejections = [Rejection(printable(key), error.message) for key, error in failed.items()]
+    catalog.refreshes.reject(volume_id, rejections)
+
+
+def _held(volume: Volume, removals: Removals) -> int:
+    """How many removals wait for a word: all of them, or none."""
+    limit = RemovalLimit.parse(volume.max_removals)
+    if volume.accept_removals or not limit.holds(removals.count, removals.of):
+        return 0
+    _log.warning(
+        "removals_held", volume=str(volume.name), removals=removals.count, of=removals.of,
+        next=f"volstream refresh {volume.name} --accept-removals, if these files were deleted",
+    )  # fmt: skip
+    return removals.count
+
+
 def _note(writer: DirectoryWriter, catalog: Catalog, listing: Listing, done: Reconciled, cause: str) -> None:
     """Tells the catalog how complete the directory was found."""
-    writer.volume = catalog.volumes.change(writer.volume, reconciled_on=datetime.now(UTC))
+    writer.volume = catalog.volumes.change(
+        writer.volume, reconciled_on=datetime.now(UTC), held_removals=done.held, accept_removals=False
+    )
     catalog.refreshes.note_reconcile(
         Completeness(
             volume_id=writer.volume.id, began_on=datetime.fromtimestamp(listing.began, UTC), seconds=done.seconds,

@@ -24,7 +24,7 @@ from volstream.directory import table
 from volstream.directory.listing import Listing, note
 from volstream.errors import InterruptedByUserError
 from volstream.lifecycle import faults
-from volstream.model.files import FileInfo, Finding
+from volstream.model.files import FileInfo, Finding, checked
 from volstream.model.selection import Selection
 from volstream.storage.base import KeyOrdered, ObjectStore
 
@@ -150,7 +150,7 @@ class ShardedListing:
         self._keep(self._state)
 
     def _rows(self, shard: Shard) -> Iterator[FileInfo | Finding]:
-        return self._ordered.list_after(shard.prefix, self._selection, shard.after, deep=shard.deep)
+        return map(checked, self._ordered.list_after(shard.prefix, self._selection, shard.after, deep=shard.deep))
 
     def _write(self, shard: Shard, group: list[FileInfo | Finding], rows: Iterator[FileInfo | Finding]) -> None:
         """Writes one file of rows, and then keeps how far that is."""

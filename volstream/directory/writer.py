@@ -135,18 +135,16 @@ class DirectoryWriter:
             raise FencedError(f"Another process folds the directory of volume {self.volume.name}.")
         if (current.table_id, current.refresh_count) != (snapshot.table_id, snapshot.newest):
             current = self._record_missing(current, snapshot)
+        if current.refresh_count > snapshot.newest > 0:
+            snapshot = self._catch_up(current, snapshot)
         self.volume = current
         return snapshot
 
     def begin(self, snapshot: Snapshot) -> Changes:
-        """An empty set of changes against the directory as it is.
-
-        Refreshes go on from the catalog's number where the tables are older, as after a restore: then what was consumed
-        is never numbered twice, and the next listing brings again what the tables have lost.
-        """
+        """An empty set of changes against the directory as it is."""
         last = self._catalog.refreshes.last(self.volume.id)
         self._last = max(self._last, last.committed_on) if last is not None else self._last
-        number = max(snapshot.newest, self.volume.refresh_count) + 1
+        number = max(snapshot.newest, self.volume.refresh_count) + 1  # the catalog's, where the tables were removed
         return Changes(number, max(datetime.now(UTC), self._last), self._tail)
 
     def commit(self, snapshot: Snapshot, changes: Changes, cause: str) -> Refresh | None:
@@ -266,6 +264,22 @@ class DirectoryWriter:
         self._tail.commit(
             snapshot.tail, transactions, added=added, removed=removed, changes_data=not rewrite, metadata=metadata
         )
+
+    def _catch_up(self, current: Volume, snapshot: Snapshot) -> Snapshot:
+        """Lets tables that are older than the catalog, as after a restore or a power cut, go on from its number.
+
+        So what was consumed is never numbered twice. A full listing brings again what the tables have lost: to jobs whose
+        tables have rows of it.
+        """
+        _log.warning(
+            "directory_older_than_catalog", volume=str(current.name), refresh=snapshot.newest,
+            catalog=current.refresh_count, next="a full listing; files may be processed again",
+        )  # fmt: skip
+        self._catalog.consumptions.soil(current.id)
+        self._catalog.refreshes.ask_check(current.id, [""])
+        self.volume = current
+        self._commit_tail(snapshot, current.refresh_count)
+        return self._reopened()
 
     def _record_missing(self, current: Volume, snapshot: Snapshot) -> Volume:
         """Records refreshes that were committed and, for a crash, are not in the catalog."""

@@ -10,6 +10,7 @@ import argparse
 import json
 import sys
 import time
+from pathlib import Path
 
 import psutil
 
@@ -20,6 +21,7 @@ from volstream.engine.process import Engine
 from volstream.errors import EngineBusyError, EngineLostError, InterruptedByUserError, VolstreamError
 from volstream.lifecycle.privacy import keep_private
 from volstream.lifecycle.stop import Stop, stop_on_signals
+from volstream.spark import jvm_log
 from volstream.spark.address import EngineAddress
 
 #: How long those who are connected may go on after SIGTERM.
@@ -59,13 +61,13 @@ def _serve(settings: Settings) -> None:
         address = engine.start()
         try:
             log.info("engine_started", jvm_pid=address.jvm_pid, seconds=round(time.monotonic() - began, 1))
-            cause = _until_idle(engine, address, stop, settings.engine_idle_seconds)
+            cause = _until_idle(engine, address, stop, settings.engine_idle_seconds, settings.log_directory)
             log.info("engine_ends", cause=cause)
         finally:
             engine.stop()
 
 
-def _until_idle(engine: Engine, address: EngineAddress, stop: Stop, idle_seconds: float) -> str:
+def _until_idle(engine: Engine, address: EngineAddress, stop: Stop, idle_seconds: float, logs_in: Path) -> str:
     """Returns why the engine is to end.
 
     Raises:
@@ -75,6 +77,7 @@ def _until_idle(engine: Engine, address: EngineAddress, stop: Stop, idle_seconds
     look = min(_LOOK_SECONDS, idle_seconds / 4)
     while not stop.wait(look):
         _check(engine)
+        jvm_log.roll(logs_in)
         if _connected(address):
             used = time.monotonic()
         elif time.monotonic() - used >= idle_seconds:

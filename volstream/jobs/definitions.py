@@ -21,7 +21,11 @@ from volstream.jobs.schedule import check_cron
 from volstream.jobs.schema import from_ddl, of_function, reason_of, to_ddl
 from volstream.model.names import DEFAULT_SCHEMA, Name
 from volstream.model.objects import Job, JobSpec, JobState, OnMove, Stream, StreamSpec, TriggerKind, Write
+from volstream.model.units import MAX_BYTES, MAX_SECONDS
 from volstream.streams.definitions import new_stream
+
+#: The largest number of files or tries that the catalog keeps.
+_MOST = 2**31 - 1
 
 
 def create_job(
@@ -208,6 +212,13 @@ def _check(spec: JobSpec, zone: ZoneInfo) -> None:
     ):  # fmt: skip
         if value is not None and value < least:
             raise InvalidValueError(f"--{option} cannot be {value}.", f"Give {least} or more.")
+    for option, amount, most in (
+        ("every", spec.trigger.every, MAX_SECONDS), ("timeout", spec.timeout_seconds, MAX_SECONDS),
+        ("max-bytes", spec.max_bytes, MAX_BYTES), ("max-files", spec.max_files, _MOST), ("retries", spec.retries, _MOST),
+        ("pause-after", spec.pause_after, _MOST),
+    ):  # fmt: skip
+        if amount is not None and not amount <= most:
+            raise InvalidValueError(f"--{option} cannot be {amount:g}.", f"Give {most:g} or less.")
     if spec.on_move is OnMove.REKEY and spec.write is Write.APPEND:
         raise InvalidValueError(
             "Where a table logs every processed version, no rows can follow a file.", "Leave out --on-move, or --write."

@@ -14,6 +14,9 @@ from typing import BinaryIO
 from volstream.model.files import FileInfo
 from volstream.storage.base import HasLocalPaths, ObjectStore
 
+#: How the folders are called in which files are copied for a function that wants a path.
+COPIES = "volstream-file-"
+
 
 class File:
     """One version of one file of a volume. Its content is read when it is asked for.
@@ -68,7 +71,7 @@ class File:
         self.was_read = True
         if isinstance(self._store, HasLocalPaths):
             return self._store.local_path(self.relative_path)
-        folder = Path(self._resources.enter_context(tempfile.TemporaryDirectory(prefix="volstream-")))
+        folder = Path(self._resources.enter_context(tempfile.TemporaryDirectory(prefix=COPIES)))
         target = folder / self.name
         with self._content() as source, target.open("wb") as sink:
             shutil.copyfileobj(source, sink, 1 << 20)

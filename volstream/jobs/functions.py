@@ -12,14 +12,16 @@ import importlib
 import importlib.util
 import inspect
 import os
+import shutil
 import stat
 import sys
 import sysconfig
 import tempfile
+import time
 import traceback
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.machinery import (
     EXTENSION_SUFFIXES,
@@ -37,6 +39,9 @@ from volstream.errors import FunctionLoadError, InvalidValueError
 
 #: Where functions that travelled are unpacked, one folder for all processes of the user.
 _SHIPPED = Path(tempfile.gettempdir()) / f"volstream-functions-{os.getuid()}"
+
+#: The code of a function that no process began to use for so long is shipped anew when it is needed.
+_UNUSED_SECONDS = 30 * 86400.0
 
 #: Top-level module -> fingerprint of the function it was imported for, in this process.
 _owners: dict[str, str] = {}
@@ -174,6 +179,7 @@ class FunctionSource:
             except OSError:  # another worker was first
                 if not folder.is_dir():
                     raise
+        os.utime(folder)  # it is used
         return folder
 
 
@@ -190,6 +196,16 @@ def own_folder(path: Path) -> None:
             f"{path} belongs to another user, or others can write to it, so no code is run from it.",
             "Remove it, or set TMPDIR to a folder of your own.",
         )
+
+
+def forget_unused() -> None:
+    """Removes the code of functions from this host that was not used for a month."""
+    if not _SHIPPED.is_dir():
+        return
+    for folder in _SHIPPED.iterdir():
+        with suppress(OSError):  # another process was faster
+            if time.time() - folder.stat().st_mtime > _UNUSED_SECONDS:
+                shutil.rmtree(folder)
 
 
 def find(text: str, search_path: str | None = None) -> FunctionSource:

@@ -6,6 +6,7 @@ prints does not meet them). It is kept for file after file, and made anew after 
 
 from __future__ import annotations
 
+import ctypes
 import os
 import pickle
 import select
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 #: A child interrupts Python code by itself at the limit; one that does not answer this much later is killed.
 _GRACE_SECONDS = 2.0
+
+_PR_SET_PDEATHSIG = 1
 
 #: So much of what a child that died wrote to standard error last is kept with the failure.
 _LAST_WORDS = 4000
@@ -119,7 +122,15 @@ class ChildWorker:
         self._scratch = tempfile.TemporaryDirectory(prefix="volstream-", ignore_cleanup_errors=True)
         self._child = subprocess.Popen(
             # -P: a file in the current folder that is called like a module is not one.
-            [sys.executable, "-P", "-m", "volstream.jobs.isolation", str(child_reads), str(child_writes)],
+            [
+                sys.executable,
+                "-P",
+                "-m",
+                "volstream.jobs.isolation",
+                str(os.getpid()),
+                str(child_reads),
+                str(child_writes),
+            ],
             pass_fds=(child_reads, child_writes),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -182,6 +193,17 @@ def _requests(descriptor: int) -> Iterator[Any]:
             return
 
 
+def _end_with(parent: int) -> None:
+    """Lets the kernel kill this process when its parent ends: the function may run for ever, and then reads no pipe.
+
+    On Linux. The parent is the thread that made this process, which is the one that reads its answers.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:  # it ended before the request was made
+            sys.exit(1)
+
+
 def _child(requests: int, answers: int) -> None:
     from volstream.jobs.runtime import serve
 
@@ -194,4 +216,5 @@ if __name__ == "__main__":
     import faulthandler
 
     faulthandler.enable()  # a crash says where in Python it was
-    _child(int(sys.argv[1]), int(sys.argv[2]))
+    _end_with(int(sys.argv[1]))
+    _child(int(sys.argv[2]), int(sys.argv[3]))

@@ -13,7 +13,7 @@ from typing import Protocol
 from volstream.catalog import Catalog
 from volstream.catalog.definitions import note_run
 from volstream.catalog.leases import held
-from volstream.errors import InvalidStateError, NotFoundError, StreamBusyError, VolstreamError
+from volstream.errors import InvalidStateError, NotFoundError, StreamBusyError, in_brief
 from volstream.jobs.progress import Observer, Progress
 from volstream.lifecycle.identity import new_owner
 from volstream.lifecycle.stop import Stop
@@ -82,8 +82,8 @@ def led(catalog: Catalog, job: Job, lease_seconds: float) -> Iterator[Lead]:
         note_run(catalog.database, lead.job, "running", ended=False)
         try:
             yield lead
-        except VolstreamError as error:
-            note_run(catalog.database, lead.job, f"failed: {error.brief}", ended=True)
+        except Exception as error:
+            note_run(catalog.database, lead.job, f"failed: {in_brief(error)}", ended=True)
             raise
         note_run(catalog.database, lead.job, lead.summary, ended=True)
 

@@ -279,7 +279,7 @@ class _Run:
         made, batches = self._runner.planner.of_retries(self._job, covered, due)
         asked = [one.path for one in due]
         planned = plan.among(made.location, asked)
-        self._catalog.failures.postpone(self._job.id, [path for path in asked if path not in planned])
+        self._catalog.failures.postpone([one for one in due if one.path not in planned])
         self._open(made, batches, stream)
         return True
 
@@ -289,6 +289,9 @@ class _Run:
             folders.remove(made.location)
             return False
         self._catalog.consumptions.open((made, batches, stream))
+        # From here on nobody moves the stream: whether it was moved before, and rows may be there, is known now.
+        current = self._catalog.jobs.by_id(self._job.id)
+        self._job = replace(self._job, clean=current is not None and current.clean)
         faults.point("plan.opened")
         self._process(made)
         return True

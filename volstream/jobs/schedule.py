@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from croniter import croniter
@@ -23,23 +23,41 @@ def check_cron(line: str, zone: ZoneInfo) -> None:
         raise InvalidValueError(f"No day matches the cron line {line!r}.") from None
 
 
-def next_due(trigger: Trigger, last_started: datetime | None, created_on: datetime, zone: ZoneInfo) -> datetime | None:
+#: Clocks of hosts differ by less. A start that lies further ahead was noted by a clock that was wrong, and counts as none.
+_SKEW = timedelta(minutes=1)
+
+
+def next_due(
+    trigger: Trigger, last_started: datetime | None, created_on: datetime, zone: ZoneInfo, now: datetime
+) -> datetime | None:
     """When a job that runs by the clock is due next; a time in the past: now. None: it does not run by the clock.
 
     Missed times come due once, not once each: the next time counts from the last start.
 
     Args:
         last_started: None: never; ``every`` is due at once, ``cron`` at its first time after ``created_on``.
-        zone: in which cron lines are read.
+        zone: in which cron lines are read. Where summer time ends, a line with given hours is due at the first of the two
+            times that read alike; one for all hours, in both.
     """
+    ahead = last_started is not None and last_started > now + _SKEW
     match trigger.kind:
         case TriggerKind.EVERY:
             assert trigger.every is not None, "made with its trigger"
-            return created_on if last_started is None else last_started + timedelta(seconds=trigger.every)
+            if last_started is None or ahead:
+                return min(created_on, now)
+            return last_started + timedelta(seconds=trigger.every)
         case TriggerKind.CRON:
             assert trigger.cron is not None, "made with its trigger"
-            start = (last_started or created_on).astimezone(zone)
-            due: datetime = croniter(trigger.cron, start).get_next(datetime)
+            start = now - _SKEW if ahead else last_started or created_on
+            times = croniter(trigger.cron, start.astimezone(zone))
+            due: datetime = times.get_next(datetime)
+            while _is_second(due, zone) and not trigger.cron.split()[1].startswith("*"):
+                due = times.get_next(datetime)
             return due
         case _:
             return None
+
+
+def _is_second(time: datetime, zone: ZoneInfo) -> bool:
+    """Whether the clock showed the same an hour before, for summer time ended."""
+    return time.astimezone(UTC).astimezone(zone).fold == 1

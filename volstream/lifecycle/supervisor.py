@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import structlog
 
 from volstream import log as logs
-from volstream.errors import VolstreamError
+from volstream.errors import VolstreamError, reason_of
 from volstream.lifecycle.backoff import Backoff
 from volstream.lifecycle.stop import Stop
 
@@ -90,36 +90,90 @@ class Supervisor:
             self._stop.set()
 
 
+class Trouble:
+    """What is wrong with one part, from its first failure to its recovery: logged at a limited rate, and shown.
+
+    Args:
+        name: the part.
+        told: called with the reason whenever it is logged, and with None at the recovery.
+
+    Attributes:
+        reason: of the newest failure; None while all is well. May be set to what an earlier process told.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        log: structlog.typing.FilteringBoundLogger,
+        backoff: Backoff,
+        told: Callable[[str | None], None] = lambda _: None,
+    ) -> None:
+        self.reason: str | None = None
+        self._name = name
+        self._log = log
+        self._backoff = backoff
+        self._told = told
+        self._failures = 0
+        self._logged = float("-inf")
+
+    def failed(self, error: Exception) -> float:
+        """Takes note of a failure; the seconds to wait before the next attempt."""
+        self._failures += 1
+        self.reason = reason_of(error)
+        delay = self._backoff.delay(self._failures)
+        if self._failures == 1 or time.monotonic() - self._logged >= REPEAT_SECONDS:
+            self._logged = time.monotonic()
+            self._log.warning(
+                "loop_failing", loop=self._name, error=self.reason, failures=self._failures,
+                retry_seconds=round(delay, 1), exc_info=not isinstance(error, VolstreamError),
+            )  # fmt: skip
+            self._told(self.reason)
+        return delay
+
+    def recovered(self) -> None:
+        """Takes note of a success. Idempotent."""
+        if self._failures:
+            self._log.info("loop_recovered", loop=self._name, failures=self._failures)
+        before, self._failures, self.reason = self.reason, 0, None
+        if before is not None:
+            self._told(None)
+
+
+def is_transient(error: Exception) -> bool:
+    """Whether trying again can help, by the error's own word."""
+    return isinstance(error, VolstreamError) and error.transient
+
+
 def run_loop(
     name: str,
     tick: Callable[[], None],
     stop: Stop,
     log: structlog.typing.FilteringBoundLogger,
     backoff: Backoff,
+    *,
+    survives: Callable[[Exception], bool] = is_transient,
+    trouble: Trouble | None = None,
 ) -> None:
     """Calls ``tick`` again and again until ``stop`` is set.
 
-    ``tick`` waits by itself where it has nothing to do (``receive``, ``stop.wait``). A transient error is logged, at
-    most every :data:`REPEAT_SECONDS` with the count, and followed by a pause; the first success after it is logged too.
+    ``tick`` waits by itself where it has nothing to do (``receive``, ``stop.wait``). An error that the loop survives is
+    logged, at most every :data:`REPEAT_SECONDS` with the count, and followed by a pause; the first success after it is
+    logged too.
+
+    Args:
+        survives: which errors are followed by another tick.
+        trouble: takes note of failures and successes; None: one of this loop's own.
 
     Raises:
         BaseException: whatever else ``tick`` raises.
     """
-    failures = 0
-    logged = float("-inf")
+    trouble = trouble or Trouble(name, log, backoff)
     while not stop:
         try:
             tick()
-        except VolstreamError as exc:
-            if not exc.transient:
+        except Exception as exc:
+            if not survives(exc):
                 raise
-            failures += 1
-            delay = backoff.delay(failures)
-            if failures == 1 or time.monotonic() - logged >= REPEAT_SECONDS:
-                logged = time.monotonic()
-                log.warning("loop_failing", loop=name, error=str(exc), failures=failures, retry_seconds=round(delay, 1))
-            stop.wait(delay)
+            stop.wait(trouble.failed(exc))
         else:
-            if failures:
-                log.info("loop_recovered", loop=name, failures=failures)
-                failures = 0
+            trouble.recovered()

@@ -59,3 +59,16 @@ def is_utf8(path: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def why_no_row(path: str) -> str | None:
+    """Why no row can be of the file at ``path``, one sentence; None: one can."""
+    if not is_utf8(path):
+        return "Its name is not UTF-8, so that no table can hold it."
+    return "Its name has a NUL character, which no catalog can hold." if "\0" in path else None
+
+
+def checked(entry: FileInfo | Finding) -> FileInfo | Finding:
+    """What a store listed, or a finding in its place where it cannot be a row."""
+    reason = None if isinstance(entry, Finding) else why_no_row(entry.relative_path)
+    return entry if isinstance(entry, Finding) or reason is None else Finding(printable(entry.relative_path), reason)

@@ -90,6 +90,11 @@ class Volume:
         location: URI.
         table_id: Delta's id of the directory's tail; None until the first refresh made it.
         refresh_count: number of the newest refresh.
+        trouble: what is wrong with it now, as its writer tells; None: nothing.
+        max_removals: what a full listing may remove, as :class:`~volstream.model.removals.RemovalLimit` reads it; None: the
+            default.
+        held_removals: rows that the newest full listing found gone, and that stay until somebody accepts it.
+        accept_removals: somebody did: the next full listing may remove what it finds gone.
     """
 
     id: str
@@ -107,6 +112,10 @@ class Volume:
     table_id: str | None = None
     refresh_count: int = 0
     reconciled_on: datetime | None = None
+    trouble: str | None = None
+    max_removals: str | None = None
+    held_removals: int = 0
+    accept_removals: bool = False
 
     @property
     def selection(self) -> Selection:
@@ -259,6 +268,7 @@ class VolumeSpec:
     recursive: bool = True
     patterns: Sequence[str] = ()
     ignores: Sequence[str] = DEFAULT_IGNORES
+    max_removals: str | None = None
     comment: str | None = None
 
 

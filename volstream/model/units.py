@@ -7,16 +7,15 @@ from datetime import UTC, datetime
 
 from volstream.errors import InvalidValueError
 
+#: No duration is longer, so that each can be added to a time; no size is larger than a database keeps.
+MAX_SECONDS, MAX_BYTES = 10 * 365 * 86400.0, 2**60
+
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _BYTES = {"": 1, "B": 1}
 for _power, _letter in enumerate("KMGT", start=1):
     _BYTES[f"{_letter}IB"] = 1024**_power
     _BYTES[f"{_letter}B"] = 1000**_power
     _BYTES[_letter] = 1024**_power
-
-#: The longest duration: of the waits of Python's and the system's, some take no more than 292 years, and one wait may be for
-#: hundreds of files.
-_MAX_SECONDS = 1000 * 86400.0
 
 #: The largest number that a table can hold.
 MAX_INTEGER = (1 << 63) - 1
@@ -26,14 +25,14 @@ def parse_duration(text: str) -> float:
     """Seconds of ``500ms``, ``30s``, ``5m``, ``1h``, ``2d``; a bare number is seconds.
 
     Raises:
-        InvalidValueError: not a duration, or not positive.
+        InvalidValueError: not a duration, not positive, or longer than ten years.
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?\s*", text, re.IGNORECASE)
     seconds = float(match[1]) * _SECONDS[(match[2] or "s").lower()] if match else 0.0
     if seconds <= 0:
         raise InvalidValueError(f"{text!r} is not a duration.", "Write for example 500ms, 30s, 5m or 1h.")
-    if seconds > _MAX_SECONDS:
-        raise InvalidValueError(f"{text!r} is too long a duration.", f"The longest is {format_duration(_MAX_SECONDS)}.")
+    if seconds > MAX_SECONDS:
+        raise InvalidValueError(f"{text!r} is longer than ten years.", "Give a shorter duration.")
     return seconds
 
 
@@ -60,13 +59,15 @@ def parse_size(text: str) -> int:
     """Bytes of ``64MiB``, ``1GB``, ``512``.
 
     Raises:
-        InvalidValueError: not a size, or not positive.
+        InvalidValueError: not a size, not positive, or more than 1 EiB.
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
     factor = _BYTES.get(match[2].upper()) if match else None
-    exact = float(match[1]) * factor if match and factor else 0.0
-    size = int(min(exact, 2.0 * MAX_INTEGER))  # of infinity there is no whole number
-    if not 0 < size <= MAX_INTEGER:
+    amount = float(match[1]) * factor if match and factor else 0.0
+    if amount > MAX_BYTES:
+        raise InvalidValueError(f"{text!r} is more than 1 EiB.", "Give a smaller size.")
+    size = int(amount)
+    if size <= 0:
         raise InvalidValueError(f"{text!r} is not a size.", "Write for example 512KiB, 64MiB or 1GiB.")
     return size
 

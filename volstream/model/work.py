@@ -235,7 +235,8 @@ def app_id(stream_id: str, statement: int = 0) -> str:
 
 
 class FailureState(StrEnum):
-    """PENDING belongs to an attempt that is not committed; WAITING needs the directory to move; the rest are visible."""
+    """PENDING belongs to an attempt that is not committed; WAITING needs the file to move, or to be back; the rest are
+    visible."""
 
     PENDING = "pending"
     RETRYING = "retrying"

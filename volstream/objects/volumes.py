@@ -11,6 +11,7 @@ from volstream.directory import definitions as volume_rules
 from volstream.errors import InvalidStateError, InvalidValueError, NotFoundError
 from volstream.lifecycle.identity import new_owner
 from volstream.lifecycle.stop import Stop
+from volstream.model.files import printable, why_no_row
 from volstream.model.names import Name
 from volstream.model.objects import Volume, VolumeSpec
 from volstream.objects.base import Objects
@@ -29,12 +30,14 @@ class Refreshed:
 
     Attributes:
         reconciled: what the listing found; None where the daemon's writer did it, which tells the catalog only.
+        held: removals that were found and wait for ``accept_removals``.
     """
 
     inserted: int
     updated: int
     deleted: int
     reconciled: Reconciled | None
+    held: int = 0
 
 
 class Volumes(Objects[Volume]):
@@ -87,10 +90,15 @@ class Volumes(Objects[Volume]):
                 self._session.streams.drop(str(stream.name))
         return volume_rules.drop_volume(self._session.catalog, Name.parse(name), if_exists=if_exists)
 
-    def refresh(self, name: str, subdirectory: str = "", *, stop: Stop | None = None) -> Refreshed:
+    def refresh(
+        self, name: str, subdirectory: str = "", *, accept_removals: bool = False, stop: Stop | None = None
+    ) -> Refreshed:
         """Lists the volume, or a sub-directory of it, and makes the directory table true, before it returns.
 
         Where a daemon keeps the volume it is asked to, and waited for.
+
+        Args:
+            accept_removals: remove what is gone, however much it is.
 
         Raises:
             StorageError: the listing did not come to its end; nothing was changed.
@@ -102,6 +110,14 @@ class Volumes(Objects[Volume]):
         catalog, settings = self._session.catalog, self._session.settings
         volume = self.get(name)
         prefix = _prefix(subdirectory)
+        if not volume.selection.descends(prefix.rstrip("/")):
+            raise InvalidValueError(f"{printable(prefix)} is not part of volume {name}: it is ignored.")
+        if accept_removals and prefix:
+            raise InvalidValueError(
+                "Only a listing of the whole volume holds removals.", "Leave the sub-directory out."
+            )
+        if accept_removals:
+            volume = catalog.volumes.change(volume, accept_removals=True)
         before = catalog.refreshes.last(volume.id)
         owner, stopped = new_owner(), Stop() if stop is None else stop
         asked: datetime | None = None
@@ -118,13 +134,15 @@ class Volumes(Objects[Volume]):
                         catalog.refreshes.checked(volume.id, {prefix: asked})
                     if prefix and not (done.files or done.findings or done.counts):
                         raise NotFoundError(f"There is nothing below {prefix} in volume {name}, and there was not.")
-                    return Refreshed(done.counts.inserted, done.counts.updated, done.counts.deleted, done)
+                    return Refreshed(
+                        done.counts.inserted, done.counts.updated, done.counts.deleted, done, done.held
+                    )  # fmt: skip
             if asked is None:
                 asked = catalog.refreshes.ask_check(volume.id, [prefix])
             elif not catalog.refreshes.is_asked(volume.id, prefix):
                 number = before.number if before else 0
                 since = catalog.refreshes.sums_after(volume.id, number)
-                return Refreshed(*since, reconciled=None)
+                return Refreshed(*since, reconciled=None, held=0 if prefix else self.get(name).held_removals)
             stopped.wait(_ASK_SECONDS)
         raise InvalidStateError(f"The refresh of volume {volume.name} was stopped.")
 
@@ -134,4 +152,7 @@ def _prefix(subdirectory: str) -> str:
     parts = [part for part in subdirectory.split("/") if part not in ("", ".")]
     if ".." in parts:
         raise InvalidValueError(f"The sub-directory {subdirectory!r} leads out of the volume.")
-    return "".join(f"{part}/" for part in parts)
+    prefix = "".join(f"{part}/" for part in parts)
+    if why_no_row(prefix) is not None:
+        raise InvalidValueError(f"No file below {printable(prefix)} can be in the directory.", "Its name is not text.")
+    return prefix

@@ -93,7 +93,8 @@ class EventQueue(Protocol):
     """At-least-once delivery of messages about one location.
 
     ``start`` does the first I/O; before it and after ``stop`` nothing is received. ``receive`` is called by one thread;
-    the other methods by any. All raise :class:`~volstream.errors.QueueError` for what may pass.
+    the other methods by any. All raise :class:`~volstream.errors.QueueError` for what may pass; ``receive`` goes on doing
+    so while it lasts, not before the end of its wait where it has said it.
     """
 
     def start(self) -> None:

@@ -25,9 +25,10 @@ from volstream.queues.watch import DirectoryWatch
 class LocalQueue:
     """Hints about the files of a directory.
 
-    While the directory is missing, ``receive`` raises :class:`~volstream.errors.QueueError` once per check, and goes on
-    by itself when it is back. Two locks: ``_arming`` guards the watch and is taken first; ``_changed`` guards the rest,
-    and is never held while the watch is armed or disarmed, because watchdog's threads need it to end.
+    While the directory is missing, ``receive`` raises :class:`~volstream.errors.QueueError` at each check and at the end of
+    each wait, and goes on by itself when it is back. Two locks: ``_arming`` guards the watch and is taken first;
+    ``_changed`` guards the rest, and is never held while the watch is armed or disarmed, because watchdog's threads need it
+    to end.
     """
 
     def __init__(self, spec: QueueSpec) -> None:
@@ -41,6 +42,7 @@ class LocalQueue:
         self._arming = threading.Lock()
         self._watch = DirectoryWatch(self._root, spec.selection.recursive, self._on_change, self._on_overflow)
         self._identity: tuple[int, int] | None = None
+        self._refused: QueueError | None = None  # why it could not be armed again
         self._deaf = ""  # why the watch must be armed again; empty while it hears
         self._check_seconds = spec.settings.check_seconds
         self._check_due = 0.0
@@ -58,7 +60,7 @@ class LocalQueue:
             if self._listening:
                 return
             self._arm()
-            self._deaf = ""
+            self._deaf, self._refused = "", None
             with self._changed:
                 self._overflowed = self._directories_added = False
                 self._in_flight.expire_all()
@@ -82,8 +84,12 @@ class LocalQueue:
                 messages = self._in_flight.redeliver(now, limit)
                 room = min(limit - len(messages), self._in_flight.room)
                 messages += [self._in_flight.deliver(encode(hint), now) for hint in self._settler.release(now, room)]
-                if messages or now >= deadline:
+                if messages:
                     return messages
+                if now >= deadline:
+                    if self._refused is not None:
+                        raise self._refused
+                    return ()
                 dues = (self._in_flight.next_due, self._settler.next_due, self._check_due, deadline)
                 self._wakes_at = min(due for due in dues if due is not None)
                 if self._listening:
@@ -108,12 +114,16 @@ class LocalQueue:
             if not self._listening:
                 return
             self._check_due = time.monotonic() + self._check_seconds
-            self._check()
-            if not self._deaf:
-                return
-            self._watch.disarm()
-            self._arm()
-            reason, self._deaf = self._deaf, ""
+            try:
+                self._check()
+                if not self._deaf:
+                    return
+                self._watch.disarm()
+                self._arm()
+            except QueueError as error:
+                self._refused = error
+                raise
+            reason, self._deaf, self._refused = self._deaf, "", None
             with self._changed:
                 self._settler.rescan(reason, time.monotonic())
 

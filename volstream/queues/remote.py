@@ -62,7 +62,8 @@ class RemoteQueue:
     """Delivers what a provider's queue has, and keeps it invisible to others until it is acknowledged or this queue stops.
 
     While it is started a message is delivered once, however long its consumer takes. What the provider answers with an
-    error ``receive`` raises, once for each failure; asking goes on, ever more slowly. Locks: ``_handles`` makes a handle
+    error ``receive`` raises, at once and then at the end of each wait until the provider answers again; asking goes on, ever
+    more slowly. Locks: ``_handles`` makes a handle
     one thread's while it is used, and is taken first; ``_changed`` guards the rest and is never held during a request.
     """
 
@@ -76,6 +77,7 @@ class RemoteQueue:
         self._held = Held()
         self._stopping: Stop | None = None  # of the run that is on; each start begins another
         self._failure: VolstreamError | None = None
+        self._unanswered: VolstreamError | None = None  # why no message was asked for with success since
         self._broken: BaseException | None = None
         self._arrived = 0
         self._waiting = 0
@@ -88,7 +90,7 @@ class RemoteQueue:
         visibility = self._service.open()
         stopping = Stop()
         with self._changed:
-            self._held, self._failure, self._broken = Held(), None, None
+            self._held, self._failure, self._unanswered, self._broken = Held(), None, None, None
             self._stopping = stopping
         parts: list[Callable[[], None]] = [lambda: self._poll(stopping, visibility)] * self._pollers
         parts.append(lambda: self._keep(stopping, min(visibility, self._visibility)))
@@ -126,6 +128,8 @@ class RemoteQueue:
                     raise failure
                 now = time.monotonic()
                 if now >= deadline:
+                    if self._unanswered is not None:
+                        raise self._unanswered
                     break
                 self._changed.wait(deadline - now)
         return ()
@@ -174,9 +178,10 @@ class RemoteQueue:
             except VolstreamError as error:
                 failures += 1
                 self._fail(error)
+                self._unanswered = error
                 stopping.wait(backoff.delay(failures))
                 continue
-            failures = 0
+            failures, self._unanswered = 0, None
             if deliveries and not self._take(stopping, deliveries, time.monotonic() + visibility):
                 self._hand_back([delivery.handle for delivery in deliveries])
 

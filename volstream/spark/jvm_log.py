@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 #: Text of Log4j's configuration. The loggers named here warn about the way a local engine is meant to be run.
@@ -62,6 +63,17 @@ def begin(directory: Path) -> Path:
     if path.exists():
         os.replace(path, path.with_name(path.name + ".1"))
     return path
+
+
+def roll(directory: Path, most: int = 10_000_000) -> None:
+    """Keeps the :func:`jvm_log` of a JVM that runs short: what it has beyond ``most`` bytes goes to the file beside it.
+
+    The JVM and its workers hold the file open, and append to it: so it is copied and emptied.
+    """
+    path = jvm_log(directory)
+    if path.exists() and path.stat().st_size > most:
+        shutil.copyfile(path, path.with_name(path.name + ".1"))
+        os.truncate(path, 0)
 
 
 def last_lines(path: Path, count: int = 15, since: int = 0) -> str:

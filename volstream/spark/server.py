@@ -147,7 +147,7 @@ def _spawn(settings: Settings, files: Files, line: list[str], cores: int) -> Jvm
     port, token = _free_port(), secrets.token_urlsafe(32)
     _prepare(settings, files, command.properties(settings, files, cores=cores, port=port, token=token))
     child = Path(__file__).with_name("child.py")
-    with jvm_log.begin(files.log).open("wb") as log:
+    with jvm_log.begin(files.log).open("ab") as log:  # appended to, so that it can be emptied
         process = subprocess.Popen(
             [sys.executable, "-I", "-S", str(child), str(os.getpid()), *line],
             stdin=subprocess.DEVNULL,

@@ -95,8 +95,11 @@ class _Run:
                 rows = [{"property": key, "value": _plain(value)} for key, value in found.items()]
                 return Result(["property", "value"], rows)
             case "alter", "volume":
-                done = self._session.volumes.refresh(_text(statement.name), statement.options.get("string", ""))
-                row = {"inserted": done.inserted, "updated": done.updated, "deleted": done.deleted}
+                done = self._session.volumes.refresh(
+                    _text(statement.name), statement.options.get("string", ""),
+                    accept_removals=statement.options.get("accept_removals", False),
+                )  # fmt: skip
+                row = {"inserted": done.inserted, "updated": done.updated, "deleted": done.deleted, "held": done.held}
                 return Result(list(row), [row])
             case "alter", "stream":
                 return self._reset(statement)

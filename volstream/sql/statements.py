@@ -140,7 +140,7 @@ class _Reader:
     def _clause(self, tree: Tree[Any]) -> dict[str, Any]:
         rule, children = str(tree.data), tree.children
         match rule:
-            case "location" | "comment" | "function" | "schedule" | "every":
+            case "location" | "comment" | "function" | "schedule" | "every" | "max_removals":
                 return {rule: self._string(children[0])}
             case "string" | "word":
                 return {rule: self._string(tree)}
@@ -169,7 +169,7 @@ class _Reader:
                 return {rule: Text(str(children[0])[2:].strip())}
             case "expression":
                 return {rule: Text(self._written(tree))}
-            case "on_change":
+            case "on_change" | "accept_removals":
                 return {rule: True}
             case _:
                 raise AssertionError(rule)

@@ -127,9 +127,7 @@ class Block:
             StreamBusyError: it is at work, or a job is in the middle of a plan.
         """
         self._hold(stream)
-        left = self._catalog.consumptions.open_plan(stream.id)
-        if left is not None:
-            self._catalog.consumptions.drop_plan(left)
+        self._drop_left(stream)
 
     def write(self, location: str, statement: Callable[[SparkSession], None], *, like: Any = None) -> int | None:
         """Runs one DML statement on the table at ``location``, at most once; how many rows it wrote, where that is known.
@@ -184,20 +182,32 @@ class Block:
         self._consumer.settle(stream.id)
         return None
 
+    def _left(self, stream: Stream) -> Plan | None:
+        """What an earlier consumer left open. Raises StreamBusyError where it is a job's, opened a moment ago: jobs do not hold
+        the stream's lease."""
+        plan = self._catalog.consumptions.open_plan(stream.id)
+        if plan is not None and plan.kind is not PlanKind.STATEMENT:
+            raise StreamBusyError(f"The stream {stream.name} is busy: its job began a plan.", "Wait for it to end.")
+        return plan
+
+    def _drop_left(self, stream: Stream) -> None:
+        left = self._left(stream)
+        if left is not None:
+            self._catalog.consumptions.drop_plan(left)
+
     def _plan(self, stream: Stream) -> Taken | None:
         """The stream's range as a plan of one batch: what an earlier block left, or what is there now."""
         current = self._catalog.streams.by_id(stream.id)
         if current is None:
             raise NotFoundError(f"The stream {stream.name} was dropped.")
-        left = self._catalog.consumptions.open_plan(stream.id)
+        left = self._left(stream)
         if left is not None and self._again:
             batch = self._catalog.consumptions.next_batch(left)
             assert batch is not None, "an open plan has a batch that is not committed"
             covered = self._reader.range_of(left, current)
             self._pinned[stream.id] = covered
             return Taken(current, covered, left, batch)
-        if left is not None:
-            self._catalog.consumptions.drop_plan(left)
+        self._drop_left(stream)
         pinned = self.pin(current)
         if pinned is None:
             return None

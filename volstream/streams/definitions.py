@@ -16,7 +16,6 @@ from volstream.errors import (
     InvalidValueError,
     NotFoundError,
     ObjectInUseError,
-    StreamBusyError,
 )
 from volstream.model.names import Name
 from volstream.model.objects import SourceKind, Stream, StreamSpec
@@ -160,9 +159,7 @@ def move_stream(
     offset = source.resolve(f"{stream.source_kind} {stream.source_name}", version, _utc(timestamp))
     head = source.head()
     assert head is not None, "it has a history"
-    _check_idle(catalog, stream)
-    _move_job(catalog, stream)
-    return catalog.streams.change(stream, offset=offset, initial=False, table_id=head[1])
+    return catalog.consumptions.move(stream, offset, head[1])
 
 
 def advance_stream(catalog: Catalog, warehouse: str, name: Name, version: int | None) -> Stream:
@@ -176,11 +173,7 @@ def advance_stream(catalog: Catalog, warehouse: str, name: Name, version: int | 
             f"The stream {name} is at version {stream.offset} and can be advanced up to {head[0]}, not to {version}.",
             "To go back, run: volstream reset-stream.",
         )
-    _check_idle(catalog, stream)
-    _move_job(catalog, stream)
-    return catalog.streams.change(
-        stream, offset=head[0] if version is None else version, initial=False, table_id=head[1]
-    )
+    return catalog.consumptions.move(stream, head[0] if version is None else version, head[1])
 
 
 def drop_stream(catalog: Catalog, name: Name, *, if_exists: bool = False) -> bool:
@@ -208,23 +201,7 @@ def _source(catalog: Catalog, warehouse: str, stream: Stream) -> Source:
     return source_of(catalog, warehouse, stream)
 
 
-def _move_job(catalog: Catalog, stream: Stream) -> None:
-    """A range that comes again, or never, to the stream's job: its table may have rows of paths that are new to it."""
-    job = catalog.job_of(stream)
-    if job is not None:
-        catalog.jobs.change(job, clean=False)
-
-
 def _check_unused(catalog: Catalog, stream: Stream) -> None:
     job = catalog.job_of(stream)
     if job is not None:
         raise ObjectInUseError(f"The job {job.name} consumes the stream {stream.name}.", "Drop the job first.")
-
-
-def _check_idle(catalog: Catalog, stream: Stream) -> None:
-    plan = catalog.consumptions.open_plan(stream.id)
-    if plan is not None:
-        raise StreamBusyError(
-            f"The stream {stream.name} is being consumed: plan {plan.id} is open since {plan.created_on:%F %T}.",
-            "Run its job to the end first.",
-        )

@@ -101,6 +101,11 @@ class StreamReader:
         start = stream.offset
         if start == 0 and stream.source_kind is SourceKind.VOLUME:
             start = None  # nothing was there yet
+        if start is not None and version < start and stream.source_kind is SourceKind.TABLE:
+            raise _stale(
+                stream,
+                f"it has consumed {source.noun} up to version {start}, and that ends at {version}: it was restored",
+            )
         if start is not None and not stream.initial:
             missing = source.missing(start, version)
             if missing is not None:

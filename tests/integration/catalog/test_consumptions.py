@@ -182,6 +182,30 @@ def test_a_dropped_plan_keeps_what_was_committed_and_the_offset(catalog: Catalog
         catalog.consumptions.begin(batches[1], owner="me", target=TARGET)
 
 
+def test_a_plan_that_is_being_written_is_not_dropped(catalog: Catalog, job: Job) -> None:
+    made, (batch,) = objects.store_plan(catalog, job)
+    intent = catalog.consumptions.begin(batch, owner="me", target=TARGET)
+    with pytest.raises(FencedError):
+        catalog.consumptions.drop_plan(made)
+    catalog.consumptions.commit(intent, DONE)
+    with pytest.raises(FencedError):
+        catalog.consumptions.drop_plan(made)
+
+
+def test_a_stream_is_not_moved_under_a_plan_nor_from_where_it_is_not(catalog: Catalog, job: Job) -> None:
+    catalog.jobs.change(job, clean=True)
+    before = stream_of(catalog, job)
+    made, _ = objects.store_plan(catalog, job)
+    with pytest.raises(StreamBusyError):
+        catalog.consumptions.move(before, 1, "table")
+    catalog.consumptions.drop_plan(made)
+    assert catalog.consumptions.move(before, 1, "table").offset == 1
+    with pytest.raises(FencedError):  # by who read it before
+        catalog.consumptions.move(before, 2, "table")
+    assert stream_of(catalog, job).offset == 1
+    assert not catalog.jobs.get(job.name).clean
+
+
 def sliced(made: Plan, number: int, *bounds: str | None) -> list[Batch]:
     """Batches from ``number`` on, between the bounds."""
     return [

@@ -97,6 +97,15 @@ def test_a_file_that_is_no_database_is_a_catalog_error(tmp_path: Path) -> None:
     broken.close()
 
 
+def test_a_database_that_breaks_between_two_looks_at_its_version_is_a_catalog_error(sqlite_template: Path) -> None:
+    catalog = Catalog(f"sqlite:///{sqlite_template.parent}/version.db")
+    assert catalog.database.version() is not None
+    catalog.close()
+    (sqlite_template.parent / "version.db").write_bytes(b"not a database" * 100)
+    with pytest.raises(CatalogError):
+        catalog.database.version()
+
+
 def test_a_catalog_that_cannot_be_written_is_read_and_refuses_writes(sqlite_template: Path) -> None:
     # By the database's own mode, which root cannot pass over as it does a file's.
     reader = Catalog(f"sqlite:///file:{sqlite_template}?mode=ro&uri=true")

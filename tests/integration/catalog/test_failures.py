@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 
 from tests import objects
-from volstream.catalog import Catalog
+from volstream.catalog import Catalog, tables
 from volstream.catalog.consumptions import Outcome
 from volstream.catalog.failures import Wanted, cut
+from volstream.errors import FencedError
 from volstream.model.objects import Job
 from volstream.model.work import Failure, FailureKind, FailureState, Target
 
@@ -151,11 +154,21 @@ def test_failures_are_chosen_by_kind_and_by_a_pattern_of_sql(catalog: Catalog, j
     assert sorted(moved) == found(like="scans/%.pdf") == found(states=[FailureState.SKIPPED])
 
 
-def test_a_postponed_failure_waits_for_the_directory(catalog: Catalog, job: Job) -> None:
-    fail(catalog, job, {"path": "a"})
-    catalog.failures.postpone(job.id, ["a"])
-    (found,) = catalog.failures.active(job.id)
-    assert (found.state, found.next_try) == (FailureState.WAITING, None)
+def test_a_postponed_failure_waits_and_is_looked_at_again(catalog: Catalog, job: Job) -> None:
+    fail(catalog, job, {"path": "a"}, {"path": "b"})
+    (a, _) = catalog.failures.active(job.id)
+    catalog.failures.postpone([a])
+    assert states(catalog, job) == {"a": FailureState.WAITING, "b": FailureState.RETRYING}
+    later = datetime.now(UTC) + timedelta(hours=2)
+    assert {one.path for one in catalog.failures.due(job.id, datetime.now(UTC), 10)} == {"b"}
+    assert {one.path for one in catalog.failures.due(job.id, later, 10)} == {"a", "b"}
+
+
+def test_a_file_that_vanished_and_may_be_back_as_it_was_is_due_by_itself(catalog: Catalog, job: Job) -> None:
+    fail(catalog, job, {"path": "a", "kind": FailureKind.VANISHED})
+    assert states(catalog, job) == {"a": FailureState.WAITING}
+    assert [one.path for one in catalog.failures.due(job.id, objects.NOW, 10)] == ["a"]
+    assert catalog.failures.next_due(job.id) == objects.NOW
 
 
 def test_failures_are_found_between_bounds_in_byte_order(catalog: Catalog, job: Job) -> None:
@@ -181,10 +194,12 @@ def test_more_failures_than_one_statement_holds_are_kept_and_superseded(catalog:
 
 def test_failures_that_are_slow_to_come_keep_nobody_from_writing(catalog: Catalog, job: Job, url: str) -> None:
     other = Catalog(url)
+    _, (batch,) = objects.store_plan(catalog, job)
+    intent = catalog.consumptions.begin(batch, owner="me", target=TARGET)
 
     def found() -> Iterator[Failure]:
         assert other.leases.acquire("name", "owner", "test", 60) is None
-        yield objects.failure(job, "a", "attempt")
+        yield objects.failure(job, "a", intent.attempt)
 
     catalog.failures.add_pending(found())
     other.close()
@@ -202,3 +217,19 @@ def test_what_no_database_keeps_is_written_out(catalog: Catalog, job: Job) -> No
 def test_a_text_is_cut_in_its_middle() -> None:
     assert cut("abcdefgh", 8) == "abcdefgh"
     assert cut("abcdefghi", 4) == "ab\n... 5 characters left out ...\nhi"
+
+
+def test_a_failure_of_a_path_of_any_length_is_kept(catalog: Catalog, job: Job) -> None:
+    path = "".join(hashlib.sha256(bytes([number])).hexdigest() for number in range(64))  # which does not compress
+    fail(catalog, job, {"path": path, "message": "nul \0"})
+    assert [one.message for one in catalog.failures.active(job.id, path=path)] == ["nul \\x00"]
+
+
+def test_a_process_that_was_taken_for_dead_leaves_no_failures_behind(catalog: Catalog, job: Job) -> None:
+    _, (batch,) = objects.store_plan(catalog, job)
+    intent = catalog.consumptions.begin(batch, owner="zombie", target=TARGET)
+    catalog.consumptions.abort(intent)
+    with pytest.raises(FencedError):
+        catalog.failures.add_pending([objects.failure(job, "a", intent.attempt)])
+    with catalog.database.reading() as transaction:
+        assert not transaction.execute(select(tables.failures)).all()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -160,3 +161,24 @@ def test_what_is_rejected_again_is_counted_not_repeated(catalog: Catalog, volume
     assert catalog.refreshes.rejected_count(volume.id) == 3
     assert catalog.refreshes.rejected("another volume") == []
     assert len(catalog.refreshes.rejected(limit=2)) == 2
+
+
+def test_what_anybody_sends_is_kept_and_bounded(catalog: Catalog, volume: Volume) -> None:
+    odd = [Rejection("nul \0", "half \ud800"), Rejection("x" * 10_000, "long")]
+    catalog.refreshes.reject(volume.id, odd)
+    catalog.refreshes.reject(volume.id, odd)
+    kept = catalog.refreshes.rejected(volume.id)
+    assert sorted((one.subject, one.reason, one.count) for one in kept) == [
+        ("nul \\x00", "half \\ud800", 2), ("x" * 10_000, "long", 2),
+    ]  # fmt: skip
+    catalog.refreshes.reject(volume.id, [Rejection(f"new {number}", "r") for number in range(1500)])
+    assert catalog.refreshes.rejected_count(volume.id) == 1000
+    assert "new 0" in {one.subject for one in catalog.refreshes.rejected(volume.id)}
+
+
+def test_a_path_of_any_length_is_asked_for(catalog: Catalog, volume: Volume) -> None:
+    path = "".join(hashlib.sha256(bytes([number])).hexdigest() for number in range(64))  # which does not compress
+    when = catalog.refreshes.ask_check(volume.id, [path])
+    assert catalog.refreshes.is_asked(volume.id, path)
+    catalog.refreshes.checked(volume.id, {path: when})
+    assert not catalog.refreshes.is_asked(volume.id, path)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import objects
 from volstream.catalog import Catalog
 from volstream.daemon.housekeeping import clean
 
@@ -16,7 +17,7 @@ from volstream.daemon.housekeeping import clean
 def test_in_a_shared_warehouse_only_what_is_old_is_removed(tmp_path: Path, alone: bool) -> None:
     catalog = Catalog(f"sqlite:///{tmp_path}/catalog.db")
     warehouse = tmp_path / "warehouse"
-    for name in ("_plans/new", "_plans/old", "_staging/new", "_staging/old"):
+    for name in ("_plans/new", "_plans/old", "_staging/new", "_staging/old", "_listings/old"):
         part = warehouse / name / "part.parquet"
         part.parent.mkdir(parents=True)
         part.touch()
@@ -28,4 +29,17 @@ def test_in_a_shared_warehouse_only_what_is_old_is_removed(tmp_path: Path, alone
 
     left = sorted(path.name for path in warehouse.glob("*/*"))
     assert left == ([] if alone else ["new", "new"])
+    catalog.close()
+
+
+def test_the_listing_of_a_volume_that_there_is_stays_to_be_gone_on_with(tmp_path: Path) -> None:
+    catalog = Catalog(f"sqlite:///{tmp_path}/catalog.db")
+    volume = objects.volume()
+    with catalog.database.transaction() as transaction:
+        catalog.volumes.add(transaction, volume)
+    for name in (volume.id, f"{volume.id}-beside", "dropped"):
+        (tmp_path / "warehouse" / "_listings" / name).mkdir(parents=True)
+    clean(catalog, f"{tmp_path}/warehouse", alone=True)
+    left = {path.name for path in (tmp_path / "warehouse" / "_listings").iterdir()}
+    assert left == {volume.id, f"{volume.id}-beside"}
     catalog.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,9 +17,9 @@ from tests import objects
 from tests.waiting import eventually
 from volstream import config
 from volstream.catalog import Catalog
-from volstream.catalog.tables import failures
+from volstream.catalog.tables import digest, failures
 from volstream.daemon.jobs import Scheduler
-from volstream.errors import EngineLostError, VolstreamError
+from volstream.errors import EngineLostError, SqlError
 from volstream.jobs.lead import RunReport
 from volstream.jobs.progress import Observer
 from volstream.lifecycle.stop import Stop
@@ -30,7 +30,7 @@ from volstream.model.work import FailureState
 class FakeRunner:
     """A runner that always has work, and fails as told."""
 
-    def __init__(self, *failures: VolstreamError) -> None:
+    def __init__(self, *failures: BaseException) -> None:
         self.failures = list(failures)
         self.runs = 0
 
@@ -49,7 +49,7 @@ class FakeRunner:
 
 
 class World:
-    def __init__(self, folder: Path, *failures: VolstreamError) -> None:
+    def __init__(self, folder: Path, *failures: BaseException) -> None:
         settings = config.load(folder / "home")
         self.catalog = Catalog(settings.database_url)
         source, on_it = objects.volume(), objects.stream()
@@ -59,8 +59,9 @@ class World:
             self.catalog.jobs.add(transaction, objects.job(on_it, trigger=Trigger(TriggerKind.ON_CHANGE)))
         self.runner, self.stop, self.up = FakeRunner(*failures), Stop(), False
         self.looks = 0
+        self.choose: Callable[[Job], FakeRunner] = lambda _: self.runner
         self.scheduler = Scheduler(
-            self.catalog, lambda _: self.runner, settings, ZoneInfo("UTC"), lambda _: True, self.stop, self.is_up
+            self.catalog, lambda job: self.choose(job), settings, ZoneInfo("UTC"), lambda _: True, self.stop, self.is_up
         )
 
     def is_up(self) -> bool:
@@ -103,6 +104,43 @@ def test_a_run_that_dies_with_the_engine_is_tried_again(tmp_path: Path) -> None:
     assert sorted(outcome for _, outcome in world.scheduler.runs) == ["failed", "ok"]
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        SqlError("[DELTA_VIOLATE_CONSTRAINT_WITH_VALUES] CHECK constraint"), ValueError("not one of ours"), SystemExit(3),
+    ],
+    ids=lambda error: type(error).__name__,
+)  # fmt: skip
+def test_a_job_that_fails_in_any_way_is_told_of_and_holds_no_other_job_up(tmp_path: Path, error: BaseException) -> None:
+    world = World(tmp_path)
+    other = objects.stream(name="others")
+    with world.catalog.database.transaction() as transaction:
+        world.catalog.streams.add(transaction, other)
+        made = objects.job(other, "well", trigger=Trigger(TriggerKind.ON_CHANGE))
+        world.catalog.jobs.add(transaction, made)
+    bad, good = FakeRunner(*[error] * 100), FakeRunner()
+    world.choose = lambda job: good if job.id == made.id else bad
+    world.up = True
+    with world.running():
+        eventually(lambda: good.runs >= 2 and bad.runs >= 1 and bool(world.scheduler.failing))
+        assert [*world.scheduler.failing] == ["classify"]
+        assert str(error) in world.scheduler.failing["classify"]
+        runs = good.runs
+        eventually(lambda: good.runs > runs)
+
+
+def test_a_schedule_that_cannot_be_computed_is_its_jobs_failure(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    other = objects.stream(name="others")
+    with world.catalog.database.transaction() as transaction:
+        world.catalog.streams.add(transaction, other)
+        odd = objects.job(other, "odd", trigger=Trigger(TriggerKind.EVERY, every=8e15), last_started=objects.NOW)
+        world.catalog.jobs.add(transaction, odd)
+    world.up = True
+    with world.running():
+        eventually(lambda: "odd" in world.scheduler.failing and world.runner.runs > 1)
+
+
 class Idle(FakeRunner):
     """A runner that has work once it is told, and counts how often it was asked."""
 
@@ -141,7 +179,7 @@ def test_a_job_whose_retry_is_due_is_looked_at_without_a_change(tmp_path: Path) 
     due = datetime.now(UTC) + timedelta(seconds=1.5)
     with world.catalog.database.transaction() as transaction:
         failed = dataclasses.asdict(objects.failure(job, "a", "x", state=FailureState.RETRYING, next_try=due))
-        transaction.execute(insert(failures).values(**failed))
+        transaction.execute(insert(failures).values(**failed, path_digest=digest("a")))
     with world.running():
         eventually(lambda: idle.asked == 1)
         idle.work = True

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,15 @@ from sqlalchemy import update
 from tests.waiting import eventually
 from volstream import config
 from volstream.catalog import tables
+from volstream.catalog.definitions import note_trouble
 from volstream.daemon.share import Share
 from volstream.daemon.volumes import VolumeWorker
+from volstream.directory.access import queue_of
 from volstream.directory.keeper import DirectoryKeeper, lease_name
+from volstream.errors import InvalidValueError, QueueError
 from volstream.model.objects import QueueType, Volume
+from volstream.queues.base import EventQueue, QueueSpec
+from volstream.queues.memory import MemoryQueue
 from volstream.session import Session
 
 
@@ -31,9 +37,10 @@ class World:
         self.volume = self.session.volumes.create("v", str(self.files), queue_type=queue_type)
 
     @contextmanager
-    def worker(self, share: Share | None = None) -> Iterator[VolumeWorker]:
+    def worker(self, share: Share | None = None, queue: EventQueue | None = None) -> Iterator[VolumeWorker]:
         made = VolumeWorker(
-            self.volume, self.session.catalog, self.session.settings, lambda _: None, share or Share(1)
+            self.volume, self.session.catalog, self.session.settings, lambda _: None, share or Share(1),
+            queue_of if queue is None else lambda *_: queue,
         )  # fmt: skip
         thread = threading.Thread(target=made.run)
         thread.start()
@@ -111,3 +118,101 @@ def test_an_end_before_the_lease_is_had_is_not_lost(world: World) -> None:
     world.session.catalog.leases.acquire(lease_name(world.volume), "elsewhere/1/1.00/x", "test", 3600)
     with world.worker() as worker:
         assert not worker.keeps
+
+
+def test_a_volume_that_is_dropped_while_it_is_kept_ends_nothing_but_its_turn(world: World) -> None:
+    with world.worker() as worker:
+        eventually(lambda: worker.keeps)
+        world.session.volumes.drop("v")
+        (world.files / "a").write_text("a")
+        eventually(lambda: not worker.keeps)
+
+
+def test_a_volume_whose_root_is_gone_says_so_to_all_until_it_is_back(world: World) -> None:
+    with world.worker() as worker:
+        (world.files / "a").write_text("a")
+        eventually(lambda: world.has("a"))
+        world.files.rename(world.files.with_name("unmounted"))
+        eventually(lambda: worker.reason is not None and worker.keeps)
+        eventually(lambda: world.session.volumes.get("v").trouble is not None)
+        world.files.with_name("unmounted").rename(world.files)
+        eventually(lambda: worker.reason is None and world.session.volumes.get("v").trouble is None)
+        (world.files / "b").write_text("b")
+        eventually(lambda: world.has("a", "b"))
+
+
+def test_a_catalog_that_is_away_for_a_moment_ends_no_worker(world: World) -> None:
+    def rename(before: str, after: str) -> None:
+        with closing(sqlite3.connect(world.session.settings.home / "catalog.db", timeout=10)) as connection:
+            connection.execute(f"ALTER TABLE {before} RENAME TO {after}")
+            connection.commit()
+
+    with world.worker() as worker:
+        eventually(lambda: worker.keeps)
+        rename("leases", "away")
+        eventually(lambda: worker.trouble.reason is not None)
+        rename("away", "leases")
+        (world.files / "a").write_text("a")
+        eventually(lambda: world.has("a") and worker.reason is None, 60)
+
+
+class Deaf(MemoryQueue):
+    """A queue that was deleted."""
+
+    def start(self) -> None:
+        raise QueueError("The queue does not exist.")
+
+
+def test_what_others_ask_for_is_done_while_the_queue_does_not_answer(world: World) -> None:
+    with world.worker(queue=Deaf(QueueSpec(""))) as worker:
+        (world.files / "a").write_text("a")
+        eventually(lambda: worker.keeps and worker.reason == "The queue does not exist.")
+        world.session.volumes.refresh("v")
+        assert world.has("a")
+        eventually(lambda: world.session.volumes.get("v").trouble == "The queue does not exist.")
+
+
+def test_a_refresh_of_a_folder_outside_of_the_volume_is_answered(world: World) -> None:
+    with world.worker() as worker:
+        eventually(lambda: worker.keeps)
+        asked = world.session.catalog.refreshes
+        asked.ask_check(world.volume.id, [".ignored/", "x.tmp"])
+        eventually(lambda: not asked.asked_checks(world.volume.id, 10))
+
+
+def test_held_removals_are_told_of_and_accepted_by_a_refresh_that_the_daemon_does(world: World) -> None:
+    names = [str(number) for number in range(12)]
+    for name in names:
+        (world.files / name).write_text("x")
+    world.session.volumes.refresh("v")
+    moved = world.files.with_name("unmounted")
+    world.files.rename(moved)
+    world.files.mkdir()
+    with world.worker() as worker:
+        eventually(lambda: worker.held_removals == 12)
+        assert world.session.volumes.refresh("v").held == 12
+        assert world.session.catalog.refreshes.file_count(world.volume.id) == 12
+        done = world.session.volumes.refresh("v", accept_removals=True)
+        assert (done.reconciled, done.deleted, done.held) == (None, 12, 0)
+        eventually(lambda: worker.held_removals == 0)
+
+
+def test_a_folder_that_is_ignored_cannot_be_refreshed(world: World) -> None:
+    with pytest.raises(InvalidValueError, match="ignored"):
+        world.session.volumes.refresh("v", ".git")
+    with pytest.raises(InvalidValueError, match="whole volume"):
+        world.session.volumes.refresh("v", "a", accept_removals=True)
+
+
+def test_who_does_not_keep_a_volume_has_no_say_in_what_is_wrong_with_it(world: World) -> None:
+    catalog = world.session.catalog
+    catalog.leases.acquire(lease_name(world.volume), "elsewhere/1/1.00/x", "test", 3600)
+    note_trouble(catalog.database, world.volume.id, "The queue does not exist.")
+    world.volume = world.session.volumes.get("v")
+    with world.worker() as worker:
+        assert worker.reason is None
+    assert world.session.volumes.get("v").trouble == "The queue does not exist."
+    catalog.leases.release(lease_name(world.volume), "elsewhere/1/1.00/x")
+    with world.worker() as worker:
+        eventually(lambda: worker.keeps)
+        eventually(lambda: world.session.volumes.get("v").trouble is None)

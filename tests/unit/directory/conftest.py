@@ -20,6 +20,7 @@ from volstream.directory.snapshot import Snapshot
 from volstream.model.hints import Hint
 from volstream.model.names import Name
 from volstream.model.objects import QueueType, Volume, VolumeSpec
+from volstream.storage.base import ObjectStore
 
 LONG_AGO = 1_700_000_000
 
@@ -55,8 +56,10 @@ class Keeping:
     def delete(self, path: str) -> None:
         (self.folder / path).unlink()
 
-    def keeper(self, wait: Callable[[float], object] = lambda _: None) -> DirectoryKeeper:
-        return DirectoryKeeper(self.volume, self.catalog, self.settings, wait)
+    def keeper(
+        self, wait: Callable[[float], object] = lambda _: None, store: ObjectStore | None = None
+    ) -> DirectoryKeeper:
+        return DirectoryKeeper(self.volume, self.catalog, self.settings, wait, store=store)
 
     def take(self, *hints: Hint, keeper: DirectoryKeeper | None = None) -> Tick:
         fold = Fold(self.volume.selection)

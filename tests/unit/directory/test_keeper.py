@@ -9,10 +9,13 @@ import pyarrow as pa
 import pytest
 
 from tests.unit.directory.conftest import Keeping
+from tests.waiting import eventually
 from volstream.directory.writer import Counts
 from volstream.errors import StorageError
+from volstream.model.files import FileInfo
 from volstream.model.hints import KeyHint, SubtreeHint
 from volstream.storage import open_store
+from volstream.storage.local import LocalStore
 
 #: Names that break quoting, escaping, globbing or ordering somewhere.
 ODD_NAMES = (
@@ -243,3 +246,106 @@ def test_odd_names_come_change_and_go(kept: Keeping) -> None:
     kept.keeper().maintain()
     assert kept.directory() == wanted
     assert kept.keeper().reconcile().commit is None
+
+
+class Flaky(LocalStore):
+    """A folder of which some files, or all, cannot be looked at."""
+
+    def __init__(self, kept: Keeping, *bad: str) -> None:
+        super().__init__(kept.volume.location)
+        self.bad = set(bad)
+
+    def head(self, path: str) -> FileInfo | None:
+        if path in self.bad or "*" in self.bad:
+            raise StorageError(f"{path} was answered with 500.")
+        return super().head(path)
+
+
+def test_a_key_that_cannot_be_looked_at_holds_no_other_up_and_is_asked_for_later(kept: Keeping) -> None:
+    store = Flaky(kept, "bad")
+    keeper = kept.keeper(store=store)
+    for name in ("bad", "good"):
+        kept.put(name)
+    assert kept.take(KeyHint("bad"), KeyHint("good"), keeper=keeper).commits == 1
+    assert kept.take(KeyHint("bad"), keeper=keeper).commits == 0, "it alone is not the store's fault either"
+    assert kept.directory() == {"good": 1}
+    assert [one.subject for one in kept.catalog.refreshes.rejected(kept.volume.id)] == ["bad"]
+    assert not keeper.asked(), "not at once"
+    store.bad.clear()
+    eventually(lambda: KeyHint("bad") in keeper.asked())
+    asked = keeper.asked()
+    kept.take(*asked, keeper=keeper)
+    keeper.answered(asked)
+    assert kept.directory() == {"bad": 1, "good": 1}
+    assert not kept.catalog.refreshes.asked_checks(kept.volume.id, 10)
+
+
+def test_a_store_that_answers_nothing_is_no_keys_fault(kept: Keeping) -> None:
+    kept.put("a")
+    with pytest.raises(StorageError):
+        kept.take(KeyHint("a"), keeper=kept.keeper(store=Flaky(kept, "*")))
+    assert not kept.catalog.refreshes.rejected(kept.volume.id)
+
+
+def test_a_missing_key_that_cannot_be_looked_at_stays_and_the_listing_counts(kept: Keeping) -> None:
+    for name in ("bad", "gone"):
+        kept.put(name)
+    kept.keeper().reconcile()
+    for name in ("bad", "gone"):
+        kept.delete(name)
+    kept.put("new")
+    assert kept.keeper(store=Flaky(kept, "bad")).reconcile().counts == Counts(1, 0, 1, 1)
+    assert kept.directory() == {"bad": 1, "new": 1}
+    assert [one.subject for one in kept.catalog.refreshes.rejected(kept.volume.id)] == ["bad"]
+
+
+def test_a_directory_whose_name_is_not_text_is_rejected_and_the_rest_is_done(kept: Keeping) -> None:
+    kept.put("good")
+    kept.put("d/a")
+    hints = (
+        SubtreeHint(os.fsdecode(b"bad\xff/"), "directory new"),
+        SubtreeHint("d/", "directory new"),
+        KeyHint("good"),
+    )
+    assert kept.take(*hints).commits == 1
+    assert kept.directory() == {"d/a": 1, "good": 1}
+    assert [one.subject for one in kept.catalog.refreshes.rejected(kept.volume.id)] == ["bad\\xff/"]
+
+
+def test_a_name_with_nul_is_rejected(kept: Keeping) -> None:
+    kept.put("good")
+    kept.take(KeyHint("a\0b"), KeyHint("good"))
+    assert kept.directory() == {"good": 1}
+    assert [one.subject for one in kept.catalog.refreshes.rejected(kept.volume.id)] == ["a\\x00b"]
+
+
+def test_a_mount_point_that_became_empty_removes_nothing_until_somebody_accepts_it(kept: Keeping) -> None:
+    names = {str(number): 1 for number in range(12)}
+    for name in names:
+        kept.put(name)
+    keeper = kept.keeper()
+    keeper.reconcile()
+    kept.folder.rename(kept.folder.parent / "unmounted")
+    kept.folder.mkdir()
+    kept.put("new")
+    done = keeper.reconcile()
+    assert (done.counts, done.held) == (Counts(1, 0, 0, 1), 12)
+    assert kept.directory() == {**names, "new": 1}
+    assert (kept.volume.held_removals, keeper.held_removals) == (12, 12)
+    kept.catalog.volumes.change(kept.volume, accept_removals=True)
+    assert keeper.reconcile().counts.deleted == 12
+    assert kept.directory() == {"new": 1}
+    assert (kept.volume.held_removals, kept.volume.accept_removals) == (0, False)
+
+
+def test_what_is_back_is_not_held_any_more(kept: Keeping) -> None:
+    for number in range(12):
+        kept.put(str(number))
+    kept.keeper().reconcile()
+    kept.folder.rename(kept.folder.parent / "unmounted")
+    kept.folder.mkdir()
+    assert kept.keeper().reconcile().held == 12
+    kept.folder.rmdir()
+    (kept.folder.parent / "unmounted").rename(kept.folder)
+    assert kept.keeper().reconcile().held == 0
+    assert kept.volume.held_removals == 0

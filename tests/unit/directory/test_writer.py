@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from tests import objects
 from tests.directories import Directory, Files
 from volstream.catalog import Catalog
 from volstream.catalog.refreshes import Refreshes
@@ -302,3 +303,34 @@ def _inserted(files: Files) -> pa.Table:
     from volstream.directory.difference import compare
 
     return compare(rows(files), table.FILES.empty_table())
+
+
+def test_tables_that_are_older_than_the_catalog_go_on_from_its_number_and_are_listed(
+    directory: Directory, tmp_path: Path
+) -> None:
+    directory.list_first({"a": 1})
+    directory.refresh({"b": 1})
+    shutil.copytree(directory.root, tmp_path / "backup")
+    on_it = objects.stream(directory.volume, offset=4)
+    consumer = objects.job(on_it, clean=True)
+    with directory.catalog.database.transaction() as transaction:
+        directory.catalog.streams.add(transaction, on_it)
+        directory.catalog.jobs.add(transaction, consumer)
+    directory.refresh({"c": 1})
+    directory.refresh({"d": 1})
+    shutil.rmtree(directory.root)
+    shutil.copytree(tmp_path / "backup", directory.root)
+
+    writer = directory.new_writer()
+    assert writer.open().newest == 4
+    assert directory.catalog.refreshes.is_asked(directory.volume.id, "")
+    assert not directory.catalog.jobs.get(consumer.name).clean, "files come again of which the table has rows"
+    directory.catalog.refreshes.checked(
+        directory.volume.id, directory.catalog.refreshes.asked_checks(directory.volume.id, 10)
+    )
+    again = directory.refresh({"c": 1, "d": 1}, writer)
+    assert again is not None
+    assert again.number == 5
+    changed = directory.snapshot().changed(4, 5)
+    assert sorted(changed["relative_path"].to_pylist()) == ["c", "d"]
+    assert not directory.catalog.refreshes.asked_checks(directory.volume.id, 10), "once is enough"

@@ -123,10 +123,10 @@ def test_a_wrong_value_is_found_among_good_ones(run: Runner, store: MemoryStore)
     assert [path for path, row in results(table) if row == {"n": 1}] == [f"{n:02}" for n in range(20) if n != 11]
 
 
-def test_a_function_that_cannot_be_imported_fails_each_file(run: Runner, store: MemoryStore) -> None:
+def test_a_function_that_cannot_be_imported_is_told_with_each_file(run: Runner, store: MemoryStore) -> None:
     files = [store.put("a", b""), store.put("b", b"")]
     table = run("import not_installed_anywhere\ndef f(file): pass", files)
-    assert {path: kind for path, (kind, _) in failed(table).items()} == dict.fromkeys("ab", FailureKind.RAISED)
+    assert {path: kind for path, (kind, _) in failed(table).items()} == dict.fromkeys("ab", FailureKind.SET_UP)
     assert "Install not_installed_anywhere" in failed(table)["a"][1]
 
 

@@ -20,7 +20,7 @@ def test_a_duration_is_read(text: str, seconds: float) -> None:
     assert parse_duration(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "0", "0s", "-1s", "1y", "s", "1 2", "nan", "inf", "1e3", "1001d", "9" * 400])
+@pytest.mark.parametrize("text", ["", "0", "0s", "-1s", "1y", "s", "1 2", "nan", "inf", "1e3"])
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(InvalidValueError):
         parse_duration(text)
@@ -59,3 +59,16 @@ def test_a_size_is_printed_for_people(size: int, text: str) -> None:
 def test_a_time_that_utc_does_not_have_is_refused(text: str) -> None:
     with pytest.raises(InvalidValueError, match="years 1 to 9999"):
         in_utc(datetime.fromisoformat(text))
+
+
+@pytest.mark.parametrize("text", ["99999999999d", "3651d", f"{'9' * 400}s"])
+def test_a_duration_that_no_time_can_be_moved_by_is_refused(text: str) -> None:
+    with pytest.raises(InvalidValueError, match="ten years"):
+        parse_duration(text)
+    assert parse_duration("3650d") == 3650 * 86400
+
+
+@pytest.mark.parametrize("text", ["99999999999TiB", f"{'9' * 400}"])
+def test_a_size_that_no_database_keeps_is_refused(text: str) -> None:
+    with pytest.raises(InvalidValueError, match="1 EiB"):
+        parse_size(text)

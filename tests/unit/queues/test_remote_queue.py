@@ -192,6 +192,19 @@ def test_a_failure_is_raised_once_and_what_comes_after_it_is_received(start: Sta
     assert bodies(queue.receive(10, 5)) == ["m0"]
 
 
+def test_a_provider_that_does_not_answer_is_told_of_at_each_wait_until_it_does(start: Start) -> None:
+    provider = Provider()
+    provider.errors += [QueueError("no such queue")] * 3
+    queue = start(provider)
+    for _ in range(3):
+        with pytest.raises(QueueError, match="no such queue"):
+            queue.receive(10, 0.01)
+    provider.errors.clear()
+    provider.send("m0")
+    assert bodies(queue.receive(10, 30)) == ["m0"]
+    assert not queue.receive(10, 0.01)
+
+
 def test_an_error_that_does_not_pass_is_raised_until_a_new_start(start: Start) -> None:
     provider = Provider()
     provider.errors.append(StorageDeniedError("no credentials"))

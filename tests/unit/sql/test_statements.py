@@ -55,6 +55,8 @@ def test_the_source_documents_statements_are_read() -> None:
          {"string": "/my dir/f.py:g", "expression": Text("MAP<STRING, DECIMAL(3, 1)>"), "comment": "c"}),
         ("ALTER STREAM `a b`.s RESET TO TIMESTAMP '2026-01-01'", {"expression": Text("'2026-01-01'")}),
         ("ALTER VOLUME v REFRESH SUBDIRECTORY 'a/b'", {"string": "a/b"}),
+        ("ALTER VOLUME v REFRESH ACCEPT REMOVALS", {"accept_removals": True}),
+        ("CREATE VOLUME v LOCATION '/d' MAX_REMOVALS '20%'", {"location": "/d", "max_removals": "20%"}),
         ("CREATE JOB j ON STREAM s FUNCTION 'f.py:f' INTO TABLE t RETURNS (a STRING, b DECIMAL(3,1)) WHERE (size < (10)) "
          "EVERY '30s'",
          {"on_stream": Name("public", "s"), "function": "f.py:f", "into": Name("public", "t"),

@@ -14,6 +14,8 @@ from deltalake import write_deltalake
 
 from tests import objects
 from tests.directories import Directory
+from volstream.delta import folders
+from volstream.delta.log import DeltaLog
 from volstream.errors import (
     AlreadyExistsError,
     InvalidStateError,
@@ -24,7 +26,7 @@ from volstream.errors import (
     StreamStaleError,
 )
 from volstream.model.names import Name
-from volstream.model.objects import Mode, Stream, StreamSpec, Volume
+from volstream.model.objects import Mode, SourceKind, Stream, StreamSpec, Volume
 from volstream.streams.definitions import advance_stream, create_stream, drop_stream, move_stream
 from volstream.streams.read import StreamReader
 
@@ -289,3 +291,16 @@ def test_dropping_what_is_not_there_says_so_unless_asked_otherwise(place: Place)
     assert not drop_stream(place.catalog, S, if_exists=True)
     with pytest.raises(NotFoundError):
         drop_stream(place.catalog, S)
+
+
+def test_a_table_that_was_restored_to_before_the_offset_makes_its_stream_stale(place: Place) -> None:
+    location = folders.table_location(place.warehouse, Name.parse("t"))
+    rows = pa.table({"id": [1]})
+    write_deltalake(location, rows)
+    stream = objects.stream(
+        name="s", source_kind=SourceKind.TABLE, source_id=str(Name.parse("t")), source_name=Name.parse("t"), offset=3,
+        table_id=DeltaLog(location).table_id(),
+    )  # fmt: skip
+    assert place.reader.has_data(stream), "there is something to be told"
+    with pytest.raises(StreamStaleError, match="restored"):
+        place.reader.pin(stream)

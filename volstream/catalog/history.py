@@ -1,0 +1,65 @@
+"""Forgetting what ended long ago. What is open stays, and what a stream still reads from; sums over all there ever was are kept
+beside the history."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sqlalchemy import delete, func, select
+
+from volstream.catalog.database import Database
+from volstream.catalog.refreshes import Refreshes
+from volstream.catalog.tables import batches, intents, plans, refreshes, volumes
+from volstream.model.work import PlanState
+
+#: Rows, or plans, of one transaction: other writers wait for it.
+_CHUNK = 500
+
+
+class History:
+    """Old rows of ``refreshes``, ``plans``, ``batches`` and ``intents``."""
+
+    def __init__(self, database: Database, refreshes_: Refreshes) -> None:
+        self._database = database
+        self._refreshes = refreshes_
+
+    def forget(self, before: datetime, *, kept: int) -> int:
+        """Deletes what ended before a point in time; how many rows that were, but for attempts.
+
+        Args:
+            kept: the newest refreshes of each volume that stay however old they are.
+        """
+        forgotten = 0
+        while found := self._forget_plans(before):
+            forgotten += found
+        with self._database.reading() as transaction:
+            counts = transaction.execute(select(volumes.c.id, volumes.c.refresh_count)).all()
+        for volume_id, count in counts:
+            needed = self._refreshes.needed_after(volume_id)
+            until = count - kept if needed is None else min(count - kept, needed)
+            while found := self._forget_refreshes(volume_id, until, before):
+                forgotten += found
+        return forgotten
+
+    def _forget_plans(self, before: datetime) -> int:
+        """Some plans that ended, or some of their batches, with the attempts at these; how many rows these were."""
+        ended = plans.c.state.in_([PlanState.DONE, PlanState.DROPPED])
+        with self._database.transaction() as transaction:
+            query = select(plans.c.id).where(ended, plans.c.created_on < before).limit(_CHUNK)
+            found = transaction.execute(query).scalars().all()
+            mine = select(batches.c.id).where(batches.c.plan_id.in_(found)).limit(_CHUNK)
+            some = transaction.execute(mine).scalars().all()
+            transaction.execute(delete(intents).where(intents.c.batch_id.in_(some)))
+            transaction.execute(delete(batches).where(batches.c.id.in_(some)))
+            left = select(batches.c.id).where(batches.c.plan_id == plans.c.id)
+            gone = transaction.execute(delete(plans).where(plans.c.id.in_(found), ~left.exists())).rowcount
+            return len(some) + gone
+
+    def _forget_refreshes(self, volume_id: str, until: int, before: datetime) -> int:
+        mine = refreshes.c.volume_id == volume_id
+        with self._database.transaction() as transaction:
+            first = transaction.execute(select(func.min(refreshes.c.number)).where(mine)).scalar()
+            if first is None or first > until:
+                return 0
+            some = refreshes.c.number.between(first, min(until, first + 10 * _CHUNK))
+            return transaction.execute(delete(refreshes).where(mine, some, refreshes.c.committed_on < before)).rowcount
