@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from sqlalchemy import func, select
 
 from benchmarks import soak
 from volstream.catalog import Catalog, tables
 
 
+@pytest.mark.long
 def test_a_small_soak_ends_with_the_history_of_one_step(tmp_path: Path) -> None:
     steps = list(soak.run(tmp_path, 400))
     assert [step.refreshes for step in steps] == [40 * number for number in range(1, 11)]

@@ -28,7 +28,7 @@ def test_a_plan_that_a_job_opens_while_its_stream_is_being_taken_is_not_dropped(
     consumer = Consumer(catalog, cast("DeltaWriter", None))
     reader = StreamReader(catalog, str(tmp_path))
     with ThreadPoolExecutor(1) as pool:
-        block = Block(catalog, reader, consumer, lease_seconds=10, timeout=10)
+        block = Block(catalog, reader, consumer, lease_seconds=10, timeout=2)
         taking = pool.submit(block.take, on_it, other)
         eventually(lambda: f"stream:{on_it.id}" in [one.name for one in catalog.leases.held()])
         made, _ = objects.store_plan(catalog, job)

@@ -1,4 +1,4 @@
-"""Commits without a JVM, read back by deltalake. Spark reads them in ``tests/integration/test_direct_commits.py``."""
+"""Commits without a JVM, read back by deltalake. Spark reads them in ``test_direct_and_spark.py``."""
 
 from __future__ import annotations
 

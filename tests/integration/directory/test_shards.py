@@ -129,7 +129,7 @@ def test_a_stop_ends_it(tmp_path: Path) -> None:
 _KILLED = """
 import sys
 from pathlib import Path
-from tests.unit.directory.test_shards import ALL, Bucket, keys_of
+from tests.integration.directory.test_shards import ALL, Bucket, keys_of
 from volstream.directory import shards
 from volstream.directory.listing import listed_in
 shards._ROW_GROUP, shards._FILE_ROWS = 10, 20

@@ -8,7 +8,7 @@ import shutil
 import pyarrow as pa
 import pytest
 
-from tests.unit.directory.conftest import Keeping
+from tests.integration.directory.conftest import Keeping
 from tests.waiting import eventually
 from volstream.directory.writer import Counts
 from volstream.errors import StorageError
