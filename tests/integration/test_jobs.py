@@ -19,7 +19,7 @@ from volstream.errors import (
     ObjectInUseError,
     SqlError,
 )
-from volstream.model.objects import Write
+from volstream.model.objects import JobState, Write
 from volstream.model.work import FailureKind, FailureState
 from volstream.streams.consume import Consumer
 
@@ -236,8 +236,10 @@ def test_a_file_that_changed_since_the_listing_waits_for_the_directory(place: Pl
     place.refresh()
     place.put("a", "22")
     place.delete("b")
-    place.job(COUNT)
-    place.run()
+    place.job(COUNT, pause_after=1)
+    progress = place.run().progress
+    assert (progress.done_files, progress.failed, progress.overtaken) == (2, 0, 2), "nobody failed"
+    assert place.session.jobs.get("j").state is JobState.ACTIVE
     kinds = {one.path: (one.kind, one.state) for one in place.session.jobs.failures("j")}
     assert kinds == {
         "a": (FailureKind.CHANGED, FailureState.WAITING),

@@ -67,6 +67,41 @@ def create_volume_command(session: Session, output: Output, name: str, location:
     output.result(volume, f"Volume {volume.name} at {volume.location} (queue: {volume.queue_type}).")
 
 
+@click.command("alter-volume")
+@click.argument("name")
+@click.option("--connection", metavar="NAME")
+@click.option("--queue-type", type=choice(QueueType))
+@click.option("--queue-name")
+@click.option("--virtual-cluster", help="Which daemon keeps the volume.")
+@click.option("--recursive/--no-recursive", default=None)
+@click.option("--pattern", "patterns", multiple=True, metavar="GLOB", help="In the place of all that there were.")
+@click.option("--all-files", is_flag=True, help="No patterns any more.")
+@click.option("--ignore", "ignores", multiple=True, metavar="GLOB", help="In the place of all that there were.")
+@click.option("--max-removals", metavar="LIMIT", help="Removals by one full listing that need no word.")
+@click.option("--comment")
+@click.option("--check/--no-check", default=True, help="Ask for the bucket and the queue first.", show_default=True)
+@common
+def alter_volume_command(
+    session: Session, output: Output, name: str, patterns: tuple[str, ...], all_files: bool, ignores: tuple[str, ...],
+    check: bool, **options: Any,
+) -> None:  # fmt: skip
+    """Change a volume; its directory, its streams and its jobs stay.
+
+    Files that new patterns leave out go with the next full listing, and their rows with them; files that they let in are new.
+    """
+    if patterns and all_files:
+        raise click.UsageError("--pattern and --all-files exclude each other.")
+    changes = {key: value for key, value in options.items() if value is not None}
+    if "queue_type" in changes:
+        changes["queue_type"] = QueueType(changes["queue_type"])
+    if patterns or all_files:
+        changes["patterns"] = patterns
+    if ignores:
+        changes["ignores"] = ignores
+    volume = session.volumes.alter(name, check=check, **changes)
+    output.result(volume, f"Volume {volume.name} changed. To see it now: volstream refresh {volume.name}.")
+
+
 @click.command("create-stream")
 @click.argument("name")
 @click.option("--on-volume", "volume", metavar="VOLUME")

@@ -15,7 +15,7 @@ from volstream.errors import VolstreamError
 _COMMANDS = {
     "init": "home", "status": "home", "doctor": "doctor", "engine": "home", "daemon": "home",
     "create-connection": "create", "create-volume": "create", "create-stream": "create", "create-job": "create",
-    "list": "objects", "describe": "objects", "drop": "objects",
+    "alter-volume": "create", "list": "objects", "describe": "objects", "drop": "objects",
     "refresh": "work", "run-job": "work", "replay": "work", "retry": "work", "skip": "work", "pause": "work", "resume": "work",
     "alter-job": "create", "reset-stream": "work", "advance-stream": "work", "resolve": "work", "try": "trial",
     "read-batch": "batches", "explain-file": "explain", "sql": "sql",

@@ -112,7 +112,8 @@ def replay_command(session: Session, output: Output, job: str, where: str | None
 def _show_run(output: Output, name: str, report: RunReport, stop: Stop) -> None:
     done = report.progress
     files = (
-        f"{done.done_files - done.failed} files processed, {done.failed} failed, {done.removals} removed{_moved(done.moves)}; "
+        f"{done.done_files - done.failed - done.overtaken} files processed, {done.failed} failed, {done.removals} removed"
+        f"{_moved(done.moves)}{_overtaken(done.overtaken)}; "
         if done.done_files or done.removals
         else ""
     )
@@ -128,6 +129,10 @@ def _show_run(output: Output, name: str, report: RunReport, stop: Stop) -> None:
     if done.failed:
         paused = f" The job paused itself: {report.paused}." if report.paused else ""
         raise FilesFailedError(f"{done.failed} files failed.{paused}", f"See: volstream list failures --job {name}")
+
+
+def _overtaken(files: int) -> str:
+    return f", {files} gone or changed before their turn" if files else ""
 
 
 def _moved(moves: int) -> str:

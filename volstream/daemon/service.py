@@ -151,6 +151,8 @@ class Daemon:
             self._share.divide(len(wanted), members.count())
             for worker in self._kept[self._share.most :]:
                 worker.hand_over()
+            for volume_id in wanted.keys() & self._workers.keys():
+                self._workers[volume_id].follow(wanted[volume_id])
             for volume_id in wanted.keys() - self._workers.keys():
                 self._start_worker(
                     VolumeWorker(wanted[volume_id], catalog, self._settings, lambda _: self._wake(), self._share)

@@ -130,6 +130,11 @@ class VolumeWorker:
         """Ends the turn, if there is one: another daemon is to have the volume."""
         self._turn.set()
 
+    def follow(self, current: Volume) -> None:
+        """Ends the turn where the volume's definition is another one by now: the next turn begins with it, and a listing."""
+        if current.definition != self.volume.definition:
+            self._turn.set()
+
     def _try(self) -> None:
         current = self._catalog.volumes.by_id(self.volume.id)
         if current is not None:

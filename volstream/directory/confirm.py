@@ -11,6 +11,7 @@ import pyarrow as pa
 from volstream.directory.table import DELETE
 from volstream.errors import StorageError
 from volstream.model.files import FileInfo
+from volstream.model.selection import Selection
 from volstream.storage.base import ObjectStore
 
 #: Looks at a store that are under way at once: they wait for a network, not for a processor.
@@ -43,13 +44,15 @@ class Since:
 class Confirm:
     """Drops changes that a look at the store, or a newer one, contradicts.
 
-    A row is removed only if its key, looked at now, is gone.
+    A row is removed only if its key, looked at now, is gone, or is none of the volume's any more.
 
     Attributes:
+        selection: which keys are the volume's.
         failed: the keys that could not be looked at, of which no change holds.
     """
 
     store: ObjectStore
+    selection: Selection
     since: Since = field(default_factory=Since)
     failed: dict[str, StorageError] = field(default_factory=dict)
 
@@ -61,14 +64,16 @@ class Confirm:
         asked = [
             path
             for (path, change, _, _), covered in zip(rows, newer, strict=True)
-            if not covered and (change == DELETE or self.since.unknown)
+            if not covered and ((change == DELETE and self.selection.accepts(path)) or self.since.unknown)
         ]
         if not asked and not any(newer):
             return changes
         now, failed = look(self.store, asked)
         self.failed.update(failed)
         holds = [
-            not covered and row[0] not in failed and (row[0] not in now or _agrees(now[row[0]], *row[1:]))
+            not covered
+            and row[0] not in failed
+            and (row[0] not in now or not self.selection.accepts(row[0]) or _agrees(now[row[0]], *row[1:]))
             for row, covered in zip(rows, newer, strict=True)
         ]
         return changes.filter(pa.array(holds, pa.bool_()))

@@ -7,7 +7,9 @@ import re
 import secrets
 import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 from urllib.parse import urlsplit
 
 from volstream.catalog import Catalog
@@ -132,6 +134,42 @@ def create_volume(
             catalog.volumes.remove(transaction, existing)
         catalog.volumes.add(transaction, volume)
     return volume
+
+
+def alter_volume(catalog: Catalog, settings: Settings, name: Name, *, check: bool = True, **changes: Any) -> Volume:
+    """Changes a volume; its directory, its streams and their offsets stay.
+
+    Files that the new patterns leave out are removals of the next full listing, those that they let in are new.
+
+    Args:
+        check: as of :func:`create_volume`.
+        changes: attributes of a :class:`VolumeSpec`, but for name and location.
+
+    Raises:
+        As :func:`create_volume`.
+    """
+    volume = catalog.volumes.get(name)
+    connection: Connection | None = None
+    if volume.connection_id is not None:
+        connection = catalog.connections.by_id(volume.connection_id)
+    if "connection" in changes:
+        connection = catalog.connections.get(changes.pop("connection"))
+        changes["connection_id"] = connection.id
+    _check_type(connection, volume.location)
+    for glob in (*changes.get("patterns", ()), *changes.get("ignores", ())):
+        _check_glob(glob)
+    RemovalLimit.parse(changes.get("max_removals"))
+    if changes.keys() & {"queue_type", "queue_name"}:
+        asked = VolumeSpec(
+            name, volume.location, queue_type=changes.get("queue_type", volume.queue_type),
+            queue_name=changes.get("queue_name", volume.queue_name),
+        )  # fmt: skip
+        changes["queue_type"] = _queue_type(asked, volume.location)
+    altered = replace(volume, **changes)
+    _check_apart(altered, settings)
+    if check:
+        _check_reachable(altered, catalog, settings)
+    return catalog.volumes.change(volume, **changes)
 
 
 def drop_connection(catalog: Catalog, name: Name, *, if_exists: bool = False) -> bool:

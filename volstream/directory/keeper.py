@@ -191,7 +191,7 @@ class DirectoryKeeper:
         changes = self._writer.begin(snapshot)
         try:
             late = 0
-            confirm = Confirm(self._store, Since(unknown=listing.resumed and self._is_there))
+            confirm = Confirm(self._store, self.volume.selection, Since(unknown=listing.resumed and self._is_there))
             if prefixes:
                 late = add_differences(changes, snapshot, folder, prefixes, listing, confirm)
             failed = add_keys(changes, snapshot, self._store, keys, self._settings.tick_keys)

@@ -145,8 +145,8 @@ def reconcile(
     if snapshot.newest == 0 and since == Since():
         commit = writer.commit_first(snapshot, listed_in(folder), listing.bytes)
     else:
-        changes, confirm = writer.begin(snapshot), Confirm(store, since)
-        with Removals() as removals:
+        changes, confirm = writer.begin(snapshot), Confirm(store, writer.volume.selection, since)
+        with Removals(writer.volume.selection) as removals:
             late = add_differences(changes, snapshot, folder, [""], listing, confirm, removals)
             held = _held(writer.volume, removals)
             for found in removals if not held else ():

@@ -12,17 +12,22 @@ import pyarrow.compute as pc
 
 from volstream.directory import table
 from volstream.directory.table import DELETE
+from volstream.model.selection import Selection
 
 
 class Removals:
     """Removals, in the order in which they were found; memory stays flat. A context manager.
+
+    Args:
+        selection: what the volume's patterns leave out now was not deleted, and is none of these.
 
     Attributes:
         count: how many there are.
         of: rows of the directory that they were found in.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, selection: Selection) -> None:
+        self._selection = selection
         self.count = 0
         self.of = 0
         self._file = tempfile.TemporaryFile(prefix="volstream-")  # noqa: SIM115  # closed by `__exit__`
@@ -45,7 +50,8 @@ class Removals:
 
     def take(self, changes: pa.Table) -> pa.Table:
         """Keeps the removals among some changes; the others."""
-        gone = pc.equal(changes["change"], DELETE)
+        rows = zip(changes["change"].to_pylist(), changes["relative_path"].to_pylist(), strict=True)
+        gone = pa.array([change == DELETE and self._selection.accepts(path) for change, path in rows], pa.bool_())
         removed = changes.filter(gone)
         if not removed.num_rows:
             return changes

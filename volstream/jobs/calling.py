@@ -37,8 +37,8 @@ class Caller:
     Args:
         arguments: of the function; of a class, arguments of its set-up.
         timeout_seconds: for each file; None: none.
-        prints: where what the function prints goes; None: nowhere. A worker's output is Spark's, and megabytes of it
-            would fill a log.
+        prints: where what the function prints goes, and somebody watches, who may interrupt it; None: nowhere. A worker's
+            output is Spark's, and megabytes of it would fill a log.
 
     Attributes:
         batch_size: files of one call; None: the function takes one file, not a list.
@@ -53,6 +53,7 @@ class Caller:
     ) -> None:
         self.batch_size: int | None = None
         self._prints = _Discard() if prints is None else prints
+        self._watched = prints is not None
         self._source = source
         self._arguments = arguments
         self._timeout = timeout_seconds
@@ -62,9 +63,9 @@ class Caller:
                 self._function = self._prepare()
         except FunctionLoadError as error:
             self._broken = (str(error), None)
-        except KeyboardInterrupt:
-            raise
         except BaseException as error:  # noqa: BLE001  # the user's set-up may raise anything
+            if isinstance(error, KeyboardInterrupt) and prints is not None:
+                raise
             self._broken = (_message(error), _user_traceback(error))
 
     def __call__(self, group: Sequence[tuple[FileTask, File]]) -> list[FileOutcome]:
@@ -113,9 +114,9 @@ class Caller:
             kind, message, trace = FailureKind.UNREADABLE, str(error), None
         except MemoryError as error:
             kind, message, trace = FailureKind.OUT_OF_MEMORY, _message(error), _user_traceback(error)
-        except KeyboardInterrupt:
-            raise
         except BaseException as error:  # noqa: BLE001  # the function may raise anything: SystemExit, CancelledError
+            if isinstance(error, KeyboardInterrupt) and self._watched:
+                raise
             kind, message, trace = FailureKind.RAISED, _message(error), _user_traceback(error)
         finally:
             for file in files:

@@ -12,6 +12,8 @@ class Progress:
 
     Attributes:
         files, bytes: of all batches planned so far.
+        failed, overtaken: of ``done_files``; the latter were gone or another version before their turn, which is nobody's
+            failure.
         moves: how many of ``done_files`` are moved ones.
         code_changed: the function's source is another one than when the job was made.
     """
@@ -21,6 +23,7 @@ class Progress:
     done_files: int = 0
     done_bytes: int = 0
     failed: int = 0
+    overtaken: int = 0
     rows: int = 0
     removals: int = 0
     moves: int = 0

@@ -236,7 +236,8 @@ class _Run:
         if self.report.paused:
             return f"paused: {self.report.paused}"
         return (
-            f"{progress.done_files - progress.failed} files done, {progress.failed} failed, {progress.removals} removed"
+            f"{progress.done_files - progress.failed - progress.overtaken} files done, {progress.failed} failed, "
+            f"{progress.removals} removed"
         )
 
     def _volume_of(self, stream: Stream) -> Volume:
@@ -411,7 +412,8 @@ class _Run:
         progress.batches += 1
         progress.done_files += batch.files
         progress.done_bytes += batch.bytes
-        progress.failed += outcome.failed
+        progress.failed += outcome.failed - outcome.overtaken
+        progress.overtaken += outcome.overtaken
         progress.rows += outcome.rows
         progress.removals += batch.removals if self._job.write is Write.UPSERT else 0  # a log keeps what was
         progress.moves += batch.moves
@@ -507,7 +509,7 @@ class _Run:
         earlier = self._earlier(made, batch)
         if totals.failed:
             self._note_failures(done.staged, batch, intent, earlier)
-        return Outcome(totals.succeeded + kept, totals.failed, totals.rows, list(earlier))
+        return Outcome(totals.succeeded + kept, totals.failed, totals.rows, list(earlier), overtaken=totals.overtaken)
 
     def _files_to_run(self, session: SparkSession, made: Plan, batch: Batch) -> DataFrame:
         """The files of a batch that the function is called on: not those whose rows follow them."""

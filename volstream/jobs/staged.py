@@ -30,16 +30,23 @@ if TYPE_CHECKING:
 #: Rows in memory at a time; there may be large ones.
 _ROWS = 1000
 
+_OVERTAKEN = pa.array([FailureKind.VANISHED.value, FailureKind.CHANGED.value])
+
 _FAILURE = ("path", "file_version", "commit_version", "error_kind", "error_message", "error_traceback")
 
 
 @dataclass(frozen=True)
 class Totals:
-    """Files of an attempt that succeeded and failed, and the rows that the former gave."""
+    """Files of an attempt that succeeded and failed, and the rows that the former gave.
+
+    Attributes:
+        overtaken: of those that failed, the files that were gone or another version before their turn: nobody's failure.
+    """
 
     succeeded: int
     failed: int
     rows: int
+    overtaken: int = 0
 
 
 @dataclass(frozen=True)
@@ -70,13 +77,14 @@ class Staged:
 
     def totals(self) -> Totals:
         """Counts what is staged; a batch of rows in memory at a time, and of two columns."""
-        succeeded = failed = rows = 0
+        succeeded = failed = rows = overtaken = 0
         for batch in self._dataset().to_batches(columns=["rows", "error_kind"]):
             bad = len(batch) - batch["error_kind"].null_count
             failed += bad
+            overtaken += pc.sum(pc.is_in(batch["error_kind"], value_set=_OVERTAKEN)).as_py() or 0
             succeeded += len(batch) - batch["rows"].null_count - bad
             rows += pc.sum(batch["rows"]).as_py() or 0
-        return Totals(succeeded, failed, rows)
+        return Totals(succeeded, failed, rows, overtaken)
 
     def broken(self) -> Mapping[str, Any] | None:
         """What :meth:`failures` says of a file for which the function could not be set up; None where it could."""

@@ -118,6 +118,11 @@ class Volume:
     accept_removals: bool = False
 
     @property
+    def definition(self) -> Sequence[object]:
+        """What decides how it is kept, of what can be altered."""
+        return (self.connection_id, self.queue_type, self.queue_name, self.selection)
+
+    @property
     def selection(self) -> Selection:
         """Which of the location's paths belong to the volume."""
         return Selection(self.recursive, tuple(self.patterns), tuple(self.ignores))

@@ -73,6 +73,19 @@ class Volumes(Objects[Volume]):
             check=check,
         )
 
+    def alter(self, name: str, *, check: bool = True, **changes: Any) -> Volume:
+        """Changes a volume: attributes of a :class:`~volstream.model.objects.VolumeSpec` but for name and location.
+
+        The next full listing carries new patterns out: files that they leave out go, files that they let in are new.
+
+        Args:
+            check: ask for the directory or bucket, and the queue, first.
+        """
+        if isinstance(changes.get("connection"), str):
+            changes["connection"] = Name.parse(changes["connection"])
+        catalog, settings = self._session.catalog, self._session.settings
+        return volume_rules.alter_volume(catalog, settings, Name.parse(name), check=check, **changes)
+
     def drop(self, name: str, *, if_exists: bool = False, cascade: bool = False) -> bool:
         """Drops a volume; its files stay, its streams become stale. False where there was none and that is allowed.
 

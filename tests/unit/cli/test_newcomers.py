@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -148,3 +149,23 @@ def test_whoever_reads_only_the_first_line_is_no_error(place: Place) -> None:
         command.stdout.close()
         assert command.stderr.read() == b""
     assert command.returncode == 0
+
+
+def test_a_volume_is_altered_and_files_that_leave_go_and_files_that_enter_are_new(place: Place) -> None:
+    for number in range(15):
+        (place.files / f"{number}.csv").write_text("x")
+    for file in place.files.iterdir():
+        os.utime(file, (1_700_000_000, 1_700_000_000))
+    place.ok("alter-volume", "v", "--pattern", "*.txt")
+    assert "2 new, 0 changed, 0 gone" in place.ok("refresh", "v")
+    place.ok("alter-volume", "v", "--pattern", "*.csv", "--comment", "tables")
+    assert "15 new, 0 changed, 2 gone" in place.ok("refresh", "v")
+    # All of them leave, and nobody deleted one: no word is needed.
+    place.ok("alter-volume", "v", "--pattern", "*.pdf")
+    assert "0 new, 0 changed, 15 gone" in place.ok("refresh", "v")
+    place.ok("alter-volume", "v", "--all-files", "--ignore", "1*")
+    assert "11 new, 0 changed, 0 gone" in place.ok("refresh", "v")
+    described = json.loads(place.ok("describe", "volume", "v", "--format", "json"))
+    assert (described["patterns"], described["ignores"], described["comment"]) == ([], ["1*"], "tables")
+    for wrong in (["--pattern", "/a"], ["--queue-type", "sqs"], ["--connection", "nosuch"], ["--max-removals", "some"]):
+        assert place("alter-volume", "v", *wrong)[0] == 3

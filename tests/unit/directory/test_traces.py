@@ -121,7 +121,7 @@ class World:
         """Takes what the listing proposes, where it still holds."""
         listed = table.rows(self.listing or [], self.store.url)
         known = known_rows(list(self.directory.values()))
-        confirm = Confirm(self.store, Since(frozenset(self.seen)))
+        confirm = Confirm(self.store, self.volume.selection, Since(frozenset(self.seen)))
         infos = {info.relative_path: info for info in self.listing or []}
         for row in confirm(compare(listed, known)).to_pylist():
             if row["change"] == "delete":

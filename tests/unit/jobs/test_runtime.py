@@ -83,6 +83,7 @@ def test_one_bad_file_never_stops_the_others(run: Runner, store: MemoryStore) ->
     ("code", "kind", "message"),
     [
         ("import sys\ndef f(file): sys.exit(3)", FailureKind.RAISED, "SystemExit: 3"),
+        ("def f(file): raise KeyboardInterrupt", FailureKind.RAISED, "KeyboardInterrupt"),
         ("import asyncio\ndef f(file): raise asyncio.CancelledError", FailureKind.RAISED, "CancelledError"),
         ("def f(file):\n    yield {'n': 1}\n    raise KeyError('late')", FailureKind.RAISED, "KeyError: 'late'"),
         ("def f(file, other): pass", FailureKind.RAISED, "missing 1 required positional argument"),
