@@ -63,7 +63,7 @@ class Caller:
                 self._function = self._prepare()
         except FunctionLoadError as error:
             self._broken = (str(error), None)
-        except BaseException as error:  # noqa: BLE001  # the user's set-up may raise anything
+        except BaseException as error:  # the user's set-up may raise anything
             if isinstance(error, KeyboardInterrupt) and prints is not None:
                 raise
             self._broken = (_message(error), _user_traceback(error))
@@ -114,7 +114,7 @@ class Caller:
             kind, message, trace = FailureKind.UNREADABLE, str(error), None
         except MemoryError as error:
             kind, message, trace = FailureKind.OUT_OF_MEMORY, _message(error), _user_traceback(error)
-        except BaseException as error:  # noqa: BLE001  # the function may raise anything: SystemExit, CancelledError
+        except BaseException as error:  # the function may raise anything: SystemExit, CancelledError
             if isinstance(error, KeyboardInterrupt) and self._watched:
                 raise
             kind, message, trace = FailureKind.RAISED, _message(error), _user_traceback(error)
