@@ -149,6 +149,7 @@ class _Commit:
     _written: list[AddAction] | None = None
     _files: list[NewFile] = field(default_factory=list)
     _rows: int = 0
+    _may_be_there: bool = False
 
     def run(self) -> bool:
         for _ in range(_ATTEMPTS):
@@ -164,14 +165,16 @@ class _Commit:
             if actions is None:
                 self.forget()
                 return False
-            if _put(self.location, table.version() + 1, actions):
+            self._may_be_there = True  # from here on, whatever interrupts it
+            self._may_be_there = _put(self.location, table.version() + 1, actions)
+            if self._may_be_there:
                 _checkpoint(self.location, table.version() + 1)
                 return True
         raise StorageError(f"Others write the table at {self.location} again and again.", "Try again later.")
 
     def forget(self) -> None:
-        """Removes what was written for a commit that is not made."""
-        for file in self._files:
+        """Removes what was written for a commit that is not made; nothing where nobody knows whether it was."""
+        for file in () if self._may_be_there else self._files:
             file.drop()
 
     def _actions(self, table: DeltaTable) -> Sequence[Mapping[str, Any]] | None:

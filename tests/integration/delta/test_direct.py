@@ -119,6 +119,24 @@ def test_another_writer_between_makes_it_compute_anew(location: str) -> None:
     assert present(location) == [("b", 2)]
 
 
+@pytest.mark.parametrize("where", ["make_durable", "_checkpoint"])
+def test_what_breaks_after_the_commit_leaves_its_files(
+    location: str, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    direct.commit(location, marker(8), change(["a"], 1))
+
+    def broken(*_: object, **more: object) -> None:
+        # The files' own names are made durable before the commit, its entry in the log after it.
+        if where == "_checkpoint" or "folders" not in more:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(direct, where, broken)
+    with pytest.raises(KeyboardInterrupt):
+        direct.commit(location, marker(9), change(["b"], 2))
+    monkeypatch.undo()
+    assert present(location) == [("a", 1), ("b", 2)]
+
+
 @pytest.mark.parametrize(
     "properties",
     [{"delta.enableChangeDataFeed": "true"}, {"delta.appendOnly": "true"}],
