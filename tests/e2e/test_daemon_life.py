@@ -38,6 +38,7 @@ def test_sigterm_finishes_the_batch_in_hand_and_ends_with_0(home: Home, name: st
     home.ok("drop", "volume", name)
 
 
+@pytest.mark.long
 def test_the_second_sigterm_ends_at_once_with_130_and_the_file_is_done_later(
     home: Home, name: str, files: Path, tmp_path: Path
 ) -> None:

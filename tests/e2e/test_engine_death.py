@@ -32,6 +32,7 @@ def test_a_job_whose_engine_is_killed_says_by_which_signal(home: Home, name: str
     assert job["outcome"] == "failed: The Spark engine was lost: it was killed by signal 9 (SIGKILL)."
 
 
+@pytest.mark.long
 def test_a_statement_that_needs_more_than_the_heap_says_so(home: Home) -> None:
     home.end_engine()
     rows = "SELECT size(collect_list(repeat(CAST(id AS STRING), 200000))) AS n FROM range(100000)"

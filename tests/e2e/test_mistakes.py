@@ -109,6 +109,7 @@ def test_wrong_sql_says_where(home: Home) -> None:
     refused(home.run("sql", "SELECT * FROM no_such_table"), 3, "no_such_table")
 
 
+@pytest.mark.long
 def test_a_result_of_the_wrong_type_fails_its_file_only_and_a_retry_after_the_mend_succeeds(
     home: Home, name: str, files: Path
 ) -> None:
@@ -145,6 +146,7 @@ def test_an_unreadable_file_fails_alone_and_succeeds_once_it_can_be_read(home: H
     assert home.pairs(name) == [("a.txt", "a"), ("b.txt", "b")]
 
 
+@pytest.mark.long
 def test_a_vanished_directory_is_an_error_and_not_a_deletion_of_everything(home: Home, name: str, files: Path) -> None:
     write(files, {"a.txt": "a"})
     job(home, name, files, "functions.py:read")

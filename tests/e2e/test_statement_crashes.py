@@ -112,6 +112,7 @@ with volstream.Session.builder.create() as session, session.transaction():
 """
 
 
+@pytest.mark.long
 def test_a_transaction_that_is_killed_between_two_statements_is_rolled_forward(world: World) -> None:
     world.home.ok("sql", "INSERT OVERWRITE v SELECT * FROM u")
     world.add()

@@ -96,6 +96,7 @@ def test_the_source_document_s_session(home: Home) -> None:
     assert home.rows("SELECT id, status FROM orders_changes_tmp$") == [(5, "NEW")]
 
 
+@pytest.mark.long
 def test_what_is_saved_is_what_is_consumed_whatever_was_read_before(compat: Compat) -> None:
     source = compat.table()
     # Analysed, and read, over another range than the one that is consumed.
@@ -196,6 +197,7 @@ def test_a_stream_that_somebody_consumes_is_busy(compat: Compat) -> None:
         compat.table("u")
 
 
+@pytest.mark.long
 def test_modes_do_what_sparks_do(compat: Compat) -> None:
     frame = compat.table().select("id")
     compat.save(frame, mode="errorifexists")

@@ -141,6 +141,7 @@ def test_r18_a_statement_that_reads_two_streams_advances_both(filled: Home) -> N
     assert filled.sql("SELECT * FROM s$") == filled.sql("SELECT * FROM s2$") == []
 
 
+@pytest.mark.long
 def test_r18_a_transaction_sees_one_range_and_moves_the_offsets_once(filled: Home) -> None:
     filled.sql("CREATE TABLE v$ (id INT)")
     before = filled.offset()
@@ -412,6 +413,7 @@ def test_two_consumers_that_race_deliver_each_row_once(filled: Home) -> None:
     assert filled.rows("SELECT * FROM u$") == [(1, "a"), (2, "b")]
 
 
+@pytest.mark.long
 def test_a_volumes_stream_is_consumed_by_sql_too(place: Place) -> None:
     place.put("a", "1")
     place.session.streams.create("s", "v")

@@ -160,6 +160,7 @@ def test_it_is_a_job_by_the_clock_that_can_be_paused(home: Home) -> None:
     home.sql("ALTER DYNAMIC TABLE d$ RESUME; REFRESH DYNAMIC TABLE d$")
 
 
+@pytest.mark.long
 def test_it_is_dropped_with_its_rows_and_streams_and_only_as_what_it_is(home: Home) -> None:
     home.tracked(stream=None)
     home.sql("CREATE DYNAMIC TABLE d$ AS SELECT id FROM t$")

@@ -30,6 +30,7 @@ def versions(home: Home, stream: str = "s$") -> dict[tuple[str, int], int]:
     return {(row["__change_type"], row["id"]): row["__commit_version"] - start for row in rows}
 
 
+@pytest.mark.long
 def test_the_append_only_example_of_the_source_document(home: Home) -> None:
     home.sql(
         "CREATE TABLE t$ (id INT, name VARCHAR, age INT); ALTER table t$ set PROPERTIES ('change_tracking' = 'true')"
@@ -111,6 +112,7 @@ def test_r4_a_stream_starts_now_or_at_a_version_or_time_of_the_kept_history(home
     assert home.rows("SELECT * FROM timed$") == []
 
 
+@pytest.mark.long
 def test_r5_initial_rows_come_first_and_keep_the_version_that_wrote_them(home: Home) -> None:
     home.tracked(stream=None)
     home.sql("INSERT INTO t$ VALUES (1, 'a', 1); INSERT INTO t$ VALUES (2, 'b', 2)")

@@ -65,6 +65,7 @@ class Said(TypeDecorator[str]):
 
     impl = Text
     cache_ok = True
+    python_type = str
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:  # noqa: ARG002  # SQLAlchemy's signature
         """The text without NUL, which PostgreSQL refuses, and without halves of characters."""

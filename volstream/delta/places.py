@@ -8,6 +8,7 @@ Nothing else asks pyarrow for a filesystem, or opens a table with deltalake.
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
 import uuid
@@ -23,7 +24,7 @@ from pyarrow import fs
 
 from volstream.cloud.access import Access, Keys
 from volstream.delta.options import options_of
-from volstream.errors import DependencyError, InvalidStateError, StorageError
+from volstream.errors import DependencyError, DiskFullError, InvalidStateError, StorageError
 
 _S3 = ("s3", "s3a")
 
@@ -101,23 +102,32 @@ def make_durable(filesystem: fs.FileSystem, *paths: str, folders: bool = True) -
 
 @contextmanager
 def mapped(location: str) -> Iterator[None]:
-    """Maps what deltalake and pyarrow raise to DependencyError, but for a table that is not there; where the location is in
-    an object store, to StorageError, which may pass."""
+    """Maps what deltalake and pyarrow raise to DependencyError, DiskFullError among them, but for a table that is not there;
+    where the location is in an object store, to StorageError, which may pass."""
     try:
         yield
     except TableNotFoundError:
         raise
     except (DeltaError, OSError) as error:
+        _check_space(location, error)
         kind = StorageError if is_remote(location) else DependencyError
         raise kind(f"The table at {location} cannot be read or written: {error}.") from error
 
 
+def _check_space(location: str, error: Exception) -> None:
+    """Raises DiskFullError where that is what an error means; pyarrow and deltalake tell of it in words."""
+    if getattr(error, "errno", None) == errno.ENOSPC or os.strerror(errno.ENOSPC) in str(error):
+        raise DiskFullError(f"No space left on the disk of {location}.", "Free space, then try again.") from error
+
+
 @contextmanager
 def reached(location: str) -> Iterator[None]:
-    """Maps what pyarrow raises of a location in an object store to StorageError. A disk that fails is no passing thing."""
+    """Maps what pyarrow raises of a location in an object store to StorageError, and of a full disk to DiskFullError. A disk
+    that fails otherwise is no passing thing."""
     try:
         yield
     except OSError as error:
+        _check_space(location, error)
         if not is_remote(location):
             raise
         raise StorageError(f"{location} cannot be read or written: {error}.") from error

@@ -105,6 +105,7 @@ def _shown(session: Session) -> dict[str, int]:
     return {row["relative_path"]: row["size"] for rows in snapshot.at() for row in rows.to_pylist()}
 
 
+@pytest.mark.long
 def test_a_directory_is_listed_refreshed_folded_trimmed_and_swept(home: Home) -> None:
     with home.session(directory_versions=1) as session:
         for number in range(30):
@@ -161,6 +162,7 @@ def test_the_commands_that_need_no_engine_work(home: Home) -> None:
     assert checks["warehouse"]["state"] == "ok"
 
 
+@pytest.mark.long
 def test_of_two_processes_that_commit_upon_one_version_one_is_refused(home: Home) -> None:
     code = (
         _SPEC

@@ -40,7 +40,7 @@ def test_spark_and_direct_commits_take_turns_on_one_table(gateway: SparkGateway,
     direct.create(location, SCHEMA, {"volstream.job": "j"})
     names = [f"it's/${{env:HOME}}/{number:03d}" for number in range(60)]
     choice, model = random.Random(11), dict[str, int]()
-    turns = ["direct", "delete", "direct", "optimize", "direct", "update", "insert", "direct", "delete", "direct"]
+    turns = ["direct", "delete", "direct", "optimize", "insert", "direct"]
     for number, turn in enumerate(turns, 1):
         some = choice.sample(names, choice.choice([1, 8, 30]))
         named = ", ".join(f'r"{path}"' for path in some)

@@ -157,6 +157,7 @@ def test_each_thread_has_a_session_that_goes_with_it(shared: SparkGateway) -> No
     assert len(shared._session_ids()) == 1
 
 
+@pytest.mark.long
 def test_processes_that_attach_at_the_same_time_start_one_engine(settings: Settings) -> None:
     script = (
         "from volstream import config\n"
@@ -239,6 +240,7 @@ def test_a_jvm_killed_in_the_middle_of_a_query_is_a_lost_engine(
     eventually(lambda: gateway.lost is not None, timeout=SLACK_SECONDS)
 
 
+@pytest.mark.long
 def test_an_engine_that_nobody_uses_ends(settings: Settings) -> None:
     settings = settings.model_copy(update={"engine_idle_seconds": 2.0})
     settings.model_fields_set.add("engine_idle_seconds")
