@@ -224,14 +224,19 @@ class Settings(BaseSettings):
         return self.model_copy(update={**given, "spark_conf": {**self.spark_conf, **master, **profile.spark_conf}})
 
     @property
+    def catalog_file(self) -> Path:
+        """Where the catalog is that the home has without a ``catalog_url``."""
+        return self.home / "catalog.db"
+
+    @property
     def database_url(self) -> str:
         """The catalog's SQLAlchemy URL."""
-        return self.catalog_url or f"sqlite:///{self.home / 'catalog.db'}"
+        return self.catalog_url or f"sqlite:///{self.catalog_file}"
 
     @property
     def is_made(self) -> bool:
         """Whether there is a catalog; of a database elsewhere nobody is asked."""
-        return bool(self.catalog_url) or (self.home / "catalog.db").exists()
+        return bool(self.catalog_url) or self.catalog_file.exists()
 
     @property
     def warehouse_path(self) -> str:

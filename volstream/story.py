@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from volstream.delta import folders, rows
 from volstream.delta.log import DeltaLog
 from volstream.directory.access import store_of
+from volstream.directory.definitions import jobs_on
 from volstream.directory.snapshot import Snapshot
 from volstream.directory.table import DELETE, INSERT, UPDATE, WROTE
 from volstream.errors import NotFoundError
@@ -67,7 +68,8 @@ def tell(session: Session, volume_name: str, path: str) -> list[Event]:
     if is_utf8(path):
         history = _history(session, volume, path)
         events += [_seen(change) for change in history[path]]
-        for job in _jobs(session, volume.id):
+        # The rows of a statement tell of no file.
+        for job in (one for one in jobs_on(session.catalog, volume) if one.statement is None):
             events += _of_job(session, job, path, history)
     known = [event for event in events if event.time is not None]
     events = [event for event in events if event.time is None] + sorted(
@@ -147,12 +149,6 @@ def moved(history: Mapping[str, Sequence[Mapping[str, Any]]], path: str, after: 
             if path in (old, new):
                 return {"moved_to": new} if path == old else {"moved_from": old}
     return {}
-
-
-def _jobs(session: Session, volume_id: str) -> list[Job]:
-    """The jobs that process the volume's files one by one: the rows of a statement tell of no file."""
-    streams = {stream.id for stream in session.catalog.streams.list(source_id=volume_id)}
-    return [job for job in session.catalog.jobs.list() if job.statement is None and job.stream_id in streams]
 
 
 def _of_job(session: Session, job: Job, path: str, history: dict[str, list[dict[str, Any]]]) -> list[Event]:

@@ -56,13 +56,11 @@ def types(name: str) -> Mapping[str, type]:
 def rows(database: Database, name: str) -> Iterator[Sequence[Mapping[str, Any]]]:
     """The rows of a relation, some at a time."""
     of, query = FACTS[name]
+    own = list(types(name))[1:]
     with database.reading() as transaction:
         found = transaction.execute(query.execution_options(yield_per=_CHUNK))
         for part in found.partitions():
             yield [
-                {
-                    of: None if owner is None else str(Name(schema, owner)),
-                    **dict(zip(list(types(name))[1:], row, strict=True)),
-                }
+                {of: None if owner is None else str(Name(schema, owner)), **dict(zip(own, row, strict=True))}
                 for schema, owner, *row in part
             ]

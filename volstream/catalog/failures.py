@@ -13,7 +13,7 @@ from sqlalchemy import Connection as Transaction
 from volstream.catalog.database import Database
 from volstream.catalog.tables import digest, failures, intents, writable
 from volstream.errors import FencedError
-from volstream.model.work import Failure, FailureKind, FailureState
+from volstream.model.work import OVERTAKEN, Failure, FailureKind, FailureState
 
 _CHUNK = 500  # bound values of one statement, under every database's limit
 
@@ -191,7 +191,7 @@ def activate(transaction: Transaction, job_id: str, attempt: str, superseded: Se
     newer = select(again.c.path_digest).where(again.c.attempt == attempt, again.c.state == FailureState.PENDING)
     transaction.execute(delete(failures).where(old, failures.c.path_digest.in_(newer)))
     state = case(
-        (failures.c.kind.in_([FailureKind.VANISHED, FailureKind.CHANGED]), FailureState.WAITING.value),
+        (failures.c.kind.in_(OVERTAKEN), FailureState.WAITING.value),
         (failures.c.next_try.is_not(None), FailureState.RETRYING.value),
         else_=FailureState.QUARANTINED.value,
     )

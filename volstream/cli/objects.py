@@ -10,7 +10,7 @@ import click
 
 from volstream import details
 from volstream.catalog.failures import ACTIVE, Wanted
-from volstream.cli.options import common
+from volstream.cli.options import common, kinds, like
 from volstream.cli.output import Output
 from volstream.model.work import FailureKind, FailureState
 from volstream.session import Session
@@ -32,8 +32,6 @@ _COLUMNS: Mapping[str, Sequence[str]] = {
 #: Rows that a list shows where nothing else is asked for.
 _LIMIT = 1000
 
-_FAILURES = [kind.value for kind in FailureKind if kind is not FailureKind.SET_UP]
-
 _STATES = [state.value for state in ACTIVE]
 
 _KINDS = ("connection", "volume", "stream", "job", "function")
@@ -46,8 +44,8 @@ _KINDS = ("connection", "volume", "stream", "job", "function")
     "--state", "states", type=click.Choice(_STATES), multiple=True, help="Failures in this state only; may be repeated."
 )
 @click.option("--volume", metavar="NAME", help="Rejected messages of this volume only.")
-@click.option("--kind", "kinds", type=click.Choice(_FAILURES), multiple=True, help="Failures of this kind only.")
-@click.option("--like", metavar="PATTERN", help="Failures of files whose path is LIKE this, such as 'scans/%.pdf'.")
+@kinds("Failures of this kind only.")
+@like("Failures of files whose path is LIKE this, such as 'scans/%.pdf'.")
 @click.option(
     "--limit",
     type=click.IntRange(1, 1_000_000),
@@ -64,10 +62,10 @@ def list_command(
         return
     chosen = [FailureState(state) for state in states] or ACTIVE
     wanted = Wanted(chosen, [FailureKind(one) for one in kinds], like)
-    rows = _failures(session, job, wanted, limit or (None if output.as_json else _LIMIT))
+    most = limit or (None if output.as_json else _LIMIT)
+    rows = _failures(session, job, wanted, most)
     output.table(rows, _COLUMNS[kind], "No failures.")
-    count = session.jobs.failure_count(job, wanted)
-    if count > len(rows):
+    if len(rows) == most and (count := session.jobs.failure_count(job, wanted)) > most:
         output.message(
             f"These are {len(rows)} of {count} failures. See more with --limit, --kind or --like; all with --format json."
         )

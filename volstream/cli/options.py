@@ -17,6 +17,7 @@ from volstream.errors import InvalidValueError, NotFoundError
 from volstream.lifecycle.privacy import keep_private
 from volstream.model.files import is_utf8, printable
 from volstream.model.units import MAX_INTEGER, in_utc, parse_duration, parse_size
+from volstream.model.work import FailureKind
 from volstream.session import Session
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -115,6 +116,17 @@ def existing(function: F) -> F:
     replace = click.option("--or-replace", is_flag=True, help="Put it in the place of one of that name.")
     keep = click.option("--if-not-exists", is_flag=True, help="Do nothing where there is one of that name.")
     return replace(keep(function))
+
+
+def kinds(help_: str) -> Callable[[F], F]:
+    """``--kind`` of failures."""
+    values = [kind.value for kind in FailureKind if kind is not FailureKind.SET_UP]
+    return click.option("--kind", "kinds", type=click.Choice(values), multiple=True, help=help_)
+
+
+def like(help_: str) -> Callable[[F], F]:
+    """``--like`` for the paths of failures."""
+    return click.option("--like", metavar="PATTERN", help=help_)
 
 
 def interactive() -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.abc
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from volstream.catalog.failures import Wanted
-from volstream.cli.options import NUMBER, TIMESTAMP, common, interactive
+from volstream.cli.options import NUMBER, TIMESTAMP, common, interactive, kinds, like
 from volstream.cli.output import Output
 from volstream.errors import FilesFailedError, InterruptedByUserError
 from volstream.jobs.progress import Observer, Progress
@@ -112,7 +112,7 @@ def replay_command(session: Session, output: Output, job: str, where: str | None
 def _show_run(output: Output, name: str, report: RunReport, stop: Stop) -> None:
     done = report.progress
     files = (
-        f"{done.done_files - done.failed - done.overtaken} files processed, {done.failed} failed, {done.removals} removed"
+        f"{done.processed} files processed, {done.failed} failed, {done.removals} removed"
         f"{_moved(done.moves)}{_overtaken(done.overtaken)}; "
         if done.done_files or done.removals
         else ""
@@ -162,52 +162,34 @@ def _show_plan(output: Output, name: str, preview: Preview) -> None:
     output.result({"job": name, **vars(values.pop("load")), **values}, text)
 
 
-_KINDS = click.Choice([kind.value for kind in FailureKind if kind is not FailureKind.SET_UP])
+def _chosen(function: Callable[..., None]) -> Callable[..., None]:
+    """Adds what says which failures of a job are meant: their paths, ``--all``, ``--kind``, ``--like``."""
+    for option in (
+        like("Files whose path is LIKE this, such as 'scans/%.pdf'."), kinds("Failures of this kind; may be repeated."),
+        click.option("--all", "every", is_flag=True, help="All of them; to retry, all that were not skipped."),
+        click.argument("paths", nargs=-1), click.argument("job"),
+    ):  # fmt: skip
+        function = option(function)
+    return function
 
 
 @click.command("retry")
-@click.argument("job")
-@click.argument("paths", nargs=-1)
-@click.option(
-    "--all", "every", is_flag=True, help="All that were not skipped; so it is without paths and options, too."
-)
-@click.option("--kind", "kinds", type=_KINDS, multiple=True, help="Failures of this kind; may be repeated.")
-@click.option("--like", metavar="PATTERN", help="Files whose path is LIKE this, such as 'scans/%.pdf'.")
+@_chosen
 @common
-def retry_command(
-    session: Session,
-    output: Output,
-    job: str,
-    paths: tuple[str, ...],
-    every: bool,
-    kinds: tuple[str, ...],
-    like: str | None,
-) -> None:
+def retry_command(session: Session, output: Output, job: str, paths: tuple[str, ...], **sort: Any) -> None:
     """Try failed files of JOB again at its next run: the given ones, those of some sort, or all that were not skipped."""
-    found = session.jobs.retry(job, paths or None, _wanted(paths, every, kinds, like))
+    found = session.jobs.retry(job, paths or None, _wanted(paths, **sort))
     output.result({"job": job, "paths": found}, f"{len(found)} files are due again; they are tried at the next run.")
 
 
 @click.command("skip")
-@click.argument("job")
-@click.argument("paths", nargs=-1)
-@click.option("--all", "every", is_flag=True, help="All of them.")
-@click.option("--kind", "kinds", type=_KINDS, multiple=True, help="Failures of this kind; may be repeated.")
-@click.option("--like", metavar="PATTERN", help="Files whose path is LIKE this, such as 'scans/%.pdf'.")
+@_chosen
 @common
-def skip_command(
-    session: Session,
-    output: Output,
-    job: str,
-    paths: tuple[str, ...],
-    every: bool,
-    kinds: tuple[str, ...],
-    like: str | None,
-) -> None:
+def skip_command(session: Session, output: Output, job: str, paths: tuple[str, ...], **sort: Any) -> None:
     """Give failed files of JOB up, knowingly. A newer version of one is processed all the same."""
-    if not (paths or every or kinds or like):
+    if not (paths or any(sort.values())):
         raise click.UsageError("Name the files, or say which: --all, --kind or --like.")
-    found = session.jobs.skip(job, paths or None, _wanted(paths, every, kinds, like))
+    found = session.jobs.skip(job, paths or None, _wanted(paths, **sort))
     output.result({"job": job, "paths": found}, f"{len(found)} files are skipped.")
 
 

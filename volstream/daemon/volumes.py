@@ -35,8 +35,7 @@ from volstream.lifecycle.identity import new_owner
 from volstream.lifecycle.stop import Stop
 from volstream.lifecycle.supervisor import Trouble, is_transient, run_loop
 from volstream.log import get
-from volstream.model.files import printable, why_no_row
-from volstream.model.hints import Hint, ObjectHint, Rejection
+from volstream.model.hints import Hint, ObjectHint, Rejection, unusable
 from volstream.model.objects import Volume
 from volstream.queues import parser_for
 from volstream.queues.base import EventQueue, Message
@@ -331,8 +330,8 @@ class _Turn:
         of_objects = any(isinstance(hint, ObjectHint) for hint in hints)
         routed = route(self.volume, self._catalog.volumes.list() if of_objects else (), hints)
         for volume_id, paths in routed.others.items():
-            odd = {path: reason for path in paths if (reason := why_no_row(path)) is not None}
-            rejected += [Rejection(printable(path), reason) for path, reason in odd.items()]
+            odd = unusable(paths)
+            rejected += odd.values()
             self._catalog.refreshes.ask_check(volume_id, paths - odd.keys())
         self._catalog.refreshes.reject(self.volume.id, [*rejected, *routed.strays.values()])
         self._fold.add(routed.own)

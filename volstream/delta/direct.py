@@ -30,6 +30,7 @@ from deltalake.schema import Schema
 from deltalake.transaction import AddAction
 
 from volstream.delta.datafile import NewFile
+from volstream.delta.log import last_checkpoint
 from volstream.delta.marker import Marker
 from volstream.delta.places import filesystem_of, is_remote, make_durable, mapped, open_table
 from volstream.delta.vectors import deleted_rows, write_vectors
@@ -276,7 +277,7 @@ def _without(
             hit[path] = found
     if not hit:
         return []
-    before = deleted_rows(table, list(hit))
+    before = deleted_rows(table, hit)
     deleted = {path: np.union1d(found, before[path]) if path in before else found for path, found in hit.items()}
     touched = {path: rows for path, rows in deleted.items() if path not in before or rows.size > before[path].size}
     adds = _adds(location, table.version(), touched)
@@ -348,7 +349,7 @@ def _adds(location: str, version: int, wanted: Collection[str]) -> Mapping[str, 
     filesystem, root = filesystem_of(location)
     log = f"{root}/_delta_log"
     left, found = set(wanted), dict[str, dict[str, Any]]()
-    checkpoint, parts = _last_checkpoint(location)
+    checkpoint, parts = last_checkpoint(location)
     for number in range(version, min(checkpoint, version), -1):
         with filesystem.open_input_stream(f"{log}/{number:020d}.json") as stream:
             lines = stream.read().decode().splitlines()
@@ -375,17 +376,6 @@ def _adds(location: str, version: int, wanted: Collection[str]) -> Mapping[str, 
                 present["deletionVector"] = vector
             found[add["path"]] = {"partitionValues": {}, **present}
     return found
-
-
-def _last_checkpoint(location: str) -> tuple[int, int]:
-    """Version and number of parts (0: it is not cut) of the newest checkpoint; -1 where there is none."""
-    filesystem, root = filesystem_of(location)
-    try:
-        with filesystem.open_input_stream(f"{root}/_delta_log/_last_checkpoint") as stream:
-            told = json.loads(stream.read())
-    except FileNotFoundError:
-        return -1, 0
-    return int(told["version"]), int(told.get("parts") or 0)
 
 
 def _checkpoint(location: str, version: int) -> None:

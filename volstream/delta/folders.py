@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyarrow import fs
@@ -16,6 +17,7 @@ from volstream.model.names import Name
 
 if TYPE_CHECKING:
     from pyarrow import dataset as ds
+    from pyarrow import parquet as pq
 
 #: How old what is known of other processes' links may be.
 _LINKS_SECONDS = 2.0
@@ -66,6 +68,17 @@ def dataset(location: str, schema: pa.Schema | None = None) -> ds.Dataset:
 
     filesystem, path = filesystem_of(location)
     return ds.dataset(path, filesystem=filesystem, format="parquet", schema=schema)
+
+
+@contextmanager
+def written(location: str, schema: pa.Schema, **options: Any) -> Iterator[pq.ParquetWriter]:
+    """Makes a folder with one Parquet file, which the block writes. ``options`` of pyarrow's writer."""
+    from pyarrow import parquet as pq  # which commands that write none need not load
+
+    make_folder(location)
+    filesystem, path = filesystem_of(location)
+    with pq.ParquetWriter(f"{path}/part-00000.parquet", schema, filesystem=filesystem, **options) as writer:
+        yield writer
 
 
 def remove(location: str) -> None:

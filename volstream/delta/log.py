@@ -263,6 +263,17 @@ class DeltaLog:
                 return None
 
 
+def last_checkpoint(location: str) -> tuple[int, int]:
+    """Version and number of parts (0: it is not cut) of a table's newest checkpoint; -1 where none is told of."""
+    filesystem, path = filesystem_of(location)
+    try:
+        with filesystem.open_input_stream(f"{path}/_delta_log/_last_checkpoint") as stream:
+            told = json.loads(stream.read())
+        return int(told["version"]), int(told.get("parts") or 0)
+    except (FileNotFoundError, ValueError, KeyError):
+        return -1, 0
+
+
 def _commit(entry: dict[str, Any]) -> Commit:
     try:
         metadata = json.loads(entry.get("userMetadata") or "{}")

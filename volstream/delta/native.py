@@ -10,7 +10,6 @@ What does not belong here: what the tables mean (``directory``).
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction, CommitProperties, PostCommitHookProperties, RemoveAction, Transaction
 
 from volstream.delta.datafile import NewFile
+from volstream.delta.log import last_checkpoint
 from volstream.delta.places import create_table, filesystem_of, is_remote, make_durable, mapped, open_table
 from volstream.errors import FencedError
 
@@ -214,7 +214,7 @@ class NativeTable:
         """Keeps the log short: a checkpoint every so many commits, and entries before it go once they are old."""
         handle = self._handle
         often = _REMOTE_CHECKPOINT_COMMITS if is_remote(self.spec.location) else _CHECKPOINT_COMMITS
-        if handle is None or handle.version() - _checkpointed(self.spec.location) < often:
+        if handle is None or handle.version() - last_checkpoint(self.spec.location)[0] < often:
             return
         filesystem, path = filesystem_of(self.spec.location)
         with mapped(self.spec.location):
@@ -263,13 +263,3 @@ def _view(handle: DeltaTable, of: TableSpec) -> View:
         of, int(handle.version()), str(handle.metadata().id), files,
         {app_id: int(version) for app_id, version in versions.items() if version is not None},
     )  # fmt: skip
-
-
-def _checkpointed(location: str) -> int:
-    """The version of the newest checkpoint; -1 where there is none."""
-    filesystem, path = filesystem_of(location)
-    try:
-        with filesystem.open_input_stream(f"{path}/_delta_log/_last_checkpoint") as stream:
-            return int(json.loads(stream.read())["version"])
-    except (FileNotFoundError, ValueError, KeyError):
-        return -1

@@ -10,7 +10,7 @@ import base64
 import struct
 import uuid
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -57,7 +57,7 @@ def write_vectors(location: str, deleted: Mapping[str, np.ndarray]) -> Mapping[s
     return descriptors
 
 
-def deleted_rows(table: DeltaTable, files: Sequence[str]) -> Mapping[str, np.ndarray]:
+def deleted_rows(table: DeltaTable, files: Collection[str]) -> Mapping[str, np.ndarray]:
     """The positions of the rows that are gone from some data files of a table; of a file without any, nothing."""
     found: dict[str, np.ndarray] = {}
     for batch in pa.RecordBatchReader.from_stream(table.deletion_vectors()):

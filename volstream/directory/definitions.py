@@ -117,18 +117,13 @@ def create_volume(
     connection = catalog.connections.get(spec.connection) if spec.connection is not None else None
     _check_type(connection, location)
     queue_type = _queue_type(spec, location)
-    RemovalLimit.parse(spec.max_removals)
-    for glob in (*spec.patterns, *spec.ignores):
-        _check_glob(glob)
     volume = Volume(
         id=str(uuid.uuid4()), name=spec.name, location=location, connection_id=connection.id if connection else None,
         queue_type=queue_type, queue_name=spec.queue_name, virtual_cluster=spec.virtual_cluster,
         recursive=spec.recursive, patterns=tuple(spec.patterns), ignores=tuple(spec.ignores), comment=spec.comment,
         created_on=datetime.now(UTC), max_removals=spec.max_removals,
     )  # fmt: skip
-    _check_apart(volume, settings)
-    if check:
-        _check_reachable(volume, catalog, settings)
+    _check(volume, catalog, settings, reachable=check)
     with catalog.database.transaction() as transaction:
         if existing is not None:
             catalog.volumes.remove(transaction, existing)
@@ -156,19 +151,13 @@ def alter_volume(catalog: Catalog, settings: Settings, name: Name, *, check: boo
         connection = catalog.connections.get(changes.pop("connection"))
         changes["connection_id"] = connection.id
     _check_type(connection, volume.location)
-    for glob in (*changes.get("patterns", ()), *changes.get("ignores", ())):
-        _check_glob(glob)
-    RemovalLimit.parse(changes.get("max_removals"))
     if changes.keys() & {"queue_type", "queue_name"}:
         asked = VolumeSpec(
             name, volume.location, queue_type=changes.get("queue_type", volume.queue_type),
             queue_name=changes.get("queue_name", volume.queue_name),
         )  # fmt: skip
         changes["queue_type"] = _queue_type(asked, volume.location)
-    altered = replace(volume, **changes)
-    _check_apart(altered, settings)
-    if check:
-        _check_reachable(altered, catalog, settings)
+    _check(replace(volume, **changes), catalog, settings, reachable=check)
     return catalog.volumes.change(volume, **changes)
 
 
@@ -207,7 +196,7 @@ def drop_volume(catalog: Catalog, name: Name, *, if_exists: bool = False) -> boo
 
 def streams_on(catalog: Catalog, volume: Volume) -> Sequence[Stream]:
     """The streams on a volume's directory."""
-    return [stream for stream in catalog.streams.list() if stream.source_id == volume.id]
+    return catalog.streams.list(source_id=volume.id)
 
 
 def jobs_on(catalog: Catalog, volume: Volume) -> Sequence[Job]:
@@ -280,6 +269,16 @@ def _check_type(connection: Connection | None, location: str) -> None:
             f"{needed}.",
             "Use another connection, or none.",
         )
+
+
+def _check(volume: Volume, catalog: Catalog, settings: Settings, *, reachable: bool) -> None:
+    """Raises what :func:`create_volume` says of limits, globs and places; with ``reachable`` it asks the store and the queue."""
+    RemovalLimit.parse(volume.max_removals)
+    for glob in (*volume.patterns, *volume.ignores):
+        _check_glob(glob)
+    _check_apart(volume, settings)
+    if reachable:
+        _check_reachable(volume, catalog, settings)
 
 
 def _check_apart(volume: Volume, settings: Settings) -> None:

@@ -30,8 +30,7 @@ from volstream.directory.writer import Counts, DirectoryWriter
 from volstream.errors import StorageError
 from volstream.lifecycle.backoff import Backoff
 from volstream.log import get
-from volstream.model.files import printable, why_no_row
-from volstream.model.hints import Hint, KeyHint, Rejection, SubtreeHint
+from volstream.model.hints import Hint, KeyHint, SubtreeHint, unusable
 from volstream.model.objects import Volume
 from volstream.storage.base import KeyOrdered, ObjectStore
 
@@ -267,6 +266,6 @@ class DirectoryKeeper:
 
     def _readable(self, paths: Collection[str]) -> list[str]:
         """``paths`` without those that no row can hold, or be below, which are kept as rejected."""
-        odd = {path: reason for path in paths if (reason := why_no_row(path)) is not None}
-        self._catalog.refreshes.reject(self.volume.id, [Rejection(printable(path), odd[path]) for path in odd])
+        odd = unusable(paths)
+        self._catalog.refreshes.reject(self.volume.id, odd.values())
         return [path for path in paths if path not in odd]

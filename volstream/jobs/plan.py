@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 from pyarrow import fs
 
 from volstream.delta import folders
-from volstream.delta.places import filesystem_of, make_folder
+from volstream.delta.places import filesystem_of
 from volstream.directory.snapshot import Snapshot
 from volstream.directory.table import COLUMNS, CONTENT, SCHEMA
 from volstream.jobs.sizing import Limits
@@ -153,13 +152,10 @@ def replay_files(session: SparkSession, snapshot: Snapshot, since: int, now: int
 
 def write(planned: Iterable[pa.Table], location: str) -> None:
     """Writes the files of a plan, which come in the order of their paths."""
-    make_folder(location)
-    filesystem, path = filesystem_of(location)
-    with pq.ParquetWriter(
-        f"{path}/part-00000.parquet", _SCHEMA, filesystem=filesystem, write_page_index=True
-    ) as writer:
+    with folders.written(location, _SCHEMA, write_page_index=True) as writer:
         for rows in planned:
             writer.write_table(rows, row_group_size=_GROUP_ROWS)
+    filesystem, path = filesystem_of(location)
     filesystem.open_output_stream(f"{path}/_SUCCESS").close()
 
 

@@ -30,6 +30,11 @@ class Progress:
     batches: int = 0
     code_changed: bool = False
 
+    @property
+    def processed(self) -> int:
+        """Files that were done and are in the table as they should."""
+        return self.done_files - self.failed - self.overtaken
+
 
 #: Told of a run's progress.
 Observer = Callable[[Progress], None]

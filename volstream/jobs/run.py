@@ -235,10 +235,7 @@ class _Run:
         progress = self.report.progress
         if self.report.paused:
             return f"paused: {self.report.paused}"
-        return (
-            f"{progress.done_files - progress.failed - progress.overtaken} files done, {progress.failed} failed, "
-            f"{progress.removals} removed"
-        )
+        return f"{progress.processed} files done, {progress.failed} failed, {progress.removals} removed"
 
     def _volume_of(self, stream: Stream) -> Volume:
         volume = self._catalog.volumes.by_id(stream.source_id)

@@ -13,13 +13,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 
 from volstream.delta import folders
-from volstream.delta.places import filesystem_of, make_folder
 from volstream.jobs.outcomes import outcome_schema
 from volstream.jobs.schema import PROVENANCE, to_ddl
-from volstream.model.work import FailureKind
+from volstream.model.work import OVERTAKEN, FailureKind
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -29,8 +27,6 @@ if TYPE_CHECKING:
 
 #: Rows in memory at a time; there may be large ones.
 _ROWS = 1000
-
-_OVERTAKEN = pa.array([FailureKind.VANISHED.value, FailureKind.CHANGED.value])
 
 _FAILURE = ("path", "file_version", "commit_version", "error_kind", "error_message", "error_traceback")
 
@@ -67,9 +63,8 @@ class Staged:
 
     def write_nothing(self) -> None:
         """As :meth:`write`, of no files, without Spark."""
-        make_folder(self.location)
-        filesystem, path = filesystem_of(f"{self.location}/part-0.parquet")
-        pq.write_table(outcome_schema(self.result).empty_table(), path, filesystem=filesystem)
+        with folders.written(self.location, outcome_schema(self.result)):
+            pass
 
     def read(self, session: SparkSession) -> DataFrame:
         """The outcomes. Their columns are known: finding them out would cost Spark a job."""
@@ -81,7 +76,7 @@ class Staged:
         for batch in self._dataset().to_batches(columns=["rows", "error_kind"]):
             bad = len(batch) - batch["error_kind"].null_count
             failed += bad
-            overtaken += pc.sum(pc.is_in(batch["error_kind"], value_set=_OVERTAKEN)).as_py() or 0
+            overtaken += pc.sum(pc.is_in(batch["error_kind"], value_set=pa.array(OVERTAKEN, pa.string()))).as_py() or 0
             succeeded += len(batch) - batch["rows"].null_count - bad
             rows += pc.sum(batch["rows"]).as_py() or 0
         return Totals(succeeded, failed, rows, overtaken)
@@ -100,7 +95,9 @@ class Staged:
     def rows(self, batch_id: str) -> Iterator[pa.Table]:
         """The rows that the function gave, with their provenance: the columns of a result table; some at a time."""
         names = [*self.result.names, *PROVENANCE.names]
-        for batch in self._dataset().to_batches(batch_size=_ROWS, batch_readahead=1, fragment_readahead=1):
+        needed = ["result", "path", "file_version", "commit_version", "processed_at"]
+        found = self._dataset().to_batches(columns=needed, batch_size=_ROWS, batch_readahead=1, fragment_readahead=1)
+        for batch in found:
             given = batch.filter(batch["result"].is_valid())
             columns = [*given["result"].flatten(), given["path"], given["file_version"], given["commit_version"]]
             columns += [pa.repeat(batch_id, len(given)), given["processed_at"]]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+
+from volstream.model.files import printable, why_no_row
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,3 +53,9 @@ class Rejection:
 
     subject: str
     reason: str
+
+
+def unusable(paths: Iterable[str]) -> dict[str, Rejection]:
+    """Those of some paths of which no row can be."""
+    reasons = {path: why_no_row(path) for path in paths}
+    return {path: Rejection(printable(path), reason) for path, reason in reasons.items() if reason is not None}

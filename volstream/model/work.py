@@ -260,6 +260,11 @@ class FailureKind(StrEnum):
     CHANGED = "changed"
 
 
+#: The file is another one by now, or gone: it was overtaken, and nobody failed. It mostly comes through the stream, but may be
+#: back as it was.
+OVERTAKEN = (FailureKind.VANISHED, FailureKind.CHANGED)
+
+
 @dataclass(frozen=True)
 class Failure:
     """A version of a file that a job could not process.

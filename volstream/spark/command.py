@@ -94,8 +94,8 @@ def properties(settings: Settings, files: Files, *, cores: int, port: int, token
         "spark.connect.grpc.binding.port": str(port),
         "spark.connect.authenticate.token": token,
         **_authentication(settings.spark_conf.get("spark.master", "local")),
-        # Messages for people; the cause is in the exception, the stack in spark.log.
         "spark.python.daemon.module": "volstream.jobs.workers",
+        # Messages for people; the cause is in the exception, the stack in spark.log.
         "spark.sql.connect.serverStacktrace.enabled": "false",
         "spark.sql.pyspark.jvmStacktrace.enabled": "false",
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",

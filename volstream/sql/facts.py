@@ -11,10 +11,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from volstream.catalog import facts
-from volstream.delta.places import filesystem_of, make_folder
+from volstream.delta import folders
 
 if TYPE_CHECKING:
     from volstream.model.names import Name
@@ -34,10 +33,8 @@ def is_fact(name: Name) -> bool:
 def write(session: Session, name: Name) -> str:
     """Writes the rows of a relation to a folder of Parquet files; where it is."""
     location = f"{session.warehouse}/_staging/facts-{uuid.uuid4().hex}"
-    make_folder(location)
     schema = pa.schema([(column, _TYPES[kind]) for column, kind in facts.types(name.name).items()])
-    filesystem, path = filesystem_of(f"{location}/part-0.parquet")
-    with pq.ParquetWriter(path, schema, filesystem=filesystem) as file:
+    with folders.written(location, schema) as file:
         for some in facts.rows(session.catalog.database, name.name):
             file.write_table(pa.Table.from_pylist(list(some), schema=schema))
     return location
