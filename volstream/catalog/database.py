@@ -167,7 +167,8 @@ class Database:
     def _migrate_once(self) -> None:
         if self._migrated:
             return
-        if self.is_embedded and self._url.database:
+        # A database that is named by a URI of SQLite's is its user's to make.
+        if self.is_embedded and self._url.database and not self._url.database.startswith("file:"):
             path = Path(self._url.database)
             make_directory(path.parent)
             if not path.exists():

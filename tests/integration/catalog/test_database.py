@@ -106,13 +106,17 @@ def test_a_database_that_breaks_between_two_looks_at_its_version_is_a_catalog_er
         catalog.database.version()
 
 
-def test_a_catalog_that_cannot_be_written_is_read_and_refuses_writes(sqlite_template: Path) -> None:
+def test_a_catalog_that_cannot_be_written_is_read_and_refuses_writes(
+    sqlite_template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     # By the database's own mode, which root cannot pass over as it does a file's.
     reader = Catalog(f"sqlite:///file:{sqlite_template}?mode=ro&uri=true")
     assert reader.volumes.list() == []
     with pytest.raises(CatalogError, match=r"readonly.*Check that the database runs and can be written"):
         reader.leases.acquire("name", "owner", "test", 1.0)
     reader.close()
+    assert list(tmp_path.iterdir()) == [], "its URI is not taken for a path"
 
 
 def test_a_writer_in_another_process_is_waited_for(tmp_path: Path) -> None:
