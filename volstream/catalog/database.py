@@ -15,6 +15,7 @@ from sqlalchemy import Connection, Table, create_engine, event, inspect, make_ur
 from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, NoSuchModuleError, OperationalError, SQLAlchemyError
 from sqlalchemy.pool import PoolProxiedConnection, QueuePool
 
+from volstream.catalog.tables import metadata
 from volstream.errors import CatalogError, DiskFullError, InvalidValueError
 from volstream.lifecycle import faults
 from volstream.lifecycle.privacy import make_directory
@@ -91,6 +92,30 @@ class Database:
             self._migrate_once()
             with self._engine.connect().execution_options(**{_READ_ONLY: True}) as connection, connection.begin():
                 yield connection
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Lets nobody write while the block runs; who wants to waits. Readers go on. Raises CatalogError."""
+        if self.is_embedded:
+            with self.transaction():  # begins by taking the one writer's lock
+                yield
+            return
+        with self.transaction() as connection:
+            names = ", ".join(table.name for table in metadata.sorted_tables)
+            connection.execute(text(f"LOCK TABLE {names} IN SHARE MODE"))
+            yield
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Connection]:
+        """One transaction that only reads, and that sees all tables as they are when the block begins. Raises CatalogError."""
+        with self._mapped():
+            self._migrate_once()
+            with self._engine.connect() as connection:
+                level = {} if self.is_embedded else {"isolation_level": "REPEATABLE READ"}
+                reading = connection.execution_options(**{_READ_ONLY: True}, **level)
+                with reading.begin():
+                    reading.execute(text("SELECT version_num FROM alembic_version"))  # it is the first look that counts
+                    yield reading
 
     def version(self) -> int | None:
         """Another number after each commit, of any process; asking takes microseconds. None: this database has none.

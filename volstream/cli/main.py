@@ -19,6 +19,7 @@ _COMMANDS = {
     "refresh": "work", "run-job": "work", "replay": "work", "retry": "work", "skip": "work", "pause": "work", "resume": "work",
     "alter-job": "create", "reset-stream": "work", "advance-stream": "work", "resolve": "work", "try": "trial",
     "read-batch": "batches", "explain-file": "explain", "sql": "sql",
+    "backup": "backup", "restore": "backup",
 }  # fmt: skip
 
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}

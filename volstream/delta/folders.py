@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from pyarrow import dataset as ds
     from pyarrow import parquet as pq
 
+#: The file in a warehouse that names tables outside of it.
+LINKS = "_links.json"
+
 #: How old what is known of other processes' links may be.
 _LINKS_SECONDS = 2.0
 
@@ -29,7 +32,7 @@ def table_location(warehouse: str, name: Name) -> str:
     """Where a user's or a job's table lies: in the warehouse, or where it is linked to."""
     known = _links.get(warehouse)
     if known is None or time.monotonic() - known[0] > _LINKS_SECONDS:
-        known = _links[warehouse] = (time.monotonic(), _read_links(warehouse))
+        known = _links[warehouse] = (time.monotonic(), links(warehouse))
     return known[1].get(str(name)) or own_location(warehouse, name)
 
 
@@ -40,26 +43,23 @@ def own_location(warehouse: str, name: Name) -> str:
 
 def link(warehouse: str, name: Name, location: str | None) -> None:
     """Lets a table's name stand for a place outside of the warehouse; None: not any more."""
-    links = {key: place for key, place in _read_links(warehouse).items() if key != str(name)}
+    changed = {key: place for key, place in links(warehouse).items() if key != str(name)}
     if location is not None:
-        links[str(name)] = location
+        changed[str(name)] = location
     make_folder(warehouse)
-    replace_file(_links_file(warehouse), json.dumps(links, indent=1).encode())
+    replace_file(f"{warehouse}/{LINKS}", json.dumps(changed, indent=1).encode())
     _links.pop(warehouse, None)
 
 
-def _read_links(warehouse: str) -> Mapping[str, str]:
-    filesystem, path = filesystem_of(_links_file(warehouse))
+def links(warehouse: str) -> Mapping[str, str]:
+    """Where tables outside of a warehouse lie that have a name in it."""
+    filesystem, path = filesystem_of(f"{warehouse}/{LINKS}")
     try:
         with filesystem.open_input_stream(path) as file:
             found: Mapping[str, str] = json.loads(file.read())
     except FileNotFoundError:
         return {}
     return found
-
-
-def _links_file(warehouse: str) -> str:
-    return f"{warehouse}/_links.json"
 
 
 def dataset(location: str, schema: pa.Schema | None = None) -> ds.Dataset:

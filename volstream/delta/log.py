@@ -30,7 +30,7 @@ class Commit:
     Attributes:
         metadata: the user metadata, where it is a JSON object; else empty.
         adds_only: it is known to add rows and to do nothing else.
-        rows: how many it wrote; None: not told.
+        rows: how many it added, changed and took away; None: not told.
     """
 
     version: int
@@ -286,8 +286,23 @@ def _commit(entry: dict[str, Any]) -> Commit:
         operation=str(entry["operation"]),
         metadata=metadata if isinstance(metadata, dict) else {},
         adds_only=_adds_only(entry),
-        rows=_count(entry, "numOutputRows"),
+        rows=_rows(entry),
     )
+
+
+def _rows(entry: dict[str, Any]) -> int | None:
+    """How many rows a commit added, changed or took away; not those that it only copied."""
+    match entry["operation"]:
+        case "MERGE":
+            counts = [_count(entry, f"numTargetRows{what}") for what in ("Inserted", "Updated", "Deleted")]
+        case "UPDATE":
+            counts = [_count(entry, "numUpdatedRows")]
+        case "DELETE":
+            counts = [_count(entry, "numDeletedRows")]
+        case _:
+            counts = [_count(entry, "numOutputRows")]
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
 
 
 def _adds_only(entry: dict[str, Any]) -> bool:

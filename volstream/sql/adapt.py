@@ -109,6 +109,33 @@ def merge_filter(
     return " OR ".join(f"({part})" for part in kept)
 
 
+def filter_query(statement: str, stream_columns: Sequence[str], target_columns: Sequence[str]) -> str:
+    """A MERGE whose source is a query on a stream, with the rows of that which can fire no clause left out; see
+    :func:`merge_filter`."""
+    tokens = names.tokenize(statement)
+    words = [token.text.upper() for token in tokens]
+    using = next((at for at in range(len(words) - 1) if words[at : at + 2] == ["USING", "("]), None)
+    close = None if using is None else _closing(words, using + 1)
+    if using is None or close is None:
+        return statement
+    first, last = tokens[using + 1].start, tokens[close].end + 1
+    alias = names.alias_after(statement, last)
+    wanted = None if alias is None else merge_filter(statement, alias, stream_columns, target_columns)
+    if wanted is None:
+        return statement
+    return f"{statement[:first]}(SELECT * FROM {statement[first:last]} WHERE {wanted}){statement[last:]}"
+
+
+def _closing(words: Sequence[str], opening: int) -> int | None:
+    """The place of the parenthesis that closes another one."""
+    depth = 0
+    for at in range(opening, len(words)):
+        depth += (words[at] == "(") - (words[at] == ")")
+        if depth == 0:
+            return at
+    return None
+
+
 def as_insert(statement: str) -> tuple[str, str, str] | None:
     """A ``CREATE TABLE ... AS query`` in two: what makes the table empty, and what fills it; with the table's name.
 

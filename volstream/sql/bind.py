@@ -74,7 +74,7 @@ class Binding:
             elif stream is not None:
                 replacement = self._stream_view(stream)
                 if merged_into is not None:
-                    alias = names.alias_of(statement, reference) or stream.name.name
+                    alias = names.alias_after(statement, reference.end) or stream.name.name
                     replacement = self._filtered(replacement, statement, alias, merged_into)
             elif (location := self.attach(reference.name)) is not None:
                 compile_if_large(self.spark, location)

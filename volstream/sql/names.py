@@ -229,9 +229,9 @@ def reference_at(statement: str, tokens: Sequence[Token], position: int) -> Refe
     return _name(statement, list(tokens), position, columns=True)[0]
 
 
-def alias_of(statement: str, reference: Reference) -> str | None:
-    """The alias that follows a reference, or None."""
-    after = [token for token in tokenize(statement) if token.start >= reference.end]
+def alias_after(statement: str, end: int) -> str | None:
+    """The alias of the relation that ends at a place, or None."""
+    after = [token for token in tokenize(statement) if token.start >= end]
     if after and after[0].text.upper() == "AS":
         after = after[1:]
     return after[0].text if after and _is_alias(after, 0) else None

@@ -21,6 +21,7 @@ from volstream.sql.owned import Result, run_owned
 from volstream.sql.upkeep import check_vacuum
 from volstream.sqltext import literal
 from volstream.streams.consume import is_unused
+from volstream.streams.definitions import CHANGE_COLUMNS
 from volstream.streams.source import PRIMARY_KEY, tracking
 
 if TYPE_CHECKING:
@@ -223,7 +224,7 @@ class _Spark:
                 columns = list(DeltaLog(location).columns()) if words[:1] == ["MERGE"] else None
                 text = binding.bind(statement, columns)
                 if columns is not None:
-                    text = adapt.insert_all_columns(text, columns)
+                    text = adapt.filter_query(adapt.insert_all_columns(text, columns), CHANGE_COLUMNS, columns)
                 with_retries(lambda: spark.sql(text).collect())
 
             if not taken:  # on volumes that were never listed: there is nothing to consume

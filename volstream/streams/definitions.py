@@ -23,11 +23,11 @@ from volstream.model.units import in_utc
 from volstream.streams.source import NEEDED, TRACKING, Source, TableSource, primary_key, source_of
 from volstream.streams.volume_source import VolumeSource
 
-#: Columns that a stream adds to its source's, and those that Delta and Spark add.
-RESERVED = (
-    "__change_type", "__commit_version", "__commit_timestamp", "_change_type", "_commit_version", "_commit_timestamp",
-    "_metadata",
-)  # fmt: skip
+#: Columns that a stream adds to its source's.
+CHANGE_COLUMNS = ("__change_type", "__commit_version", "__commit_timestamp")
+
+#: And those that Delta and Spark add.
+RESERVED = (*CHANGE_COLUMNS, "_change_type", "_commit_version", "_commit_timestamp", "_metadata")
 
 
 def create_stream(

@@ -95,6 +95,23 @@ def test_r21_a_merge_leaves_out_the_rows_that_can_fire_no_clause(clauses: str, c
     assert adapt.merge_filter(merge, "s", STREAM, ["id", "name"]) == condition
 
 
+def test_a_merge_of_a_query_on_a_stream_leaves_them_out_as_of_the_stream_itself() -> None:
+    merge = (
+        "MERGE INTO t USING (SELECT * FROM (SELECT * FROM changes)) AS s ON t.id = s.id "
+        "WHEN MATCHED AND s.__change_type = 'DELETE' THEN DELETE"
+    )
+    assert adapt.filter_query(merge, STREAM, ["id", "name"]) == merge.replace(
+        "(SELECT * FROM (SELECT * FROM changes))",
+        "(SELECT * FROM (SELECT * FROM (SELECT * FROM changes)) WHERE ((__change_type = 'DELETE')))",
+    )
+    for same in (
+        "MERGE INTO t USING changes AS s ON t.id = s.id WHEN MATCHED AND s.__change_type = 'DELETE' THEN DELETE",
+        "MERGE INTO t USING (SELECT * FROM changes) s ON t.id = s.id WHEN MATCHED THEN DELETE",
+        "MERGE INTO t USING (SELECT * FROM changes",
+    ):
+        assert adapt.filter_query(same, STREAM, ["id", "name"]) == same
+
+
 def test_a_table_of_a_query_is_made_empty_and_then_filled() -> None:
     made = adapt.as_insert("CREATE TABLE IF NOT EXISTS a.t USING DELTA AS SELECT * FROM s -- all")
     assert made == (

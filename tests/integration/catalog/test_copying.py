@@ -1,0 +1,107 @@
+"""Catalogs copied into another one."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select, update
+
+from tests import objects
+from volstream.catalog import Catalog, copying, tables
+from volstream.catalog.consumptions import Outcome
+from volstream.model.work import Target
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Iterator[Catalog]:
+    made = Catalog(f"sqlite:///{tmp_path}/other.db")
+    yield made
+    made.close()
+
+
+def _fill(catalog: Catalog) -> None:
+    """A job with an open attempt, failures, and a lease."""
+    _, _, job = objects.store_job(catalog)
+    _, (batch,) = objects.store_plan(catalog, job)
+    intent = catalog.consumptions.begin(batch, owner="me", target=Target("/t", "table", 0))
+    catalog.failures.add_pending([objects.failure(job, f"päth-{number}", intent.attempt) for number in range(3)])
+    catalog.consumptions.commit(intent, Outcome(0, 3, 0))
+    stored = catalog.streams.by_id(job.stream_id)
+    assert stored is not None
+    _, (second,) = objects.store_plan(catalog, job, from_version=stored.offset)
+    catalog.consumptions.begin(second, owner="me", target=Target("/t", "table", 0))
+    assert catalog.leases.acquire("something", "me", "to test", 100.0) is None
+
+
+def _rows(catalog: Catalog) -> dict[str, list[tuple[object, ...]]]:
+    with catalog.database.reading() as transaction:
+        return {
+            table.name: sorted((tuple(row) for row in transaction.execute(select(table))), key=repr)
+            for table in tables.metadata.sorted_tables
+        }
+
+
+def _copied(source: Catalog, target: Catalog) -> None:
+    with source.database.snapshot() as rows, target.database.transaction() as transaction:
+        assert copying.is_empty(transaction)
+        copying.copy(rows, transaction)
+        assert not copying.is_empty(transaction)
+
+
+def test_all_rows_but_leases_come_over_from_either_database(catalog: Catalog, other: Catalog) -> None:
+    _fill(catalog)
+
+    _copied(catalog, other)
+
+    expected = _rows(catalog)
+    assert expected.pop("leases")
+    assert expected["intents"]
+    assert expected["failures"]
+    assert _rows(other) == {**expected, "leases": []}
+
+
+def test_into_either_database_and_new_rows_are_numbered_after_those_that_came(catalog: Catalog, other: Catalog) -> None:
+    _fill(other)
+
+    _copied(other, catalog)
+
+    assert _rows(catalog) == {**_rows(other), "leases": []}
+    job = catalog.jobs.list()[0]
+    intent = catalog.consumptions.open_intent(job.stream_id)
+    assert intent is not None
+    catalog.failures.add_pending([objects.failure(job, "new", intent.attempt)])
+    assert len(_rows(catalog)["failures"]) == 4
+
+
+def test_what_is_written_after_the_beginning_of_a_snapshot_is_not_in_it(catalog: Catalog) -> None:
+    _, stream, _ = objects.store_job(catalog)
+    with catalog.database.snapshot() as snapshot:
+        with catalog.database.transaction() as transaction:
+            transaction.execute(update(tables.streams).values(comment="later"))
+        comments = select(tables.streams.c.comment)
+        assert snapshot.execute(comments).scalars().all() == [stream.comment]
+
+
+def test_nobody_writes_while_a_catalog_is_frozen_and_everybody_goes_on_after(catalog: Catalog) -> None:
+    _, stream, _ = objects.store_job(catalog)
+    changed = dataclasses.replace(stream, comment="later")
+    written = threading.Event()
+
+    def write() -> None:
+        with catalog.database.transaction() as transaction:
+            transaction.execute(update(tables.streams).values(comment=changed.comment))
+        written.set()
+
+    with catalog.database.frozen():
+        writer = threading.Thread(target=write)
+        writer.start()
+        assert not written.wait(0.3)
+        found = catalog.streams.by_id(stream.id)
+        assert found is not None
+        assert found.comment == stream.comment
+    writer.join()
+    assert catalog.streams.by_id(stream.id) == changed

@@ -1,0 +1,103 @@
+"""``backup`` and ``restore`` of homes without an engine."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.test_newcomers import Place
+
+
+@pytest.fixture
+def place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Place:
+    return Place(tmp_path, capsys)
+
+
+@pytest.fixture
+def other(place: Place, capsys: pytest.CaptureFixture[str]) -> Place:
+    """Another home, not made yet, with the same files and functions."""
+    made = Place.__new__(Place)
+    made.__dict__.update(place.__dict__ | {"home": place.home.with_name("other")})
+    return made
+
+
+def test_a_home_comes_back_as_it_was_when_the_backup_was_made(place: Place, other: Place, tmp_path: Path) -> None:
+    place.ok("refresh", "v")
+    place.ok("create-stream", "s", "--on-volume", "v")
+    backup = str(tmp_path / "backup")
+    said = place.ok("backup", backup)
+    (place.files / "c.txt").write_text("later")
+    place.ok("refresh", "v")
+
+    restored = other.ok("restore", backup)
+
+    assert "1 volume" in said
+    assert "1 volume" in restored
+    for kind in ("volumes", "streams"):
+        there = json.loads(other.ok("list", kind, "--format", "json"))
+        assert [one["name"] for one in there] == [
+            one["name"] for one in json.loads(place.ok("list", kind, "--format", "json"))
+        ]
+    assert json.loads(other.ok("refresh", "v", "--format", "json"))["inserted"] == 1
+    status = json.loads(other.ok("status", "--format", "json"))
+    assert [one["files"] for one in status["volumes"]] == [3]
+
+
+def test_a_backup_can_be_restored_again_and_again(place: Place, other: Place, tmp_path: Path) -> None:
+    backup = str(tmp_path / "backup")
+    place.ok("refresh", "v")
+    place.ok("backup", backup)
+    other.ok("restore", backup)
+    shutil.rmtree(other.home)
+    other.ok("restore", backup)
+
+
+def test_nothing_is_backed_up_into_a_folder_that_has_something(place: Place, tmp_path: Path) -> None:
+    code, _, err = place("backup", str(tmp_path))
+    assert code == 3
+    assert "is not empty" in err
+
+
+def test_nothing_is_backed_up_into_the_warehouse(place: Place) -> None:
+    place.ok("refresh", "v")
+    code, _, err = place("backup", str(place.home / "warehouse" / "tables"))
+    assert code == 3
+    assert "warehouse" in err
+
+
+def test_a_home_that_has_something_is_not_restored_over(place: Place, tmp_path: Path) -> None:
+    place.ok("refresh", "v")
+    backup = str(tmp_path / "backup")
+    place.ok("backup", backup)
+    code, _, err = place("restore", backup)
+    assert code == 3
+    assert "in use" in err
+    assert "--home" in err
+
+
+def test_a_backup_that_was_interrupted_is_refused(place: Place, other: Place, tmp_path: Path) -> None:
+    place.ok("refresh", "v")
+    backup = tmp_path / "backup"
+    place.ok("backup", str(backup))
+    (backup / "backup.json").unlink()
+    code, _, err = other("restore", str(backup))
+    assert code == 3
+    assert "not a finished backup" in err
+
+
+def test_a_restore_that_fails_leaves_nothing_in_its_way(place: Place, other: Place, tmp_path: Path) -> None:
+    place.ok("refresh", "v")
+    backup = tmp_path / "backup"
+    place.ok("backup", str(backup))
+    catalog = (backup / "catalog.db").read_bytes()
+    (backup / "catalog.db").write_bytes(catalog[: len(catalog) // 2])
+    code, _, _ = other("restore", str(backup))
+    assert code != 0
+    (backup / "catalog.db").write_bytes(catalog)
+
+    other.ok("restore", str(backup))
+
+    assert json.loads(other.ok("refresh", "v", "--format", "json"))["inserted"] == 0

@@ -1,0 +1,58 @@
+"""What a backup says of itself: the file that is written last, so that a folder without one is no backup."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from volstream.delta.places import filesystem_of, make_durable, replace_file
+from volstream.errors import InvalidValueError
+
+_FILE = "backup.json"
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """One backup.
+
+    Attributes:
+        created_on: the moment whose state it holds.
+        volstream: the version that made it.
+        home, warehouse: where the state was; plans and open attempts name places in the warehouse.
+        tables: Delta version of each table, by its path in the warehouse.
+        rows: of the catalog, by table.
+        linked: tables whose files lie outside the warehouse: they are not in the backup.
+    """
+
+    created_on: datetime
+    volstream: str
+    home: str
+    warehouse: str
+    tables: dict[str, int]
+    rows: dict[str, int]
+    linked: list[str]
+
+    def write(self, folder: Path) -> None:
+        """Makes ``folder`` a backup, once everything else in it has reached the disk."""
+        os.sync()
+        value = asdict(self) | {"created_on": self.created_on.isoformat()}
+        target = str(folder / _FILE)
+        replace_file(target, json.dumps(value, indent=1).encode())
+        make_durable(filesystem_of(target)[0], target)
+
+    @classmethod
+    def read(cls, folder: Path) -> Manifest:
+        """What the backup in ``folder`` says. Raises InvalidValueError where there is none, or an unfinished one."""
+        try:
+            value: dict[str, Any] = json.loads((folder / _FILE).read_bytes())
+            return cls(**value | {"created_on": datetime.fromisoformat(value["created_on"])})
+        except FileNotFoundError:
+            raise InvalidValueError(
+                f"{folder} is not a finished backup: it has no {_FILE}.", "Name a folder that volstream backup made."
+            ) from None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise InvalidValueError(f"{folder / _FILE} cannot be read: {error}.") from None

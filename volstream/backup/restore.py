@@ -1,0 +1,95 @@
+"""Making a home from a backup: its tables first, then its catalog in one transaction, so that a home is there whole or not."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from volstream.backup.make import CATALOG, WAREHOUSE
+from volstream.backup.manifest import Manifest
+from volstream.catalog import Catalog, copying
+from volstream.config import Settings
+from volstream.delta import folders
+from volstream.delta.copying import copy_folder
+from volstream.errors import InvalidStateError
+
+#: What a warehouse may have before something is restored into it: what is left of processes, and belongs to no catalog.
+_LEFTOVERS = ("_staging", "_listings")
+
+
+def restore(
+    catalog: Catalog, settings: Settings, folder: Path, told: Callable[[str], object] = lambda _: None
+) -> Manifest:
+    """Fills a new home, whose catalog and warehouse are where its settings say, from the backup in ``folder``.
+
+    What was being done when the backup was made is settled by the next run of each job, as after a crash.
+
+    Args:
+        told: hears of what is copied.
+
+    Raises:
+        InvalidValueError: it is no finished backup.
+        InvalidStateError: the home's catalog or warehouse is not empty.
+        StorageError, DependencyError, DiskFullError, CatalogError: something cannot be read or written.
+    """
+    manifest = Manifest.read(folder)
+    warehouse = settings.warehouse_path
+    _check_empty(catalog, settings)
+    with tempfile.TemporaryDirectory(prefix="volstream-restore-") as scratch:
+        shutil.copyfile(
+            folder / CATALOG, f"{scratch}/{CATALOG}"
+        )  # an older one is migrated, and the backup stays as it is
+        with closing(Catalog(f"sqlite:///{scratch}/{CATALOG}")) as kept, kept.database.reading() as rows:
+            try:
+                told("tables")
+                copy_folder(f"{folder.resolve()}/{WAREHOUSE}", warehouse)
+                told("catalog")
+                with catalog.database.transaction() as transaction:
+                    _check_rows(catalog, copying.is_empty(transaction))
+                    copying.copy(rows, transaction, _Moved(manifest.warehouse, warehouse))
+            except BaseException:
+                for name in folders.inside(warehouse):
+                    if name not in _LEFTOVERS:
+                        folders.remove(f"{warehouse}/{name}")
+                raise
+    return manifest
+
+
+def _check_empty(catalog: Catalog, settings: Settings) -> None:
+    with catalog.database.reading() as transaction:
+        _check_rows(catalog, copying.is_empty(transaction))
+    found = [name for name in folders.inside(settings.warehouse_path) if name not in _LEFTOVERS]
+    if found:
+        raise InvalidStateError(
+            f"The warehouse {settings.warehouse_path} has {', '.join(sorted(found))} already.",
+            "Restore into a new home: --home DIR.",
+        )
+
+
+def _check_rows(catalog: Catalog, empty: bool) -> None:
+    if not empty:
+        raise InvalidStateError(
+            f"The catalog {catalog.database.describe()} is in use already.", "Restore into a new home: --home DIR."
+        )
+
+
+class _Moved:
+    """Rows of the catalog with the places that they name in the new warehouse."""
+
+    def __init__(self, before: str, now: str) -> None:
+        self._before = f"{before}/"
+        self._now = f"{now}/"
+
+    def __call__(self, table: str, row: Mapping[str, Any]) -> Mapping[str, Any]:
+        if table == "plans":
+            return {**row, "location": self._place(row["location"])}
+        if table == "intents":
+            return {**row, "targets": [{**one, "location": self._place(one["location"])} for one in row["targets"]]}
+        return row
+
+    def _place(self, location: str) -> str:
+        return self._now + location.removeprefix(self._before) if location.startswith(self._before) else location

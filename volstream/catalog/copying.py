@@ -1,0 +1,54 @@
+"""The rows of a catalog, copied into another one, of the same kind of database or not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sqlalchemy import BigInteger, Connection, Table, func, insert, select, text
+
+from volstream.catalog.tables import leases, metadata
+
+#: Rows in memory at a time.
+_CHUNK = 1000
+
+#: Who does something right now is no part of what is copied.
+_COPIED = [table for table in metadata.sorted_tables if table is not leases]
+
+Row = Mapping[str, Any]
+
+
+def copy(
+    source: Connection, target: Connection, changed: Callable[[str, Row], Row] = lambda _, row: row
+) -> dict[str, int]:
+    """Copies all rows but those of leases into a catalog that has none; how many, by table.
+
+    Args:
+        changed: what a row of a table, by its name, becomes.
+    """
+    counts: dict[str, int] = {}
+    for table in _COPIED:
+        counts[table.name] = 0
+        found = source.execute(select(table).execution_options(yield_per=_CHUNK))
+        for part in found.mappings().partitions():
+            rows = [dict(changed(table.name, dict(row))) for row in part]
+            target.execute(insert(table), rows)
+            counts[table.name] += len(rows)
+        _continue_numbers(target, table)
+    return counts
+
+
+def is_empty(catalog: Connection) -> bool:
+    """Whether a catalog has nothing that :func:`copy` could meet."""
+    return not any(catalog.execute(select(table).limit(1)).first() for table in _COPIED)
+
+
+def _continue_numbers(target: Connection, table: Table) -> None:
+    """Lets PostgreSQL number new rows after those that were copied with their numbers; SQLite does so by itself."""
+    column = table.autoincrement_column
+    if target.dialect.name != "postgresql" or column is None or not isinstance(column.type, BigInteger):
+        return
+    last = target.execute(select(func.max(column))).scalar()
+    if last is not None:
+        sequence = {"table": table.name, "column": column.name, "last": last}
+        target.execute(text("SELECT setval(pg_get_serial_sequence(:table, :column), :last)"), sequence)

@@ -1,0 +1,61 @@
+"""``backup`` and ``restore``: a home's state, copied while it is in use, and a home made from the copy."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from volstream.backup.manifest import Manifest
+from volstream.cli.options import common, founding, interactive
+from volstream.cli.output import Output
+from volstream.session import Session
+
+_FOLDER = click.Path(path_type=Path)
+
+
+@click.command("backup")
+@click.argument("directory", type=_FOLDER)
+@common
+def backup_command(session: Session, output: Output, directory: Path) -> None:
+    """Copy the home to a new DIRECTORY, as it is at one moment, while daemon and jobs go on.
+
+    Catalog, tables and settings, not the files of volumes nor the code of functions.
+    """
+    from volstream.backup.make import make
+
+    made = make(session.catalog, session.settings, directory, _told(output))
+    _show(output, made, f"Backed up to {directory}: {_what(made)}.")
+
+
+@click.command("restore")
+@click.argument("directory", type=_FOLDER)
+@founding
+def restore_command(session: Session, output: Output, directory: Path) -> None:
+    """Make a new home from the backup in DIRECTORY."""
+    from volstream.backup.restore import restore
+
+    made = restore(session.catalog, session.settings, directory, _told(output))
+    text = f"Restored {session.settings.home}, as of {made.created_on:%F %T} UTC: {_what(made)}."
+    text += "\nNext: volstream refresh VOLUME, or volstream daemon: what changed since then is found by listing."
+    if str(session.settings.home) != made.home:
+        text += f"\nSettings are not restored; those of {made.home} are in {directory / 'volstream.toml'}."
+    _show(output, made, text)
+
+
+def _told(output: Output) -> Callable[[str], object]:
+    """Says what is copied, to somebody who waits."""
+    return lambda what: None if output.as_json or not interactive() else output.message(f"Copying {what} ...")
+
+
+def _what(made: Manifest) -> str:
+    rows = made.rows
+    return f"{rows['volumes']} volumes, {rows['streams']} streams, {rows['jobs']} jobs, {len(made.tables)} tables"
+
+
+def _show(output: Output, made: Manifest, text: str) -> None:
+    if made.linked:
+        text += f"\nNot copied, for they lie outside the warehouse: {', '.join(made.linked)}."
+    output.result(dataclasses.asdict(made), text)
