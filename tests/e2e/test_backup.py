@@ -29,6 +29,7 @@ def _restored(home: Home, backup: Path, folder: Path) -> Iterator[Home]:
         made.end_engine()
 
 
+@pytest.mark.long
 def test_a_backup_of_a_home_that_a_daemon_writes_becomes_a_home_whose_table_follows_the_files(
     home: Home, files: Path, name: str, tmp_path: Path
 ) -> None:

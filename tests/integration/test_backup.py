@@ -1,0 +1,61 @@
+"""Backups while a directory is written: catalog and tables are of one moment."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from volstream import config
+from volstream.backup.make import make
+from volstream.backup.restore import restore
+from volstream.directory import table
+from volstream.directory.snapshot import Snapshot
+from volstream.model.objects import QueueType
+from volstream.session import Session
+
+
+def _session(home: Path) -> Session:
+    return Session(config.load(home, settle_seconds=0.01, catalog_url="", warehouse=""))
+
+
+def test_a_directory_that_is_refreshed_all_the_time_is_backed_up_as_it_was_at_one_refresh(tmp_path: Path) -> None:
+    files = tmp_path / "files"
+    files.mkdir()
+    enough = threading.Event()
+    backups = [tmp_path / f"backup-{number}" for number in range(5)]
+    with _session(tmp_path / "home") as session:
+        session.volumes.create("v", str(files), queue_type=QueueType.NONE)
+
+        def churn() -> None:
+            """Refresh ``n`` adds the file of that number."""
+            number = 0
+            with _session(tmp_path / "home") as own:
+                while not enough.is_set():
+                    number += 1
+                    (files / f"{number:05d}").touch()
+                    own.volumes.refresh("v")
+
+        writer = threading.Thread(target=churn)
+        writer.start()
+        try:
+            for folder in backups:
+                make(session.catalog, session.settings, folder)
+        finally:
+            enough.set()
+            writer.join()
+    seen = []
+    for folder in backups:
+        with _session(tmp_path / f"home-{folder.name}") as session:
+            restore(session.catalog, session.settings, folder)
+            volume = session.volumes.get("v")
+            found = Snapshot.open(table.location(session.warehouse, volume.id), volume.id)
+            newest = 0 if found is None else found.newest
+            paths = [path for part in (found.at() if found else ()) for path in part["relative_path"].to_pylist()]
+            assert paths == [f"{number:05d}" for number in range(1, newest + 1)]
+            # A refresh is recorded after it was committed, as after a crash in between.
+            assert newest - 1 <= volume.refresh_count <= newest
+            done = session.volumes.refresh("v")
+            assert done.inserted == len([*files.iterdir()]) - newest
+            seen.append(newest)
+    assert seen == sorted(seen)
+    assert seen[-1] > 0
