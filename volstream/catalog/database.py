@@ -201,30 +201,20 @@ class Database:
         with self._engine.connect() as connection:
             known = inspect(connection).has_table("alembic_version")
             found = connection.execute(text("select version_num from alembic_version")).scalar() if known else None
+        if found is not None and found > SCHEMA_REVISION:
+            raise InvalidValueError(
+                f"The catalog was made by a newer volstream (its schema is {found}, this one knows {SCHEMA_REVISION}).",
+                "Upgrade volstream.",
+            )
         if found != SCHEMA_REVISION:
-            if found is not None and found > SCHEMA_REVISION:
-                raise InvalidValueError(
-                    f"The catalog was made by a newer volstream (its schema is {found}, this one knows {SCHEMA_REVISION}).",
-                    "Upgrade volstream.",
-                )
-            self._migrate()
+            with self._engine.connect() as connection:
+                if not self.is_embedded:
+                    # Two hosts that start on one new database: the second waits, and finds nothing left to do.
+                    connection.execute(text("select pg_advisory_xact_lock(761253)"))
+                _make_tables(connection) if found is None else _migrate(connection)
+                faults.point("catalog.migrate")
+                connection.commit()
         self._migrated = True
-
-    def _migrate(self) -> None:
-        # Late: only a new or old catalog pays for importing Alembic.
-        from alembic import command
-        from alembic.config import Config
-
-        config = Config()
-        config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
-        with self._engine.connect() as connection:
-            if not self.is_embedded:
-                # Two hosts that start on one new database: the second waits, and finds nothing left to do.
-                connection.execute(text("select pg_advisory_xact_lock(761253)"))
-            config.attributes["connection"] = connection
-            command.upgrade(config, "head")
-            faults.point("catalog.migrate")
-            connection.commit()
 
     @contextmanager
     def _mapped(self) -> Iterator[None]:
@@ -248,6 +238,26 @@ class Database:
             raise CatalogError(f"The catalog {where} failed: {error}.") from error
         except OSError as error:
             raise CatalogError(f"The catalog {where} cannot be opened: {error}.", "Choose another --home.") from error
+
+
+def _make_tables(connection: Connection) -> None:
+    """Makes what all migrations together make, in a tenth of their time, unless somebody was faster; a test compares."""
+    if inspect(connection).has_table("alembic_version"):
+        return
+    metadata.create_all(connection)
+    connection.execute(text("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL PRIMARY KEY)"))
+    connection.execute(text("INSERT INTO alembic_version VALUES (:revision)"), {"revision": SCHEMA_REVISION})
+
+
+def _migrate(connection: Connection) -> None:
+    # Late: only an old catalog pays for importing Alembic.
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")
 
 
 def _configure_sqlite(connection: Any, _record: object) -> None:

@@ -338,7 +338,7 @@ failures = Table(
     Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
     Column("job_id", ForeignKey("jobs.id"), nullable=False),
     Column("path", Path, nullable=False),
-    Column("path_digest", String(64), nullable=False),
+    Column("path_digest", String(64), nullable=False, server_default=""),
     Column("file_version", Text, nullable=False),
     Column("commit_version", BigInteger, nullable=False),
     Column("state", String(20), nullable=False),
@@ -387,7 +387,7 @@ rejected = Table(
     Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
     Column("volume_id", ForeignKey("volumes.id"), nullable=False),
     # Of subject and reason.
-    Column("digest", String(64), nullable=False),
+    Column("digest", String(64), nullable=False, server_default=""),
     Column("subject", Said, nullable=False),
     Column("reason", Said, nullable=False),
     Column("count", BigInteger, nullable=False),

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy
+from alembic import command
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.migration import MigrationContext
 
 from tests.processes import race
@@ -19,10 +21,46 @@ from volstream.errors import CatalogError, InvalidValueError
 NewDatabase = Callable[[bool], str]
 
 
-def test_the_migrations_make_the_tables_that_the_code_uses(catalog: Catalog) -> None:
-    with catalog.database.transaction() as transaction:
-        context = MigrationContext.configure(transaction, opts={"compare_type": True})
-        assert compare_metadata(context, metadata) == []
+def test_the_migrations_make_the_tables_that_the_code_uses(new_database: NewDatabase) -> None:
+    urls = [new_database(False) for _ in range(2)]
+    _upgrade(urls[0], "0001")
+    made = []
+    for url in urls:  # one by the migrations from the first one on, one in one step
+        catalog = Catalog(url)
+        with catalog.database.transaction() as transaction:
+            context = MigrationContext.configure(transaction, opts={"compare_type": True})
+            assert compare_metadata(context, metadata) == []
+            made.append(_described(transaction))
+        catalog.close()
+    assert made[0] == made[1]
+
+
+def _upgrade(url: str, revision: str) -> None:
+    config = Config()
+    config.set_main_option("script_location", str(Path(database.__file__).parent / "migrations"))
+    location = sqlalchemy.make_url(url)
+    driver = "postgresql+psycopg" if location.get_backend_name() == "postgresql" else "sqlite"
+    engine = sqlalchemy.create_engine(location.set(drivername=driver))
+    with engine.connect() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, revision)
+        connection.commit()
+    engine.dispose()
+
+
+def _described(connection: sqlalchemy.Connection) -> object:
+    """All that the database knows of its tables, but for the order of columns."""
+    found = sqlalchemy.inspect(connection)
+    return {
+        table: (
+            {one["name"]: (str(one["type"]), one["nullable"], one["default"]) for one in found.get_columns(table)},
+            found.get_pk_constraint(table)["constrained_columns"],
+            sorted((one["name"], one["column_names"], one["unique"]) for one in found.get_indexes(table)),
+            sorted((one["name"] or "", one["column_names"]) for one in found.get_unique_constraints(table)),
+            sorted((one["referred_table"], one["constrained_columns"]) for one in found.get_foreign_keys(table)),
+        )
+        for table in found.get_table_names()
+    }
 
 
 def test_the_newest_migration_is_the_one_that_the_code_is_written_for(catalog: Catalog) -> None:
