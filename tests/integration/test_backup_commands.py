@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.cli.test_newcomers import Place
+from tests.commands import Place
 
 
 @pytest.fixture
@@ -17,11 +17,8 @@ def place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Place:
 
 
 @pytest.fixture
-def other(place: Place, capsys: pytest.CaptureFixture[str]) -> Place:
-    """Another home, not made yet, with the same files and functions."""
-    made = Place.__new__(Place)
-    made.__dict__.update(place.__dict__ | {"home": place.home.with_name("other")})
-    return made
+def other(place: Place) -> Place:
+    return place.beside("other")
 
 
 def test_a_home_comes_back_as_it_was_when_the_backup_was_made(place: Place, other: Place, tmp_path: Path) -> None:
