@@ -158,7 +158,8 @@ def test_rows_that_follow_a_moved_file_do_so_once_wherever_the_run_is_killed(
     assert home.pairs(name) == [("0.txt", "three"), ("b.txt", "two"), ("z.txt", "one")]
 
 
-@pytest.mark.parametrize("point", ["batch.staged", pytest.param("batch.written", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("point", ["batch.staged", "batch.written"])
 def test_a_runner_that_wakes_after_another_took_over_is_fenced_and_the_table_stays_right(
     world: World, point: str
 ) -> None:

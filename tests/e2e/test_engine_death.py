@@ -13,6 +13,7 @@ from tests.waiting import eventually
 pytestmark = pytest.mark.timeout(200)
 
 
+@pytest.mark.long
 def test_a_job_whose_engine_is_killed_says_by_which_signal(home: Home, name: str, files: Path, tmp_path: Path) -> None:
     started = tmp_path / "started"
     write(files, {"one.txt": "1"})

@@ -161,6 +161,7 @@ def test_a_vanished_directory_is_an_error_and_not_a_deletion_of_everything(home:
     assert home.json("refresh", name)["deleted"] == 0
 
 
+@pytest.mark.long
 def test_a_full_disk_ends_the_run_with_4_and_with_room_it_succeeds(home: Home, name: str, files: Path) -> None:
     write(files, {f"{number}.txt": "x" for number in range(4)})
     job(home, name, files, "functions.py:big")
@@ -179,6 +180,7 @@ def test_a_full_disk_ends_the_run_with_4_and_with_room_it_succeeds(home: Home, n
         subprocess.run(["umount", "-l", place], check=True)
 
 
+@pytest.mark.long
 def test_ctrl_c_finishes_the_batch_in_hand_and_ends_with_130(
     home: Home, name: str, files: Path, tmp_path: Path
 ) -> None:

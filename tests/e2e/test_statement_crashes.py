@@ -16,7 +16,7 @@ import pytest
 from tests.e2e.homes import Home, finished, is_stopped
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.long]
 
 INSERT = "INSERT INTO u SELECT id FROM s"
 
@@ -62,7 +62,6 @@ def test_a_statement_that_is_killed_wherever_it_gets_to_is_settled_by_the_next(w
     world.check()
 
 
-@pytest.mark.long
 def test_a_recovery_that_is_killed_is_finished_by_the_next(world: World) -> None:
     world.add()
     for point in ("batch.intent", "recover.fence", "recover.fenced", "batch.written", "recover.fenced"):
@@ -73,7 +72,6 @@ def test_a_recovery_that_is_killed_is_finished_by_the_next(world: World) -> None
     world.check()
 
 
-@pytest.mark.long
 def test_dropping_and_discarding_settle_first_what_a_killed_statement_left(world: World) -> None:
     home = world.home
     home.ok("sql", "CREATE STREAM other ON TABLE t")
@@ -86,7 +84,6 @@ def test_dropping_and_discarding_settle_first_what_a_killed_statement_left(world
     world.check()
 
 
-@pytest.mark.long
 def test_an_engine_that_is_killed_in_the_middle_of_a_statement_loses_and_doubles_nothing(world: World) -> None:
     world.add()
     # Something before it: a statement that has asked Spark for nothing yet would just take the next engine.
@@ -112,7 +109,6 @@ with volstream.Session.builder.create() as session, session.transaction():
 """
 
 
-@pytest.mark.long
 def test_a_transaction_that_is_killed_between_two_statements_is_rolled_forward(world: World) -> None:
     world.home.ok("sql", "INSERT OVERWRITE v SELECT * FROM u")
     world.add()
@@ -131,7 +127,6 @@ def test_a_transaction_that_is_killed_between_two_statements_is_rolled_forward(w
     assert world.home.rows("SELECT * FROM s") == []
 
 
-@pytest.mark.long
 def test_a_statement_that_was_taken_over_while_it_slept_leaves_nothing(world: World) -> None:
     world.home.ok("sql", "INSERT OVERWRITE v SELECT * FROM u")
     world.add()

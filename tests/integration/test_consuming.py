@@ -98,6 +98,7 @@ def test_r17_dml_that_fails_consumes_nothing(filled: Home) -> None:
     assert states(filled).count(BatchState.COMMITTED) == 1
 
 
+@pytest.mark.long
 def test_r17_a_table_can_be_made_of_a_stream(filled: Home) -> None:
     filled.sql("CREATE TABLE v$ AS SELECT id, __change_type AS kind FROM s$")
     assert filled.rows("SELECT * FROM v$") == [(1, "INSERT"), (2, "INSERT")]

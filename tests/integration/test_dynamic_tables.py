@@ -47,6 +47,7 @@ def test_it_is_filled_when_it_is_made_and_brought_up_to_date_by_each_refresh(hom
     assert ids(home)[3, "C"] == before[3, "C"]
 
 
+@pytest.mark.long
 def test_where_nothing_changed_nothing_is_run_and_nothing_is_written(home: Home) -> None:
     home.tracked(stream=None)
     home.sql("INSERT INTO t$ VALUES (1, 'a', 1); CREATE DYNAMIC TABLE d$ AS SELECT id FROM t$")

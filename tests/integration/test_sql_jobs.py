@@ -78,6 +78,7 @@ def test_it_is_listed_and_described_as_other_jobs_are(copied: Home) -> None:
     assert stream["job"] == copied.name("j")
 
 
+@pytest.mark.long
 def test_a_merge_keeps_a_table_up_to_date(home: Home) -> None:
     home.tracked()
     home.sql("CREATE TABLE u$ (id INT, name STRING, age INT)")

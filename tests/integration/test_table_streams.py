@@ -197,6 +197,7 @@ def test_r10_a_restored_table_shows_only_what_differs(home: Home) -> None:
     assert home.rows(KINDS) == [("DELETE", 3, "Charlie", 30)]
 
 
+@pytest.mark.long
 def test_r11_a_primary_key_makes_a_delete_and_an_insert_an_update(home: Home) -> None:
     home.tracked(columns="id INT NOT NULL PRIMARY KEY, name STRING, age INT", stream=None)
     home.sql(FIVE)

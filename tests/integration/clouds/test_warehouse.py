@@ -145,6 +145,7 @@ def test_a_table_gets_a_checkpoint_and_opens_by_it(home: Home) -> None:
     assert found.transactions == {"app": 11}
 
 
+@pytest.mark.long
 def test_the_commands_that_need_no_engine_work(home: Home) -> None:
     (home.files / "a.txt").write_text("a")
     home.command("create-volume", "v", str(home.files), "--queue-type", "none")

@@ -169,6 +169,7 @@ def test_processes_that_attach_at_the_same_time_start_one_engine(settings: Setti
     assert pids == {f"{attached(settings).jvm_pid}\n"}
 
 
+@pytest.mark.long
 def test_the_jvm_ends_with_a_killed_engine_process_and_the_next_attach_starts_another(settings: Settings) -> None:
     first = attached(settings)
     os.kill(first.engine_pid, signal.SIGKILL)
