@@ -24,11 +24,12 @@ setup: engine
 	  rm -rf .venv; echo "Python has no venv module. On Debian: apt-get install python3-venv" >&2; exit 1; }
 
 # Exactly what was tested, by checksum; what builds packages that come as source is there first, so that nothing else is fetched.
+# Modules are compiled at their first import, which are fewer than there are and saves a minute.
 # Folders of wheels that the environment names may have other builds of the same versions, which pip would take and then refuse.
 .venv/packages: pyproject.toml requirements.lock requirements-build.lock | .venv/bin/python
 	@echo "Python packages: installing into .venv"
 	@PIP_FIND_LINKS= $(BIN)/python -m pip install --quiet --require-hashes --requirement requirements-build.lock
-	@PIP_FIND_LINKS= PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --require-hashes --no-build-isolation --requirement requirements.lock
+	@PIP_FIND_LINKS= PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --no-compile --require-hashes --no-build-isolation --requirement requirements.lock
 	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 

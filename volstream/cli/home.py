@@ -15,6 +15,7 @@ from volstream.cli.output import Output
 from volstream.engine.control import engine_status, stop_engine
 from volstream.errors import JavaError, VolstreamError
 from volstream.lifecycle.privacy import keep_private, make_directory
+from volstream.model.objects import QueueType
 from volstream.model.units import format_duration
 from volstream.session import Session
 
@@ -152,11 +153,13 @@ def daemon_command(virtual_cluster: str, http_port: int | None, log_level: str, 
 
 def _volume(session: Session, volume: Any) -> dict[str, Any]:
     found = next(iter(session.catalog.refreshes.reconciles(volume.id)), None)
+    # Where nothing tells of changes, a listing finds them all.
+    missed = found if volume.queue_type not in (QueueType.NONE, QueueType.POLL) else None
     return {
         "volume": str(volume.name), "location": volume.location, "queue": volume.queue_type,
         "files": session.catalog.refreshes.file_count(volume.id), "reconciled": volume.reconciled_on,
-        "listed": found and found.listed, "missing": found and found.missing, "changed": found and found.changed,
-        "phantom": found and found.phantom, "late": found and found.late,
+        "listed": found and found.listed, "missing": missed and missed.missing, "changed": missed and missed.changed,
+        "phantom": missed and missed.phantom, "late": missed and missed.late,
         "rejected": session.catalog.refreshes.rejected_count(volume.id), "held_removals": volume.held_removals,
         "note": volume.trouble or (f"{volume.held_removals} removals are held" if volume.held_removals else None),
     }  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,27 +47,47 @@ def sql_command(session: Session, output: Output, statement: str | None, file: s
     statements = split(script)
     if not statements:
         raise InvalidValueError("There is no statement.")
-    for number, one in enumerate(statements, 1):
-        try:
-            _run(session, output, one)
-        except VolstreamError:
-            if len(statements) > 1:
+    if len(statements) == 1:
+        _run(session, output, statements[0])
+    else:
+        _run_script(session, output, script, statements)
+
+
+def _run_script(session: Session, output: Output, script: str, statements: Sequence[str]) -> None:
+    """Runs several statements: as JSON, their results are a list in one document, which ends where a statement fails."""
+    separator = "["
+    try:
+        for number, one in enumerate(statements, 1):
+            try:
+                _run(session, output, one, separator)
+                separator = ", "
+            except VolstreamError:
                 line = script[: script.index(one)].count("\n") + 1
                 output.message(f"Statement {number} of {len(statements)}, at line {line}:")
-            raise
+                raise
+    finally:
+        if output.as_json:
+            sys.stdout.write("]\n" if separator == ", " else "[]\n")
+            sys.stdout.flush()
 
 
-def _run(session: Session, output: Output, statement: str) -> None:
-    """Runs one statement; its rows are streamed, so that memory does not grow with them."""
+def _run(session: Session, output: Output, statement: str, before: str | None = None) -> None:
+    """Runs one statement; its rows are streamed, so that memory does not grow with them.
+
+    Args:
+        before: of one of several, what comes before its rows as JSON.
+    """
     from volstream.sql.run import rows
 
     columns, found = rows(session, statement)
     if output.as_json:
+        sys.stdout.write(before or "")
         separator = "["
         for row in found:
             sys.stdout.write(f"{separator}{to_json(row)}")
             separator = ", "
-        sys.stdout.write("[]\n" if separator == "[" else "]\n")
+        sys.stdout.write("[]" if separator == "[" else "]")
+        sys.stdout.write("\n" if before is None else "")
         sys.stdout.flush()
         return
     shown: list[Mapping[str, Any]] = []

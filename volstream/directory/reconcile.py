@@ -189,14 +189,15 @@ def _held(volume: Volume, removals: Removals) -> int:
 
 
 def _note(writer: DirectoryWriter, catalog: Catalog, listing: Listing, done: Reconciled, cause: str) -> None:
-    """Tells the catalog how complete the directory was found."""
+    """Tells the catalog how complete the directory was found. Of what the first listing finds nothing was missed."""
+    missing = 0 if writer.volume.reconciled_on is None else done.counts.inserted
     writer.volume = catalog.volumes.change(
         writer.volume, reconciled_on=datetime.now(UTC), held_removals=done.held, accept_removals=False
     )
     catalog.refreshes.note_reconcile(
         Completeness(
             volume_id=writer.volume.id, began_on=datetime.fromtimestamp(listing.began, UTC), seconds=done.seconds,
-            cause=cause, listed=done.files, bytes=done.bytes, missing=done.counts.inserted, changed=done.counts.updated,
+            cause=cause, listed=done.files, bytes=done.bytes, missing=missing, changed=done.counts.updated,
             phantom=done.counts.deleted, late=done.late, findings=done.findings,
         )
     )  # fmt: skip

@@ -35,7 +35,7 @@ class Completeness:
     Attributes:
         cause: ``bootstrap``, ``reconcile``, or why it was asked for.
         listed: files, ``bytes`` of them.
-        missing: of these, those that the directory lacked: no event had told of them.
+        missing: of these, those that the directory lacked: no event had told of them. None in the first listing of a volume.
         changed: those that it showed otherwise.
         phantom: files that it showed, and that are gone.
         late: of the missing and changed, those that are so new that their events may have been under way.

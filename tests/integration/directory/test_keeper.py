@@ -46,6 +46,14 @@ def test_the_first_listing_is_one_refresh_and_the_base_itself(kept: Keeping) -> 
     assert kept.volume.reconciled_on is not None
 
 
+def test_what_a_later_listing_finds_was_missing_and_what_the_first_one_finds_was_not(kept: Keeping) -> None:
+    kept.put("a")
+    kept.keeper().reconcile()
+    kept.put("b")
+    kept.keeper().reconcile()
+    assert [one.missing for one in kept.catalog.refreshes.reconciles(kept.volume.id, limit=2)] == [1, 0]
+
+
 def test_an_empty_folder_is_listed_without_a_refresh(kept: Keeping) -> None:
     assert kept.keeper().reconcile().commit is None
     assert kept.snapshot().newest == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import sys
@@ -40,3 +41,19 @@ def test_statements_come_from_standard_input(
     monkeypatch.setattr(sys, "stdin", StringIO("SHOW STREAMS; SHOW JOBS"))
     assert run(["sql", "--home", str(tmp_path), *arguments]) == 0
     assert capsys.readouterr().err == "No rows.\nNo rows.\n"
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "document"),
+    [
+        ("SHOW STREAMS", 0, []),
+        ("SHOW STREAMS; SHOW JOBS", 0, [[], []]),
+        ("SHOW STREAMS; DROP STREAM s; SHOW JOBS", 3, [[]]),
+        ("DROP STREAM s; SHOW JOBS", 3, []),
+    ],
+)
+def test_as_json_it_is_one_document_whatever_the_number_of_statements(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], script: str, code: int, document: object
+) -> None:
+    assert run(["sql", "--home", str(tmp_path), "--format", "json", script]) == code
+    assert json.loads(capsys.readouterr().out) == document
