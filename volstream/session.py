@@ -279,8 +279,19 @@ class Session:
             return self.spark.sql(text)
 
     def table(self, name: str) -> DataFrame:
-        """A table or stream of the home as a DataFrame. Reading moves no offset."""
-        return self.sql(f"SELECT * FROM {Name.parse(name).qualified}")
+        """A table or stream of the home as a DataFrame. Reading moves no offset, nor does writing what was read: of a stream
+        that warns."""
+        from volstream.spark.frames import warning
+
+        parsed = Name.parse(name)
+        frame = self.sql(f"SELECT * FROM {parsed.qualified}")
+        if self.catalog.streams.find(parsed) is None:
+            return frame
+        return warning(
+            frame,
+            f"Writing this frame does not consume the stream {parsed}: its rows come again. Write SQL (INSERT INTO t SELECT ... "
+            f"FROM {parsed}), or consume the stream: with session.streams.get({str(parsed)!r}).consume() as batch.",
+        )
 
     def close(self) -> None:
         """Closes the connections. The engine goes on, and ends when nobody used it for a while."""

@@ -250,6 +250,13 @@ def test_r14_an_empty_range_is_an_empty_frame_with_the_right_columns(home: Home)
     assert home.session.table(home.name("s")).count() == 0
 
 
+def test_writing_a_frame_of_a_stream_warns_that_it_consumes_nothing(home: Home) -> None:
+    home.tracked()
+    with pytest.warns(UserWarning, match=r"does not consume the stream .*INSERT INTO"):
+        _ = home.session.table(home.name("s")).write
+    _ = home.session.table(home.name("t")).write  # a warning would be an error
+
+
 def test_r15_an_added_column_is_null_in_older_images(home: Home) -> None:
     home.tracked(stream=None)
     home.sql(FIVE)

@@ -36,7 +36,7 @@ def refresh_command(session: Session, output: Output, volume: str, subdirectory:
     """List VOLUME now, and make its directory table agree."""
     _leave_pandas_out()
     stop = Stop()
-    with stop_on_signals(stop):
+    with stop_on_signals(stop, first=lambda: output.message("Stopping. Interrupt again to end at once.")):
         done = session.volumes.refresh(volume, subdirectory, accept_removals=accept_removals, stop=stop)
     found = done.reconciled
     value: dict[str, Any] = {
@@ -254,7 +254,8 @@ def resolve_command(session: Session, output: Output, stream: str, outcome: str)
 def _watched(output: Output) -> Iterator[tuple[Stop, Observer]]:
     """What a run is stopped by, and what shows how far it is."""
     stop = Stop()
-    with stop_on_signals(stop), _progress(output) as observe:
+    said = "Finishing the batch in hand. Interrupt again to end at once: the next run does that batch again."
+    with stop_on_signals(stop, first=lambda: output.message(said)), _progress(output) as observe:
         yield stop, observe
 
 

@@ -29,8 +29,11 @@ class Stop:
 
 
 @contextmanager
-def stop_on_signals(stop: Stop, *, second: Callable[[], None] | None = None) -> Iterator[None]:
-    """While the block runs, the first SIGTERM or SIGINT sets ``stop``; the second calls ``second`` and ends the process.
+def stop_on_signals(
+    stop: Stop, *, first: Callable[[], None] = lambda: None, second: Callable[[], None] = lambda: None
+) -> Iterator[None]:
+    """While the block runs, the first SIGTERM or SIGINT calls ``first`` and sets ``stop``; the second calls ``second`` and ends
+    the process.
 
     To be entered by the main thread. The exit status of the second signal is 130, as for an interrupted command.
 
@@ -46,9 +49,10 @@ def stop_on_signals(stop: Stop, *, second: Callable[[], None] | None = None) -> 
         while received := os.read(heard, 1):
             if received[0] not in numbers:
                 continue
-            if stop and second is not None:
+            if stop:
                 second()
                 os._exit(130)
+            first()
             stop.set()
 
     thread = threading.Thread(target=serve, name="signals", daemon=True)

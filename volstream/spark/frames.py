@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
@@ -16,6 +17,21 @@ def bound_to(session: SparkSession, frame: DataFrame) -> DataFrame:
     from pyspark.sql.connect.dataframe import DataFrame as Connected
 
     return Connected(cast(Any, frame)._plan, session)
+
+
+def warning(frame: DataFrame, message: str) -> DataFrame:
+    """The frame, which warns with ``message`` when it is written as it is; frames that are made of it do not."""
+    from pyspark.sql.connect.dataframe import DataFrame as Connected
+
+    class Unconsumed(Connected):
+        @property
+        def write(self) -> Any:
+            warnings.warn(message, UserWarning, stacklevel=2)
+            return super().write
+
+    assert isinstance(frame, Connected), "the gateway has no other frames"
+    frame.__class__ = Unconsumed
+    return frame
 
 
 def relation(session: SparkSession, table: pa.Table) -> DataFrame:
