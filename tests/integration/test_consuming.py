@@ -1,4 +1,4 @@
-"""Consuming streams by statements and by blocks of Python: once, all or nothing (streams.md, R-17 to R-21, section 6)."""
+"""Consuming streams by statements and by blocks of Python: once, all or nothing (docs/streams.md, R-17 to R-21, and docs/exactly-once.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams on tables: what they return (streams.md, R-4 to R-16) and when they cannot be read any more (R-23 to R-25)."""
+"""Streams on tables: what they return (docs/streams.md, R-4 to R-16) and when they cannot be read any more (R-23 to R-25)."""
 
 from __future__ import annotations
 

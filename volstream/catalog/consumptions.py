@@ -1,4 +1,4 @@
-"""Plans, batches and intents: the catalog's side of "exactly once" (streams.md, section 6).
+"""Plans, batches and intents: the catalog's side of "exactly once" (docs/exactly-once.md).
 
 The transactions here are the steps of that protocol. What is looked for in a target's log, and when, is
 ``streams.recover``'s; what a batch does is ``jobs.run``'s.

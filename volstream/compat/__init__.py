@@ -9,7 +9,7 @@
 
 A frame of :meth:`Session.table` on a stream, and every frame made from it, knows its streams. Each of its actions reads what
 the streams hold then. Its ``save_as_table`` consumes them: their offsets move with the table's commit, exactly once, and
-where it fails nothing is written or consumed. Showing, collecting and counting consume nothing (streams.md, R-9), nor does
+where it fails nothing is written or consumed. Showing, collecting and counting consume nothing (docs/streams.md, R-9), nor does
 anything else: a frame of :meth:`Session.sql` is written without moving the offsets of streams that its query reads. DML in
 SQL consumes, as everywhere.
 

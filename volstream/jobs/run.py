@@ -1,4 +1,4 @@
-"""A job's run: take the range, plan once, and process and commit batch after batch, exactly once each (processing.md)."""
+"""A job's run: take the range, plan once, and process and commit batch after batch, exactly once each (docs/exactly-once.md)."""
 
 from __future__ import annotations
 

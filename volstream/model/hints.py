@@ -1,4 +1,4 @@
-"""What an event says: that something may have changed. Never what it is now (events.md, rule 1)."""
+"""What an event says: that something may have changed. Never what it is now."""
 
 from __future__ import annotations
 

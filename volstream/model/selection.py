@@ -9,7 +9,7 @@ from enum import StrEnum
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
-#: Hidden files and the names under which programs keep unfinished work (events.md, local directory).
+#: Hidden files and the names under which programs keep unfinished work.
 DEFAULT_IGNORES = (".*", "*~", "*.tmp", "*.part", "*.crdownload")
 
 

@@ -1,5 +1,5 @@
 """Consuming streams by statements or by a block of Python: what is read is pinned once, what is written is written once, and
-the offsets move at the end (streams.md, R-17 to R-20).
+the offsets move at the end (docs/streams.md, R-17 to R-20).
 
 A job's batches are another way through the same protocol (``jobs.run``); the protocol itself is in ``streams.consume``.
 """

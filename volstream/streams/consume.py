@@ -1,4 +1,4 @@
-"""Consuming a stream exactly once: INTENT, marked commit, verification, COMMITTED, and recovery (streams.md, section 6).
+"""Consuming a stream exactly once: INTENT, marked commit, verification, COMMITTED, and recovery (docs/exactly-once.md).
 
 The outcome is decided by the marker in the target's log, never by an exception or a lease.
 """

@@ -1,4 +1,4 @@
-"""SQL of what a stream shows of a range of versions (streams.md, R-10 to R-13). Pure: text in, text out."""
+"""SQL of what a stream shows of a range of versions (docs/streams.md, R-10 to R-13). Pure: text in, text out."""
 
 from __future__ import annotations
 
