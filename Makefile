@@ -4,6 +4,7 @@
 # make test-long  the other tests: 10,000 files or events, random histories, both clouds end to end, other Sparks, ...
 # make demo     setup, then the picture demo; demo-s3 and demo-oss: the same in a bucket, without an account
 # make bench    setup, then the benchmarks (BENCH="--part live" runs one of them; see --help)
+# make docs     the site of docs/ as HTML, into docs/_build, after its reference pages were written anew from the code
 # make lint     style, types and layers
 # make lock     writes requirements.lock anew, from which setup installs (LOCK=--upgrade takes newer versions)
 # make clean    removes what the others made in this folder (jars stay in the user's cache)
@@ -12,7 +13,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup java engine engine-s3 test test-long test-services lint lock demo demo-s3 demo-oss bench clean
+.PHONY: setup java engine engine-s3 test test-long test-services lint lock docs demo demo-s3 demo-oss bench clean
 
 setup: engine
 
@@ -81,6 +82,11 @@ lint: .venv/packages
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+docs: .venv/packages
+	$(BIN)/python docs/generate.py
+	@$(BIN)/python -m pip install --quiet --group docs
+	$(BIN)/python -m sphinx --quiet -W --keep-going -b html docs docs/_build
+
 demo: setup
 	$(BIN)/python examples/pictures/demo.py
 
@@ -91,5 +97,5 @@ bench: setup
 	$(BIN)/python -m benchmarks $(BENCH)
 
 clean:
-	rm -rf .venv .demo .bench .bench-environments .bench-files .cache build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf docs/_build .venv .demo .bench .bench-environments .bench-files .cache build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

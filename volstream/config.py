@@ -169,6 +169,7 @@ class Settings(BaseSettings):
     on_change_gap_seconds: Seconds = 0.1
     """Least time between two runs of an on-change job."""
     max_parallel_jobs: int = Field(default=4, gt=0)
+    """Jobs that the daemon runs at once."""
     time_zone: str = "UTC"
     """The zone in which cron lines are read."""
 
@@ -178,7 +179,9 @@ class Settings(BaseSettings):
     A commit takes seconds whatever the batch: where that is half of the time, larger batches look no faster, and stay away.
     """
     batch_max_files: int = Field(default=100_000, gt=0)
+    """Most files of a batch, if the job sets no ``--max-files``."""
     batch_max_bytes: Bytes = 1 << 30
+    """Most bytes of a batch, if the job sets no ``--max-bytes``."""
     function_memory: BytesOrNone = 4 << 30
     """What a job's function may take of memory, in each worker (Linux); ``none``: no limit."""
     fetch_ahead_bytes: Bytes = 64 << 20
@@ -186,6 +189,7 @@ class Settings(BaseSettings):
     retry_first_seconds: Seconds = 10.0
     """Delay before a failed file's first retry; doubles each time, with jitter."""
     retry_max_seconds: Seconds = 3600.0
+    """The longest such delay."""
     history_seconds: Seconds = 90 * 86400.0
     """How long the catalog remembers what ended: refreshes, plans, batches and attempts."""
 

@@ -11,7 +11,7 @@ import pytest
 from tests.e2e.homes import Home
 
 #: Those that take longest, so that they come first and two processes end together.
-_LONGEST = ("test_crashes.py", "test_daemon_life.py", "test_statement_crashes.py", "test_readme.py", "test_mistakes.py")
+_LONGEST = ("test_crashes.py", "test_daemon_life.py", "test_statement_crashes.py", "test_docs.py", "test_mistakes.py")
 
 #: Functions for jobs, beside each other in one file as users have them.
 _FUNCTIONS = """

@@ -22,6 +22,17 @@ _COMMANDS = {
     "backup": "backup", "restore": "backup",
 }  # fmt: skip
 
+#: The commands by what they are for, in the order of their help.
+GROUPS = {
+    "A home": ["init", "status", "doctor", "daemon", "engine", "backup", "restore"],
+    "Objects": [
+        "create-connection", "create-volume", "create-stream", "create-job", "alter-volume", "alter-job", "list", "describe",
+        "drop",
+    ],
+    "Work": ["refresh", "run-job", "replay", "pause", "resume", "retry", "skip", "reset-stream", "advance-stream", "resolve"],
+    "Looking": ["try", "explain-file", "read-batch", "sql"],
+}  # fmt: skip
+
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
@@ -29,7 +40,7 @@ class _Commands(click.Group):
     """All commands, each imported when it is used or its help is shown."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # click's signature
-        return list(_COMMANDS)
+        return [name for names in GROUPS.values() for name in names]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002  # click's signature
         module = _COMMANDS.get(cmd_name)
@@ -39,6 +50,14 @@ class _Commands(click.Group):
             importlib.import_module(f"volstream.cli.{module}"), f"{cmd_name.replace('-', '_')}_command"
         )
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, names in GROUPS.items():
+            with formatter.section(title):
+                found = [(name, self.get_command(ctx, name)) for name in names]
+                formatter.write_dl(
+                    [(name, one.get_short_help_str(limit=1000)) for name, one in found if one is not None]
+                )
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -55,7 +74,7 @@ class _Commands(click.Group):
 
 @click.group(cls=_Commands, context_settings=_SETTINGS)
 @click.version_option(package_name="volstream", message="%(version)s")
-def _volstream() -> None:
+def volstream() -> None:
     """Run a Python function on every new or changed file of a directory or bucket, exactly once.
 
     \b
@@ -74,7 +93,7 @@ def run(arguments: list[str]) -> int:
     """Runs a command; its exit code, with errors told on standard error."""
     output = Output.for_errors(arguments)
     try:
-        _volstream(arguments, prog_name="volstream", standalone_mode=False, obj={})
+        volstream(arguments, prog_name="volstream", standalone_mode=False, obj={})
     except click.exceptions.Exit as error:
         return error.exit_code
     except click.ClickException as error:

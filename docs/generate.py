@@ -1,0 +1,148 @@
+"""Writes the pages under ``docs/reference`` that follow from the code: commands and settings. ``make docs`` runs it.
+
+A test compares the pages with what this writes.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from volstream import config
+from volstream.cli.main import GROUPS, volstream
+
+REFERENCE = Path(__file__).parent / "reference"
+
+_COMMANDS = """\
+# Commands
+
+<!-- Made by docs/generate.py from the code. -->
+
+Every command takes `--home DIR` (default: `VOLSTREAM_HOME`, else your user's data directory) and `--format text|json`.
+Results go to standard output, everything else to standard error. With `json` a command prints one document; `sql` prints a
+list of rows, or a list of such lists if it ran several statements. Durations are written `30s`, `5m`, `1h`, `2d`, sizes
+`64MiB`, `1GiB`.
+
+For completion in the shell, add `eval "$(_VOLSTREAM_COMPLETE=bash_source volstream)"` to `~/.bashrc`, or the same with
+`zsh_source` to `~/.zshrc`.
+
+| exit code | meaning |
+|---|---|
+| 0 | done |
+| 1 | a bug in volstream |
+| 2 | wrong usage |
+| 3 | your input or state: not found, exists already, invalid, stale, busy |
+| 4 | something volstream needs is not available: storage, catalog, Java, the engine, a port |
+| 5 | finished, but some files failed |
+| 130 | interrupted; what is committed stays |
+"""
+
+_SETTINGS = """\
+# Settings
+
+<!-- Made by docs/generate.py from the code. -->
+
+Settings are read from the command line, then the environment (`VOLSTREAM_HTTP_PORT=9000`), then `volstream.toml` in the
+home, then these defaults. Durations are seconds, or text such as `30s`; sizes are bytes, or text such as `64MiB`.
+
+| setting | default | meaning |
+|---|---|---|
+"""
+
+#: Options of every command; the page says so once.
+_COMMON = ("--home", "--format", "--help")
+
+
+def commands() -> str:
+    """The page of commands."""
+    context = click.Context(volstream, info_name="volstream")
+    listed = "".join(
+        f"\n| {title} | |\n|---|---|\n"
+        + "".join(f"| [`{name}`](#{name}) | {_first(volstream.get_command(context, name))} |\n" for name in names)
+        for title, names in GROUPS.items()
+    )
+    described = "".join(
+        _command(name, volstream.get_command(context, name), context) for names in GROUPS.values() for name in names
+    )
+    return f"{_COMMANDS}{listed}{described}"
+
+
+def settings() -> str:
+    """The page of settings."""
+    told = _docstrings(config.Settings)
+    rows = (
+        f"| `{name}` | `{_default(one.default)}` | {told[name]} |\n"
+        for name, one in config.Settings.model_fields.items()
+        if name != "home"
+    )
+    return _SETTINGS + "".join(rows)
+
+
+def _command(name: str, command: click.Command | None, parent: click.Context, level: int = 2) -> str:
+    assert command is not None, "the groups name commands that are there"
+    context = click.Context(command, info_name=name, parent=parent)
+    usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
+    text = f"\n{'#' * level} {name}\n\n```text\n{usage}\n```\n\n{_paragraphs(command.help or '')}\n"
+    options = "".join(_option(one, context) for one in command.params if isinstance(one, click.Option))
+    if options:
+        text += f"\n| option | |\n|---|---|\n{options}"
+    if isinstance(command, click.Group):
+        text += "".join(
+            _command(one, command.get_command(context, one), context, level + 1) for one in command.commands
+        )
+    return text
+
+
+def _option(option: click.Option, context: click.Context) -> str:
+    if option.hidden or option.opts[-1] in _COMMON:
+        return ""
+    found = option.get_help_record(context)
+    assert found is not None, "it is not hidden"
+    names, said = found
+    return f"| `{names.replace('|', chr(92) + '|')}` | {_cell(said)} |\n"
+
+
+def _first(command: click.Command | None) -> str:
+    return "" if command is None else _cell(command.get_short_help_str(limit=1000))
+
+
+def _paragraphs(text: str) -> str:
+    return re.sub(r"\n(?!\n)(?<!\n\n)", " ", inspect.cleandoc(text).replace("\b\n", "")).strip()
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _default(value: object) -> str:
+    return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def _docstrings(of: type) -> dict[str, str]:
+    """What stands below each attribute of a class, on one line."""
+    (tree,) = ast.parse(inspect.getsource(of)).body
+    assert isinstance(tree, ast.ClassDef), "it is a class"
+    return dict(_pairs(tree))
+
+
+def _pairs(tree: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    for one, following in zip(tree.body, tree.body[1:], strict=False):
+        named = isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)
+        if named and isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
+            said = " ".join(str(following.value.value).split()).replace("``", "`")
+            yield one.target.id, _cell(said)
+
+
+def main() -> None:
+    """Writes the pages."""
+    for name, text in (("commands", commands()), ("settings", settings())):
+        (REFERENCE / f"{name}.md").write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,179 @@
+"""README and docs are true: their commands run in order and print what they say, their links lead somewhere, and the pages that
+follow from the code are the code's."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import click
+import pytest
+
+from tests.e2e.homes import SETTINGS, Home
+from volstream.cli.main import _COMMANDS, GROUPS, volstream
+
+ROOT = Path(__file__).parents[2]
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+#: Pages whose commands one reader runs, one after the other.
+SITTINGS = {
+    "begin": ["README.md", "docs/tutorial.md"],
+    "sql": ["docs/guides/sql.md", "docs/guides/python.md"],
+}
+
+#: What is shown in blocks of shell that are not run: they set up the machine and run this very test.
+_EXEMPT = ["make demo", "make test", "make demo-s3", "make demo-oss", "make test-long"]
+
+_MARK = "=== command"
+
+
+@dataclass
+class Example:
+    """A command of a page, with the lines that its output has."""
+
+    command: str
+    expected: list[str] = field(default_factory=list)
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(encoding="utf-8"), re.M | re.S)
+
+
+def examples(page: Path) -> list[Example]:
+    """Commands of ```console blocks: `$ ` begins one, `> ` continues it, other lines are parts of its output."""
+    found: list[Example] = []
+    for block in blocks(page, "console"):
+        for line in block.splitlines():
+            if line.startswith("$ "):
+                found.append(Example(line[2:]))
+            elif line.startswith(">"):
+                found[-1].command += f"\n{line[2:]}"
+            elif line:
+                found[-1].expected.append(line)
+    return found
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("sitting", SITTINGS)
+def test_every_command_prints_what_the_page_says(tmp_path: Path, sitting: str) -> None:
+    commands = [one for page in SITTINGS[sitting] for one in examples(ROOT / page)]
+    # One shell runs them all, as a reader's would: exports and the daemon's $! live on.
+    script = "exec 2>&1\n" + "".join(f"echo '{_MARK}'\n{one.command}\necho \"=== code $?\"\n" for one in commands)
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("VOLSTREAM_")}
+    if "VOLSTREAM_CACHE" in os.environ:
+        environment["VOLSTREAM_CACHE"] = os.environ["VOLSTREAM_CACHE"]
+    # No retry may come in between two commands.
+    own = {key: SETTINGS[key] for key in ("VOLSTREAM_CORES", "VOLSTREAM_DRIVER_MEMORY", "VOLSTREAM_SETTLE_SECONDS")}
+    environment |= own | {
+        "VOLSTREAM_RETRY_FIRST_SECONDS": "1h",
+        "PATH": f"{Path(sys.executable).parent}:{environment['PATH']}",
+    }
+    with subprocess.Popen(
+        [shutil.which("bash") or "bash", "-c", script], cwd=tmp_path, env=environment, text=True, encoding="utf-8",
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True,
+    ) as shell:  # fmt: skip
+        try:
+            output, _ = shell.communicate(timeout=220)
+        finally:
+            Home(tmp_path).run("engine", "stop", "--now")
+
+    outputs = output.split(f"{_MARK}\n")[1:]
+    assert len(outputs) == len(commands), output
+    for one, printed in zip(commands, outputs, strict=True):
+        assert printed.endswith("=== code 0\n"), f"$ {one.command}\n{printed}"
+        for line in one.expected:
+            assert _words(line) in _words(printed), f"$ {one.command}\nprints no {line!r}:\n{printed}"
+
+
+def test_every_page_with_commands_is_in_a_sitting() -> None:
+    assert {str(page.relative_to(ROOT)) for page in PAGES if examples(page)} == {
+        page for pages in SITTINGS.values() for page in pages
+    }
+
+
+def test_only_the_make_commands_of_the_readme_are_not_run() -> None:
+    lines = [
+        line.partition("#")[0].strip() for block in blocks(ROOT / "README.md", "sh") for line in block.splitlines()
+    ]
+    assert lines == _EXEMPT
+
+
+def shown() -> Iterator[tuple[str, str]]:
+    """Page and line of each command of volstream that is shown and not run."""
+    for page in PAGES:
+        for block in [*blocks(page, "bash"), *blocks(page, "sh")]:
+            for line in block.splitlines():
+                if line.startswith("volstream "):
+                    yield str(page.relative_to(ROOT)), line
+
+
+@pytest.mark.parametrize(("page", "line"), list(shown()))
+def test_commands_that_are_only_shown_can_be_given(page: str, line: str) -> None:
+    del page
+    arguments = shlex.split(line, comments=True)[1:]
+    context = click.Context(volstream, info_name="volstream")
+    while True:
+        command = (context.command if isinstance(context.command, click.Group) else volstream).get_command(
+            context, arguments[0]
+        )
+        assert command is not None, arguments[0]
+        context = command.make_context(arguments[0], arguments[1:], parent=context)
+        if not isinstance(command, click.Group):
+            return
+        arguments = arguments[1:]
+
+
+def anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.M)
+    return {re.sub(r"[^\w\- ]", "", one.lower()).replace(" ", "-") for one in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    for link in re.findall(r"\]\(([^)]+)\)", text):
+        target, _, anchor = link.partition("#")
+        if "://" in target:
+            continue
+        found = (page.parent / target).resolve() if target else page
+        assert found.exists(), link
+        assert not anchor or anchor in anchors(found), link
+
+
+def test_every_page_is_in_the_contents() -> None:
+    listed = set(re.findall(r"^([\w/-]+)$", (ROOT / "docs" / "index.md").read_text(encoding="utf-8"), re.M))
+    pages = {str(page.relative_to(ROOT / "docs").with_suffix("")) for page in PAGES[1:]} - {"index"}
+    assert listed == pages
+
+
+def test_the_pages_of_commands_and_settings_are_the_codes() -> None:
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    generate = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generate)
+    for name in ("commands", "settings"):
+        written = (ROOT / "docs" / "reference" / f"{name}.md").read_text(encoding="utf-8")
+        assert written == getattr(generate, name)(), f"Run: make docs ({name})"
+
+
+def test_every_command_is_in_a_group() -> None:
+    assert sorted(name for names in GROUPS.values() for name in names) == sorted(_COMMANDS)
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 130
+
+
+def _words(text: str) -> str:
+    """The text with runs of blanks as one: tables are as wide as their contents."""
+    return " ".join(text.split())
