@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pytest
 
+from volstream.jobs.bounds import Bounds
 from volstream.jobs.functions import find
 from volstream.jobs.outcomes import outcome_schema
 from volstream.jobs.runtime import Work
@@ -41,7 +42,7 @@ class Runner:
         file.write_text(code)
         given: dict[str, Any] = {
             "arguments": {}, "timeout_seconds": None, "isolate": False, "memory_bytes": None, "ahead_bytes": 1 << 20,
-            **options,
+            "bounds": Bounds(), "declared": False, **options,
         }  # fmt: skip
         return Work(find(f"{file}:f"), store=store or self.store, schema=from_ddl(returns), **given)
 
