@@ -62,7 +62,9 @@ def outcomes(work: Work, files: Sequence[FileInfo]) -> pa.Table:
 
 
 def results(table: pa.Table) -> list[tuple[str, Mapping[str, Any] | None]]:
-    return list(zip(table["path"].to_pylist(), table["result"].to_pylist(), strict=True))
+    """Of files; rows that tell what was printed are of none."""
+    pairs = zip(table["path"].to_pylist(), table["result"].to_pylist(), strict=True)
+    return [(path, result) for path, result in pairs if path is not None]
 
 
 def failed(table: pa.Table) -> dict[str, tuple[FailureKind, str]]:

@@ -38,6 +38,15 @@ def what_next(failure: Failure, job: Job, now: datetime) -> str:
             return "not tried again by itself; processed when it changes"
 
 
+def where_printed(failure: Failure, job: Job) -> str | None:
+    """The command that shows what was printed for the file; None where nothing was."""
+    trace = failure.traceback or ""
+    last_words = failure.kind in (FailureKind.WORKER_DIED, FailureKind.TIMED_OUT) and trace
+    if PRINTED_LAST not in trace and not last_words:
+        return None
+    return f"volstream logs {job.name} --file {shlex.quote(failure.path)}"
+
+
 def remedy(failure: Failure, job: Job, volume: str | None) -> str:
     """What the reader can do about it.
 
@@ -51,8 +60,6 @@ def remedy(failure: Failure, job: Job, volume: str | None) -> str:
         case FailureState.SKIPPED:
             return f"Changed your mind? {again}"
         case _:
-            printed = PRINTED_LAST in (failure.traceback or "")
-            more = (
-                f" All that it printed: volstream logs {job.name} --file {shlex.quote(failure.path)}" if printed else ""
-            )
+            shown = where_printed(failure, job)
+            more = f" All that it printed: {shown}" if shown else ""
             return f"{_HELPS.get(failure.kind, 'Look at the file')}, then {again}; or: volstream skip ...{more}"

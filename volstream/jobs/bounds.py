@@ -64,6 +64,8 @@ def size_of(value: object) -> int:
     """How many bytes a value takes in a table, about; of text and bytes exactly."""
     if isinstance(value, str):
         return len(value) if value.isascii() else len(value.encode("utf-8", "surrogatepass"))
+    if value is None or isinstance(value, int | float):  # early: most values are
+        return _VALUE_BYTES
     if isinstance(value, bytes | bytearray | memoryview):
         return memoryview(value).nbytes
     if isinstance(value, list | tuple):

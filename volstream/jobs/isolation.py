@@ -222,7 +222,8 @@ def _child(requests: int, answers: int) -> None:
     from volstream.jobs.runtime import serve
 
     work: Work = _receive(requests)
-    for answer in serve(work, _requests(requests), copy_output_to=2):
+    errors = os.dup(2)  # the function may close its own, and another file have the number then
+    for answer in serve(work, _requests(requests), copy_output_to=errors):
         _send(answers, answer)
 
 

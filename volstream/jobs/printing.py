@@ -17,7 +17,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import AbstractContextManager, contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TextIO
 
@@ -171,12 +171,14 @@ class Capture:
         if self._copied + len(data) > _COPY_BYTES:
             self._empty_copy(descriptor)
         self._copied += len(data)
-        while data:
-            data = data[os.write(descriptor, data) :]
+        with suppress(OSError):  # the function may have put something else there
+            while data:
+                data = data[os.write(descriptor, data) :]
 
     def _empty_copy(self, descriptor: int) -> None:
-        os.lseek(descriptor, 0, os.SEEK_SET)
-        os.ftruncate(descriptor, 0)
+        with suppress(OSError):  # as above
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            os.ftruncate(descriptor, 0)
         self._copied = 0
 
 
@@ -224,6 +226,9 @@ class _Stream(io.TextIOBase):
 
     def writable(self) -> bool:
         return True
+
+    def close(self) -> None:
+        """Nothing: a function may close what is its output, and the next one prints to it."""
 
     def write(self, text: str) -> int:
         if _Stream.capture is not None:

@@ -212,3 +212,13 @@ def test_arguments_that_do_not_fit_a_message_are_no_error(run: Runner, store: Me
         table = run(code, [store.put("a", b"")])
     assert failed(table) == {}
     assert any("Logging error" in text for _, text in texts(printed(table)[0]))
+
+
+@pytest.mark.parametrize("deed", ["sys.stdout.close()", "os.close(2)", "os.dup2(os.pipe()[1], 2)"])
+def test_what_a_function_does_with_its_output_is_no_later_ones_loss(
+    isolated: Callable[..., pa.Table], deed: str
+) -> None:
+    code = f"import os, sys\ndef f(file):\n    print(file.name, flush=True)\n    if file.name == 'a': {deed}\n    return {{'n': 1}}"
+    table = isolated(code, ["a", "b"])
+    assert [row for _, row in results(table) if row] == [{"n": 1}] * 2
+    assert [entry["lines"][0][2] for entry in printed(table)] == ["a", "b"]
