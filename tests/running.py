@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pytest
 
+from volstream.jobs.bounds import Bounds
 from volstream.jobs.functions import find
 from volstream.jobs.outcomes import outcome_schema
 from volstream.jobs.runtime import Work
@@ -41,7 +42,7 @@ class Runner:
         file.write_text(code)
         given: dict[str, Any] = {
             "arguments": {}, "timeout_seconds": None, "isolate": False, "memory_bytes": None, "ahead_bytes": 1 << 20,
-            **options,
+            "bounds": Bounds(), "declared": False, **options,
         }  # fmt: skip
         return Work(find(f"{file}:f"), store=store or self.store, schema=from_ddl(returns), **given)
 
@@ -61,7 +62,9 @@ def outcomes(work: Work, files: Sequence[FileInfo]) -> pa.Table:
 
 
 def results(table: pa.Table) -> list[tuple[str, Mapping[str, Any] | None]]:
-    return list(zip(table["path"].to_pylist(), table["result"].to_pylist(), strict=True))
+    """Of files; rows that tell what was printed are of none."""
+    pairs = zip(table["path"].to_pylist(), table["result"].to_pylist(), strict=True)
+    return [(path, result) for path, result in pairs if path is not None]
 
 
 def failed(table: pa.Table) -> dict[str, tuple[FailureKind, str]]:

@@ -7,6 +7,7 @@ Order, the first wins: what the caller passes (flags, ``Session`` configs), envi
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -56,6 +57,12 @@ def _parsed(parse: Callable[[str], float], value: object) -> object:
 
 Seconds = Annotated[float, BeforeValidator(_seconds), Field(gt=0, le=MAX_SECONDS)]
 Bytes = Annotated[int, BeforeValidator(_bytes), Field(gt=0, le=MAX_BYTES)]
+
+#: Arrow's columns end at 2 GiB.
+ResultBytes = Annotated[int, BeforeValidator(_bytes), Field(gt=0, le=1 << 30)]
+
+#: Held in memory by each worker.
+LogBytes = Annotated[int, BeforeValidator(_bytes), Field(gt=0, le=64 << 20)]
 
 BytesOrNone = Annotated[
     Annotated[int, Field(gt=0, le=MAX_BYTES)] | None,
@@ -186,12 +193,23 @@ class Settings(BaseSettings):
     """What a job's function may take of memory, in each worker (Linux); ``none``: no limit."""
     fetch_ahead_bytes: Bytes = 64 << 20
     """Contents fetched from a remote store ahead of the function, in each worker."""
+    result_row_bytes: ResultBytes = 64 << 20
+    """The values of a row that a function gives; the file fails otherwise. The engine holds several copies of a row at once, in
+    each of its slots."""
+    result_file_bytes: ResultBytes = 512 << 20
+    """The values of all rows that a function gives for a file; the file fails otherwise."""
+    log_file_bytes: LogBytes = 16 << 10
+    """What is kept of what a function prints in a call: its last lines."""
+    log_batch_bytes: LogBytes = 1 << 20
+    """What is kept of what is printed in a batch."""
+    log_bytes: Bytes = 64 << 20
+    """What is kept of what a job's function prints, in all; the newest."""
     retry_first_seconds: Seconds = 10.0
     """Delay before a failed file's first retry; doubles each time, with jitter."""
     retry_max_seconds: Seconds = 3600.0
     """The longest such delay."""
     history_seconds: Seconds = 90 * 86400.0
-    """How long the catalog remembers what ended: refreshes, plans, batches and attempts."""
+    """How long the catalog remembers what ended: refreshes, plans, batches and attempts; and what was printed is kept."""
 
     @classmethod
     def settings_customise_sources(
@@ -226,6 +244,14 @@ class Settings(BaseSettings):
         given = profile.model_dump(exclude_none=True, exclude={"spark_master", "spark_conf"})
         master = {"spark.master": profile.spark_master} if profile.spark_master else {}
         return self.model_copy(update={**given, "spark_conf": {**self.spark_conf, **master, **profile.spark_conf}})
+
+    @property
+    def slots(self) -> int:
+        """Task slots of the home's own engine: ``cores``, or as many as this process may use, which in a container are fewer than
+        the machine has."""
+        if self.cores:
+            return self.cores
+        return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
     @property
     def catalog_file(self) -> Path:

@@ -17,6 +17,7 @@ from volstream.directory.definitions import jobs_on
 from volstream.directory.snapshot import Snapshot
 from volstream.directory.table import DELETE, INSERT, UPDATE, WROTE
 from volstream.errors import NotFoundError
+from volstream.jobs.advice import where_printed
 from volstream.model.files import is_utf8, printable
 from volstream.model.objects import Job, Volume
 from volstream.model.work import PlanKind
@@ -173,6 +174,7 @@ def _of_job(session: Session, job: Job, path: str, history: dict[str, list[dict[
         details = {
             "job": str(job.name), "state": failure.state, "kind": failure.kind, "message": failure.message,
             "attempts": failure.attempts, "next_try": failure.next_try, "batch": failure.batch_id,
+            "printed": where_printed(failure, job),
         }  # fmt: skip
         events.append(Event(failure.failed_on, "failed", details))
     events += _rows(session, job, path)

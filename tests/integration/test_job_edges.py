@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from tests import objects
 from tests.integration.conftest import Place
+from tests.waiting import eventually
 from volstream.catalog.consumptions import Outcome
 from volstream.delta.folders import table_location
 from volstream.delta.log import DeltaLog
 from volstream.delta.writer import DeltaWriter
-from volstream.errors import FunctionLoadError, StreamBusyError
+from volstream.errors import FencedError, FunctionLoadError, StreamBusyError
 from volstream.jobs.progress import Progress
+from volstream.model.names import Name
 from volstream.model.objects import JobState, Mode, Write
 from volstream.model.work import FailureState, Intent
 from volstream.streams.consume import Consumer
@@ -234,3 +237,43 @@ def test_a_set_up_that_fails_is_no_files_failure_and_pauses_the_job(place: Place
     place.session.jobs.resume("j")
     assert place.run().progress.failed == 0
     assert place.table() == [("a", 1), ("b", 2)]
+
+
+def test_a_job_whose_run_died_in_a_batch_can_be_dropped_without_running_it(place: Place) -> None:
+    change(place, a="1")
+    place.job(COUNT)
+    place.run()
+    change(place, b="22")
+    _plan_only(place)
+    intent = begin(place)
+    place.session.jobs.drop("j")
+    assert place.table() == [("a", 1)]
+    # Whoever wakes up late can commit it no more.
+    marked = DeltaLog(table_location(place.session.warehouse, Name.parse("t"))).last_transaction(intent.app_id())
+    assert marked is not None
+    assert marked >= intent.marker_sequence
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_job_that_is_in_the_middle_of_a_batch_is_dropped_by_force_alone(place: Place, force: bool) -> None:
+    change(place, a="1")
+    gate = place.folder.parent / "gate"
+    place.job(
+        f"import os, time\ndef f(file):\n    while not os.path.exists({str(gate)!r}): time.sleep(0.02)\n    return {{'n': 1}}"
+    )
+    job = place.session.jobs.get("j")
+    with ThreadPoolExecutor(1) as pool:
+        run = pool.submit(place.run)
+        eventually(lambda: place.session.catalog.consumptions.open_intent(job.stream_id) is not None)
+        if force:
+            place.session.jobs.drop("j", force=True)
+        else:
+            with pytest.raises(StreamBusyError, match="volstream drop job j --force"):
+                place.session.jobs.drop("j")
+        gate.touch()
+        if force:
+            with pytest.raises(FencedError):
+                run.result()
+        else:
+            assert run.result().progress.done_files == 1
+    assert (place.session.catalog.jobs.by_id(job.id) is None) == force

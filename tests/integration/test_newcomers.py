@@ -10,8 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from tests import objects
 from tests.commands import Place
 from volstream.cli.main import run
+from volstream.jobs import logs
+from volstream.jobs.printing import Line, Printed
+from volstream.model.work import Target
+from volstream.session import Session
 
 
 @pytest.fixture
@@ -133,3 +138,58 @@ def test_a_volume_is_altered_and_files_that_leave_go_and_files_that_enter_are_ne
     assert (described["patterns"], described["ignores"], described["comment"]) == ([], ["1*"], "tables")
     for wrong in (["--pattern", "/a"], ["--queue-type", "sqs"], ["--connection", "nosuch"], ["--max-removals", "some"]):
         assert place("alter-volume", "v", *wrong)[0] == 3
+
+
+def test_what_a_function_printed_is_shown_by_batch_and_file_and_obeyed_by_no_terminal(place: Place) -> None:
+    assert place.job("j", "one")[0] == 0
+    assert place("logs", "j") == (0, "", "Nothing is kept that was printed.\n")
+    assert place("logs", "j", "--file", "a.txt")[2] == "Nothing is kept that was printed for it.\n"
+    assert json.loads(place.ok("logs", "j", "--format", "json")) == []
+    assert place("logs", "nosuch")[0] == 3
+    (job,) = json.loads(place.ok("list", "jobs", "--format", "json"))
+    lines = [Line(1_700_000_000.5, "stdout", "red \x1b[31m"), Line(1_700_000_001.5, "log", "ERROR mine: no")]
+    entries = [
+        Printed((), [Line(1_600_000_000.0, "stderr", "loading")]).encoded(failed=False),
+        Printed(["a.txt"], lines, dropped=3).encoded(failed=True),
+        Printed(["b.txt", "c.txt"], lines).encoded(failed=False),
+    ]
+    logs.write(logs.location_of(str(place.home / "warehouse"), job["id"]), "batch1", entries, 1 << 20)
+    shown = place.ok("logs", "j")
+    assert shown.splitlines()[0] == "batch batch1"
+    assert "(set-up)  stderr  loading" in shown
+    assert "a.txt  (3 lines before these are not kept" in shown
+    assert "a.txt  stdout  red \\x1b[31m" in shown
+    assert "b.txt and 1 more  log  ERROR mine: no" in shown
+    found = json.loads(place.ok("logs", "j", "--file", "c.txt", "--lines", "1", "--format", "json"))
+    assert found == [{
+        "batch": "batch1", "files": ["b.txt", "c.txt"], "time": "2023-11-14T22:13:21.500000+00:00", "stream": "log",
+        "text": "ERROR mine: no",
+    }]  # fmt: skip
+    assert place("logs", "j", "--batch", "other")[1] == ""
+    assert place("logs", "j", "--lines", "0")[0] == 2
+    place.ok("drop", "job", "j")
+    assert not list((place.home / "warehouse" / "_logs").iterdir())
+
+
+def test_a_job_can_always_be_dropped(place: Place) -> None:
+    assert place.job("j", "one")[0] == 0
+    batch = left_open(place)
+    # Its table is not there: what became of the attempt cannot be known.
+    code, _, err = place("drop", "job", "j")
+    assert (code, "volstream drop job j --force" in err) == (3, True), err
+    assert place("drop", "volume", "v", "--force")[0] == 2
+    out = place.ok("drop", "job", "j", "--force")
+    assert "The job j is dropped." in out
+    assert f"they have _batch_id = '{batch}'" in out
+    assert place.job("j", "one")[0] == 0
+    assert "open" not in place.ok("drop", "job", "j", "--force")
+
+
+def left_open(place: Place) -> str:
+    """Lets an attempt at a batch be open whose process is gone; the batch's id."""
+    with Session.builder.config("home", place.home).create() as session:
+        catalog, job = session.catalog, session.jobs.get("j")
+        catalog.streams.change(session.streams.get("j_stream"), offset=3)
+        _, (batch,) = objects.store_plan(catalog, job)
+        catalog.consumptions.begin(batch, owner="gone", target=Target(f"{place.home}/nowhere", "table", 0))
+    return batch.id

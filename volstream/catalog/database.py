@@ -21,7 +21,7 @@ from volstream.lifecycle import faults
 from volstream.lifecycle.privacy import make_directory
 
 #: The migration that this code is written for; a test compares it with the newest file in ``migrations/versions``.
-SCHEMA_REVISION = "0003"
+SCHEMA_REVISION = "0004"
 
 #: A writer waits this long for another process's transaction; ours take milliseconds.
 _BUSY_SECONDS = 30

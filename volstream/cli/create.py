@@ -6,9 +6,11 @@ from typing import Any
 
 import click
 
+from volstream.catalog.failures import Wanted
 from volstream.cli.options import DURATION, NUMBER, SIZE, TIMESTAMP, choice, common, existing, founding
 from volstream.cli.output import Output
-from volstream.model.objects import Mode, OnMove, QueueType, SourceKind, Stream, Trigger, TriggerKind, Write
+from volstream.model.objects import JobState, Mode, OnMove, QueueType, SourceKind, Stream, Trigger, TriggerKind, Write
+from volstream.model.work import LASTING, FailureState
 from volstream.session import Session
 
 
@@ -196,7 +198,11 @@ def alter_job_command(
     session: Session, output: Output, name: str, on_change: bool, every: float | None, cron: str | None, manual: bool,
     arguments: tuple[str, ...], **options: Any,
 ) -> None:  # fmt: skip
-    """Change a job; its cursor and its failures stay."""
+    """Change a job; its cursor and its failures stay.
+
+    With --function or --returns, files are due again that failed for their columns, their size or their imports.
+    """
+    before = session.jobs.get(name)
     changes = {key: value for key, value in options.items() if value is not None}
     if on_change or every is not None or cron is not None or manual:
         changes["trigger"] = _trigger(on_change, every, cron)
@@ -205,7 +211,14 @@ def alter_job_command(
     if arguments:
         changes["arguments"] = parse_arguments(arguments)
     job = session.jobs.alter(name, **changes)
-    output.result(job, f"Job {job.name} changed.")
+    text = f"Job {job.name} changed."
+    if job.returns != before.returns:
+        text += f" Its columns: {job.returns}."
+    if due := session.jobs.failure_count(name, Wanted((FailureState.RETRYING,), LASTING)):
+        text += f" {due} files that could not succeed before are due again."
+    if before.state is JobState.PAUSED and job.state is JobState.ACTIVE:
+        text += " It is not paused any more."
+    output.result(job, text)
 
 
 def _trigger(on_change: bool, every: float | None, cron: str | None) -> Trigger:

@@ -18,7 +18,7 @@ _COMMANDS = {
     "alter-volume": "create", "list": "objects", "describe": "objects", "drop": "objects",
     "refresh": "work", "run-job": "work", "replay": "work", "retry": "work", "skip": "work", "pause": "work", "resume": "work",
     "alter-job": "create", "reset-stream": "work", "advance-stream": "work", "resolve": "work", "try": "trial",
-    "read-batch": "batches", "explain-file": "explain", "sql": "sql",
+    "logs": "logs", "read-batch": "batches", "explain-file": "explain", "sql": "sql",
     "backup": "backup", "restore": "backup",
 }  # fmt: skip
 
@@ -30,7 +30,7 @@ GROUPS = {
         "drop",
     ],
     "Work": ["refresh", "run-job", "replay", "pause", "resume", "retry", "skip", "reset-stream", "advance-stream", "resolve"],
-    "Looking": ["try", "explain-file", "read-batch", "sql"],
+    "Looking": ["try", "logs", "explain-file", "read-batch", "sql"],
 }  # fmt: skip
 
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}

@@ -12,6 +12,7 @@ from volstream import details
 from volstream.catalog.failures import ACTIVE, Wanted
 from volstream.cli.options import common, kinds, like
 from volstream.cli.output import Output
+from volstream.model.names import Name
 from volstream.model.work import FailureKind, FailureState
 from volstream.session import Session
 
@@ -85,15 +86,30 @@ def describe_command(session: Session, output: Output, kind: str, name: str) -> 
 @click.argument("name")
 @click.option("--if-exists", is_flag=True, help="Do nothing where there is none.")
 @click.option("--cascade", is_flag=True, help="Of a volume: with the streams and jobs on it.")
+@click.option("--force", is_flag=True, help="Of a job: whatever a run of it left open, or is at work on.")
 @common
-def drop_command(session: Session, output: Output, kind: str, name: str, if_exists: bool, cascade: bool) -> None:
+def drop_command(
+    session: Session, output: Output, kind: str, name: str, if_exists: bool, cascade: bool, force: bool
+) -> None:
     """Drop an object. Files and result tables stay."""
     if cascade and kind != "volume":
         raise click.UsageError("--cascade is for volumes.")
-    options = {"if_exists": if_exists} | ({"cascade": True} if cascade else {})
+    if force and kind != "job":
+        raise click.UsageError("--force is for jobs.")
+    left = _left_open(session, name) if force else None
+    options = {"if_exists": if_exists} | ({"cascade": True} if cascade else {}) | ({"force": True} if force else {})
     dropped = getattr(session, f"{kind}s").drop(name, **options)
     text = f"The {kind} {name} is dropped." if dropped else f"There is no {kind} {name}."
+    if left is not None:
+        text += f" Batch {left} was open: its rows may be in the table, or not; they have _batch_id = '{left}'."
     output.result({"kind": kind, "name": name, "dropped": dropped}, text)
+
+
+def _left_open(session: Session, job: str) -> str | None:
+    """The batch that a run of a job is at work on, or was when it died."""
+    found = session.catalog.jobs.find(Name.parse(job))
+    intent = None if found is None else session.catalog.consumptions.open_intent(found.stream_id)
+    return None if intent is None else intent.batch_id
 
 
 def _rows(session: Session, kind: str, job: str | None, volume: str | None, limit: int) -> list[dict[str, Any]]:

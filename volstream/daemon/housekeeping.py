@@ -16,7 +16,7 @@ from volstream.catalog import Catalog
 from volstream.config import Settings
 from volstream.delta import folders
 from volstream.delta.places import reached
-from volstream.jobs import functions
+from volstream.jobs import functions, logs
 from volstream.jobs.file import COPIES
 from volstream.lifecycle.backoff import Backoff
 from volstream.lifecycle.stop import Stop
@@ -55,21 +55,24 @@ class Housekeeper:
 
     def sweep(self) -> None:
         """Removes what is not needed any more, here and in the warehouse."""
-        with reached(self._settings.warehouse_path):
-            clean(self._catalog, self._settings.warehouse_path, alone=False)
+        before = datetime.now(UTC) - timedelta(seconds=self._settings.history_seconds)
+        warehouse = self._settings.warehouse_path
+        with reached(warehouse):
+            clean(self._catalog, warehouse, alone=False)
+            for job in self._catalog.jobs.list(statement=None):
+                logs.trim(logs.location_of(warehouse, job.id), self._settings.log_bytes, before)
         functions.forget_unused()
         _clean_temporary()
-        before = datetime.now(UTC) - timedelta(seconds=self._settings.history_seconds)
         forgotten = self._catalog.history.forget(before, kept=self._settings.directory_versions)
         if forgotten:
             _log.info("history_forgotten", entries=forgotten)
 
 
 def clean(catalog: Catalog, warehouse: str, *, alone: bool) -> None:
-    """Removes what crashes left in the warehouse: staged outcomes, plans and listings that nothing refers to.
+    """Removes what crashes left in the warehouse: staged outcomes, plans, listings and logs that nothing refers to.
 
-    Plans of open consumptions stay, and listings of volumes that there are, which are gone on with; staged outcomes of
-    attempts never outlive their attempt.
+    Plans of open consumptions stay, listings of volumes that there are, which are gone on with, and logs of jobs that there are;
+    staged outcomes of attempts never outlive their attempt.
 
     Args:
         alone: nobody else can be at work in the warehouse, nor this process. Otherwise what was written to within a day
@@ -77,7 +80,10 @@ def clean(catalog: Catalog, warehouse: str, *, alone: bool) -> None:
     """
     plans = {*catalog.consumptions.open_plans()}
     volumes = {volume.id for volume in catalog.volumes.list()}
-    kept = {"_plans": plans, "_staging": set[str](), "_listings": {*volumes, *(f"{one}-beside" for one in volumes)}}
+    kept = {
+        "_plans": plans, "_staging": set[str](), "_listings": {*volumes, *(f"{one}-beside" for one in volumes)},
+        "_logs": {job.id for job in catalog.jobs.list()},
+    }  # fmt: skip
     found = [
         f"{warehouse}/{kind}/{name}"
         for kind, needed in kept.items()

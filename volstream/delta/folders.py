@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -93,6 +94,43 @@ def inside(location: str) -> Sequence[str]:
     filesystem, path = filesystem_of(location)
     selector = fs.FileSelector(path, allow_not_found=True)
     return [info.base_name for info in filesystem.get_file_info(selector) if info.type == fs.FileType.Directory]
+
+
+@dataclass(frozen=True)
+class Written:
+    """A file in a folder."""
+
+    name: str
+    size: int
+    written_on: datetime
+
+
+def files(location: str) -> Sequence[Written]:
+    """The files directly in a folder, the newest first; none where it is not there."""
+    filesystem, path = filesystem_of(location)
+    found = [
+        Written(info.base_name, info.size, info.mtime)
+        for info in filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
+        if info.type == fs.FileType.File and not info.base_name.endswith(".new")
+    ]
+    return sorted(found, key=lambda one: (one.written_on, one.name), reverse=True)
+
+
+def content(location: str) -> bytes:
+    """What a small file says; nothing where it is not there any more."""
+    filesystem, path = filesystem_of(location)
+    try:
+        with filesystem.open_input_stream(path) as file:
+            return bytes(file.read())
+    except FileNotFoundError:
+        return b""
+
+
+def remove_file(location: str) -> None:
+    """Deletes a file, if it is there."""
+    filesystem, path = filesystem_of(location)
+    with suppress(FileNotFoundError):
+        filesystem.delete_file(path)
 
 
 def last_written(location: str) -> datetime:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from datetime import datetime
 
+from volstream.jobs.printing import PRINTED_LAST
 from volstream.model.objects import Job
 from volstream.model.units import about
 from volstream.model.work import Failure, FailureKind, FailureState
@@ -12,7 +13,9 @@ from volstream.model.work import Failure, FailureKind, FailureState
 #: What usually helps, besides another version of the file.
 _HELPS = {
     FailureKind.RAISED: "Fix the function or the file",
+    FailureKind.CODE: "Fix what the function imports, or install it",
     FailureKind.WRONG_RESULT: "Fix the function, or alter-job --returns",
+    FailureKind.TOO_LARGE: "Let the function give less (a path in the place of contents), or raise the setting",
     FailureKind.TIMED_OUT: "Give it longer (alter-job --timeout)",
     FailureKind.WORKER_DIED: "Fix the function or the file; what killed it is in the message",
     FailureKind.UNREADABLE: "See that the store answers",
@@ -35,6 +38,15 @@ def what_next(failure: Failure, job: Job, now: datetime) -> str:
             return "not tried again by itself; processed when it changes"
 
 
+def where_printed(failure: Failure, job: Job) -> str | None:
+    """The command that shows what was printed for the file; None where nothing was."""
+    trace = failure.traceback or ""
+    last_words = failure.kind in (FailureKind.WORKER_DIED, FailureKind.TIMED_OUT) and trace
+    if PRINTED_LAST not in trace and not last_words:
+        return None
+    return f"volstream logs {job.name} --file {shlex.quote(failure.path)}"
+
+
 def remedy(failure: Failure, job: Job, volume: str | None) -> str:
     """What the reader can do about it.
 
@@ -48,4 +60,6 @@ def remedy(failure: Failure, job: Job, volume: str | None) -> str:
         case FailureState.SKIPPED:
             return f"Changed your mind? {again}"
         case _:
-            return f"{_HELPS.get(failure.kind, 'Look at the file')}, then {again}; or: volstream skip ..."
+            shown = where_printed(failure, job)
+            more = f" All that it printed: {shown}" if shown else ""
+            return f"{_HELPS.get(failure.kind, 'Look at the file')}, then {again}; or: volstream skip ...{more}"

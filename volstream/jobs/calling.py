@@ -6,21 +6,25 @@ Runs on executors, and in the child processes of ``isolation``.
 from __future__ import annotations
 
 import dataclasses
-import io
 import os
 import signal
 import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager
 from types import FrameType
-from typing import Any, TextIO
+from typing import Any
+
+import pyarrow as pa
 
 from volstream.errors import FunctionLoadError, StorageDeniedError, StorageError
+from volstream.jobs.bounds import Bounds, Measured, TooLargeError
 from volstream.jobs.file import File
 from volstream.jobs.functions import FunctionSource, batch_size_of
 from volstream.jobs.outcomes import FileOutcome, FileTask
+from volstream.jobs.printing import Printed, Prints, Shown
+from volstream.jobs.schema import check_declared
 from volstream.model.units import format_duration, format_size
 from volstream.model.work import FailureKind
 
@@ -37,8 +41,9 @@ class Caller:
     Args:
         arguments: of the function; of a class, arguments of its set-up.
         timeout_seconds: for each file; None: none.
-        prints: where what the function prints goes, and somebody watches, who may interrupt it; None: nowhere. A worker's
-            output is Spark's, and megabytes of it would fill a log.
+        prints: where what the function prints goes. Where somebody watches it, they may interrupt the function.
+        bounds: of the rows of a file.
+        columns: those of the result, where the function's declaration has to agree with them; else None.
 
     Attributes:
         batch_size: files of one call; None: the function takes one file, not a list.
@@ -49,37 +54,54 @@ class Caller:
         source: FunctionSource,
         arguments: Mapping[str, str],
         timeout_seconds: float | None,
-        prints: TextIO | None = None,
+        prints: Prints,
+        bounds: Bounds,
+        columns: pa.Schema | None = None,
     ) -> None:
         self.batch_size: int | None = None
-        self._prints = _Discard() if prints is None else prints
-        self._watched = prints is not None
+        self._prints = prints
+        self._watched = isinstance(prints, Shown)
+        self._bounds = bounds
         self._source = source
         self._arguments = arguments
         self._timeout = timeout_seconds
         self._broken: tuple[str, str | None] | None = None
         try:
-            with redirect_stdout(self._prints), redirect_stderr(self._prints):
-                self._function = self._prepare()
+            with prints.during():
+                self._function = self._prepare(columns)
         except FunctionLoadError as error:
             self._broken = (str(error), None)
         except BaseException as error:  # the user's set-up may raise anything
-            if isinstance(error, KeyboardInterrupt) and prints is not None:
+            if isinstance(error, KeyboardInterrupt) and self._watched:
                 raise
             self._broken = (_message(error), _user_traceback(error))
+        self._printed = prints.take(())
+        if self._broken is not None and self._printed:
+            message, trace = self._broken
+            self._broken = (message, with_tail(trace, self._printed))
 
     def __call__(self, group: Sequence[tuple[FileTask, File]]) -> list[FileOutcome]:
         """What became of each file, in order. A call on several files that fails is made again on each of them alone."""
+        outcomes = self._outcomes(group)
+        if self._printed:
+            outcomes[0].printed = [*self._printed, *outcomes[0].printed]
+            self._printed = ()
+        return outcomes
+
+    def _outcomes(self, group: Sequence[tuple[FileTask, File]]) -> list[FileOutcome]:
         if self._broken is not None:
             message, trace = self._broken
             return [FileOutcome(task, kind=FailureKind.SET_UP, message=message, traceback=trace) for task, _ in group]
         outcomes = self._call(group)
         if len(group) > 1 and all(outcome.kind is not None for outcome in outcomes):
+            self._printed = [*self._printed, *outcomes[0].printed]
             return [outcome for one in group for outcome in self._call([one])]
         return outcomes
 
-    def _prepare(self) -> Callable[..., Any]:
+    def _prepare(self, columns: pa.Schema | None) -> Callable[..., Any]:
         function = self._source.load()
+        if columns is not None:
+            check_declared(function, columns)
         self.batch_size = batch_size_of(function)
         if not isinstance(function, type):
             return function
@@ -93,21 +115,34 @@ class Caller:
         return _set_up[place][1]
 
     def _call(self, group: Sequence[tuple[FileTask, File]]) -> list[FileOutcome]:
-        tasks, files = [task for task, _ in group], [file for _, file in group]
-        limit = None if self._timeout is None else self._timeout * len(group)
+        tasks = [task for task, _ in group]
+        outcomes = self._called(tasks, [file for _, file in group])
+        printed = self._prints.take([task.info.relative_path for task in tasks])
+        if printed:
+            outcomes[0].printed = printed
+            for outcome in outcomes:
+                if outcome.kind is not None:
+                    outcome.traceback = with_tail(outcome.traceback, printed)
+        return outcomes
+
+    def _called(self, tasks: Sequence[FileTask], files: Sequence[File]) -> list[FileOutcome]:
+        limit = None if self._timeout is None else self._timeout * len(files)
         try:
-            with (
-                self._source.importable(), redirect_stdout(self._prints), redirect_stderr(self._prints), time_limit(limit),
-            ):  # fmt: skip
+            with self._source.importable(), self._prints.during(), time_limit(limit):
                 if self.batch_size is None:
-                    return [FileOutcome(tasks[0], rows=_rows(self._function(files[0], **self._arguments)))]
-                rows = _rows_of_each(self._function(files, **self._arguments), len(files))
-                return [FileOutcome(task, rows=each) for task, each in zip(tasks, rows, strict=True)]
+                    each = [_rows(self._function(files[0], **self._arguments), self._bounds)]
+                else:
+                    each = _rows_of_each(self._function(files, **self._arguments), len(files), self._bounds)
+                return [
+                    FileOutcome(task, rows=rows, bytes=size) for task, (rows, size) in zip(tasks, each, strict=True)
+                ]
         except TimeLimitError:
             kind = FailureKind.TIMED_OUT
             message, trace = f"The function ran longer than {format_duration(limit or 0)}.", None
         except _NotRowsError as error:
             kind, message, trace = FailureKind.WRONG_RESULT, str(error), None
+        except TooLargeError as error:
+            kind, message, trace = FailureKind.TOO_LARGE, str(error), None
         except StorageDeniedError as error:
             kind, message, trace = FailureKind.DENIED, str(error), None
         except StorageError as error:
@@ -117,7 +152,8 @@ class Caller:
         except BaseException as error:  # the function may raise anything: SystemExit, CancelledError
             if isinstance(error, KeyboardInterrupt) and self._watched:
                 raise
-            kind, message, trace = FailureKind.RAISED, _message(error), _user_traceback(error)
+            kind = FailureKind.CODE if _is_of_code(error) else FailureKind.RAISED
+            message, trace = _message(error), _user_traceback(error)
         finally:
             for file in files:
                 file.close()
@@ -130,11 +166,6 @@ class TimeLimitError(BaseException):
 
 class _NotRowsError(Exception):
     """The function returned something that is no row."""
-
-
-class _Discard(io.TextIOBase):
-    def write(self, text: str) -> int:
-        return len(text)
 
 
 @contextmanager
@@ -195,10 +226,22 @@ def _data_bytes() -> int | None:
         return int(file.read().split()[5]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def _rows_of_each(returned: object, files: int) -> list[list[Mapping[str, Any]]]:
+def with_tail(trace: str | None, printed: Sequence[Printed]) -> str:
+    """A traceback with the last lines that were printed."""
+    return "\n".join([*([trace.rstrip("\n")] if trace else []), printed[-1].tail()])
+
+
+def _is_of_code(error: BaseException) -> bool:
+    """Whether what was raised says that a module cannot be found or compiled: it is so for all files, and stays so."""
+    if isinstance(error, SyntaxError):  # one of a text that was read of the file is the file's
+        return error.filename is not None and error.filename.endswith(".py") and os.path.isfile(error.filename)
+    return isinstance(error, ImportError)
+
+
+def _rows_of_each(returned: object, files: int, bounds: Bounds) -> list[tuple[list[Mapping[str, Any]], int]]:
     """The rows of each file in what a function of several files returned: one entry a file, in order."""
     if isinstance(returned, Iterable) and not isinstance(returned, str | bytes | Mapping):
-        entries = [_rows(entry) for entry in returned]
+        entries = [_rows(entry, bounds) for entry in returned]
         if len(entries) == files:
             return entries
         raise _NotRowsError(
@@ -209,22 +252,28 @@ def _rows_of_each(returned: object, files: int) -> list[list[Mapping[str, Any]]]
     )
 
 
-def _rows(returned: object) -> list[Mapping[str, Any]]:
-    """The rows in what a function returned: None, one row, or an iterable of rows."""
+def _rows(returned: object, bounds: Bounds) -> tuple[list[Mapping[str, Any]], int]:
+    """The rows in what a function returned (None, one row, or an iterable of rows), and the size of their values.
+
+    They are measured as they come: a generator is not asked for more than may be. Raises TooLargeError.
+    """
+    measured = Measured(bounds)
+    rows: list[Mapping[str, Any]] = []
     if returned is None:
-        return []
+        return rows, 0
     if (row := _row(returned)) is not None:
-        return [row]
+        measured.add(row)
+        return [row], measured.bytes
     if isinstance(returned, Iterable) and not isinstance(returned, str | bytes):
-        rows = []
         for item in returned:
             row = _row(item)
             if row is None:
                 raise _NotRowsError(
                     f"The function gave a {type(item).__name__} where a row (dict or dataclass) belongs."
                 )
+            measured.add(row)
             rows.append(row)
-        return rows
+        return rows, measured.bytes
     raise _NotRowsError(
         f"The function returned a {type(returned).__name__}; give a dict, a dataclass, several of them, or None."
     )

@@ -62,7 +62,7 @@ def confirmed(store: ObjectStore, outcomes: Iterable[FileOutcome]) -> Iterator[F
     """
     if isinstance(store, HasLocalPaths):
         for outcome in outcomes:
-            yield _moved(store, outcome.task) or outcome
+            yield _confirmed(outcome, _moved(store, outcome.task))
         return
     waiting: deque[tuple[FileOutcome, Future[FileOutcome | None]]] = deque()
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="confirm") as pool:
@@ -70,9 +70,16 @@ def confirmed(store: ObjectStore, outcomes: Iterable[FileOutcome]) -> Iterator[F
             waiting.append((outcome, pool.submit(_moved, store, outcome.task)))
             if len(waiting) > 2 * _AT_ONCE:
                 oldest, moved = waiting.popleft()
-                yield moved.result() or oldest
+                yield _confirmed(oldest, moved.result())
         for oldest, moved in waiting:
-            yield moved.result() or oldest
+            yield _confirmed(oldest, moved.result())
+
+
+def _confirmed(outcome: FileOutcome, moved: FileOutcome | None) -> FileOutcome:
+    if moved is None:
+        return outcome
+    moved.printed = outcome.printed
+    return moved
 
 
 def _moved(store: ObjectStore, task: FileTask) -> FileOutcome | None:

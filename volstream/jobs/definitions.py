@@ -11,6 +11,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from volstream.catalog import Catalog
+from volstream.catalog.failures import Wanted
 from volstream.delta import folders
 from volstream.delta.places import is_remote
 from volstream.directory.definitions import exclusive
@@ -22,10 +23,14 @@ from volstream.jobs.schema import from_ddl, of_function, reason_of, to_ddl
 from volstream.model.names import DEFAULT_SCHEMA, Name
 from volstream.model.objects import Job, JobSpec, JobState, OnMove, Stream, StreamSpec, TriggerKind, Write
 from volstream.model.units import MAX_BYTES, MAX_SECONDS
+from volstream.model.work import LASTING, FailureState
 from volstream.streams.definitions import new_stream
 
 #: The largest number of files or tries that the catalog keeps.
 _MOST = 2**31 - 1
+
+#: How the reason begins for which a job is paused whose function fails before it sees a file.
+FUNCTION_BROKEN = "its function cannot be set up"
 
 
 def create_job(
@@ -89,6 +94,9 @@ def create_job(
 def alter_job(catalog: Catalog, name: Name, zone: ZoneInfo, **changes: Any) -> Job:
     """Changes a job; its cursor and its failures stay. ``changes`` are attributes of a :class:`JobSpec`, but for names.
 
+    With another function, or other columns, files are due again that could only fail with those that there were, and a job that
+    was paused for its function is active.
+
     Raises:
         InvalidStateError: a batch of the job is open.
         InvalidValueError: a value that cannot be used, or that a job of a statement has no use for.
@@ -117,7 +125,16 @@ def alter_job(catalog: Catalog, name: Name, zone: ZoneInfo, **changes: Any) -> J
     elif "arguments" in changes:
         assert job.function is not None, "a statement has been refused"
         functions.check_signature(functions.find(job.function, job.search_path).load(), spec.arguments)
-    return catalog.jobs.change(job, **changes)
+    if "function" not in changes and "returns" not in changes:
+        return catalog.jobs.change(job, **changes)
+    if job.state is JobState.PAUSED and (job.state_reason or "").startswith(FUNCTION_BROKEN):
+        changes |= {"state": JobState.ACTIVE, "state_reason": None, "failed_batches": 0}
+    changed = catalog.jobs.change(job, **changes)
+    healing = Wanted((FailureState.QUARANTINED,), LASTING)
+    catalog.failures.set_state(
+        job.id, FailureState.RETRYING, paths=None, next_try=datetime.now(UTC), wanted=healing
+    )  # fmt: skip
+    return changed
 
 
 def set_paused(catalog: Catalog, name: Name, *, paused: bool) -> Job:
@@ -129,8 +146,11 @@ def set_paused(catalog: Catalog, name: Name, *, paused: bool) -> Job:
     )
 
 
-def drop_job(catalog: Catalog, name: Name, *, if_exists: bool = False) -> bool:
+def drop_job(catalog: Catalog, name: Name, *, if_exists: bool = False, force: bool = False) -> bool:
     """Drops a job with its failures and batches, and its own stream; the result table stays. False where there was none.
+
+    Args:
+        force: also where an attempt at a batch is open, whose rows may be in the table or not, or come yet.
 
     Raises:
         InvalidStateError: an attempt at a batch is open.
@@ -138,7 +158,8 @@ def drop_job(catalog: Catalog, name: Name, *, if_exists: bool = False) -> bool:
     job = catalog.jobs.find(name) if if_exists else catalog.jobs.get(name)
     if job is None:
         return False
-    _check_idle(catalog, job)
+    if not force:
+        _check_idle(catalog, job)
     with catalog.database.transaction() as transaction:
         _remove(catalog, transaction, job)
     return True
@@ -162,7 +183,8 @@ def _function(
             f"The columns that {text} returns are not declared.",
             'Give --returns "label STRING, score DOUBLE", or annotate the function with a dataclass.',
         )
-    return {"function": absolute, "search_path": source.root, "fingerprint": source.fingerprint, "returns": ddl}
+    return {"function": absolute, "search_path": source.root, "fingerprint": source.fingerprint, "returns": ddl,
+            "declared": returns is None and schema is not None}  # fmt: skip
 
 
 def _check_schema(warehouse: str, table: Name) -> None:
@@ -250,7 +272,8 @@ def _check_idle(catalog: Catalog, job: Job) -> None:
     for intent in filter(None, intents):
         raise InvalidStateError(
             f"Batch {intent.batch_id} of job {job.name} is being written, or was when its process died.",
-            f"Wait for it, or run: volstream run-job {job.name}.",
+            f"Wait for it, or run: volstream run-job {job.name}. To be rid of it all the same: volstream drop job {job.name} "
+            "--force.",
         )
 
 

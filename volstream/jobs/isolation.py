@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
 from volstream.jobs.outcomes import FileOutcome, FileTask
+from volstream.jobs.printing import Line, Printed
 from volstream.model.units import format_duration
 from volstream.model.work import FailureKind
 
@@ -31,7 +32,7 @@ _GRACE_SECONDS = 2.0
 
 _PR_SET_PDEATHSIG = 1
 
-#: So much of what a child that died wrote to standard error last is kept with the failure.
+#: So much of what a child that died wrote to standard error last, or the function printed, is kept with the failure.
 _LAST_WORDS = 4000
 
 
@@ -69,7 +70,7 @@ class ChildWorker:
         Want of memory is a file's failure only in a child that served no other: what it kept of those is not to blame.
         """
         fresh = not self._served
-        kind, message, trace = self._call(group)
+        kind, message, words = self._call(group)
         if not isinstance(kind, FailureKind):
             if fresh or all(outcome.kind is not FailureKind.OUT_OF_MEMORY for outcome in kind):
                 return kind
@@ -77,7 +78,8 @@ class ChildWorker:
             return self.call(group)
         if len(group) > 1:
             return [outcome for task in group for outcome in self.call([task])]
-        return [FileOutcome(group[0], kind=kind, message=message, traceback=trace)]
+        printed = () if words is None else (Printed([group[0].info.relative_path], _lines(words)),)
+        return [FileOutcome(group[0], kind=kind, message=message, traceback=words, printed=printed)]
 
     def close(self) -> None:
         """Ends the child; a later call makes another."""
@@ -96,7 +98,7 @@ class ChildWorker:
             self._scratch = None
 
     def _call(self, group: Sequence[FileTask]) -> tuple[FailureKind | list[FileOutcome], str, str | None]:
-        """The outcomes; or why there are none."""
+        """The outcomes; or why there are none, and the child's last words."""
         if self._child is None and self._broken is None:
             self._start()
         if self._broken is not None:
@@ -108,9 +110,10 @@ class ChildWorker:
             outcomes, self.fetch_ahead = _receive(self._answers, deadline)
             self._served = True
         except TimeoutError:
+            words = self._last_words()
             self.close()
             message = f"The function ran longer than {format_duration(limit or 0)} and was killed."
-            return FailureKind.TIMED_OUT, message, None
+            return FailureKind.TIMED_OUT, message, words
         except (EOFError, BrokenPipeError):
             return FailureKind.WORKER_DIED, *self._cause()
         return outcomes, "", None
@@ -148,15 +151,26 @@ class ChildWorker:
     def _cause(self) -> tuple[str, str | None]:
         """Why the child is gone, and its last words."""
         assert self._child is not None
-        assert self._errors is not None
         code = self._child.wait()
-        self._errors.seek(max(0, os.fstat(self._errors.fileno()).st_size - _LAST_WORDS))
-        words = self._errors.read(_LAST_WORDS).decode("utf-8", "replace") or None
+        words = self._last_words()
         self.close()
         if code < 0:
             name = signal.Signals(-code).name if -code in {*signal.Signals} else str(-code)
             return f"The process that ran the function was killed by {name}.", words
         return f"The process that ran the function ended with exit status {code}.", words
+
+    def _last_words(self) -> str | None:
+        """The end of what the child wrote, and of what the function printed in it."""
+        assert self._errors is not None
+        descriptor = self._errors.fileno()
+        start = max(0, os.fstat(descriptor).st_size - _LAST_WORDS)
+        return os.pread(descriptor, _LAST_WORDS, start).decode("utf-8", "replace") or None
+
+
+def _lines(words: str) -> Sequence[Line]:
+    """Last words as lines. Nobody knows any more when each of them was printed."""
+    now = time.time()
+    return [Line(now, "stderr", line) for line in words.splitlines()]
 
 
 def _send(descriptor: int, value: Any) -> None:
@@ -208,7 +222,8 @@ def _child(requests: int, answers: int) -> None:
     from volstream.jobs.runtime import serve
 
     work: Work = _receive(requests)
-    for answer in serve(work, _requests(requests)):
+    errors = os.dup(2)  # the function may close its own, and another file have the number then
+    for answer in serve(work, _requests(requests), copy_output_to=errors):
         _send(answers, answer)
 
 

@@ -74,10 +74,7 @@ def led(catalog: Catalog, job: Job, lease_seconds: float) -> Iterator[Lead]:
         StreamBusyError: another process runs the job.
         NotFoundError, InvalidStateError: it was dropped; it is paused.
     """
-    owner = new_owner()
-    with held(catalog.leases, f"job:{job.id}", owner, f"run of job {job.name}", lease_seconds) as other:
-        if other is not None:
-            raise StreamBusyError(f"The job {job.name} is being run by {other.owner}.", "Wait for it to end.")
+    with settling(catalog, job, lease_seconds) as owner:
         lead = Lead(_current(catalog, job), owner)
         note_run(catalog.database, lead.job, "running", ended=False)
         try:
@@ -86,6 +83,16 @@ def led(catalog: Catalog, job: Job, lease_seconds: float) -> Iterator[Lead]:
             note_run(catalog.database, lead.job, f"failed: {in_brief(error)}", ended=True)
             raise
         note_run(catalog.database, lead.job, lead.summary, ended=True)
+
+
+@contextmanager
+def settling(catalog: Catalog, job: Job, lease_seconds: float) -> Iterator[str]:
+    """Holds the job's lease, paused or not, and gives its owner's name. Raises StreamBusyError."""
+    owner = new_owner()
+    with held(catalog.leases, f"job:{job.id}", owner, f"run of job {job.name}", lease_seconds) as other:
+        if other is not None:
+            raise StreamBusyError(f"The job {job.name} is being run by {other.owner}.", "Wait for it to end.")
+        yield owner
 
 
 def _current(catalog: Catalog, job: Job) -> Job:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from volstream.jobs.printing import Printed
 from volstream.model.files import FileInfo
 from volstream.model.work import FailureKind
 
@@ -27,7 +28,12 @@ class FileTask:
 
 @dataclass(slots=True)
 class FileOutcome:
-    """What became of one file: ``rows``, or ``kind`` with ``message`` and ``traceback``."""
+    """What became of one file: ``rows``, or ``kind`` with ``message`` and ``traceback``.
+
+    Attributes:
+        bytes: of the values of the rows.
+        printed: what was printed meanwhile; of a call on several files, the first one's outcome has it.
+    """
 
     task: FileTask
     rows: Sequence[Mapping[str, Any]] = ()
@@ -35,6 +41,8 @@ class FileOutcome:
     message: str = ""
     traceback: str | None = None
     processed_at: datetime = dataclasses.field(default_factory=lambda: datetime.now(UTC))
+    bytes: int = 0
+    printed: Sequence[Printed] = ()
 
 
 def outcome_schema(result: pa.Schema) -> pa.Schema:
@@ -50,6 +58,7 @@ def outcome_schema(result: pa.Schema) -> pa.Schema:
             pa.field("error_kind", pa.string()),
             pa.field("error_message", pa.string()),
             pa.field("error_traceback", pa.string()),
+            pa.field("printed", pa.string()),
         ]
     )
 
@@ -86,8 +95,17 @@ class OutcomeCodec:
             ):
                 columns[name] += [value] * (more + 1)
             columns["rows"] += [len(outcome.rows), *[None] * more]
+            columns["printed"] += [None] * (more + 1)
         arrays = [
             results if field.name == "result" else pa.array(columns[field.name], field.type) for field in self._schema
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def encode_printed(self, entries: Sequence[str]) -> pa.RecordBatch:
+        """Rows of :func:`outcome_schema` that are of no file: nothing but what was printed."""
+        arrays = [
+            pa.array(entries if field.name == "printed" else [None] * len(entries), field.type)
+            for field in self._schema
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 

@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from volstream.model.work import OVERTAKEN, FailureKind
+from volstream.model.work import LASTING, OVERTAKEN, FailureKind
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class RetryPolicy:
         The delay is between half of its nominal length and all of it, so that files that failed together do not return
         together.
         """
-        if kind is FailureKind.WRONG_RESULT or (attempts > self.retries and kind not in OVERTAKEN):
-            return None  # before the code changes
+        if kind in LASTING or (attempts > self.retries and kind not in OVERTAKEN):
+            return None
         nominal = min(self.most_seconds, self.first_seconds * 2.0 ** min(attempts - 1, 40))
         return now + timedelta(seconds=nominal * randomness.uniform(0.5, 1.0))

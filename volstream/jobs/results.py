@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from volstream.delta.writer import DeltaWriter
 from volstream.errors import InvalidStateError, InvalidValueError
 from volstream.jobs.plan import MOVE, REMOVE, going, of_files, of_origins, slice_of
 from volstream.jobs.schema import FORMER_REFRESH_ID, PROVENANCE, of_job, quote_column, to_ddl
-from volstream.jobs.staged import Staged
+from volstream.jobs.staged import WITHOUT_STATISTICS, Staged
 from volstream.log import get
 from volstream.model.objects import Job, Mode, OnMove, Write
 from volstream.model.work import Batch, Plan
@@ -159,6 +160,19 @@ def _is_blind(job: Job, batch: Batch) -> bool:
     return job.write is Write.APPEND or (job.clean and not (batch.replaced or batch.removals or batch.moves))
 
 
+@contextmanager
+def _small_footers(session: SparkSession, staged: Staged) -> Iterator[None]:
+    """In the block, files are written without statistics in their footers, where rows are so large that these would be, too."""
+    settings = WITHOUT_STATISTICS if staged.has_large_rows() else {}
+    for key, value in settings.items():
+        session.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key in settings:
+            session.conf.unset(key)
+
+
 def write_batch(
     session: SparkSession, delta: DeltaWriter, job: Job, made: Plan, batch: Batch, location: str, staged: Staged
 ) -> None:  # fmt: skip
@@ -170,6 +184,13 @@ def write_batch(
         location: of the result table.
         staged: the attempt's outcomes.
     """
+    with _small_footers(session, staged):
+        _write_batch(session, delta, job, made, batch, location, staged)
+
+
+def _write_batch(
+    session: SparkSession, delta: DeltaWriter, job: Job, made: Plan, batch: Batch, location: str, staged: Staged
+) -> None:  # fmt: skip
     staged.read(session).createOrReplaceTempView("staged")
     own = [field.name for field in of_job(job)]
     columns = ", ".join(quote_column(name) for name in (*own, *PROVENANCE.names))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from volstream.catalog import Catalog
@@ -27,8 +27,9 @@ from volstream.errors import (
     NotFoundError,
     VolstreamError,
 )
-from volstream.jobs import functions, plan
-from volstream.jobs.lead import RunReport, led
+from volstream.jobs import functions, logs, plan
+from volstream.jobs.definitions import FUNCTION_BROKEN
+from volstream.jobs.lead import RunReport, led, settling
 from volstream.jobs.planner import Planner
 from volstream.jobs.policy import RetryPolicy
 from volstream.jobs.preview import Preview, preview
@@ -36,7 +37,7 @@ from volstream.jobs.progress import Observer
 from volstream.jobs.results import ResultTables, put_batch, without_followed, write_batch
 from volstream.jobs.runtime import Work
 from volstream.jobs.schema import of_job
-from volstream.jobs.sizing import Limits
+from volstream.jobs.sizing import Limits, bounds
 from volstream.jobs.staged import Staged, Totals
 from volstream.lifecycle import faults
 from volstream.lifecycle.stop import Stop
@@ -113,6 +114,21 @@ class JobRunner:
                 act(run)
             lead.summary = run.summary()
             return run.report
+
+    def free(self, job: Job) -> None:
+        """Settles what a run left open that is no more. Without Spark, unless it is to be fenced off from a table that needs it.
+
+        Raises:
+            StreamBusyError: it is at work.
+            As :meth:`Consumer.settle`.
+        """
+        if self._catalog.consumptions.open_intent(job.stream_id) is None:
+            return
+        with (
+            settling(self._catalog, job, self._settings.lease_seconds),
+            self._gateway.explaining(), as_sql_errors(), reached(self._warehouse),
+        ):  # fmt: skip
+            self._consumer.settle(job.stream_id)
 
     def has_work(self, job: Job) -> bool:
         """See :class:`Runner`."""
@@ -473,6 +489,8 @@ class _Run:
             isolate,
             self._settings.function_memory,
             self._settings.fetch_ahead_bytes,
+            bounds(self._settings),
+            self._job.declared,
         )
         if batch.files:
             with self._runner.session() as session:
@@ -480,6 +498,8 @@ class _Run:
         else:
             staged.write_nothing()
         totals = staged.totals()
+        if totals.printed:
+            self._keep_printed(batch, staged)
         if totals.failed and (broken := staged.broken()) is not None:
             raise self._give_up(broken["error_message"], broken["error_traceback"])
         if not batch.moves and totals.succeeded + totals.failed != batch.files:
@@ -489,14 +509,22 @@ class _Run:
             )
         return _Ahead(batch.id, staged, totals, time.monotonic() - began)
 
+    def _keep_printed(self, batch: Batch, staged: Staged) -> None:
+        """Keeps what the function printed, whatever becomes of the attempt."""
+        location = logs.location_of(self._runner._warehouse, self._job.id)
+        logs.write(location, batch.id, staged.printed(), self._settings.log_batch_bytes)
+        before = datetime.now(UTC) - timedelta(seconds=self._settings.history_seconds)
+        logs.trim(location, self._settings.log_bytes, before)
+
     def _give_up(self, why: str, trace: str | None) -> FunctionLoadError:
         """Pauses the job, whose function fails before it sees a file: no file is to blame, and the next would do no better."""
         _log.warning("function_broken", job=str(self._job.name), why=why, traceback=trace)
-        reason = f"its function cannot be set up: {why}"
+        reason = f"{FUNCTION_BROKEN}: {why}"
         self._catalog.jobs.change(self._job, state=JobState.PAUSED, state_reason=reason[:500])
         return FunctionLoadError(
             f"The function of job {self._job.name} cannot be set up: {why}",
-            f"The job is paused. When that is mended: volstream resume {self._job.name}.",
+            f"The job is paused. When that is mended: volstream resume {self._job.name}. To accept other columns: "
+            f"volstream alter-job {self._job.name} --function {self._job.function}.",
         )
 
     def _note(self, made: Plan, batch: Batch, intent: Intent, done: _Ahead) -> Outcome:

@@ -13,17 +13,20 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from volstream.jobs.bounds import Bounds
 from volstream.jobs.calling import Caller, explain_memory, memory_limit
 from volstream.jobs.contents import Fetcher, confirmed
 from volstream.jobs.functions import FunctionSource
 from volstream.jobs.isolation import ChildWorker
 from volstream.jobs.outcomes import FileOutcome, FileTask, OutcomeCodec
+from volstream.jobs.printing import Capture, Kept
 from volstream.model.files import FileInfo
 from volstream.model.work import FailureKind
 from volstream.storage.base import ObjectStore
 
-#: Outcomes are handed on in batches of at most this many rows; one file's rows are never split.
-_FLUSH_ROWS = 2000
+#: Outcomes are handed on as soon as they are so many rows, or so many bytes; those of more bytes, as large ones of a file may
+#: be, in several pieces: Spark holds several copies of a piece at once.
+_FLUSH_ROWS, _FLUSH_BYTES = 2000, 16 << 20
 
 #: At most so many files are fetched ahead of the function, however small they are.
 _AHEAD_FILES = 256
@@ -40,6 +43,8 @@ class Work:
         isolate: run each file in a child process that can die or be killed without harm.
         memory_bytes: what the function may take, in each worker; None: no limit.
         ahead_bytes: contents fetched ahead of the function, in each worker.
+        bounds: of what comes of a file.
+        declared: the function declares the columns, and must declare no others by now.
     """
 
     source: FunctionSource
@@ -50,12 +55,15 @@ class Work:
     isolate: bool
     memory_bytes: int | None
     ahead_bytes: int
+    bounds: Bounds
+    declared: bool
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Processes a partition of a plan; yields outcomes as :meth:`OutcomeCodec.encode` has them."""
         codec = OutcomeCodec(self.schema)
+        printed = Kept(self.bounds.log_batch_bytes)
         pending: list[FileOutcome] = []
-        rows = 0
+        rows = size = 0
         with ExitStack() as resources:
             if not self.isolate:
                 resources.enter_context(memory_limit(self.memory_bytes))
@@ -63,19 +71,31 @@ class Work:
             for outcome in confirmed(self.store, self._outcomes(worker, _tasks(batches))):
                 pending.append(outcome)
                 rows += max(1, len(outcome.rows))
-                if rows >= _FLUSH_ROWS:
-                    yield codec.encode(pending)
-                    pending, rows = [], 0
+                size += outcome.bytes
+                for entry in outcome.printed:
+                    failed = outcome.kind is not None
+                    printed.add(entry.encoded(failed=failed), failed=failed)
+                if rows >= _FLUSH_ROWS or size >= _FLUSH_BYTES:
+                    yield from _pieces(codec.encode(pending))
+                    pending, rows, size = [], 0, 0
             if pending:
-                yield codec.encode(pending)
+                yield from _pieces(codec.encode(pending))
+            if entries := printed.encoded():
+                yield codec.encode_printed(entries)
 
     def worker(self) -> Worker:
         """What calls the function, as this work says."""
         return ChildWorker(self) if self.isolate else HereWorker(self)
 
-    def caller(self) -> Caller:
-        """The function, imported in this process."""
-        return Caller(self.source, self.arguments, self.timeout_seconds)
+    def caller(self, copy_output_to: int | None = None) -> Caller:
+        """The function, imported in this process.
+
+        Args:
+            copy_output_to: a file descriptor for what it prints, besides what is kept of that.
+        """
+        prints = Capture(self.bounds.log_file_bytes, copy_output_to)
+        columns = self.schema if self.declared else None
+        return Caller(self.source, self.arguments, self.timeout_seconds, prints, self.bounds, columns)
 
     def _outcomes(self, worker: Worker, tasks: Iterator[FileTask]) -> Iterator[FileOutcome]:
         """Calls the function on group after group, with contents fetched ahead where that helps."""
@@ -167,18 +187,25 @@ class HereWorker:
             return outcome
         if self._child is None:
             self._child = ChildWorker(self._work)
-        return self._child.call([outcome.task])[0]
+        again = self._child.call([outcome.task])[0]
+        again.printed = [*outcome.printed, *again.printed]
+        return again
 
 
-def serve(work: Work, receive: Iterator[tuple[str, Sequence[FileTask]]]) -> Iterator[object]:
+def serve(
+    work: Work, receive: Iterator[tuple[str, Sequence[FileTask]]], copy_output_to: int | None = None
+) -> Iterator[object]:
     """The child's side of :class:`ChildWorker`: answers the set-up, and then each call.
+
+    Args:
+        copy_output_to: see :meth:`Work.caller`.
 
     Yields:
         The batch size; then for each call the outcomes, and whether fetching ahead is worth it.
     """
     codec = OutcomeCodec(work.schema)
     with memory_limit(work.memory_bytes), closing(Fetcher(work.store)) as fetcher:
-        caller = work.caller()
+        caller = work.caller(copy_output_to)
         yield caller.batch_size or 1
         for what, group in receive:
             if what == "fetch":
@@ -191,6 +218,16 @@ def serve(work: Work, receive: Iterator[tuple[str, Sequence[FileTask]]]) -> Iter
                 explain_memory(outcome, work.memory_bytes)
                 codec.plain(outcome)
             yield outcomes, fetcher.useful
+
+
+def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """A batch in pieces that are no larger than one should be, if they have more than one row."""
+    if batch.nbytes <= _FLUSH_BYTES or batch.num_rows == 1:
+        yield batch
+        return
+    half = batch.num_rows // 2
+    yield from _pieces(batch.slice(0, half))
+    yield from _pieces(batch.slice(half))
 
 
 def _tasks(batches: Iterable[pa.RecordBatch]) -> Iterator[FileTask]:

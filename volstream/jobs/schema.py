@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from volstream.errors import InvalidValueError
+from volstream.errors import FunctionLoadError, InvalidValueError
 from volstream.model.names import quote
 from volstream.model.objects import Job
 
@@ -130,6 +130,25 @@ def of_function(function: Callable[..., Any]) -> pa.Schema | None:
         return None
     found = _dataclass_in(annotation)
     return None if found is None else from_declaration(found)
+
+
+def check_declared(function: Callable[..., Any], columns: pa.Schema) -> None:
+    """Raises FunctionLoadError where a function declares a column that a result with these columns has not, or of another type.
+
+    One that it declares no more is NULL from then on.
+    """
+    declared = of_function(function)
+    known = {field.name: field.type for field in columns}
+    for field in declared or ():
+        if field.name not in known:
+            what = f"a column {quote_column(field.name)} {_ddl_of(field.type)}, which is new"
+        elif field.type != known[field.name]:
+            what = f"the column {field.name} as {_ddl_of(field.type)}, and it was {_ddl_of(known[field.name])}"
+        else:
+            continue
+        raise FunctionLoadError(
+            f"It declares {what}.", "Accept its columns with `volstream alter-job JOB --function ...`, or undo that."
+        )
 
 
 def from_declaration(declared: object) -> pa.Schema:

@@ -1,4 +1,5 @@
-"""How large the batches of a plan are: within their limits, and such that each takes about as long as it should. Pure.
+"""How large the batches of a plan are: within their limits, and such that each takes about as long as it should; and how large a
+file's rows may be. Pure.
 
 A removal counts as a file, here and where batches are cut.
 """
@@ -9,6 +10,8 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from volstream.config import Settings
+from volstream.jobs.bounds import Bounds
 from volstream.model.work import Batch, Waiting
 
 #: The first batch of a job of which nothing was measured: enough to measure, little to lose.
@@ -16,6 +19,9 @@ FIRST_FILES = 1000
 
 #: Batches are cut anew where they would miss the target by more than this factor.
 _TOLERANCE = 2.0
+
+#: A slot of an engine needs about five times a row of its heap, and there is other work.
+_COPIES = 8
 
 
 @dataclass(frozen=True)
@@ -85,3 +91,13 @@ def differ(one: Limits, other: Limits) -> bool:
     """Whether limits are so far apart that cutting by the one gives other batches than cutting by the other."""
     pairs = ((one.files, other.files), (one.bytes, other.bytes))
     return any(max(pair) > _TOLERANCE * min(pair) for pair in pairs)
+
+
+def bounds(settings: Settings) -> Bounds:
+    """What may come of a file, as the settings say; and a row is no larger than there is room for in the home's own engine."""
+    one = settings
+    room = one.driver_memory // one.slots // _COPIES
+    if room >= one.result_row_bytes or one.spark_remote or "spark.master" in one.spark_conf:
+        return Bounds(one.result_row_bytes, one.result_file_bytes, one.log_file_bytes, one.log_batch_bytes)
+    rule = f"1/{_COPIES} of driver_memory for each of the engine's {one.slots} slots, setting cores"
+    return Bounds(room, one.result_file_bytes, one.log_file_bytes, one.log_batch_bytes, rule)

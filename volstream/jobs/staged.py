@@ -28,6 +28,18 @@ if TYPE_CHECKING:
 #: Rows in memory at a time; there may be large ones.
 _ROWS = 1000
 
+#: Lets Parquet's writer keep no least and greatest values. It has them of all row groups until a file ends, whole ones, so that
+#: a file of large rows would be in memory twice.
+WITHOUT_STATISTICS = {"parquet.column.statistics.enabled": "false"}
+
+#: Its row groups are small, and it looks at how much it holds after each row at first, not after a hundred, which may be large
+#: ones: so much, or one row, is what writing and reading hold at once.
+_GROUP_BYTES = 8 << 20
+_OF_STAGED = {
+    "parquet.block.size": str(_GROUP_BYTES), "parquet.block.size.row.check.min": "1", "parquet.page.size.row.check.min": "1",
+    **WITHOUT_STATISTICS,
+}  # fmt: skip
+
 _FAILURE = ("path", "file_version", "commit_version", "error_kind", "error_message", "error_traceback")
 
 
@@ -37,12 +49,14 @@ class Totals:
 
     Attributes:
         overtaken: of those that failed, the files that were gone or another version before their turn: nobody's failure.
+        printed: entries of what the function printed.
     """
 
     succeeded: int
     failed: int
     rows: int
     overtaken: int = 0
+    printed: int = 0
 
 
 @dataclass(frozen=True)
@@ -59,7 +73,8 @@ class Staged:
 
     def write(self, files: DataFrame, work: Work) -> None:
         """Runs the function on ``files``, rows of a plan; replaces what was staged here before."""
-        files.mapInArrow(work, self._ddl()).write.mode("overwrite").parquet(self.location)
+        outcomes = files.mapInArrow(work, self._ddl()).write.mode("overwrite")
+        outcomes.options(**_OF_STAGED).parquet(self.location)
 
     def write_nothing(self) -> None:
         """As :meth:`write`, of no files, without Spark."""
@@ -72,14 +87,20 @@ class Staged:
 
     def totals(self) -> Totals:
         """Counts what is staged; a batch of rows in memory at a time, and of two columns."""
-        succeeded = failed = rows = overtaken = 0
-        for batch in self._dataset().to_batches(columns=["rows", "error_kind"]):
+        succeeded = failed = rows = overtaken = printed = 0
+        for batch in self._dataset().to_batches(columns=["rows", "error_kind", "printed"]):
             bad = len(batch) - batch["error_kind"].null_count
             failed += bad
             overtaken += pc.sum(pc.is_in(batch["error_kind"], value_set=pa.array(OVERTAKEN, pa.string()))).as_py() or 0
             succeeded += len(batch) - batch["rows"].null_count - bad
             rows += pc.sum(batch["rows"]).as_py() or 0
-        return Totals(succeeded, failed, rows, overtaken)
+            printed += len(batch) - batch["printed"].null_count
+        return Totals(succeeded, failed, rows, overtaken, printed)
+
+    def printed(self) -> Iterator[str]:
+        """What the function printed, as :meth:`~volstream.jobs.printing.Printed.encoded` has it."""
+        for batch in self._dataset().to_batches(columns=["printed"], filter=ds.field("printed").is_valid()):
+            yield from batch["printed"].to_pylist()
 
     def broken(self) -> Mapping[str, Any] | None:
         """What :meth:`failures` says of a file for which the function could not be set up; None where it could."""
@@ -102,6 +123,11 @@ class Staged:
             columns = [*given["result"].flatten(), given["path"], given["file_version"], given["commit_version"]]
             columns += [pa.repeat(batch_id, len(given)), given["processed_at"]]
             yield pa.table(columns, names=names)
+
+    def has_large_rows(self) -> bool:
+        """Whether there are rows as large as a row group should be."""
+        groups = (group for fragment in self._dataset().get_fragments() for group in fragment.row_groups)
+        return any(group.total_byte_size > 2 * _GROUP_BYTES for group in groups)
 
     def succeeded(self) -> list[str]:
         """Paths of the files that have an outcome and no error; all in memory."""

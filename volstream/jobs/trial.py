@@ -9,9 +9,11 @@ from pathlib import Path
 
 from volstream.errors import InvalidValueError
 from volstream.jobs import functions
+from volstream.jobs.bounds import Bounds
 from volstream.jobs.calling import Caller
 from volstream.jobs.file import File
 from volstream.jobs.outcomes import FileOutcome, FileTask, OutcomeCodec
+from volstream.jobs.printing import Shown
 from volstream.jobs.schema import from_ddl, of_function
 from volstream.storage import normalise_location, open_store
 
@@ -47,7 +49,7 @@ def try_function(
         if info is None:
             raise InvalidValueError(f"{path} is not a readable file.")
         files.append((FileTask(info, 0), File(store, info)))
-    caller, codec = Caller(source, arguments, timeout_seconds, sys.stderr), OutcomeCodec(schema)
+    caller, codec = Caller(source, arguments, timeout_seconds, Shown(sys.stderr), Bounds()), OutcomeCodec(schema)
     size = caller.batch_size or 1
     outcomes = [one for start in range(0, len(files), size) for one in caller(files[start : start + size])]
     for outcome in outcomes:

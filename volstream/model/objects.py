@@ -196,6 +196,7 @@ class Job:
             ``function``.
         other_stream_ids: of the further streams that the statement reads.
         dynamic: ``into`` is a dynamic table: a run makes it show what the query returns.
+        declared: ``returns`` is what the function declared, and not what the user said besides.
     """
 
     id: str
@@ -230,6 +231,7 @@ class Job:
     statement: str | None = None
     other_stream_ids: Sequence[str] = ()
     dynamic: bool = False
+    declared: bool = False
 
     @property
     def stream_ids(self) -> Sequence[str]:

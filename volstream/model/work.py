@@ -246,19 +246,25 @@ class FailureState(StrEnum):
 
 
 class FailureKind(StrEnum):
-    """Why a file has no new rows. ``SET_UP`` is no file's fault: it ends the run, and is never kept as a failure."""
+    """Why a file has no new rows. ``SET_UP`` is no file's fault: it ends the run, and is never kept as a failure. ``CODE``: what
+    the function imported could not be compiled or found."""
 
     SET_UP = "set-up"
     RAISED = "raised"
     TIMED_OUT = "timed-out"
     UNREADABLE = "unreadable"
     DENIED = "denied"
+    CODE = "code"
     WRONG_RESULT = "wrong-result"
+    TOO_LARGE = "too-large"
     WORKER_DIED = "worker-died"
     OUT_OF_MEMORY = "out-of-memory"
     VANISHED = "vanished"
     CHANGED = "changed"
 
+
+#: Another try ends the same way, as long as neither code nor file is another.
+LASTING = (FailureKind.CODE, FailureKind.WRONG_RESULT, FailureKind.TOO_LARGE)
 
 #: The file is another one by now, or gone: it was overtaken, and nobody failed. It mostly comes through the stream, but may be
 #: back as it was.

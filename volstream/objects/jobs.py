@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from volstream.catalog.failures import ANY, Wanted
-from volstream.errors import InvalidStateError, InvalidValueError, NotFoundError
+from volstream.errors import InvalidStateError, InvalidValueError, NotFoundError, VolstreamError
 from volstream.lifecycle.stop import Stop
 from volstream.model.names import Name
 from volstream.model.objects import Job, JobSpec
@@ -16,6 +16,7 @@ from volstream.objects.base import Objects
 
 if TYPE_CHECKING:
     from volstream.jobs.lead import RunReport
+    from volstream.jobs.logs import LogLine
     from volstream.jobs.preview import Preview
     from volstream.jobs.progress import Observer
     from volstream.session import Session
@@ -77,12 +78,50 @@ class Jobs(Objects[Job]):
 
         return alter_job(self._session.catalog, Name.parse(name), self._session.zone, **changes)
 
-    def drop(self, name: str, *, if_exists: bool = False) -> bool:
-        """Drops a job, its failures and its own stream; its table stays. False where there was none and that is allowed."""
+    def drop(self, name: str, *, if_exists: bool = False, force: bool = False) -> bool:
+        """Drops a job, its failures and its own stream; its table stays. False where there was none and that is allowed.
+
+        What a run left open is settled before.
+
+        Args:
+            force: also where that cannot be done, or a run is at work, which then ends with an error. The rows of its batch may
+                be in the table, or not, or come yet.
+
+        Raises:
+            StreamBusyError: a run is at work on a batch.
+            VolstreamError: what keeps the batch of a run that died from being settled.
+        """
+        from volstream.delta import folders
+        from volstream.delta.places import reached
+        from volstream.jobs import logs
         from volstream.jobs.definitions import drop_job
 
-        self._free(name)
-        return drop_job(self._session.catalog, Name.parse(name), if_exists=if_exists)
+        if not force:
+            self._free(name)
+        job = self._session.catalog.jobs.find(Name.parse(name))
+        dropped = drop_job(self._session.catalog, Name.parse(name), if_exists=if_exists, force=force)
+        if job is not None:
+            with reached(self._session.warehouse):
+                folders.remove(logs.location_of(self._session.warehouse, job.id))
+        return dropped
+
+    def logs(
+        self, name: str, *, lines: int = 100, path: str | None = None, batch: str | None = None
+    ) -> Sequence[LogLine]:
+        """What the job's function printed: the last lines of its newest batches, a batch after the other.
+
+        Args:
+            path, batch: of calls with this file, of this batch.
+
+        Raises:
+            InvalidStateError: the job runs a statement.
+        """
+        from volstream.delta.places import reached
+        from volstream.jobs import logs
+
+        location = logs.location_of(self._session.warehouse, self._of_files(name).id)
+        with reached(self._session.warehouse):
+            return logs.read(location, lines, batch=batch, path=path)
 
     def pause(self, name: str) -> Job:
         """Lets nobody run the job until it is resumed; it keeps its place."""
@@ -166,12 +205,21 @@ class Jobs(Objects[Job]):
         return self._set_state(name, FailureState.SKIPPED, paths, None, wanted)
 
     def _free(self, name: str) -> None:
-        """Settles what a run of a statement left open, which might fail for ever. Raises StreamBusyError where it runs."""
+        """Settles what a run left open. Raises StreamBusyError where it is at work, and what keeps it from being settled."""
         job = self._session.catalog.jobs.find(Name.parse(name))
-        ids = job.stream_ids if job is not None and job.statement is not None else ()
-        for stream in map(self._session.catalog.streams.by_id, ids):
-            if stream is not None:
-                self._session.streams.free(str(stream.name))
+        if job is None:
+            return
+        try:
+            if job.statement is None and self._session.catalog.consumptions.open_intent(job.stream_id) is not None:
+                self._session.runner.free(job)
+            for stream in map(self._session.catalog.streams.by_id, job.stream_ids if job.statement else ()):
+                if stream is not None:
+                    self._session.streams.free(str(stream.name))
+        except VolstreamError as error:
+            error.remedy = (
+                f"{error.remedy} To be rid of the job all the same: volstream drop job {name} --force.".lstrip()
+            )
+            raise
 
     def _of_files(self, name: str) -> Job:
         job = self.get(name)

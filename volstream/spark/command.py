@@ -117,6 +117,9 @@ def properties(settings: Settings, files: Files, *, cores: int, port: int, token
         "spark.sql.parquet.pushdown.inFilterThreshold": str(_MOST_PUSHED),
         "spark.hadoop.parquet.page.row.count.limit": "1000",
         "spark.hadoop.parquet.block.size": str(8 << 20),
+        # What a row group holds is looked at after its first row, not after a hundred: there may be large ones.
+        "spark.hadoop.parquet.block.size.row.check.min": "1",
+        "spark.hadoop.parquet.page.size.row.check.min": "1",
         # Delta asks its log a dozen queries for each commit. Compiling Java for each took more than half of all processor
         # time of a refresh or a small batch. For the same reason: planning each stage again, and describing plans to a UI
         # that is off, is a fifth of the rest.

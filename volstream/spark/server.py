@@ -116,7 +116,7 @@ def start_jvm(
     stop = Stop() if stop is None else stop
     deadline = time.monotonic() + settings.engine_start_seconds
     for attempt in range(_PORT_ATTEMPTS):
-        server = _spawn(settings, files, line, cores or settings.cores or _machine_cores())
+        server = _spawn(settings, files, line, cores or settings.slots)
         try:
             _await_answer(server, stop, deadline)
             return server
@@ -134,13 +134,6 @@ def start_jvm(
 
 class _EndedError(Exception):
     """The JVM ended, or its time is over, before it answered."""
-
-
-def _machine_cores() -> int:
-    """The cores that this process may use, which in a container are fewer than the machine's."""
-    if sys.platform == "linux":
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _spawn(settings: Settings, files: Files, line: list[str], cores: int) -> JvmServer:

@@ -9,15 +9,19 @@ from pathlib import Path
 import pytest
 
 from tests import objects
+from volstream import config
 from volstream.catalog import Catalog
-from volstream.daemon.housekeeping import clean
+from volstream.daemon.housekeeping import Housekeeper, clean
+from volstream.jobs import logs
+from volstream.jobs.printing import Line, Printed
+from volstream.lifecycle.stop import Stop
 
 
 @pytest.mark.parametrize("alone", [True, False])
 def test_in_a_shared_warehouse_only_what_is_old_is_removed(tmp_path: Path, alone: bool) -> None:
     catalog = Catalog(f"sqlite:///{tmp_path}/catalog.db")
     warehouse = tmp_path / "warehouse"
-    for name in ("_plans/new", "_plans/old", "_staging/new", "_staging/old", "_listings/old"):
+    for name in ("_plans/new", "_plans/old", "_staging/new", "_staging/old", "_listings/old", "_logs/old"):
         part = warehouse / name / "part.parquet"
         part.parent.mkdir(parents=True)
         part.touch()
@@ -42,4 +46,27 @@ def test_the_listing_of_a_volume_that_there_is_stays_to_be_gone_on_with(tmp_path
     clean(catalog, f"{tmp_path}/warehouse", alone=True)
     left = {path.name for path in (tmp_path / "warehouse" / "_listings").iterdir()}
     assert left == {volume.id, f"{volume.id}-beside"}
+    catalog.close()
+
+
+def test_what_a_job_printed_stays_as_long_as_the_job(tmp_path: Path) -> None:
+    catalog = Catalog(f"sqlite:///{tmp_path}/catalog.db")
+    _, _, job = objects.store_job(catalog)
+    for name in (job.id, "dropped"):
+        (tmp_path / "warehouse" / "_logs" / name).mkdir(parents=True)
+    clean(catalog, f"{tmp_path}/warehouse", alone=True)
+    assert [path.name for path in (tmp_path / "warehouse" / "_logs").iterdir()] == [job.id]
+    catalog.close()
+
+
+def test_what_was_printed_is_forgotten_with_the_history(tmp_path: Path) -> None:
+    settings = config.load(tmp_path)
+    catalog = Catalog(settings.database_url)
+    _, _, job = objects.store_job(catalog)
+    place = logs.location_of(settings.warehouse_path, job.id)
+    for name, age in (("old", 91), ("new", 89)):
+        logs.write(place, name, [Printed(["a"], [Line(1.0, "stdout", "x")]).encoded(failed=False)], 1000)
+        os.utime(f"{place}/{name}.jsonl", (time.time() - age * 86400,) * 2)
+    Housekeeper(catalog, settings, Stop()).sweep()
+    assert [path.stem for path in Path(place).iterdir()] == ["new"]
     catalog.close()

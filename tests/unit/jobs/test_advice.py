@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tests import objects
-from volstream.jobs.advice import remedy, what_next
+from volstream.jobs.advice import remedy, what_next, where_printed
+from volstream.jobs.printing import PRINTED_LAST
 from volstream.model.units import about
 from volstream.model.work import FailureKind, FailureState
 
@@ -37,6 +38,19 @@ def test_every_kind_of_failure_says_what_can_be_done(kind: FailureKind) -> None:
     said = remedy(failure(FailureState.QUARANTINED, kind=kind), JOB, "images")
     assert "volstream retry classify 'a b.txt'" in said
     assert remedy(failure(FailureState.WAITING, kind=kind), JOB, "images") == "volstream refresh images"
+
+
+def test_a_failure_of_which_something_was_printed_says_where_it_is_shown() -> None:
+    command = "volstream logs classify --file 'a b.txt'"
+    for changes, printed in (
+        ({"traceback": "Traceback ..."}, False),
+        ({"traceback": None}, False),
+        ({"traceback": f"Traceback ...\n{PRINTED_LAST}\n[stdout] x"}, True),
+        ({"kind": FailureKind.WORKER_DIED, "traceback": "Fatal Python error"}, True),
+    ):
+        one = failure(FailureState.QUARANTINED, **changes)
+        assert (command in remedy(one, JOB, "images")) == printed
+        assert where_printed(one, JOB) == (command if printed else None)
 
 
 def test_durations_for_people() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -11,6 +12,7 @@ import pytest
 
 from tests import objects
 from volstream.catalog import Catalog
+from volstream.catalog.consumptions import Outcome
 from volstream.errors import (
     AlreadyExistsError,
     FunctionLoadError,
@@ -22,7 +24,7 @@ from volstream.errors import (
 from volstream.jobs.definitions import alter_job, create_job, drop_job, set_paused
 from volstream.model.names import Name
 from volstream.model.objects import Job, JobSpec, JobState, on_cron
-from volstream.model.work import Target
+from volstream.model.work import FailureKind, FailureState, Target
 
 J, V, T = Name.parse("j"), Name.parse("v"), Name.parse("t")
 UTC = ZoneInfo("UTC")
@@ -204,6 +206,61 @@ def test_a_job_whose_batch_is_being_written_is_neither_dropped_nor_replaced(plac
             act()
     place.catalog.consumptions.abort(intent)
     assert drop_job(place.catalog, J)
+
+
+def test_a_job_whose_batch_is_open_is_dropped_by_force(place: Place) -> None:
+    job = place.create()
+    place.catalog.streams.change(place.catalog.streams.get(Name.parse("j_stream")), offset=3)
+    _, (batch,) = objects.store_plan(place.catalog, job)
+    place.catalog.consumptions.begin(batch, owner="me", target=Target("/t", "table", 0))
+    with pytest.raises(InvalidStateError, match="volstream drop job j --force"):
+        drop_job(place.catalog, J)
+    assert drop_job(place.catalog, J, force=True)
+    assert place.catalog.consumptions.open_intent(job.stream_id) is None
+    assert place.create().id != job.id
+
+
+def test_whether_the_columns_are_as_the_function_declares_is_kept(place: Place) -> None:
+    place.code.write_text(
+        "from dataclasses import dataclass\n@dataclass\nclass Row:\n    n: int\ndef f(file) -> Row: ...\ndef g(file): ...\n"
+    )
+    assert not place.create().declared
+    assert place.create(returns=None, or_replace=True).declared
+    assert place.catalog.jobs.get(J).declared
+    assert not place.alter(returns="n INT").declared
+    assert place.alter(function=f"{place.code}:f").declared
+    # Of this one nothing is declared: the columns stay what they were, and it is not held to them.
+    altered = place.alter(function=f"{place.code}:g")
+    assert (altered.declared, altered.returns) == (False, "n BIGINT")
+
+
+@pytest.mark.parametrize("change", ["function", "returns", "retries"])
+def test_another_function_makes_files_due_again_that_could_only_fail_with_the_old_one(
+    place: Place, change: str
+) -> None:
+    job = place.create()
+    place.catalog.streams.change(place.catalog.streams.get(Name.parse("j_stream")), offset=3)
+    _, (batch,) = objects.store_plan(place.catalog, job)
+    intent = place.catalog.consumptions.begin(batch, owner="me", target=Target("/t", "table", 0))
+    kinds = (FailureKind.WRONG_RESULT, FailureKind.TOO_LARGE, FailureKind.CODE, FailureKind.RAISED)
+    found = [objects.failure(job, kind.value, intent.attempt, kind=kind, next_try=None) for kind in kinds]
+    found.append(objects.failure(job, "skipped", intent.attempt, kind=FailureKind.WRONG_RESULT, next_try=None))
+    place.catalog.failures.add_pending(found)
+    place.catalog.consumptions.commit(intent, Outcome(0, len(found), 0))
+    place.catalog.failures.set_state(job.id, FailureState.SKIPPED, paths=["skipped"], next_try=None)
+    place.alter(**{change: {"function": f"{place.code}:g", "returns": "n INT, m INT", "retries": 9}[change]})
+    due = {one.path for one in place.catalog.failures.due(job.id, datetime.now(UTC), 10)}
+    assert due == (set() if change == "retries" else {"wrong-result", "too-large", "code"})
+
+
+@pytest.mark.parametrize(
+    ("reason", "goes_on"), [("its function cannot be set up: OSError", True), ("paused by the user", False)]
+)
+def test_another_function_lets_a_job_go_on_that_was_paused_for_it(place: Place, reason: str, goes_on: bool) -> None:
+    job = place.create()
+    place.catalog.jobs.change(job, state=JobState.PAUSED, state_reason=reason)
+    assert place.alter(retries=2).state is JobState.PAUSED
+    assert (place.alter(function=f"{place.code}:g").state is JobState.ACTIVE) == goes_on
 
 
 def test_a_pause_says_why_and_a_resume_forgets_it(place: Place) -> None:

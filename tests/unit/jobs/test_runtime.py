@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from pathlib import Path
 
@@ -214,8 +215,56 @@ def test_a_partition_without_files_gives_nothing(run: Runner) -> None:
     assert list(run.work("def f(file): pass")([])) == []
 
 
-def test_what_a_function_prints_goes_nowhere(
-    run: Runner, store: MemoryStore, capfd: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        ("import no_such_module", FailureKind.CODE),
+        ("from beside import nothing", FailureKind.CODE),
+        ("import broken", FailureKind.CODE),
+        ("compile('1 +', file.name, 'exec')", FailureKind.RAISED),
+        ("import json; json.loads('{')", FailureKind.RAISED),
+    ],
+)
+def test_what_the_code_itself_is_to_blame_for_is_told_from_what_a_file_is(
+    run: Runner, store: MemoryStore, body: str, kind: FailureKind
 ) -> None:
-    run("def f(file):\n    print('noise')\n    return {'n': 1}", [store.put("a", b"")])
-    assert capfd.readouterr().out == ""
+    (run.folder / "beside.py").write_text("")
+    (run.folder / "broken.py").write_text("")
+    work = run.work(f"def f(file):\n    {body}\n")
+    (run.folder / "broken.py").write_text("def (:\n")
+    # The code as it travels is what it was; another file beside it, which the function finds, is broken.
+    work = dataclasses.replace(
+        work, source=dataclasses.replace(work.source, files={"code.py": work.source.files["code.py"]})
+    )
+    assert failed(outcomes(work, [store.put("a.py", b"")]))["a.py"][0] is kind
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ("n: int\n    score: float", "It declares a column score DOUBLE, which is new."),
+        ("n: str", "It declares the column n as STRING, and it was BIGINT."),
+        ("n: int", None),
+        ("", None),
+    ],
+)
+def test_columns_that_the_result_has_not_are_found_before_a_file_is_touched(
+    run: Runner, store: MemoryStore, fields: str, said: str | None
+) -> None:
+    code = f"""
+from dataclasses import dataclass
+@dataclass
+class Row:
+    {fields or "pass"}
+def f(file) -> Row:
+    print("called")
+"""
+    table = run(code, [store.put("a", b"")], declared=True)
+    if said is None:
+        assert failed(table) == {}
+    else:
+        kind, message = failed(table)["a"]
+        assert (kind, said in message) == (FailureKind.SET_UP, True), message
+        assert table["printed"].null_count == table.num_rows
+    # Where the user says what the columns are, the function's annotation is not asked.
+    assert failed(run(code, [store.put("a", b"")])) == {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import objects
+from volstream import config
 from volstream.jobs import sizing
+from volstream.jobs.bounds import Bounds
 from volstream.jobs.sizing import Limits, Rate
 from volstream.model.work import Batch, Waiting
 
@@ -90,3 +93,16 @@ def test_limits_differ_where_other_batches_would_come_of_them() -> None:
     assert not sizing.differ(Limits(100, 100), Limits(200, 51))
     assert sizing.differ(Limits(100, 100), Limits(201, 100))
     assert sizing.differ(Limits(100, 100), Limits(100, 49))
+
+
+def test_a_row_is_no_larger_than_the_engine_has_room_for(tmp_path: Path) -> None:
+    def told(**settings: Any) -> Bounds:
+        return sizing.bounds(config.load(tmp_path, driver_memory="2GiB", **settings))
+
+    assert told(cores=2).row_bytes == told(cores=4).row_bytes == 64 << 20
+    assert told(cores=8).row_bytes == 32 << 20
+    assert "driver_memory" in told(cores=8).row_rule
+    assert told(cores=8, result_row_bytes="1MiB") == Bounds(row_bytes=1 << 20)
+    # Of others nobody here knows how much they have.
+    assert told(cores=8, spark_remote="sc://there").row_bytes == 64 << 20
+    assert told(cores=8, spark_conf={"spark.master": "local[1]"}).row_bytes == 64 << 20

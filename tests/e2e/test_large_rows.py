@@ -1,0 +1,78 @@
+"""Functions that give large rows: what is too large fails its file and no more, what is not needs no more memory for being many."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.homes import Home, write
+
+pytestmark = pytest.mark.timeout(600)
+
+_FUNCTION = """
+import os
+
+def text(file, size):
+    return {"s": "x" * int(size)}
+
+def binary(file, size):
+    return {"s": os.urandom(int(size))}
+"""
+
+
+def job(
+    home: Home, name: str, files: Path, function: str, size: int, count: int, *options: str, **settings: str
+) -> None:
+    """A job on so many files, each of which gives a row of so many bytes."""
+    (home.folder / "large.py").write_text(_FUNCTION)
+    write(files, {f"{number:03}.txt": str(number) for number in range(count)})
+    home.ok("create-volume", name, str(files), **settings)
+    kind = "STRING" if function == "text" else "BINARY"
+    home.ok("create-job", name, "--on-volume", name, "--function", f"large.py:{function}", "--into", name,
+            "--returns", f"s {kind}", "--arg", f"size={size}", *options, **settings)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("heap", "size", "count"),
+    [
+        ("512MiB", 24 << 20, 14),
+        pytest.param("2GiB", 60 << 20, 20, marks=pytest.mark.long),
+    ],
+)
+def test_a_batch_of_more_rows_than_the_heap_holds_lands_whoever_commits_it(
+    home: Home, name: str, files: Path, heap: str, size: int, count: int
+) -> None:
+    home.end_engine()
+    job(home, name, files, "binary", size, count, DRIVER_MEMORY=heap)
+    given = {"DRIVER_MEMORY": heap}
+    home.ok("run-job", name, **given)
+    # Of a table whose changes are tracked, Spark makes the commits.
+    home.ok("sql", f"ALTER TABLE {name} SET PROPERTIES ('change_tracking' = 'true')", **given)
+    write(files, {f"{number:03}.txt": f"again {number}" for number in range(0, count, 2)})
+    home.ok("refresh", name, **given)
+    done = home.run("run-job", name, **given)
+    assert (done.code, f"{count // 2} files processed, 0 failed" in done.stdout) == (0, True), done
+    query = (
+        f"SELECT count(*) AS n, count(DISTINCT _file_path) AS files, count(DISTINCT _batch_id) AS batches FROM {name}"
+    )
+    assert home.json("sql", query, **given) == [{"n": count, "files": count, "batches": 2}]
+    home.end_engine()
+
+
+@pytest.mark.long
+def test_files_that_give_far_too_much_fail_with_their_size_and_the_job_goes_on(
+    home: Home, name: str, files: Path
+) -> None:
+    home.end_engine()
+    given = {"DRIVER_MEMORY": "2GiB"}
+    job(home, name, files, "text", 100 << 20, 5, **given)
+    done = home.run("run-job", name, **given)
+    assert (done.code, "0 files processed, 5 failed" in done.stdout) == (5, True), done
+    failures = home.json("list", "failures", "--job", name)
+    assert {(one["kind"], one["state"]) for one in failures} == {("too-large", "quarantined")}
+    assert all("Row 0 has 100.0 MiB of values, and a row may have 64.0 MiB" in one["message"] for one in failures)
+    home.ok("alter-job", name, "--returns", "s STRING", "--arg", "size=5", **given)
+    assert "5 files processed, 0 failed" in home.ok("run-job", name, **given)
+    home.ok("drop", "job", name)
+    home.end_engine()

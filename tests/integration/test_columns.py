@@ -1,0 +1,114 @@
+"""A function whose columns change: found before a file is touched, taken over when told, and what failed for it heals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.integration.conftest import Place
+from volstream.errors import FunctionLoadError, InvalidValueError
+from volstream.model.objects import JobState
+from volstream.model.work import FailureKind, FailureState
+
+
+def code(place: Place, fields: str, value: str) -> str:
+    """Writes the job's function, and says how it is called."""
+    file = place.folder.parent / "code" / "job.py"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(
+        f"from dataclasses import dataclass\n@dataclass\nclass Row:\n    {fields}\n"
+        f"def f(file) -> Row:\n    print('called')\n    text = file.read_text()\n    return {value}\n"
+    )
+    return f"{file}:f"
+
+
+def edit(place: Place, text: str) -> str:
+    file = Path(place.folder.parent / "code" / "job.py")
+    file.write_text(text)
+    return f"{file}:f"
+
+
+def test_a_new_column_is_found_before_a_file_is_called_and_evolves_the_table(place: Place) -> None:
+    place.put("a", "one")
+    function = code(place, "n: int", "Row(len(text))")
+    place.session.jobs.create("j", function, "t", volume="v")
+    place.run()
+    code(place, "n: int\n    first: str | None = None", "Row(len(text), text[0])")
+    place.put("b", "three")
+    place.refresh()
+    before = place.session.jobs.logs("j")
+    with pytest.raises(FunctionLoadError, match="a column first STRING, which is new") as error:
+        place.run()
+    assert f"volstream alter-job public.j --function {function}" in error.value.remedy or (
+        f"volstream alter-job j --function {function}" in error.value.remedy
+    )
+    # No file was called, and none failed.
+    assert place.session.jobs.logs("j") == before
+    assert place.session.jobs.failures("j") == []
+    assert place.session.jobs.get("j").state is JobState.PAUSED
+    altered = place.session.jobs.alter("j", function=function)
+    assert (altered.state, altered.returns) == (JobState.ACTIVE, "n BIGINT, first STRING")
+    place.run()
+    assert place.table("_file_path, n, first") == [("a", 3, None), ("b", 5, "t")]
+    place.session.jobs.replay("j")
+    assert place.table("_file_path, n, first") == [("a", 3, "o"), ("b", 5, "t")]
+
+
+def test_a_column_of_another_type_is_refused_before_a_file_is_called(place: Place) -> None:
+    place.put("a", "one")
+    function = code(place, "n: int", "Row(len(text))")
+    place.session.jobs.create("j", function, "t", volume="v")
+    place.run()
+    code(place, "n: str", "Row(text)")
+    place.put("b", "two")
+    place.refresh()
+    with pytest.raises(FunctionLoadError, match="the column n as STRING, and it was BIGINT"):
+        place.run()
+    place.session.jobs.alter("j", function=function)
+    with pytest.raises(InvalidValueError, match="Column n of table"):
+        place.run()
+    assert place.session.jobs.failures("j") == []
+    code(place, "n: int", "Row(len(text))")
+    place.session.jobs.alter("j", function=function)
+    place.run()
+    assert place.table() == [("a", 3), ("b", 3)]
+
+
+def test_a_column_that_is_declared_no_more_is_null_from_then_on(place: Place) -> None:
+    place.put("a", "one")
+    place.session.jobs.create("j", code(place, "n: int\n    s: str", "Row(len(text), text)"), "t", volume="v")
+    place.run()
+    code(place, "n: int", "Row(len(text))")
+    place.put("b", "three")
+    place.refresh()
+    place.run()
+    assert place.table("_file_path, n, s") == [("a", 3, "one"), ("b", 5, None)]
+
+
+def test_files_that_failed_for_their_columns_heal_when_the_columns_are_taken_over(place: Place) -> None:
+    place.put("a", "1")
+    place.put("b", "22")
+    place.job("def f(file): return {'n': 1, 'more': file.read_text()}")
+    place.run()
+    assert {(one.kind, one.state) for one in place.session.jobs.failures("j")} == {
+        (FailureKind.WRONG_RESULT, FailureState.QUARANTINED)
+    }
+    place.session.jobs.skip("j", ["b"])
+    place.session.jobs.alter("j", returns="n INT, more STRING")
+    place.run()
+    assert place.table("_file_path, more") == [("a", "1")]
+    # What was given up knowingly stays so.
+    assert [(one.path, one.state) for one in place.session.jobs.failures("j")] == [("b", FailureState.SKIPPED)]
+
+
+def test_a_module_that_is_missing_is_not_tried_again_until_the_code_is_another(place: Place) -> None:
+    place.put("a", "1")
+    place.job("def f(file):\n    import no_such_module\n    return {'n': 1}")
+    place.run()
+    (failure,) = place.session.jobs.failures("j")
+    assert (failure.kind, failure.state, failure.next_try) == (FailureKind.CODE, FailureState.QUARANTINED, None)
+    place.session.jobs.alter("j", function=edit(place, "def f(file):\n    return {'n': 1}"))
+    place.run()
+    assert place.table() == [("a", 1)]
+    assert place.session.jobs.failures("j") == []

@@ -1,0 +1,101 @@
+"""What is kept of what a job printed: a file for each batch, the newest attempt's, within bounds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from volstream.jobs import logs
+from volstream.jobs.printing import Line, Printed
+
+MIB = 1 << 20
+LONG_AGO = datetime(1990, 1, 1, tzinfo=UTC)
+
+
+def entry(files: Sequence[str], *texts: str, time: float = 1000.0, failed: bool = False, dropped: int = 0) -> str:
+    lines = [Line(time + number, "stdout", text) for number, text in enumerate(texts)]
+    return Printed(files, lines, dropped).encoded(failed=failed)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> str:
+    return logs.location_of(str(tmp_path / "warehouse"), "job")
+
+
+def keep(place: str, batch: str, *entries: str, most: int = MIB, age: float = 0) -> None:
+    logs.write(place, batch, entries, most)
+    moment = 1_000_000_000 - age
+    os.utime(f"{place}/{batch}.jsonl", (moment, moment))
+
+
+def texts(place: str, most: int = 100, **options: str) -> list[str]:
+    return [line.text for line in logs.read(place, most, **options)]
+
+
+def test_where_nothing_was_printed_there_is_nothing(place: str) -> None:
+    assert texts(place) == []
+    logs.trim(place, 1, LONG_AGO)
+
+
+def test_the_last_lines_of_the_newest_batches_are_read_oldest_first(place: str) -> None:
+    keep(place, "one", entry(["a"], "1", "2"), age=20)
+    keep(place, "two", entry(["b"], "5", "6", time=2000), entry(["a"], "3", "4"), age=10)
+    assert texts(place) == ["1", "2", "3", "4", "5", "6"]
+    assert texts(place, 3) == ["4", "5", "6"]
+    assert texts(place, 5) == ["2", "3", "4", "5", "6"]
+    assert texts(place, batch="one") == ["1", "2"]
+    assert texts(place, path="a") == ["1", "2", "3", "4"]
+    assert texts(place, path="a", batch="two") == ["3", "4"]
+    assert texts(place, path="c") == []
+    (line,) = logs.read(place, 1)
+    assert (line.batch, line.files, line.stream, line.time) == (
+        "two",
+        ["b"],
+        "stdout",
+        datetime.fromtimestamp(2001, UTC),
+    )
+
+
+def test_a_later_attempt_at_a_batch_takes_the_place_of_an_earlier_one(place: str) -> None:
+    keep(place, "one", entry(["a"], "first"))
+    keep(place, "one", entry(["a"], "second"))
+    assert texts(place) == ["second"]
+
+
+def test_what_several_workers_kept_is_bounded_together_and_what_is_missing_is_told(place: str) -> None:
+    big = entry(["x"], "x" * 1000)
+    found = [big] * 8 + [entry(["failed"], "mine", failed=True)] + [big] * 8
+    keep(place, "one", '{"lost": 5}', *found, most=5000)
+    assert Path(place, "one.jsonl").stat().st_size < 5200
+    lines = texts(place)
+    assert lines[0].startswith("(17 calls printed more, which is not kept")
+    assert "mine" in lines
+    assert texts(place, path="failed") == ["mine"]
+
+
+def test_lines_that_were_dropped_are_counted_where_they_were(place: str) -> None:
+    keep(place, "one", entry(["a"], "the end", dropped=7))
+    first, last = logs.read(place, 10)
+    assert (first.stream, first.text) == (None, "(7 lines before these are not kept: see log_file_bytes)")
+    assert last.text == "the end"
+
+
+def test_the_newest_stay_up_to_a_size_and_an_age(place: str) -> None:
+    for number in range(5):
+        keep(place, f"{number}", entry(["a"], "x" * 1000), age=number * 86400)
+    logs.trim(place, 3500, LONG_AGO)
+    assert sorted(path.stem for path in Path(place).iterdir()) == ["0", "1", "2"]
+    logs.trim(place, MIB, datetime.fromtimestamp(1_000_000_000, UTC) - timedelta(days=1, hours=1))
+    assert sorted(path.stem for path in Path(place).iterdir()) == ["0", "1"]
+    # However large it is, the newest is there.
+    logs.trim(place, 1, LONG_AGO)
+    assert sorted(path.stem for path in Path(place).iterdir()) == ["0"]
+
+
+def test_text_that_is_no_utf8_is_kept(place: str) -> None:
+    keep(place, "one", entry(["a\udc80"], "b\udcff"))
+    assert texts(place, path="a\udc80") == ["b\udcff"]
