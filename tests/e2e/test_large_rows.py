@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.homes import Home, write
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(900)
 
 _FUNCTION = """
 import os
@@ -44,6 +44,7 @@ def test_a_batch_of_more_rows_than_the_heap_holds_lands_whoever_commits_it(
     home: Home, name: str, files: Path, heap: str, size: int, count: int
 ) -> None:
     home.end_engine()
+    home.seconds = 400.0  # there is more than a gigabyte to write
     job(home, name, files, "binary", size, count, DRIVER_MEMORY=heap)
     given = {"DRIVER_MEMORY": heap}
     home.ok("run-job", name, **given)
