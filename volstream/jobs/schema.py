@@ -15,6 +15,7 @@ import pyarrow as pa
 from volstream.errors import InvalidValueError
 from volstream.model.names import quote
 from volstream.model.objects import Job
+from volstream.sqltext import tree_of
 
 #: What volstream adds to each row of a result table.
 PROVENANCE = pa.schema(
@@ -87,12 +88,11 @@ def from_ddl(text: str) -> pa.Schema:
         InvalidValueError: not a list of columns, or a type that a result cannot have.
     """
     # Late: only what defines or changes jobs reads DDL.
-    import sqlglot
     from sqlglot import expressions as exp
     from sqlglot.errors import SqlglotError
 
     try:
-        parsed = sqlglot.parse_one(f"CREATE TABLE t ({text})", dialect="databricks")
+        parsed = tree_of(f"CREATE TABLE t ({text})")
     except SqlglotError as error:
         raise InvalidValueError(
             f"The result columns {text!r} cannot be read: {reason_of(error)}.",

@@ -54,6 +54,8 @@ def said(home: str, capsys: pytest.CaptureFixture[str]) -> Said:
         (["sql", f"SELECT {ODD}"], 3, "not text in UTF-8"),
         (["alter-job", "j", "--arg", f"a={ODD}"], 3, "not text in UTF-8"),
         (["alter-job", "j", "--where", "it's"], 3, "cannot be read"),
+        (["alter-job", "j", "--where", "(" * 3000], 3, "nested too deeply"),
+        (["alter-job", "j", "--returns", "a " + "ARRAY<" * 3000 + "INT" + ">" * 3000], 3, "nested too deeply"),
         (["alter-job", "j", "--returns", "d DECIMAL(99)"], 3, "There is no type DECIMAL(99,0)"),
         (["alter-job", "j", "--returns", "d DECIMAL(5, 9)"], 3, "There is no type DECIMAL(5,9)"),
         (["alter-job", "j", "--returns", "d 'INT"], 3, "cannot be read"),
