@@ -193,7 +193,7 @@ def _decimal(precision: str = "10", scale: str = "0") -> pa.DataType:
     try:
         if 0 <= int(scale) <= int(precision):
             return pa.decimal128(int(precision), int(scale))
-    except ValueError:
+    except (ValueError, OverflowError):  # the second: more than Arrow counts
         pass
     raise InvalidValueError(
         f"There is no type DECIMAL({precision},{scale}).",
@@ -209,13 +209,13 @@ def _type_of(kind: Any) -> pa.DataType:
         if name in names:
             return arrow
     match name:
-        case "DECIMAL":
+        case "DECIMAL" if len(inner) <= 2:
             return _decimal(*(part.name for part in inner))
         case "ARRAY" if inner:
             return pa.list_(_type_of(inner[0]))
         case "MAP" if len(inner) == 2:
             return pa.map_(_type_of(inner[0]), _type_of(inner[1]))
-        case "STRUCT" if inner:
+        case "STRUCT" if inner and all(part.args.get("kind") for part in inner):
             return pa.struct([pa.field(part.name, _type_of(part.kind)) for part in inner])
     raise InvalidValueError(f"A result column cannot have the type {kind.sql(dialect='databricks')}.")
 
