@@ -6,7 +6,7 @@ mounted), and the database server of the catalog crashes. After the last kill th
 directories are what the files say; the seconds that this took are printed. What happens follows from the seed: one that fails is
 run again by the same seed and options. The working folder, with the log of all that was done, is kept then.
 
-Not done here: a disk that becomes read-only (root may write in any folder), a clock that is moved.
+Not done here: a disk that becomes read-only (root may write in any folder), a clock that is moved, a store in a bucket.
 """
 
 from __future__ import annotations

@@ -19,7 +19,6 @@ class Deed(StrEnum):
     LULL = "lull"  # until something works again, so that what follows meets work
     CATALOG = "catalog"  # the database server is started again
     DISK = "disk"  # is full for a while
-    STORE = "store"  # errs, or is slow, for a while
 
 
 class Kind(StrEnum):
@@ -36,7 +35,6 @@ class Kind(StrEnum):
 #: How often each is done, of a hundred or so.
 _DEEDS = {
     Deed.KILL: 50, Deed.POWER: 1, Deed.FREEZE: 4, Deed.COMMAND: 32, Deed.STOP: 1, Deed.LULL: 5, Deed.CATALOG: 2, Deed.DISK: 2,
-    Deed.STORE: 2,
 }  # fmt: skip
 
 #: How often each is aimed at. Those that take long to come again are hit more rarely.
