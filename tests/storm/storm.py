@@ -58,8 +58,8 @@ def fragile(file) -> Text:
 #: Many times what a home needs on a busy machine.
 _TRUE_SECONDS = 300.0
 
-#: A lull ends after so long even where nothing works.
-_LULL_SECONDS = 12.0
+#: Who is hit where there is nobody of a kind.
+_INSTEAD = {Kind.CHILD: Kind.WORKER}
 
 #: Commands at once: two cores are to do something else, too.
 _MOST_COMMANDS = 3
@@ -91,6 +91,8 @@ class Plan:
         files: of each volume, to begin with.
         batch: files of a batch, of the job that has most of the work.
         jobs: 1; 2, with one whose files are run in children; or 4, on two volumes.
+        longest_pause: seconds between two steps.
+        lull: seconds after which a lull ends even where nothing works.
     """
 
     seed: int
@@ -100,6 +102,7 @@ class Plan:
     batch: int = 50
     jobs: int = 4
     longest_pause: float = 0.9
+    lull: float = 12.0
 
 
 @dataclass
@@ -244,8 +247,10 @@ class Storm:
                 self._fill_disk(step.seconds)
             case _:
                 for aim in step.aims:
-                    other = Aim(Kind.COMMAND, aim.place)  # where there is nobody of that kind
-                    for one in (aim, other):
+                    for one in (
+                        aim,
+                        *(Aim(kind, aim.place) for kind in (_INSTEAD.get(aim.kind), Kind.COMMAND) if kind),
+                    ):
                         victim = self._victims.aimed(one, self._daemon_pid, self._command_pids)
                         if victim is not None:
                             self._kill(victim, one.kind)
@@ -330,7 +335,7 @@ class Storm:
 
     def _lull(self) -> None:
         """Waits until the engine is up and a batch was committed."""
-        deadline = time.monotonic() + _LULL_SECONDS
+        deadline = time.monotonic() + self.plan.lull
         before: float | None = None
         while time.monotonic() < deadline:
             self._thaw(time.monotonic())
@@ -480,6 +485,8 @@ class Storm:
                 os.utime(one, (before, before), follow_symlinks=False)
         found = [*truth.of_leftovers(self.home, self._temporary)]
         self._note(f"to be swept: {found}")
+        if not found:
+            return
         self._keep_daemon()
         self._await_nothing(lambda: [one for one in truth.of_leftovers(self.home, self._temporary) if one in found],
                             "left over", 30.0)  # fmt: skip

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from volstream.errors import InvalidValueError
+from volstream.model.files import is_utf8, printable
 from volstream.model.names import quote
 from volstream.model.objects import Job
 from volstream.sqltext import tree_of
@@ -91,6 +92,8 @@ def from_ddl(text: str) -> pa.Schema:
     from sqlglot import expressions as exp
     from sqlglot.errors import SqlglotError
 
+    if not is_utf8(text):
+        raise InvalidValueError(f"The result columns {printable(text)!r} are not text in UTF-8.")
     try:
         parsed = tree_of(f"CREATE TABLE t ({text})")
     except SqlglotError as error:
