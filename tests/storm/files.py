@@ -31,14 +31,18 @@ class Folder:
         self.texts: dict[str, str] = {}
         self._chance = random.Random(f"files {seed}")
         self._made = 0
+        self._most = 150
         path.mkdir(parents=True)
 
     def fill(self, count: int) -> None:
-        """Adds new files."""
+        """Adds new files. Later on it has about half as many more."""
+        self._most = max(150, count + count // 2)
         self._put([self._new_path() for _ in range(count)])
 
     def change(self) -> str:
         """Does one random thing; what, in words."""
+        # In a long storm it would grow for ever.
+        more, less = (36, 12) if len(self.texts) < self._most else (12, 36)
         act = self._chance.choices(
             [
                 self._add,
@@ -49,7 +53,7 @@ class Folder:
                 self._delete_folder,
                 self._move_folder,
             ],
-            [36, 28, 12, 12, 4, 3, 2],
+            [more, 28, less, 12, 4, 3, 2],
         )[0]
         return act()
 

@@ -96,7 +96,7 @@ def steps(seed: int, *, longest_pause: float) -> Iterator[Step]:
             Aim(chance.choices([*kinds], [*kinds.values()])[0], chance.random())
             for _ in range(chance.choice((1, 1, 2, 2, 3, 4)))
         ]
-        point = f"{chance.choice(POINTS)}#{chance.choice((1, 1, 2, 4))}" if chance.random() < 0.25 else ""
+        point = f"{chance.choice(POINTS)}#{chance.choice((1, 1, 1, 2, 3))}" if chance.random() < 0.5 else ""
         burst = _BURST if deed is Deed.LULL else max(0, burst - 1)
         yield Step(
             number, chance.uniform(0.05, longest), chance.choice((0, 1, 2, 2, 5)), deed, aims, chance.uniform(0.3, 4.0),
