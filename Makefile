@@ -2,6 +2,8 @@
 # make engine-s3  what the engine needs besides for a warehouse in S3
 # make test     setup, then lint and the tests
 # make test-long  the other tests: 10,000 files or events, random histories, both clouds end to end, other Sparks, ...
+# make storm    kills the processes of a home at random and looks whether its tables are true (SEED=1 KILLS=1000 CATALOG=sqlite|postgres
+#               STORM="--files 2200 --jobs 1"; --help); make fuzz feeds broken inputs to all that reads text (SEED=1 INPUTS=1000000)
 # make demo     setup, then the picture demo; demo-s3 and demo-oss: the same in a bucket, without an account
 # make bench    setup, then the benchmarks (BENCH="--part live" runs one of them; see --help)
 # make docs     the site of docs/ as HTML, into docs/_build, after its reference pages were written anew from the code
@@ -13,7 +15,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup java engine engine-s3 test test-long test-services lint lock docs demo demo-s3 demo-oss bench clean
+.PHONY: setup java engine engine-s3 test test-long test-services storm fuzz lint lock docs demo demo-s3 demo-oss bench clean
 
 setup: engine
 
@@ -75,6 +77,17 @@ test-services:
 	    echo "PostgreSQL: not installed; the tests that need it are skipped (on Debian: apt-get install postgresql)"; \
 	  fi; \
 	fi
+
+SEED ?= 1
+KILLS ?= 1000
+CATALOG ?= sqlite
+INPUTS ?= 1000000
+
+storm: setup test-services
+	$(BIN)/python -m tests.storm --seed $(SEED) --kills $(KILLS) --catalog $(CATALOG) $(STORM)
+
+fuzz: .venv/packages
+	$(BIN)/python -m tests.fuzz --seed $(SEED) --inputs $(INPUTS)
 
 lint: .venv/packages
 	$(BIN)/ruff check .

@@ -7,10 +7,13 @@ import shutil
 import socket
 import subprocess
 import tempfile
+import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import sqlalchemy
 
 #: PostgreSQL refuses to run as root; Debian's packages make this user.
 _USER = "postgres"
@@ -33,31 +36,87 @@ def _run(*words: str | Path) -> None:
     subprocess.run(_command(*words), check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=60)
 
 
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[str]:
-    """SQLAlchemy URL of the server, without a database; skips where PostgreSQL is not installed, but not in CI."""
+class Server:
+    """A server that runs on data of its own.
+
+    Attributes:
+        url: of SQLAlchemy's, without a database.
+    """
+
+    def __init__(self, binaries: Path, folder: Path) -> None:
+        self._binaries = binaries
+        self._folder = folder
+        self._data = folder / "data"
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self._port: int = probe.getsockname()[1]
+        self.url = f"postgresql://volstream@127.0.0.1:{self._port}"
+        # ICU's order is not that of bytes: what would depend on a database's collation is found.
+        collation = ("--locale-provider=icu", "--icu-locale=en")
+        _run(
+            binaries / "initdb",
+            "-D",
+            self._data,
+            "-U",
+            "volstream",
+            "-A",
+            "trust",
+            "-E",
+            "UTF8",
+            *collation,
+            "--no-sync",
+        )
+
+    def start(self) -> None:
+        options = f"-F -p {self._port} -c listen_addresses=127.0.0.1 -c unix_socket_directories=''"
+        self._control("-w", "-o", options, "-l", self._folder / "log", "start")
+
+    def stop(self) -> None:
+        """At once, as in a crash: the next start recovers."""
+        self._control("-w", "-m", "immediate", "stop")
+
+    def new_database(self) -> str:
+        """The URL of an empty database."""
+        name = f"d{uuid.uuid4().hex[:12]}"
+        made = self.url.replace("postgresql:", "postgresql+psycopg:") + "/postgres"
+        engine = sqlalchemy.create_engine(made, isolation_level="AUTOCOMMIT")
+        with engine.connect() as connection:
+            connection.execute(sqlalchemy.text(f"create database {name}"))
+        engine.dispose()
+        return f"{self.url}/{name}"
+
+    def _control(self, *words: str | Path) -> None:
+        _run(self._binaries / "pg_ctl", "-D", self._data, *words)
+
+
+@contextmanager
+def served() -> Iterator[Server | None]:
+    """A server that runs; None where PostgreSQL is not installed."""
     binaries = _binaries()
     if binaries is None:
-        reason = "PostgreSQL is not installed (Debian: apt-get install postgresql)"
-        if os.environ.get("CI"):
-            pytest.fail(reason)
-        pytest.skip(reason)
+        yield None
+        return
     folder = Path(tempfile.mkdtemp(prefix="volstream-postgres-"))
-    data = folder / "data"
     try:
         if os.geteuid() == 0:
             shutil.chown(folder, _USER, _USER)
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port: int = probe.getsockname()[1]
-        # ICU's order is not that of bytes: what would depend on a database's collation is found.
-        collation = ("--locale-provider=icu", "--icu-locale=en")
-        _run(binaries / "initdb", "-D", data, "-U", "volstream", "-A", "trust", "-E", "UTF8", *collation, "--no-sync")
-        options = f"-F -p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories=''"
-        _run(binaries / "pg_ctl", "-D", data, "-w", "-o", options, "-l", folder / "log", "start")
+        server = Server(binaries, folder)
+        server.start()
         try:
-            yield f"postgresql://volstream@127.0.0.1:{port}"
+            yield server
         finally:
-            _run(binaries / "pg_ctl", "-D", data, "-w", "-m", "immediate", "stop")
+            server.stop()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    """SQLAlchemy URL of the server, without a database; skips where PostgreSQL is not installed, but not in CI."""
+    with served() as server:
+        if server is None:
+            reason = "PostgreSQL is not installed (Debian: apt-get install postgresql)"
+            if os.environ.get("CI"):
+                pytest.fail(reason)
+            pytest.skip(reason)
+        yield server.url

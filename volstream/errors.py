@@ -21,7 +21,8 @@
     │   │   └── StorageDeniedError        not transient: permission
     │   ├── QueueError                    (transient)
     │   ├── CatalogError                  (transient)
-    │   ├── DiskFullError                 the warehouse cannot take more
+    │   │   └── CatalogFullError              its disk is full, a DiskFullError, too
+    │   ├── DiskFullError                 the warehouse cannot take more (transient)
     │   ├── JavaError                     no usable Java
     │   ├── PortInUseError                a port to listen on is taken
     │   └── EngineError                   the home's Spark engine
@@ -170,6 +171,10 @@ class DiskFullError(DependencyError):
     """The warehouse, the catalog or a scratch directory cannot take more data."""
 
     transient = True
+
+
+class CatalogFullError(CatalogError, DiskFullError):
+    """The catalog cannot take more data. Whoever can do without a catalog for a while can do without room in it."""
 
 
 class JavaError(DependencyError):

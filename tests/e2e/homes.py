@@ -60,11 +60,15 @@ class Home:
     Args:
         folder: gets ``home`` and is where commands run.
         seconds: a command that takes longer hangs.
+        variables: of the environment of all processes, besides the tests' own.
     """
 
-    def __init__(self, folder: Path, seconds: float = COMMAND_SECONDS) -> None:
+    def __init__(
+        self, folder: Path, seconds: float = COMMAND_SECONDS, variables: Mapping[str, str] | None = None
+    ) -> None:
         self.folder = folder
         self.seconds = seconds
+        self.variables = variables or {}
         self.path = folder / "home"
 
     def environment(self, **settings: str) -> dict[str, str]:
@@ -72,7 +76,8 @@ class Home:
         if "VOLSTREAM_CACHE" in os.environ:
             own["VOLSTREAM_CACHE"] = os.environ["VOLSTREAM_CACHE"]
         given = {f"VOLSTREAM_{key}": value for key, value in settings.items()}
-        return {**own, **SETTINGS, "VOLSTREAM_HOME": str(self.path), "PYTHONFAULTHANDLER": "1", **given}
+        fixed = {"VOLSTREAM_HOME": str(self.path), "PYTHONFAULTHANDLER": "1"}
+        return {**own, **SETTINGS, **fixed, **self.variables, **given}
 
     def run(self, *arguments: str, stdin: str = "", **settings: str) -> Done:
         """Runs a command to its end; ``settings`` are names like ``LEASE_SECONDS``."""

@@ -31,7 +31,7 @@ SITTINGS = {
 }
 
 #: What is shown in blocks of shell that are not run: they set up the machine and run this very test.
-_EXEMPT = ["make demo", "make test", "make demo-s3", "make demo-oss", "make test-long"]
+_EXEMPT = ["make demo", "make test", "make demo-s3", "make demo-oss", "make test-long", "make storm", "make fuzz"]
 
 _MARK = "=== command"
 

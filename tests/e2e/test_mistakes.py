@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
 
+from tests.disks import mounted
 from tests.e2e.homes import Done, Home, finished, write
 from tests.waiting import eventually
 
@@ -167,17 +167,14 @@ def test_a_full_disk_ends_the_run_with_4_and_with_room_it_succeeds(home: Home, n
     job(home, name, files, "functions.py:big")
     place = home.path / "warehouse" / "tables" / "public" / name
     place.mkdir(parents=True)
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", place], capture_output=True)
-    if mounted.returncode:
-        pytest.skip(f"no tmpfs can be mounted: {mounted.stderr.decode().strip()}")
-    try:
+    with mounted(place, "300k") as disk:
+        if disk.why_not:
+            pytest.skip(f"no tmpfs can be mounted: {disk.why_not}")
         refused(home.run("run-job", name), 4, "Free space")
 
-        subprocess.run(["mount", "-o", "remount,size=64m", place], check=True)
+        disk.resize("64m")
         home.ok("run-job", name)
         assert [path for path, _ in home.pairs(name)] == [f"{number}.txt" for number in range(4)]
-    finally:
-        subprocess.run(["umount", "-l", place], check=True)
 
 
 @pytest.mark.long

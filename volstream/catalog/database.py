@@ -16,7 +16,7 @@ from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, NoSuchModuleErr
 from sqlalchemy.pool import PoolProxiedConnection, QueuePool
 
 from volstream.catalog.tables import metadata
-from volstream.errors import CatalogError, DiskFullError, InvalidValueError
+from volstream.errors import CatalogError, CatalogFullError, InvalidValueError
 from volstream.lifecycle import faults
 from volstream.lifecycle.privacy import make_directory
 
@@ -224,7 +224,9 @@ class Database:
         except OperationalError as error:
             reason = str(error.orig).strip()
             if "disk is full" in reason or "No space left" in reason or "disk I/O error" in reason:
-                raise DiskFullError(f"The catalog {where} cannot take more: {reason}.", "Free some space.") from error
+                raise CatalogFullError(
+                    f"The catalog {where} cannot take more: {reason}.", "Free some space."
+                ) from error
             raise CatalogError(
                 f"The catalog {where} is not available: {reason}.", "Check that the database runs and can be written."
             ) from error

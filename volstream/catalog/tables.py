@@ -183,7 +183,7 @@ jobs = Table(
     Column("search_path", Text),
     Column("fingerprint", String(64)),
     Column("returns", Text),
-    Column("declared", Boolean, nullable=False),
+    Column("declared", Boolean, nullable=False, server_default=false()),
     Column("into_schema", String(200), nullable=False),
     Column("into_name", String(200), nullable=False),
     Column("trigger_kind", String(20), nullable=False),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -9,7 +10,7 @@ import sys
 import click
 
 from volstream.cli.output import Output
-from volstream.errors import VolstreamError
+from volstream.errors import DiskFullError, VolstreamError
 
 #: Command -> the module of this folder that has it, where its name is ``<command with _>_command``.
 _COMMANDS = {
@@ -108,7 +109,13 @@ def run(arguments: list[str]) -> int:
     except VolstreamError as error:
         output.error(error)
         return error.exit_code
-    except Exception:  # noqa: BLE001  # the outermost place: what arrives here is our bug
+    except Exception as error:  # noqa: BLE001  # the outermost place: what arrives here is our bug, but for a full disk
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            full = DiskFullError(
+                f"{error.filename or 'A disk'} cannot take more: {error.strerror}.", "Free some space."
+            )
+            output.error(full)
+            return full.exit_code
         import traceback
 
         output.message(traceback.format_exc().rstrip())

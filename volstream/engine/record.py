@@ -29,9 +29,13 @@ def write(settings: Settings, address: EngineAddress) -> None:
     """Replaces the record in one step; readable by its owner only."""
     path = path_of(settings)
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".engine-")  # made with mode 0600
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        json.dump(asdict(address), file)
-    os.replace(name, path)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            json.dump(asdict(address), file)
+        os.replace(name, path)
+    except BaseException:  # a full disk
+        os.unlink(name)
+        raise
 
 
 def remove(settings: Settings) -> None:

@@ -24,6 +24,7 @@ from volstream.model.names import DEFAULT_SCHEMA, Name
 from volstream.model.objects import Job, JobSpec, JobState, OnMove, Stream, StreamSpec, TriggerKind, Write
 from volstream.model.units import MAX_BYTES, MAX_SECONDS
 from volstream.model.work import LASTING, FailureState
+from volstream.sqltext import tree_of
 from volstream.streams.definitions import new_stream
 
 #: The largest number of files or tries that the catalog keeps.
@@ -253,13 +254,12 @@ def _check(spec: JobSpec, zone: ZoneInfo) -> None:
 
 def check_where(text: str) -> None:
     """Raises InvalidValueError where ``text`` is not a condition on a file's columns."""
-    import sqlglot
     from sqlglot import expressions as exp
     from sqlglot.errors import SqlglotError
 
     try:
         # In brackets, as a plan has it: so that nothing follows the condition.
-        parsed = sqlglot.parse_one(f"SELECT 1 WHERE ({text})", dialect="databricks")
+        parsed = tree_of(f"SELECT 1 WHERE ({text})")
     except SqlglotError as error:
         raise InvalidValueError(f"The condition {text!r} cannot be read: {reason_of(error)}.") from None
     unknown = sorted({column.name for column in parsed.find_all(exp.Column) if column.name.lower() not in COLUMNS})

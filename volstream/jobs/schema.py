@@ -13,8 +13,10 @@ from typing import Any
 import pyarrow as pa
 
 from volstream.errors import FunctionLoadError, InvalidValueError
+from volstream.model.files import is_utf8, printable
 from volstream.model.names import quote
 from volstream.model.objects import Job
+from volstream.sqltext import tree_of
 
 #: What volstream adds to each row of a result table.
 PROVENANCE = pa.schema(
@@ -87,12 +89,13 @@ def from_ddl(text: str) -> pa.Schema:
         InvalidValueError: not a list of columns, or a type that a result cannot have.
     """
     # Late: only what defines or changes jobs reads DDL.
-    import sqlglot
     from sqlglot import expressions as exp
     from sqlglot.errors import SqlglotError
 
+    if not is_utf8(text):
+        raise InvalidValueError(f"The result columns {printable(text)!r} are not text in UTF-8.")
     try:
-        parsed = sqlglot.parse_one(f"CREATE TABLE t ({text})", dialect="databricks")
+        parsed = tree_of(f"CREATE TABLE t ({text})")
     except SqlglotError as error:
         raise InvalidValueError(
             f"The result columns {text!r} cannot be read: {reason_of(error)}.",
@@ -212,7 +215,7 @@ def _decimal(precision: str = "10", scale: str = "0") -> pa.DataType:
     try:
         if 0 <= int(scale) <= int(precision):
             return pa.decimal128(int(precision), int(scale))
-    except ValueError:
+    except (ValueError, OverflowError):  # the second: more than Arrow counts
         pass
     raise InvalidValueError(
         f"There is no type DECIMAL({precision},{scale}).",
@@ -228,13 +231,13 @@ def _type_of(kind: Any) -> pa.DataType:
         if name in names:
             return arrow
     match name:
-        case "DECIMAL":
+        case "DECIMAL" if len(inner) <= 2:
             return _decimal(*(part.name for part in inner))
         case "ARRAY" if inner:
             return pa.list_(_type_of(inner[0]))
         case "MAP" if len(inner) == 2:
             return pa.map_(_type_of(inner[0]), _type_of(inner[1]))
-        case "STRUCT" if inner:
+        case "STRUCT" if inner and all(part.args.get("kind") for part in inner):
             return pa.struct([pa.field(part.name, _type_of(part.kind)) for part in inner])
     raise InvalidValueError(f"A result column cannot have the type {kind.sql(dialect='databricks')}.")
 

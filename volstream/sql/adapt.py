@@ -11,6 +11,7 @@ from sqlglot.tokenizer_core import TokenType
 
 from volstream.errors import SqlError
 from volstream.sql import names
+from volstream.sqltext import tree_of
 
 
 def create_table(statement: str, key_property: str, tracking: Callable[[str], Mapping[str, str]]) -> str:
@@ -69,12 +70,11 @@ def merge_filter(
     Args:
         stream: the alias that the statement gives the stream, or its name.
     """
-    import sqlglot
     from sqlglot import expressions as exp
     from sqlglot.errors import SqlglotError
 
     try:
-        merge = sqlglot.parse_one(statement, dialect="databricks")
+        merge = tree_of(statement)
     except SqlglotError:
         return None  # Spark says what is wrong with it
     whens = merge.args.get("whens") if isinstance(merge, exp.Merge) else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from volstream.sqltext import table_at
+from volstream.sqltext import table_at, tree_of
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -131,12 +131,11 @@ def merge_by_content(location: str, net: str, columns: Sequence[str]) -> str:
 
 
 def _select(query: str) -> exp.Select | None:
-    import sqlglot
     from sqlglot import exp
     from sqlglot.errors import SqlglotError
 
     try:
-        parsed = sqlglot.parse_one(query, dialect="databricks")
+        parsed = tree_of(query)
     except SqlglotError:
         return None  # Spark says what is wrong with it, or understands it
     return parsed if isinstance(parsed, exp.Select) and not parsed.args.get("with_") else None

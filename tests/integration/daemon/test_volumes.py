@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import update
 
+from tests.disks import mounted
 from tests.waiting import eventually
 from volstream import config
 from volstream.catalog import tables
@@ -19,7 +20,7 @@ from volstream.daemon.share import Share
 from volstream.daemon.volumes import VolumeWorker
 from volstream.directory.access import queue_of
 from volstream.directory.keeper import DirectoryKeeper, lease_name
-from volstream.errors import InvalidValueError, QueueError
+from volstream.errors import CatalogError, InvalidValueError, QueueError
 from volstream.model.objects import QueueType, Volume
 from volstream.queues.base import EventQueue, QueueSpec
 from volstream.queues.memory import MemoryQueue
@@ -154,6 +155,21 @@ def test_a_catalog_that_is_away_for_a_moment_ends_no_worker(world: World) -> Non
         rename("away", "leases")
         (world.files / "a").write_text("a")
         eventually(lambda: world.has("a") and worker.reason is None, 60)
+
+
+def test_what_is_wrong_with_a_volume_does_not_end_its_worker_where_the_catalog_is_full(tmp_path: Path) -> None:
+    with mounted(tmp_path, "8m") as disk:
+        if disk.why_not:
+            pytest.skip(f"no tmpfs can be mounted: {disk.why_not}")
+        world = World(tmp_path)
+        worker = VolumeWorker(world.volume, world.session.catalog, world.session.settings, lambda _: None, Share(1))
+        disk.fill()
+        worker.trouble.failed(QueueError("gone"))
+        with pytest.raises(CatalogError, match="Free some space"):
+            note_trouble(world.session.catalog.database, world.volume.id, "gone")
+        disk.empty()
+        assert worker.reason == "gone"
+        world.session.close()
 
 
 class Deaf(MemoryQueue):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from tests.disks import mounted
 from volstream.cli.main import run
 from volstream.cli.output import Output
 
@@ -45,3 +48,15 @@ def test_commands_are_completed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 )  # fmt: skip
 def test_errors_are_json_where_the_arguments_ask_for_it(arguments: list[str], as_json: bool) -> None:
     assert Output.for_errors(arguments).as_json is as_json
+
+
+def test_a_full_disk_is_no_bug(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with mounted(tmp_path, "4k") as disk:
+        if disk.why_not:
+            pytest.skip(f"no tmpfs can be mounted: {disk.why_not}")
+        (tmp_path / "home").mkdir()
+        disk.fill()
+        assert run(["init", "--home", str(tmp_path / "home" / "below")]) == 4
+    said = capsys.readouterr().err
+    assert "cannot take more" in said
+    assert "Free some space" in said

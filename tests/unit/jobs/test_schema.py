@@ -82,7 +82,8 @@ def test_ddl_is_read_as_spark_writes_it(text: str, expected: dict[str, pa.DataTy
 
 
 @pytest.mark.parametrize(
-    "text", ["", "label", "label STRING score", "(((", "a INT; DROP TABLE t", "x NONSENSE_TYPE", "v VARIANT"]
+    "text",
+    ["", "label", "label STRING score", "(((", "a INT; DROP TABLE t", "x NONSENSE_TYPE", "v VARIANT", "\udcff INT"],
 )
 def test_what_is_no_list_of_columns_is_refused(text: str) -> None:
     with pytest.raises(InvalidValueError):

@@ -1,0 +1,50 @@
+"""Disks of their own for a folder, which can be full without harm to others."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+
+class Disk:
+    """A disk in memory.
+
+    Attributes:
+        why_not: why it could not be mounted; empty where it was.
+    """
+
+    def __init__(self, place: Path, why_not: str) -> None:
+        self.why_not = why_not
+        self._place = place
+        self._ballast = place / "ballast"
+
+    def fill(self) -> None:
+        """Takes all space that is left."""
+        free = shutil.disk_usage(self._place).free
+        with suppress(OSError), self._ballast.open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, max(1, free))
+
+    def empty(self) -> None:
+        """Gives it back. Idempotent."""
+        self._ballast.unlink(missing_ok=True)
+
+    def resize(self, size: str) -> None:
+        subprocess.run(["mount", "-o", f"remount,size={size}", self._place], check=True)
+
+
+@contextmanager
+def mounted(place: Path, size: str) -> Iterator[Disk]:
+    """A disk of a size, such as ``300k``, at an empty folder."""
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={size},mode=0700", "tmpfs", place], capture_output=True, text=True
+    )
+    why_not = done.stderr.strip() or "it is refused" if done.returncode else ""
+    try:
+        yield Disk(place, why_not)
+    finally:
+        if not why_not:
+            subprocess.run(["umount", "-l", place], check=True)

@@ -1,0 +1,113 @@
+"""Storms of random kills (``tests.storm``), after which all that a home says is true; and that a storm notices what is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from tests.e2e.homes import Home
+from tests.storm import truth
+from tests.storm.files import Folder
+from tests.storm.storm import Plan, Storm
+from tests.storm.truth import Expected
+
+#: Each alone takes up to half an hour on two busy cores.
+_LONG = [pytest.mark.long, pytest.mark.timeout(5400)]
+
+
+def weathers(folder: Path, plan: Plan) -> None:
+    report = Storm(plan, folder, print).run()
+    print(f"{plan}: {report}")  # noqa: T201  # the figures are what one wants to see of it
+    assert report.kills >= plan.kills
+
+
+@pytest.mark.timeout(300)
+def test_after_a_short_storm_all_is_true(tmp_path: Path) -> None:
+    weathers(tmp_path, Plan(seed=5, kills=20, files=30, jobs=1, longest_pause=0.3, lull=6.0))
+
+
+@pytest.mark.parametrize(
+    ("seed", "catalog"),
+    [pytest.param(seed, catalog, marks=_LONG) for seed, catalog in [(1, "sqlite"), (2, "sqlite"), (3, "sqlite"), (1, "postgres")]],
+)  # fmt: skip
+def test_after_a_thousand_kills_all_is_true(tmp_path: Path, seed: int, catalog: str) -> None:
+    weathers(tmp_path, Plan(seed=seed, kills=1000, catalog=catalog))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_2200_files_converge_after_a_storm(tmp_path: Path) -> None:
+    weathers(tmp_path, Plan(seed=1, kills=12, files=2200, batch=50, jobs=1, longest_pause=4.0))
+
+
+class Said(Home):
+    """A home that says what a test lets it say."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.documents: dict[tuple[str, ...], Any] = {}
+
+    def json(self, *arguments: str, **settings: str) -> Any:
+        return self.documents[arguments]
+
+
+@pytest.fixture
+def expected(tmp_path: Path) -> Expected:
+    folder = Folder(tmp_path / "files", "seed")
+    for name, text in (("a.txt", "good 1"), ("b.txt", "good 2"), ("c.txt", "bad 3")):
+        (folder.path / name).write_text(text)
+    return Expected("j", "v", folder, ["bad"])
+
+
+_RIGHT = [("a.txt", "e1", 2, "good 1"), ("b.txt", "e2", 1, "good 2")]
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (_RIGHT, ""),
+        (_RIGHT[:1], "there is no row: 1, such as b.txt"),
+        ([*_RIGHT, _RIGHT[0]], "the file is there twice: 1, such as a.txt"),
+        ([*_RIGHT, ("c.txt", "e3", 1, "bad 3")], "there is a row of no file: 1, such as c.txt"),
+        ([_RIGHT[0], ("b.txt", "e0", 1, "good 0")], "the row is of another version: 1, such as b.txt"),
+    ],
+)
+def test_a_storm_notices_a_table_that_is_not_true(
+    tmp_path: Path, expected: Expected, rows: list[tuple[str, str, int, str]], said: str
+) -> None:
+    home = Said(tmp_path)
+    columns = dict(zip(("_file_path", "_file_version", "_refresh_id", "text"), zip(*rows, strict=True), strict=True))
+    write_deltalake(
+        str(home.path / "warehouse" / "tables" / "public" / "j"), pa.table({k: list(v) for k, v in columns.items()})
+    )
+    assert [*truth.of_table(home, expected)] == ([f"j: {said}"] if said else [])
+
+
+def _without_failure(home: Said) -> None:
+    home.documents["list", "failures"] = []
+
+
+def _with_another_failure(home: Said) -> None:
+    home.documents["list", "failures"].append({"job": "public.j", "path": "a.txt"})
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda home: None, []),
+        (_without_failure, ["j: the failure is forgotten: 1, such as c.txt"]),
+        (_with_another_failure, ["j: there is a failure of a good file: 1, such as a.txt"]),
+    ],
+)
+def test_a_storm_notices_failures_that_are_not_true(
+    tmp_path: Path, expected: Expected, spoil: Callable[[Said], None], said: list[str]
+) -> None:
+    home = Said(tmp_path)
+    home.documents["list", "failures"] = [{"job": "j", "path": "c.txt"}]
+    spoil(home)
+    assert [*truth.of_failures(home, [expected])] == said

@@ -1,0 +1,82 @@
+"""Feeds mutated inputs to targets, and tells which were answered wrongly."""
+
+from __future__ import annotations
+
+import random
+import signal
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import FrameType
+
+import click
+
+from tests.fuzz.mutate import Mutator
+from tests.fuzz.targets import Target
+from volstream.errors import VolstreamError
+
+#: Of the processor. No input is worth more: with a thousand times less most are read.
+_HANGS_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Finding:
+    """An input that was answered by something else than a result or an error of volstream's."""
+
+    target: str
+    input: str
+    trace: str
+
+
+class _HangsError(BaseException):
+    """Not an Exception: nothing that is looked at may catch it."""
+
+
+def fuzz(
+    targets: Sequence[Target], seed: str, inputs: int, told: Callable[[Finding], None], most: int = 20
+) -> dict[str, int]:
+    """Feeds ``inputs`` inputs; how many each target got. To be called by the main thread, for what hangs is interrupted.
+
+    Args:
+        told: called with each finding; after ``most`` it ends.
+    """
+    chance = random.Random(seed)
+    mutators = {one.name: Mutator(f"{seed} {one.name}", one.corpus) for one in targets}
+    counts = dict.fromkeys(mutators, 0)
+    found: set[str] = set()
+    before = signal.signal(signal.SIGPROF, _interrupt)
+    try:
+        for target in chance.choices(targets, [one.share for one in targets], k=inputs):
+            text = mutators[target.name].next()
+            counts[target.name] += 1
+            trace = _wrong(target, text)
+            if trace is None:
+                continue
+            if trace not in found:  # the same fault is told once
+                found.add(trace)
+                told(Finding(target.name, text, trace))
+            if len(found) >= most:
+                break
+    finally:
+        signal.signal(signal.SIGPROF, before)
+    return counts
+
+
+def _wrong(target: Target, text: str) -> str | None:
+    """Where in volstream a wrong answer came from, and what it was; None where it was right."""
+    signal.setitimer(signal.ITIMER_PROF, _HANGS_SECONDS)
+    try:
+        target.read(text)
+    except (VolstreamError, click.ClickException):
+        return None
+    except (Exception, _HangsError) as error:  # noqa: BLE001  # whatever it is, it is told
+        own = [one for one in traceback.extract_tb(error.__traceback__) if "site-packages" not in one.filename]
+        return "".join(traceback.format_list(own[-5:])) + f"{type(error).__name__}: {error}"[:3000]
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+    return None
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    del number, frame
+    raise _HangsError(f"more than {_HANGS_SECONDS:g} s")

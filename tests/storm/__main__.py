@@ -1,0 +1,58 @@
+"""Kills the processes of a home at random moments while its files change, and looks whether its tables are true afterwards.
+
+SIGKILL meets daemon, JVM, Python workers, children of ``--isolate``, background engines and commands, at any moment and at the
+points of ``volstream.lifecycle.faults``; some are frozen for a while; the home's disk is full at times (where a tmpfs can be
+mounted), and the database server of the catalog crashes. After the last kill the daemon is left alone until results, failures and
+directories are what the files say; the seconds that this took are printed. What happens follows from the seed: one that fails is
+run again by the same seed and options. The working folder, with the log of all that was done, is kept then.
+
+Not done here: a disk that becomes read-only (root may write in any folder), a clock that is moved, a store in a bucket.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import click
+
+from tests.storm.storm import Plan, Storm, UntrueError
+
+
+@click.command(help=__doc__)
+@click.option("--seed", type=int, default=1, show_default=True)
+@click.option("--kills", type=int, default=1000, show_default=True, help="Processes to kill.")
+@click.option("--catalog", type=click.Choice(["sqlite", "postgres"]), default="sqlite", show_default=True)
+@click.option("--files", type=int, default=60, show_default=True, help="Of each volume, to begin with.")
+@click.option("--batch", type=int, default=50, show_default=True, help="Files of a batch.")
+@click.option(
+    "--jobs", type=click.Choice(["1", "2", "4"]), default="4", show_default=True, help="Two volumes for four."
+)
+@click.option("--longest-pause", type=float, default=0.9, show_default=True, help="Seconds between two steps.")
+@click.option("--keep", is_flag=True, help="Keep the working folder in any case.")
+def main(
+    seed: int, kills: int, catalog: str, files: int, batch: int, jobs: str, longest_pause: float, keep: bool
+) -> None:
+    folder = Path(tempfile.mkdtemp(prefix="volstream-storm-"))
+    plan = Plan(seed, kills, catalog, files, batch, jobs=int(jobs), longest_pause=longest_pause)
+    click.echo(f"{plan} in {folder}")
+    try:
+        report = Storm(plan, folder, click.echo).run()
+    except BaseException as error:
+        click.echo(f"Seed {seed} failed; see {folder}/storm.log", err=True)
+        if isinstance(error, UntrueError):
+            sys.exit(str(error))
+        raise
+    killed = ", ".join(f"{count} {kind}" for kind, count in sorted(report.killed.items()))
+    click.echo(
+        f"Seed {seed}: {report.kills} kills ({killed}) in {report.steps} steps and {report.seconds:.0f} s; "
+        f"true {report.true_seconds:.1f} s after the last."
+    )
+    if not keep:
+        shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,136 @@
+"""The files of a storm's volume: random changes of them, and what is there in the end."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.e2e.homes import write
+
+#: Of a text: the function raises, whatever happens; it raises now and then while the storm lasts; the process dies of it
+#: where it is a child of its own.
+BAD, FLAKY, DEADLY = "bad", "flaky", "deadly"
+
+_SORTS = {"good": 88, BAD: 3, FLAKY: 8, DEADLY: 1}
+
+#: Names that somebody has to quote.
+_NAMES = ("plain", "two words", "it's", "ünïcode", "${x}", "100%", "a#b", "[1]", "per\\cent")
+
+
+class Folder:
+    """A folder whose files change at random: what is done follows from the seed alone.
+
+    Attributes:
+        texts: of each file that is there, by its path.
+    """
+
+    def __init__(self, path: Path, seed: str) -> None:
+        self.path = path
+        self.texts: dict[str, str] = {}
+        self._chance = random.Random(f"files {seed}")
+        self._made = 0
+        self._most = 150
+        path.mkdir(parents=True)
+
+    def fill(self, count: int) -> None:
+        """Adds new files. Later on it has about half as many more."""
+        self._most = max(150, count + count // 2)
+        self._put([self._new_path() for _ in range(count)])
+
+    def change(self) -> str:
+        """Does one random thing; what, in words."""
+        # In a long storm it would grow for ever.
+        more, less = (36, 12) if len(self.texts) < self._most else (12, 36)
+        act = self._chance.choices(
+            [
+                self._add,
+                self._replace,
+                self._delete,
+                self._move,
+                self._add_folder,
+                self._delete_folder,
+                self._move_folder,
+            ],
+            [more, 28, less, 12, 4, 3, 2],
+        )[0]
+        return act()
+
+    def contents(self) -> Mapping[str, str]:
+        """What is there now, by path, read from the disk."""
+        return {
+            one.relative_to(self.path).as_posix(): one.read_text(encoding="utf-8")
+            for one in self.path.rglob("*")
+            if one.is_file()
+        }
+
+    def _new_path(self) -> str:
+        self._made += 1
+        folder = "/".join(f"d{self._chance.randrange(6)}" for _ in range(self._chance.randrange(4)))
+        return f"{folder}/{self._chance.choice(_NAMES)} {self._made}.txt".lstrip("/")
+
+    def _put(self, paths: list[str]) -> str:
+        for path in paths:
+            self._made += 1
+            sort = self._chance.choices([*_SORTS], [*_SORTS.values()])[0]
+            self.texts[path] = f"{sort} text {self._made} " + "x" * self._chance.randrange(2000)
+        write(self.path, {path: self.texts[path] for path in paths})
+        return f"write {paths}"
+
+    def _any(self) -> str | None:
+        return self._chance.choice(sorted(self.texts)) if self.texts else None
+
+    def _add(self) -> str:
+        return self._put([self._new_path()])
+
+    def _replace(self) -> str:
+        path = self._any()
+        return self._add() if path is None else self._put([path])
+
+    def _delete(self) -> str:
+        path = self._any()
+        if path is None:
+            return self._add()
+        del self.texts[path]
+        (self.path / path).unlink()
+        return f"delete {path}"
+
+    def _move(self) -> str:
+        old, new = self._any(), self._new_path()
+        if old is None:
+            return self._add()
+        self.texts[new] = self.texts.pop(old)
+        target = self.path / new
+        target.parent.mkdir(parents=True, exist_ok=True)
+        (self.path / old).rename(target)
+        return f"move {old} to {new}"
+
+    def _add_folder(self) -> str:
+        self._made += 1
+        return self._put([f"new {self._made}/{number}/file.txt" for number in range(self._chance.randrange(1, 8))])
+
+    def _below(self) -> tuple[str, list[str]]:
+        """A folder that there is, and its files."""
+        folder = (self._any() or "").rpartition("/")[0]
+        return folder, [path for path in self.texts if folder and path.startswith(f"{folder}/")]
+
+    def _delete_folder(self) -> str:
+        folder, paths = self._below()
+        if not paths:
+            return self._add()
+        for path in paths:
+            del self.texts[path]
+        shutil.rmtree(self.path / folder)
+        return f"delete {folder}/"
+
+    def _move_folder(self) -> str:
+        folder, paths = self._below()
+        if not paths:
+            return self._add()
+        self._made += 1
+        new = f"moved {self._made}"
+        for path in paths:
+            self.texts[new + path.removeprefix(folder)] = self.texts.pop(path)
+        (self.path / folder).rename(self.path / new)
+        return f"move {folder}/ to {new}/"

@@ -1,0 +1,520 @@
+"""A storm over one home: makes it, does the steps of its schedule, and waits until what the home says is true again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TextIO
+
+import psutil
+
+from tests.disks import mounted
+from tests.e2e.homes import COMMAND_SECONDS, VOLSTREAM, Daemon, Home, patiently
+from tests.postgres import served
+from tests.storm import truth
+from tests.storm.files import BAD, DEADLY, FLAKY, Folder
+from tests.storm.schedule import Aim, Deed, Kind, Step, steps
+from tests.storm.truth import Expected
+from tests.storm.victims import MARK, Victims
+
+#: One function for each job: what they return is the text alone, so that rows may follow moved files.
+_FUNCTIONS = f'''
+import os
+import random
+import time
+from dataclasses import dataclass
+
+
+@dataclass
+class Text:
+    text: str
+
+
+def read(file) -> Text:
+    text = file.read_text()
+    sort = text.split()[0]
+    if sort == "{BAD}":
+        raise ValueError("this one is bad")
+    if sort == "{FLAKY}" and time.time() - file.last_modified_time.timestamp() < 3:
+        raise OSError("not now")
+    time.sleep(random.choice((0, 0, 0, 0.02)))
+    return Text(text)
+
+
+def fragile(file) -> Text:
+    if file.read_text().split()[0] == "{DEADLY}":
+        os._exit(3)
+    return read(file)
+'''
+
+#: Many times what a home needs on a busy machine.
+_TRUE_SECONDS = 300.0
+
+#: Who is hit where there is nobody of a kind.
+_INSTEAD = {Kind.CHILD: Kind.WORKER}
+
+#: Commands at once: two cores are to do something else, too.
+_MOST_COMMANDS = 3
+
+#: A command that waits for an engine does so for ``engine_start_seconds``, 120, and its engine may be frozen meanwhile.
+_COMMAND_ENDS_SECONDS = 200.0
+
+_SETTINGS = {
+    "VOLSTREAM_LEASE_SECONDS": "2s",
+    "VOLSTREAM_RETRY_MAX_SECONDS": "3s",
+    "VOLSTREAM_RECONCILE_SECONDS": "20s",
+    "VOLSTREAM_SHUTDOWN_SECONDS": "10s",
+}
+
+#: Of a file that fails when it is new: the last one comes when it is not new any more.
+_RETRIES = "6"
+
+
+class UntrueError(AssertionError):
+    """What a home did wrong in a storm."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What storm it is to be.
+
+    Attributes:
+        kills: processes to kill.
+        files: of each volume, to begin with.
+        batch: files of a batch, of the job that has most of the work.
+        jobs: 1; 2, with one whose files are run in children; or 4, on two volumes.
+        longest_pause: seconds between two steps.
+        lull: seconds after which a lull ends even where nothing works.
+    """
+
+    seed: int
+    kills: int
+    catalog: str = "sqlite"
+    files: int = 60
+    batch: int = 50
+    jobs: int = 4
+    longest_pause: float = 0.9
+    lull: float = 12.0
+
+
+@dataclass
+class Report:
+    """How a storm went.
+
+    Attributes:
+        killed: processes, by kind; ``point``: those that killed themselves at a fault point.
+        true_seconds: from the last kill to the first look at which all was true.
+    """
+
+    killed: dict[str, int] = field(default_factory=dict)
+    steps: int = 0
+    seconds: float = 0.0
+    true_seconds: float = 0.0
+
+    @property
+    def kills(self) -> int:
+        return sum(self.killed.values())
+
+
+@dataclass
+class _Command:
+    words: tuple[str, ...]
+    process: subprocess.Popen[bytes]
+    output: Path
+    began: float
+
+
+class Storm:
+    """One storm.
+
+    Args:
+        folder: empty; gets the home, the files, ``storm.log`` and what was printed.
+        say: called with each line for people.
+    """
+
+    def __init__(self, plan: Plan, folder: Path, say: Callable[[str], None]) -> None:
+        self.plan = plan
+        self.report = Report()
+        self._say = say
+        self._folder = folder
+        self._began = time.monotonic()
+        self._temporary = folder / "tmp"
+        self._victims = Victims(uuid.uuid4().hex)
+        variables = {MARK: self._victims._mark, "TMPDIR": str(self._temporary), **_SETTINGS}
+        self.home = Home(folder, seconds=COMMAND_SECONDS * 2, variables=variables)
+        self._variables = variables
+        self._daemon: Daemon | None = None
+        self._fault = ""  # where the daemon kills itself
+        self._stopping = False
+        self._full_until = self._catalog_until = 0.0
+        self._commands: list[_Command] = []
+        self._frozen: list[tuple[float, psutil.Process]] = []
+        self._last_kill = time.monotonic()
+        self._later: list[threading.Thread] = []
+        self._log: TextIO = (folder / "storm.log").open("w", encoding="utf-8", buffering=1)
+        self.jobs: list[Expected] = []
+
+    def run(self) -> Report:
+        """The whole of it. Raises UntrueError."""
+        with ExitStack() as stack:
+            stack.callback(self._log.close)
+            stack.callback(self._end_all)
+            self._temporary.mkdir()
+            self.home.path.mkdir(mode=0o700)
+            self._disk = stack.enter_context(mounted(self.home.path, "1g"))
+            self._postgres = stack.enter_context(served()) if self.plan.catalog == "postgres" else None
+            if self._postgres is not None:
+                self._variables["VOLSTREAM_CATALOG_URL"] = self._postgres.new_database()
+            self._make()
+            self._blow()
+            self._settle()
+            self.report.seconds = time.monotonic() - self._began
+        return self.report
+
+    def differences(self) -> list[str]:
+        """What is not true of the home at this moment; of what takes longer to ask, only where the tables are true."""
+        found = [line for job in self.jobs for line in truth.of_table(self.home, job)]
+        return found or [*truth.of_failures(self.home, self.jobs)]
+
+    # Making
+
+    def _make(self) -> None:
+        plan, home = self.plan, self.home
+        (self._folder / "functions.py").write_text(_FUNCTIONS, encoding="utf-8")
+        volumes = ("a", "b") if plan.jobs > 2 else ("a",)
+        folders = {name: Folder(self._folder / "files" / name, f"{plan.seed} {name}") for name in volumes}
+        for name, folder in folders.items():
+            folder.fill(plan.files)
+            home.ok("create-volume", name, str(folder.path), "--max-removals", "all")
+        self._folders = [*folders.values()]
+        last = volumes[-1]
+        for job, volume, function, options in (
+            ("latest", "a", "read", ("--on-change", "--retries", _RETRIES, "--max-files", str(plan.batch))),
+            ("apart", last, "fragile", ("--every", "2s", "--isolate", "--retries", "2", "--max-files", "25")),
+            ("each", "a", "read", ("--on-change", "--write", "append", "--retries", _RETRIES, "--max-files", "20")),
+            ("moved", last, "read", ("--on-move", "rekey", "--retries", _RETRIES, "--max-files", "30")),
+        )[: plan.jobs]:  # fmt: skip
+            self._job(job, volume, folders[volume], function, *options)
+        self._note(f"made {plan}; a disk of its own: {self._disk.why_not or True}")
+
+    def _job(self, job: str, volume: str, folder: Folder, function: str, *options: str) -> None:
+        self.home.ok("create-job", job, "--on-volume", volume, "--function", f"functions.py:{function}", "--into", job,
+                     "--pause-after", "0", *options)  # fmt: skip
+        fails = (BAD, DEADLY) if function == "fragile" else (BAD,)
+        self.jobs.append(Expected(job, volume, folder, fails, appends="append" in options))
+
+    # Blowing
+
+    def _blow(self) -> None:
+        for step in steps(self.plan.seed, longest_pause=self.plan.longest_pause):
+            self._keep_daemon(step.point)
+            time.sleep(step.pause)
+            for folder in self._folders:
+                for _ in range(step.changes):
+                    self._note(f"{step.number} {folder.path.name}: {folder.change()}")
+            self._do(step)
+            self._look_at_commands()
+            self._thaw(time.monotonic())
+            self.report.steps = step.number
+            if self.report.kills >= self.plan.kills:
+                return
+
+    def _do(self, step: Step) -> None:
+        self._note(f"{step.number} {step.deed} {step.point}")
+        match step.deed:
+            case Deed.POWER:
+                for process in self._victims.all():
+                    self._kill(process, "power")
+            case Deed.FREEZE:
+                self._freeze(step)
+            case Deed.COMMAND:
+                self._command(step)
+            case Deed.STOP:
+                self._stop_daemon()
+            case Deed.LULL:
+                self._lull()
+            case Deed.CATALOG if self._postgres is not None:
+                self._restart_catalog(step.seconds)
+            case Deed.DISK if not self._disk.why_not:
+                self._fill_disk(step.seconds)
+            case _:
+                for aim in step.aims:
+                    for one in (
+                        aim,
+                        *(Aim(kind, aim.place) for kind in (_INSTEAD.get(aim.kind), Kind.COMMAND) if kind),
+                    ):
+                        victim = self._victims.aimed(one, self._daemon_pid, self._command_pids)
+                        if victim is not None:
+                            self._kill(victim, one.kind)
+                            break
+
+    @property
+    def _daemon_pid(self) -> int | None:
+        return None if self._daemon is None else self._daemon.process.pid
+
+    @property
+    def _command_pids(self) -> set[int]:
+        return {command.process.pid for command in self._commands}
+
+    def _kill(self, process: psutil.Process, kind: str) -> None:
+        if self._victims.kill(process):
+            self._count(kind)
+            self._note(f"  killed {kind} {process.pid}")
+
+    def _count(self, kind: str) -> None:
+        self.report.killed[kind] = self.report.killed.get(kind, 0) + 1
+        self._last_kill = time.monotonic()
+        if self.report.kills % 100 == 0:
+            self._say(f"{self.report.kills} kills after {time.monotonic() - self._began:.0f} s")
+
+    def _keep_daemon(self, point: str = "") -> None:
+        """Starts a daemon where none runs."""
+        daemon = self._daemon
+        if daemon is not None:
+            code = daemon.process.poll()
+            if code is None:
+                return
+            self._judge_daemon(daemon, code)
+        self._daemon = Daemon(self.home, **({"FAULT": point} if point else {}))
+        self._fault, self._stopping = point, False
+        self._note(f"  daemon {self._daemon.process.pid} {point}")
+
+    def _judge_daemon(self, daemon: Daemon, code: int) -> None:
+        """Whether it may have ended in this way: killed, told to end, or without its disk or its catalog. One that has just begun
+        does not listen to signals yet."""
+        pid = daemon.process.pid
+        self._note(f"  daemon {pid} ended with {code}")
+        if code == -signal.SIGKILL and pid not in self._victims.killed:
+            if not self._fault:
+                raise UntrueError(f"somebody else killed the daemon {pid}")
+            self._count("point")
+        elif (
+            code != -signal.SIGKILL
+            and not (code in (0, -signal.SIGTERM) and self._stopping)
+            and not (code == 4 and self._is_troubled())
+        ):
+            raise UntrueError(f"the daemon ended with {code}:\n{daemon.log[-4000:]}")
+        self._judge_text("the daemon", daemon.log)
+
+    def _is_troubled(self) -> bool:
+        """Whether disk or catalog were away not long ago."""
+        return time.monotonic() < max(self._full_until, self._catalog_until) + 30.0
+
+    def _judge_text(self, who: str, text: str) -> None:
+        if "Traceback" in text or "This is a bug" in text:
+            at = text.find("Traceback")
+            raise UntrueError(f"{who} said:\n{text[max(0, at - 1000) : at + 5000]}")
+
+    def _stop_daemon(self) -> None:
+        if self._daemon is not None and self._daemon.process.poll() is None:
+            self._stopping = True
+            self._daemon.signal()
+
+    def _freeze(self, step: Step) -> None:
+        for aim in step.aims:
+            process = self._victims.aimed(aim, self._daemon_pid, self._command_pids)
+            if process is not None:
+                with suppress(psutil.Error):
+                    process.suspend()
+                    self._note(f"  froze {aim.kind} {process.pid} for {step.seconds:.1f} s")
+                    self._frozen.append((time.monotonic() + step.seconds, process))
+
+    def _thaw(self, until: float) -> None:
+        for one in [one for one in self._frozen if one[0] <= until]:
+            self._frozen.remove(one)
+            with suppress(psutil.Error):
+                one[1].resume()
+
+    def _lull(self) -> None:
+        """Waits until the engine is up and a batch was committed."""
+        deadline = time.monotonic() + self.plan.lull
+        before: float | None = None
+        while time.monotonic() < deadline:
+            self._thaw(time.monotonic())
+            daemon = self._daemon
+            if daemon is None or daemon.process.poll() is not None:
+                return
+            now = daemon.metric("volstream_job_batches_total", job="latest") if daemon.port else None
+            if before is not None and now is not None and now > before:
+                return
+            before = now if before is None else before
+            time.sleep(0.3)
+
+    # Commands
+
+    def _command(self, step: Step) -> None:
+        if len(self._commands) >= _MOST_COMMANDS:
+            return
+        choices = [
+            ("refresh", "a"), ("refresh", "a", "--subdirectory", "d1"), ("run-job", "latest"), ("run-job", "latest", "--until-empty"),
+            ("run-job", "latest", "--plan"), ("retry", "latest"), ("list", "failures"), ("status",), ("list", "batches"),
+            ("pause", "latest"), ("resume", "latest"), ("engine", "stop"), ("sql", "SELECT count(*) FROM latest"),
+        ]  # fmt: skip
+        if self.plan.jobs > 1:
+            choices += [
+                ("run-job", "apart"), ("run-job", "apart", "--until-empty"), ("retry", "apart"),
+                ("skip", "apart", "--kind", "worker-died"),
+            ]  # fmt: skip
+        if self.plan.jobs > 2:
+            choices += [
+                ("run-job", "moved"), ("run-job", "moved"), ("run-job", "each"), ("replay", "latest"), ("refresh", "b"),
+                ("replay", "apart", "--where", "size % 3 = 0"), ("alter-job", "each", "--max-files", "7"),
+                ("alter-job", "each", "--max-files", "40"),
+            ]  # fmt: skip
+        words = choices[int(step.choice * len(choices))]
+        output = self._folder / f"command-{step.number}.txt"
+        environment = self.home.environment(**({"FAULT": step.point} if step.point else {}))
+        with output.open("wb") as sink:
+            process = subprocess.Popen(
+                [VOLSTREAM, *words], cwd=self._folder, env=environment,
+                stdin=subprocess.DEVNULL, stdout=sink, stderr=sink,
+            )  # fmt: skip
+        self._note(f"  {process.pid}: volstream {' '.join(words)} {step.point}")
+        self._commands.append(_Command(words, process, output, time.monotonic()))
+
+    def _look_at_commands(self) -> None:
+        for command in [*self._commands]:
+            code = command.process.poll()
+            if code is None:
+                if time.monotonic() - command.began > _COMMAND_ENDS_SECONDS:
+                    command.process.send_signal(signal.SIGABRT)  # it tells where it hangs
+                    command.process.wait(10)
+                    raise UntrueError(f"{command.words} hung:\n{command.output.read_text()}")
+                continue
+            self._commands.remove(command)
+            said = command.output.read_text(encoding="utf-8", errors="replace")
+            self._note(f"  {command.process.pid} ended with {code}: {said[-300:]!r}")
+            if code == -signal.SIGKILL and command.process.pid not in self._victims.killed:
+                self._count("point")
+            self._judge_text(f"{command.words}", said)
+            if code not in (0, 3, 4, 5, -signal.SIGKILL):
+                raise UntrueError(f"{command.words} ended with {code}:\n{said}")
+
+    # The surroundings
+
+    def _restart_catalog(self, seconds: float) -> None:
+        assert self._postgres is not None
+        self._postgres.stop()
+        self._catalog_until = time.monotonic() + seconds
+        time.sleep(seconds / 2)
+        self._postgres.start()
+
+    def _fill_disk(self, seconds: float) -> None:
+        """Takes what space is left, and gives it back later."""
+        self._full_until = time.monotonic() + seconds
+        self._disk.fill()
+        timer = threading.Timer(seconds, self._disk.empty)
+        timer.start()
+        self._later.append(timer)
+
+    # Afterwards
+
+    def _settle(self) -> None:
+        """The daemon is left alone. What its user would do is done: what failed of kills is tried again."""
+        for timer in self._later:
+            timer.join()
+        self._thaw(float("inf"))
+        if self._fault and self._daemon is not None:
+            self._kill(psutil.Process(self._daemon.process.pid), "daemon")
+            self._daemon.process.wait()
+        self._note("the last kill")
+        self._keep_daemon()
+        for command in self._commands:  # those that kill themselves do so before what follows
+            with suppress(subprocess.TimeoutExpired):
+                command.process.wait(_COMMAND_ENDS_SECONDS)
+        self._look_at_commands()
+        self._keep_daemon()
+        self.home.ok("resume", "latest")
+        if self.plan.jobs > 1:
+            skipped = [one["path"] for one in self.home.json("list", "failures", "--state", "skipped")]
+            self.home.ok("retry", "apart")
+            if skipped:
+                self.home.ok("retry", "apart", "--", *skipped)
+        if self.plan.jobs > 2:
+            self.home.ok("alter-job", "moved", "--on-change")
+        self._await_truth()
+        self._say(f"true {self.report.true_seconds:.1f} s after the last kill")
+        # What fails for good is tried a few times more.
+        self._await_nothing(lambda: [*truth.of_status(self.home, self.jobs)], "not at rest", 120.0)
+        self._must(self.differences())
+        self._must(truth.of_spark(self.home, self.jobs))
+        self._end_daemon()
+        self._sweep()
+        self._await_nothing(
+            lambda: [f"{one.pid} {one.cmdline()}" for one in self._victims.all()], "still running", 30.0
+        )
+
+    def _await_truth(self) -> None:
+        deadline = time.monotonic() + _TRUE_SECONDS
+        while True:
+            self._check_daemon()
+            found = self.differences()
+            looked = time.monotonic()
+            if not found:
+                self.report.true_seconds = looked - self._last_kill
+                return
+            if looked >= deadline:
+                raise UntrueError("\n".join(["not true in the end:", *found]))
+            time.sleep(0.3)
+
+    def _check_daemon(self) -> None:
+        assert self._daemon is not None
+        if self._daemon.process.poll() is not None:
+            raise UntrueError(f"the daemon ended, left alone:\n{self._daemon.log[-4000:]}")
+
+    def _end_daemon(self) -> None:
+        assert self._daemon is not None
+        self._daemon.await_ready()
+        self._stop_daemon()
+        self._judge_daemon(self._daemon, self._daemon.ended())
+        self._daemon = None
+
+    def _sweep(self) -> None:
+        """Makes what was left two days older than it is, and lets a daemon sweep it."""
+        before = time.time() - 2 * 86400
+        for folder in (self._temporary, *(self.home.path / "warehouse").glob("_*")):
+            for one in [*folder.rglob("*"), folder]:
+                os.utime(one, (before, before), follow_symlinks=False)
+        found = [*truth.of_leftovers(self.home, self._temporary)]
+        self._note(f"to be swept: {found}")
+        if not found:
+            return
+        self._keep_daemon()
+        self._await_nothing(lambda: [one for one in truth.of_leftovers(self.home, self._temporary) if one in found],
+                            "left over", 30.0)  # fmt: skip
+        self._end_daemon()
+        self._must(truth.of_leftovers(self.home, self._temporary))
+
+    def _must(self, found: Iterable[str]) -> None:
+        told = [*found]
+        if told:
+            raise UntrueError("\n".join(told))
+
+    def _await_nothing(self, look: Callable[[], list[str]], what: str, seconds: float) -> None:
+        try:
+            patiently(lambda: not look(), seconds)
+        except AssertionError:
+            raise UntrueError("\n".join([f"{what}:", *look()])) from None
+
+    def _end_all(self) -> None:
+        """Whatever is still there, when it has ended badly."""
+        for timer in self._later:
+            timer.join()
+        for process in self._victims.all():
+            self._victims.kill(process)
+        for popen in [
+            *(command.process for command in self._commands),
+            *([self._daemon.process] if self._daemon else []),
+        ]:
+            popen.wait()
+
+    def _note(self, line: str) -> None:
+        self._log.write(f"{time.monotonic() - self._began:8.2f} {line}\n")

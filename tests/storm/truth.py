@@ -1,0 +1,131 @@
+"""Whether a home says what its files say: results, directories, failures, counts, and nothing left of what was killed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable, QueryBuilder
+
+from tests.e2e.homes import Home
+from tests.storm.files import Folder
+
+#: More differences of one kind are not told.
+_TOLD = 5
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a job's table ought to show.
+
+    Attributes:
+        fails: of a file's text, whether the function fails for it, always.
+        appends: rows of earlier versions are there, too.
+    """
+
+    job: str
+    volume: str
+    folder: Folder
+    fails: Collection[str]
+    appends: bool = False
+
+    def failing(self) -> set[str]:
+        return {path for path, text in self.folder.contents().items() if text.split()[0] in self.fails}
+
+    def rows(self) -> Mapping[str, str]:
+        return {path: text for path, text in self.folder.contents().items() if text.split()[0] not in self.fails}
+
+
+def of_table(home: Home, expected: Expected) -> Iterator[str]:
+    """What is wrong with a job's table, by its Delta log alone."""
+    location = home.path / "warehouse" / "tables" / "public" / expected.job
+    want = expected.rows()
+    if not (location / "_delta_log").is_dir():
+        if want:
+            yield f"{expected.job}: there is no table"
+        return
+    query = QueryBuilder().register("rows", DeltaTable(str(location)))
+    columns = "_file_path, _file_version, _refresh_id, text"
+    rows = pa.table(query.execute(f"SELECT {columns} FROM rows")).to_pylist()  # columns of our own
+    if expected.appends:
+        versions = Counter((row["_file_path"], row["_file_version"]) for row in rows)
+        yield from _told(expected.job, "the version is there twice", [one for one, n in versions.items() if n > 1])
+        newest: dict[str, Any] = {}
+        for row in rows:
+            known = newest.get(row["_file_path"])
+            if known is None or row["_refresh_id"] > known["_refresh_id"]:
+                newest[row["_file_path"]] = row
+        rows = [row for path, row in newest.items() if path in want]
+    else:
+        paths = Counter(row["_file_path"] for row in rows)
+        yield from _told(expected.job, "the file is there twice", [one for one, n in paths.items() if n > 1])
+    found = {row["_file_path"]: row["text"] for row in rows}
+    yield from _told(expected.job, "there is no row", want.keys() - found.keys())
+    yield from _told(expected.job, "there is a row of no file", found.keys() - want.keys())
+    wrong = [path for path in want.keys() & found.keys() if want[path] != found[path]]
+    yield from _told(expected.job, "the row is of another version", wrong)
+
+
+def of_failures(home: Home, jobs: Sequence[Expected]) -> Iterator[str]:
+    """What is wrong with the failures that the catalog has."""
+    failures = home.json("list", "failures")
+    for job in jobs:
+        found = Counter(one["path"] for one in failures if _is(one["job"], job.job))
+        yield from _told(job.job, "the failure is there twice", [path for path, n in found.items() if n > 1])
+        yield from _told(job.job, "the failure is forgotten", job.failing() - found.keys())
+        yield from _told(job.job, "there is a failure of a good file", found.keys() - job.failing())
+
+
+def of_status(home: Home, jobs: Sequence[Expected]) -> Iterator[str]:
+    """What is wrong with what a home at rest says of itself: counts, and work that is open."""
+    status = home.json("status")
+    for job in jobs:
+        [said] = [one for one in status["jobs"] if _is(one["job"], job.job)]
+        if (said["state"], said["waiting"], said["failed"]) != ("active", 0, len(job.failing())):
+            yield f"{job.job}: status says {said}"
+    for volume in status["volumes"]:
+        [folder] = {id(job.folder): job.folder for job in jobs if _is(volume["volume"], job.volume)}.values()
+        if volume["files"] != len(folder.contents()) or volume["held_removals"] or volume["note"]:
+            yield f"{volume['volume']}: status says {volume}, and there are {len(folder.contents())} files"
+    yield from (f"{one['stream']}: status says {one}" for one in status["streams"] if one["has_data"] or one["note"])
+    open_ones = [one["id"] for one in home.json("list", "batches") if one["state"] in ("planned", "intent")]
+    yield from _told("batches", "still open", open_ones)
+
+
+def _is(shown: str, name: str) -> bool:
+    return shown.rpartition(".")[2] == name
+
+
+def of_spark(home: Home, jobs: Sequence[Expected]) -> Iterator[str]:
+    """What is wrong with tables and directories as Spark reads them."""
+    for job in jobs:
+        listed = home.rows(f"SELECT relative_path, size FROM DIRECTORY(VOLUME {job.volume})")
+        there = [(path, len(text.encode())) for path, text in job.folder.contents().items()]
+        if sorted((row["relative_path"], row["size"]) for row in listed) != sorted(there):
+            yield f"{job.volume}: the directory is another one to Spark"
+        if not job.appends and home.pairs(job.job) != sorted(job.rows().items()):
+            yield f"{job.job}: the table is another one to Spark"
+
+
+def of_leftovers(home: Home, temporary: Path) -> Iterator[str]:
+    """What is left in the warehouse's folders that are no tables, and among temporary files. An interrupted listing of a volume
+    is gone on with."""
+    volumes = {one["id"] for one in home.json("list", "volumes")}
+    for kind, kept in (
+        ("_staging", set[str]()),
+        ("_plans", set[str]()),
+        ("_listings", volumes | {f"{one}-beside" for one in volumes}),
+    ):
+        there = {one.name for one in (home.path / "warehouse" / kind).glob("*")}
+        yield from _told(kind, "left", there - kept)
+    yield from _told("temporary files", "left", [one.name for one in temporary.iterdir()])
+
+
+def _told(where: str, what: str, which: Collection[Any]) -> Iterator[str]:
+    if which:
+        some = sorted(map(str, which))
+        yield f"{where}: {what}: {len(some)}, such as {', '.join(some[:_TOLD])}"

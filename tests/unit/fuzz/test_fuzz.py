@@ -1,0 +1,40 @@
+"""Broken inputs end in errors of volstream's: a few in every run, a million in the long one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz.fuzzer import Finding, fuzz
+from tests.fuzz.shares import run
+from tests.fuzz.targets import CommandLine, Target, readers
+
+
+def test_no_reader_answers_with_a_traceback() -> None:
+    found: list[Finding] = []
+    fuzz(readers(), "every run", 4000, found.append)
+    assert found == []
+
+
+def test_no_command_ends_in_a_way_that_is_not_documented(tmp_path: Path) -> None:
+    found: list[Finding] = []
+    fuzz(CommandLine(tmp_path / "home").targets(), "every run", 120, found.append)
+    assert found == []
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_a_million_inputs() -> None:
+    assert run(1, 1_000_000, 2)["findings"] == 0
+
+
+def _fails(text: str) -> None:
+    raise KeyError(text[:1])
+
+
+def test_what_is_answered_with_something_else_is_told_once() -> None:
+    found: list[Finding] = []
+    fuzz([Target("t", ["a"], lambda text: _fails("x"), 1)], "seed", 10, found.append)
+    [one] = found
+    assert (one.target, "KeyError" in one.trace) == ("t", True)
