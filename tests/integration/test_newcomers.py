@@ -9,13 +9,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select
 
 from tests import objects
 from tests.commands import Place
+from volstream.catalog import Catalog, tables
 from volstream.cli.main import run
 from volstream.jobs import logs
 from volstream.jobs.printing import Line, Printed
-from volstream.model.work import Target
+from volstream.model.work import PlanState, Target
 from volstream.session import Session
 
 
@@ -53,6 +55,27 @@ def test_a_function_that_cannot_be_called_is_refused_when_the_job_is_made(
     code, _, err = place.job("j", function, *options)
     assert (code, said in err) == (3, True), err
     assert json.loads(place.ok("list", "jobs", "--format", "json")) == []
+
+
+def test_another_condition_of_a_job_says_what_becomes_of_files_that_are_there(place: Place) -> None:
+    assert place.job("j", "one", "--where", "size < 10")[0] == 0
+    said = place.ok("alter-job", "j", "--where", "size < 20")
+    assert "volstream replay j" in said
+    assert "stay in t." in said
+    assert "replay" not in place.ok("alter-job", "j", "--retries", "2")
+
+
+def test_runs_without_a_daemon_forget_what_ended_long_ago(place: Place) -> None:
+    assert place.job("j", "one")[0] == 0
+    place.ok("refresh", "v")
+    catalog = Catalog(f"sqlite:///{place.home}/catalog.db")
+    job = catalog.jobs.list()[0]
+    objects.store_plan(catalog, job, state=PlanState.DONE, created_on=objects.NOW)
+    place.ok("advance-stream", str(catalog.streams.list()[0].name))
+    assert "Nothing to do" in place.ok("run-job", "j")
+    with catalog.database.reading() as transaction:
+        assert transaction.execute(select(tables.plans)).all() == []
+    catalog.close()
 
 
 def test_arguments_that_fit_are_taken_and_ones_that_do_not_are_refused_later_too(place: Place) -> None:

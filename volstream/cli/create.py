@@ -216,6 +216,11 @@ def alter_job_command(
         text += f" Its columns: {job.returns}."
     if due := session.jobs.failure_count(name, Wanted((FailureState.RETRYING,), LASTING)):
         text += f" {due} files that could not succeed before are due again."
+    if job.where != before.where:
+        text += (
+            f" It holds for changes from now on. To process files that it lets in and that are there: volstream replay {name}. "
+            f"Rows of files that it leaves out stay in {job.into}."
+        )
     if before.state is JobState.PAUSED and job.state is JobState.ACTIVE:
         text += " It is not paused any more."
     output.result(job, text)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from volstream.catalog.failures import ANY, Wanted
@@ -149,7 +149,9 @@ class Jobs(Objects[Job]):
             volume = catalog.volumes.by_id(stream.source_id) if stream else None
             if volume is not None and volume.reconciled_on is None:
                 self._session.volumes.refresh(str(volume.name), stop=stop)
-        return self._session.runner_of(job).run(job, until_empty=until_empty, stop=stop, observe=observe)
+        report = self._session.runner_of(job).run(job, until_empty=until_empty, stop=stop, observe=observe)
+        self._forget_history()  # there may be no daemon, which does so every hour
+        return report
 
     def preview(self, name: str) -> Preview:
         """What a run of the job would do now. Changes nothing; raises StreamStaleError."""
@@ -220,6 +222,11 @@ class Jobs(Objects[Job]):
                 f"{error.remedy} To be rid of the job all the same: volstream drop job {name} --force.".lstrip()
             )
             raise
+
+    def _forget_history(self) -> None:
+        settings = self._session.settings
+        before = datetime.now(UTC) - timedelta(seconds=settings.history_seconds)
+        self._session.catalog.history.forget(before, kept=settings.directory_versions)
 
     def _of_files(self, name: str) -> Job:
         job = self.get(name)
