@@ -17,7 +17,8 @@ BIN := .venv/bin
 
 .PHONY: setup java engine engine-s3 test test-long test-services storm fuzz lint lock docs demo demo-s3 demo-oss bench clean
 
-setup: engine
+setup: .venv/packages
+	@$(MAKE) --no-print-directory -j 2 engine .venv/compiled
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
@@ -27,13 +28,18 @@ setup: engine
 	  rm -rf .venv; echo "Python has no venv module. On Debian: apt-get install python3-venv" >&2; exit 1; }
 
 # Exactly what was tested, by checksum; what builds packages that come as source is there first, so that nothing else is fetched.
-# Modules are compiled at their first import, which are fewer than there are and saves a minute.
 # Folders of wheels that the environment names may have other builds of the same versions, which pip would take and then refuse.
 .venv/packages: pyproject.toml requirements.lock requirements-build.lock | .venv/bin/python
 	@echo "Python packages: installing into .venv"
 	@PIP_FIND_LINKS= $(BIN)/python -m pip install --quiet --require-hashes --requirement requirements-build.lock
 	@PIP_FIND_LINKS= PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --no-compile --require-hashes --no-build-isolation --requirement requirements.lock
 	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# Beside the making of the engine's archive. Not by pip, one module after the other; not at their first import, for whoever comes
+# first would be told of the warnings that some packages give. Some have files that are for other Pythons: they are left out.
+.venv/compiled: .venv/packages
+	@$(BIN)/python -W ignore -m compileall -q -x '/tests?/' .venv/lib || true
 	@touch $@
 
 # Versions that the lock files have stay, where pyproject.toml allows them; LOCK=--upgrade takes the newest.

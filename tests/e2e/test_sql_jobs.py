@@ -35,7 +35,7 @@ def test_the_daemon_runs_a_statement_on_change_and_tries_one_that_fails_less_and
         assert job["last_outcome"].startswith(("failed", "running"))
         home.ok("pause", name)
     home.ok("sql", f"CREATE OR REPLACE JOB {name} AS INSERT INTO {target} SELECT id FROM {stream}")
-    assert "1 rows in 1 batches" in home.ok("run-job", name)
+    assert "1 row in 1 batch" in home.ok("run-job", name)
     assert ids(home, target) == [1, 2, 100]
     assert "Nothing to do" in home.ok("run-job", name)
 

@@ -31,7 +31,7 @@ def test_a_home_comes_back_as_it_was_when_the_backup_was_made(place: Place, othe
 
     restored = other.ok("restore", backup)
 
-    assert "1 volume" in said
+    assert "1 volume, 1 stream, 0 jobs, 2 tables" in said
     assert "1 volume" in restored
     for kind in ("volumes", "streams"):
         there = json.loads(other.ok("list", kind, "--format", "json"))

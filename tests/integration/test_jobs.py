@@ -239,6 +239,7 @@ def test_a_file_that_changed_since_the_listing_waits_for_the_directory(place: Pl
     place.job(COUNT, pause_after=1)
     progress = place.run().progress
     assert (progress.done_files, progress.failed, progress.overtaken) == (2, 0, 2), "nobody failed"
+    assert [one.failed for one in place.session.catalog.consumptions.batches_of()] == [0]
     assert place.session.jobs.get("j").state is JobState.ACTIVE
     kinds = {one.path: (one.kind, one.state) for one in place.session.jobs.failures("j")}
     assert kinds == {

@@ -121,8 +121,8 @@ def test_skip_needs_to_be_told_what(place: Place) -> None:
     assert place.job("j", "one")[0] == 0
     for options in ([], ["a.txt", "--all"], ["--all", "--kind", "raised"]):
         assert place("skip", "j", *options)[0] == 2
-    assert "0 files are skipped" in place.ok("skip", "j", "--like", "a%")
-    assert "0 files are due" in place.ok("retry", "j", "--kind", "timed-out")
+    assert "0 files skipped" in place.ok("skip", "j", "--like", "a%")
+    assert "0 files due" in place.ok("retry", "j", "--kind", "timed-out")
 
 
 def test_whoever_reads_only_the_first_line_is_no_error(place: Place) -> None:
@@ -165,8 +165,8 @@ def test_a_volume_is_altered_and_files_that_leave_go_and_files_that_enter_are_ne
 
 def test_what_a_function_printed_is_shown_by_batch_and_file_and_obeyed_by_no_terminal(place: Place) -> None:
     assert place.job("j", "one")[0] == 0
-    assert place("logs", "j") == (0, "", "Nothing is kept that was printed.\n")
-    assert place("logs", "j", "--file", "a.txt")[2] == "Nothing is kept that was printed for it.\n"
+    assert place("logs", "j") == (0, "", "No output is kept.\n")
+    assert place("logs", "j", "--file", "a.txt")[2] == "No output is kept for it.\n"
     assert json.loads(place.ok("logs", "j", "--format", "json")) == []
     assert place("logs", "nosuch")[0] == 3
     (job,) = json.loads(place.ok("list", "jobs", "--format", "json"))

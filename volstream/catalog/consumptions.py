@@ -33,7 +33,7 @@ class Outcome:
     Attributes:
         superseded: paths whose earlier failures end with this batch, whatever became of them in it.
         seconds: how long the attempt took; None: not known.
-        overtaken: of those that failed, the files that were gone or another version before their turn.
+        overtaken: files that were gone or another version before their turn, which neither succeeded nor failed.
     """
 
     succeeded: int
@@ -404,7 +404,7 @@ class Consumptions:
 
     def _count_failed(self, transaction: Transaction, batch: Batch, outcome: Outcome) -> None:
         """Counts batches in a row in which every file failed, and pauses the job at its limit."""
-        if outcome.succeeded + outcome.failed == outcome.overtaken:
+        if not outcome.succeeded + outcome.failed:
             return
         job = transaction.execute(select(jobs).where(jobs.c.id == batch.job_id)).one()
         values: dict[str, Any] = {"failed_batches": job.failed_batches + 1 if outcome.succeeded == 0 else 0}

@@ -11,6 +11,7 @@ import click
 from volstream.backup.manifest import Manifest
 from volstream.cli.options import common, founding, interactive
 from volstream.cli.output import Output
+from volstream.model.text import counted
 from volstream.session import Session
 
 _FOLDER = click.Path(path_type=Path)
@@ -20,9 +21,9 @@ _FOLDER = click.Path(path_type=Path)
 @click.argument("directory", type=_FOLDER)
 @common
 def backup_command(session: Session, output: Output, directory: Path) -> None:
-    """Copy the home to a new DIRECTORY, as it is at one moment, while daemon and jobs go on.
+    """Copy the home to a new DIRECTORY, as of one moment, while daemon and jobs keep working.
 
-    Catalog, tables and settings, not the files of volumes nor the code of functions.
+    The copy has catalog, tables and settings, but not the files of volumes or the code of functions.
     """
     from volstream.backup.make import make
 
@@ -34,12 +35,12 @@ def backup_command(session: Session, output: Output, directory: Path) -> None:
 @click.argument("directory", type=_FOLDER)
 @founding
 def restore_command(session: Session, output: Output, directory: Path) -> None:
-    """Make a new home from the backup in DIRECTORY."""
+    """Create a new home from the backup in DIRECTORY."""
     from volstream.backup.restore import restore
 
     made = restore(session.catalog, session.settings, directory, _told(output))
     text = f"Restored {session.settings.home}, as of {made.created_on:%F %T} UTC: {_what(made)}."
-    text += "\nNext: volstream refresh VOLUME, or volstream daemon: what changed since then is found by listing."
+    text += "\nNext: volstream daemon, or volstream refresh VOLUME. A listing finds what has changed since."
     if str(session.settings.home) != made.home:
         text += f"\nSettings are not restored; those of {made.home} are in {directory / 'volstream.toml'}."
     _show(output, made, text)
@@ -52,10 +53,11 @@ def _told(output: Output) -> Callable[[str], object]:
 
 def _what(made: Manifest) -> str:
     rows = made.rows
-    return f"{rows['volumes']} volumes, {rows['streams']} streams, {rows['jobs']} jobs, {len(made.tables)} tables"
+    parts = [counted(rows[f"{kind}s"], kind) for kind in ("volume", "stream", "job")]
+    return ", ".join([*parts, counted(len(made.tables), "table")])
 
 
 def _show(output: Output, made: Manifest, text: str) -> None:
     if made.linked:
-        text += f"\nNot copied, for they lie outside the warehouse: {', '.join(made.linked)}."
+        text += f"\nNot copied, because they lie outside the warehouse: {', '.join(made.linked)}."
     output.result(dataclasses.asdict(made), text)

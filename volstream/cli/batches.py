@@ -13,11 +13,15 @@ from volstream.spark.errors import map_spark_errors
 @click.command("read-batch")
 @click.argument("id")
 @click.option(
-    "--limit", type=click.IntRange(1, 1_000_000), default=1000, show_default=True, help="Files, the first by path."
+    "--limit",
+    type=click.IntRange(1, 1_000_000),
+    default=1000,
+    show_default=True,
+    help="Most files, in the order of their paths.",
 )
 @common
 def read_batch_command(session: Session, output: Output, id: str, limit: int) -> None:
-    """Show the files of a batch (see: list batches), the same at each look: also long after it was processed."""
+    """Show the files of a batch, as they were processed (see list batches)."""
     files = session.batches.read(id).orderBy("relative_path").limit(limit)
     with map_spark_errors():
         rows = files.toArrow().to_pylist()

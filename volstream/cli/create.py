@@ -10,6 +10,7 @@ from volstream.catalog.failures import Wanted
 from volstream.cli.options import DURATION, NUMBER, SIZE, TIMESTAMP, choice, common, existing, founding
 from volstream.cli.output import Output
 from volstream.model.objects import JobState, Mode, OnMove, QueueType, SourceKind, Stream, Trigger, TriggerKind, Write
+from volstream.model.text import counted
 from volstream.model.work import LASTING, FailureState
 from volstream.session import Session
 
@@ -22,10 +23,10 @@ from volstream.session import Session
 @click.option("--role-arn", metavar="ARN")
 @click.option("--credentials", metavar="env|profile:NAME|static", default="env", show_default=True)
 @click.option("--comment")
-@click.option("--if-not-exists", is_flag=True, help="Do nothing where there is one of that name.")
+@click.option("--if-not-exists", is_flag=True, help="Do nothing if it exists.")
 @founding
 def create_connection_command(session: Session, output: Output, name: str, type_: str, **options: Any) -> None:
-    """Describe how a store is reached, and by whom.
+    """Define how to reach a store, and with which credentials.
 
     Keys are never given here: they come from the environment, a profile, or volstream.toml.
     """
@@ -37,27 +38,37 @@ def create_connection_command(session: Session, output: Output, name: str, type_
 @click.argument("name")
 @click.argument("location", type=click.Path())
 @click.option("--connection", metavar="NAME")
-@click.option("--queue-type", type=choice(QueueType), help="How changes are heard of; default: what suits LOCATION.")
+@click.option("--queue-type", type=choice(QueueType), help="Where change events come from; the default suits LOCATION.")
 @click.option("--queue-name")
-@click.option("--virtual-cluster", default="DEFAULT", show_default=True, help="Which daemon keeps the volume.")
+@click.option(
+    "--virtual-cluster", default="DEFAULT", show_default=True, help="The cluster whose daemon keeps the volume."
+)
 @click.option("--recursive/--no-recursive", default=True, show_default=True)
 @click.option(
-    "--pattern", "patterns", multiple=True, metavar="GLOB", help="Only files that match one, such as '*.jpg'."
+    "--pattern",
+    "patterns",
+    multiple=True,
+    metavar="GLOB",
+    help="Take only files that match, such as '*.jpg'; may be repeated.",
 )
 @click.option(
-    "--ignore", "ignores", multiple=True, metavar="GLOB", help="Not these; default: .* *~ *.tmp *.part *.crdownload"
+    "--ignore",
+    "ignores",
+    multiple=True,
+    metavar="GLOB",
+    help="Leave these out; default: .* *~ *.tmp *.part *.crdownload",
 )
 @click.option(
     "--max-removals",
     metavar="50%|N|all",
-    help="What a listing may remove without a word; default: half of 100 files or more, and not all of 10 or more.",
+    help="Removals of one listing beyond which they are held; default: half of 100 files or more, all of 10 or more.",
 )
 @click.option("--comment")
-@click.option("--check/--no-check", default=True, help="Ask for the bucket and the queue first.", show_default=True)
+@click.option("--check/--no-check", default=True, help="Check bucket and queue first.", show_default=True)
 @existing
 @founding
 def create_volume_command(session: Session, output: Output, name: str, location: str, **options: Any) -> None:
-    """Make LOCATION, a directory or s3://bucket/prefix or oss://bucket/prefix, a volume.
+    """Make a directory, s3://bucket/prefix or oss://bucket/prefix a volume.
 
     Its files are kept as a table and can be streamed.
     """
@@ -74,22 +85,24 @@ def create_volume_command(session: Session, output: Output, name: str, location:
 @click.option("--connection", metavar="NAME")
 @click.option("--queue-type", type=choice(QueueType))
 @click.option("--queue-name")
-@click.option("--virtual-cluster", help="Which daemon keeps the volume.")
+@click.option("--virtual-cluster", help="The cluster whose daemon keeps the volume.")
 @click.option("--recursive/--no-recursive", default=None)
-@click.option("--pattern", "patterns", multiple=True, metavar="GLOB", help="In the place of all that there were.")
-@click.option("--all-files", is_flag=True, help="No patterns any more.")
-@click.option("--ignore", "ignores", multiple=True, metavar="GLOB", help="In the place of all that there were.")
-@click.option("--max-removals", metavar="LIMIT", help="Removals by one full listing that need no word.")
+@click.option(
+    "--pattern", "patterns", multiple=True, metavar="GLOB", help="Replaces all earlier ones; may be repeated."
+)
+@click.option("--all-files", is_flag=True, help="Drop the patterns.")
+@click.option("--ignore", "ignores", multiple=True, metavar="GLOB", help="Replaces all earlier ones; may be repeated.")
+@click.option("--max-removals", metavar="LIMIT", help="Removals of one listing beyond which they are held.")
 @click.option("--comment")
-@click.option("--check/--no-check", default=True, help="Ask for the bucket and the queue first.", show_default=True)
+@click.option("--check/--no-check", default=True, help="Check bucket and queue first.", show_default=True)
 @common
 def alter_volume_command(
     session: Session, output: Output, name: str, patterns: tuple[str, ...], all_files: bool, ignores: tuple[str, ...],
     check: bool, **options: Any,
 ) -> None:  # fmt: skip
-    """Change a volume; its directory, its streams and its jobs stay.
+    """Change a volume. Its directory, streams and jobs stay.
 
-    Files that new patterns leave out go with the next full listing, and their rows with them; files that they let in are new.
+    Files that new patterns exclude are removed by the next full listing, with their rows. Files they include are new.
     """
     if patterns and all_files:
         raise click.UsageError("--pattern and --all-files exclude each other.")
@@ -101,7 +114,7 @@ def alter_volume_command(
     if ignores:
         changes["ignores"] = ignores
     volume = session.volumes.alter(name, check=check, **changes)
-    output.result(volume, f"Volume {volume.name} changed. To see it now: volstream refresh {volume.name}.")
+    output.result(volume, f"Volume {volume.name} changed. To apply it now: volstream refresh {volume.name}.")
 
 
 @click.command("create-stream")
@@ -109,11 +122,9 @@ def alter_volume_command(
 @click.option("--on-volume", "volume", metavar="VOLUME")
 @click.option("--on-table", "table", metavar="TABLE")
 @click.option("--mode", type=choice(Mode), default=Mode.STANDARD.value, show_default=True)
-@click.option("--show-initial-rows", is_flag=True, help="Begin with the files or rows that are there.")
-@click.option(
-    "--at-version", type=NUMBER, metavar="N", help="Begin after this version of the directory table or table."
-)
-@click.option("--at-timestamp", type=TIMESTAMP, metavar="TIME", help="Begin after this time.")
+@click.option("--show-initial-rows", is_flag=True, help="Start with the files or rows present.")
+@click.option("--at-version", type=NUMBER, metavar="N", help="Start after this version of the source.")
+@click.option("--at-timestamp", type=TIMESTAMP, metavar="TIME", help="Start after this time.")
 @click.option(
     "--identity",
     multiple=True,
@@ -126,7 +137,7 @@ def alter_volume_command(
 def create_stream_command(
     session: Session, output: Output, name: str, volume: str | None, table: str | None, mode: str, **options: Any
 ) -> None:
-    """Make a cursor over the changes of a volume's files, or of a table's rows."""
+    """Create a cursor over the changes of a volume's files or a table's rows."""
     if (volume is None) == (table is None):
         raise click.UsageError("Give --on-volume or --on-table.")
     stream = session.streams.create(name, volume, table=table, mode=Mode(mode), **options)
@@ -137,30 +148,36 @@ def create_stream_command(
 @click.command("create-job")
 @click.argument("name")
 @click.option("--stream", metavar="STREAM", help="The stream whose files are processed.")
-@click.option("--on-volume", "volume", metavar="VOLUME", help="Make a stream of the job's own, initial files included.")
+@click.option(
+    "--on-volume", "volume", metavar="VOLUME", help="Create a stream for the job that starts with the files present."
+)
 @click.option("--function", required=True, metavar="FILE.py:FUNC|pkg.mod:FUNC")
 @click.option("--into", required=True, metavar="TABLE")
 @click.option("--returns", metavar="DDL", help="Columns of the result: 'label STRING, score DOUBLE'.")
 @click.option("--on-change", is_flag=True, help="Run as soon as files change.")
-@click.option("--every", type=DURATION, metavar="30s", help="Run on a period.")
-@click.option("--cron", metavar="'*/5 * * * *'", help="Run at these times.")
-@click.option("--where", metavar="SQL", help='Only files for which this holds, such as "size < 1000000".')
+@click.option("--every", type=DURATION, metavar="30s", help="Run periodically.")
+@click.option("--cron", metavar="'*/5 * * * *'", help="Run on a schedule.")
+@click.option("--where", metavar="SQL", help='Take only files that satisfy this, such as "size < 1000000".')
 @click.option("--write", type=choice(Write), default=Write.UPSERT.value, show_default=True)
 @click.option(
     "--on-move",
     type=choice(OnMove),
     default=OnMove.RERUN.value,
     show_default=True,
-    help="For a file that is moved inside the volume: run the function, or let its rows follow.",
+    help="When a file moves inside the volume: run the function, or let its rows follow.",
 )
 @click.option("--retries", type=NUMBER, default=3, show_default=True)
 @click.option(
-    "--pause-after", type=NUMBER, default=3, show_default=True, help="Batches in a row whose files all fail; 0: never."
+    "--pause-after",
+    type=NUMBER,
+    default=3,
+    show_default=True,
+    help="Pause after so many batches without a success; 0: never.",
 )
-@click.option("--timeout", "timeout_seconds", type=DURATION, metavar="60s", help="For each file.")
+@click.option("--timeout", "timeout_seconds", type=DURATION, metavar="60s", help="Limit per file.")
 @click.option("--isolate", is_flag=True, help="Run each file in a child process that can be killed.")
-@click.option("--max-files", type=NUMBER, metavar="N", help="Files of a batch.")
-@click.option("--max-bytes", type=SIZE, metavar="1GiB", help="Bytes of a batch.")
+@click.option("--max-files", type=NUMBER, metavar="N", help="Most files of a batch.")
+@click.option("--max-bytes", type=SIZE, metavar="1GiB", help="Most bytes of a batch.")
 @click.option("--arg", "arguments", multiple=True, metavar="KEY=VALUE", help="Passed to the function by name, as text.")
 @click.option("--comment")
 @existing
@@ -168,7 +185,7 @@ def create_stream_command(
 def create_job_command(
     session: Session, output: Output, name: str, function: str, into: str, write: str, on_move: str, **options: Any
 ) -> None:
-    """Run a Python function on every file that a stream delivers, and keep what it returns in a table."""
+    """Run a Python function on every file of a stream, and keep its results in a table."""
     options["trigger"] = _trigger(options.pop("on_change"), options.pop("every"), options.pop("cron"))
     options["arguments"] = parse_arguments(options["arguments"])
     job = session.jobs.create(name, function, into, write=Write(write), on_move=OnMove(on_move), **options)
@@ -177,12 +194,14 @@ def create_job_command(
 
 @click.command("alter-job")
 @click.argument("name")
-@click.option("--function", metavar="FILE.py:FUNC|pkg.mod:FUNC", help="Also to accept the code as it is now.")
+@click.option(
+    "--function", metavar="FILE.py:FUNC|pkg.mod:FUNC", help="New function, or the same to accept changed code."
+)
 @click.option("--returns", metavar="DDL")
 @click.option("--on-change", is_flag=True)
 @click.option("--every", type=DURATION, metavar="30s")
 @click.option("--cron", metavar="LINE")
-@click.option("--manual", is_flag=True, help="Run only by run-job.")
+@click.option("--manual", is_flag=True, help="Run by run-job only.")
 @click.option("--where", metavar="SQL")
 @click.option("--on-move", type=choice(OnMove))
 @click.option("--retries", type=NUMBER)
@@ -198,9 +217,9 @@ def alter_job_command(
     session: Session, output: Output, name: str, on_change: bool, every: float | None, cron: str | None, manual: bool,
     arguments: tuple[str, ...], **options: Any,
 ) -> None:  # fmt: skip
-    """Change a job; its cursor and its failures stay.
+    """Change a job. Its position and its failures stay.
 
-    With --function or --returns, files are due again that failed for their columns, their size or their imports.
+    --function and --returns also retry files that failed because of columns, size or imports.
     """
     before = session.jobs.get(name)
     changes = {key: value for key, value in options.items() if value is not None}
@@ -215,14 +234,14 @@ def alter_job_command(
     if job.returns != before.returns:
         text += f" Its columns: {job.returns}."
     if due := session.jobs.failure_count(name, Wanted((FailureState.RETRYING,), LASTING)):
-        text += f" {due} files that could not succeed before are due again."
+        text += f" {counted(due, 'file')} that could not succeed before will be retried."
     if job.where != before.where:
         text += (
-            f" It holds for changes from now on. To process files that it lets in and that are there: volstream replay {name}. "
-            f"Rows of files that it leaves out stay in {job.into}."
+            f" The condition applies from now on. To process older files that it now includes: volstream replay {name}. "
+            f"Rows of files that it now excludes stay in {job.into}."
         )
     if before.state is JobState.PAUSED and job.state is JobState.ACTIVE:
-        text += " It is not paused any more."
+        text += " It is no longer paused."
     output.result(job, text)
 
 

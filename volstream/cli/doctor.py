@@ -21,11 +21,11 @@ _SIGNS = {"ok": "ok", "warning": "WARN", "failed": "FAIL", "skipped": "-"}
 @click.option(
     "--canary",
     is_flag=True,
-    help="Write an object into VOLUME, time its way into the directory, and remove it; the volume's jobs see it, too.",
+    help="Write an object into VOLUME, time its way into the directory, and delete it. The volume's jobs see it.",
 )
 @founding
 def doctor_command(session: Session, output: Output, volume: str | None, canary: bool) -> None:
-    """Check the home, and everything that VOLUME needs: credentials, bucket, queue, wiring, daemon. Starts no Spark."""
+    """Check the home and what VOLUME needs: credentials, bucket, queue, wiring, daemon. Starts no Spark."""
     from volstream.doctor import State, examine
 
     if canary and volume is None:

@@ -16,7 +16,7 @@ from volstream.session import Session
 @click.argument("path", type=click.Path())
 @common
 def explain_file_command(session: Session, output: Output, volume: str, path: str) -> None:
-    """Tell the whole story of one file: directory versions, batches, failures, result rows."""
+    """Show the history of one file: refreshes, batches, failures, result rows."""
     from volstream.story import tell
 
     events = tell(session, volume, path)

@@ -46,7 +46,7 @@ _TOML = """\
 @click.command("init")
 @founding
 def init_command(session: Session, output: Output) -> None:
-    """Make the home: its folder, catalog and a settings file, and check what the engine needs."""
+    """Create the home with its catalog and settings file, and check what the engine needs."""
     from volstream.spark import connectors, java
 
     settings = session.settings
@@ -73,7 +73,7 @@ def init_command(session: Session, output: Output) -> None:
 @click.command("status")
 @common
 def status_command(session: Session, output: Output) -> None:
-    """Show the engine, and how far volumes, streams and jobs are. Starts nothing."""
+    """Show engine, volumes, streams and jobs. Starts nothing."""
     status = engine_status(session.settings)
     home = str(session.settings.home)
     volumes = [_volume(session, volume) for volume in session.volumes.list()]
@@ -97,7 +97,7 @@ def status_command(session: Session, output: Output) -> None:
 
 @click.group("engine")
 def engine_command() -> None:
-    """The Spark process that the commands of a home share."""
+    """Show or stop the Spark process that the commands of a home share."""
 
 
 @engine_command.command("status")
@@ -114,26 +114,28 @@ def engine_status_command(session: Session, output: Output) -> None:
 
 
 @engine_command.command("stop")
-@click.option("--now", is_flag=True, help="Do not wait for those who use it.")
+@click.option("--now", is_flag=True, help="Do not wait for its clients.")
 @founding
 def engine_stop_command(session: Session, output: Output, now: bool) -> None:
-    """End the background engine; it finishes for those who use it."""
+    """Stop the background engine once its clients are done."""
     ended = stop_engine(session.settings, at_once=now)
     output.result({"stopped": ended}, "The engine is stopped." if ended else "No engine runs.")
 
 
 @click.command("daemon")
-@click.option("--virtual-cluster", default="DEFAULT", show_default=True, help="Keep the volumes of this cluster.")
+@click.option("--virtual-cluster", default="DEFAULT", show_default=True, help="Serve the volumes of this cluster.")
 @click.option(
-    "--http-port", type=click.IntRange(0, 65535), help="Where /healthz, /readyz and /metrics are; 0: any free port."
+    "--http-port", type=click.IntRange(0, 65535), help="Port of /healthz, /readyz and /metrics; 0: any free one."
 )
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
 )
-@click.option("--home", metavar="DIR", help="Folder of catalog, tables and settings.  [env: VOLSTREAM_HOME]")
-@click.option("--format", "format_", type=click.Choice(["text", "json"]), default="text", help="Of the log, on stderr.")
+@click.option("--home", metavar="DIR", help="The home directory.  [env: VOLSTREAM_HOME]")
+@click.option(
+    "--format", "format_", type=click.Choice(["text", "json"]), default="text", help="Format of the log on stderr."
+)
 def daemon_command(virtual_cluster: str, http_port: int | None, log_level: str, home: str | None, format_: str) -> None:
-    """Keep directory tables true and run jobs when they are due, until SIGTERM."""
+    """Keep directory tables up to date and run due jobs, until SIGTERM."""
     from volstream import log
     from volstream.daemon.service import Daemon
     from volstream.lifecycle.stop import Stop, stop_on_signals

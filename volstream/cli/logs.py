@@ -21,17 +21,19 @@ if TYPE_CHECKING:
 
 @click.command("logs")
 @click.argument("job")
-@click.option("--lines", type=click.IntRange(1, 1_000_000), default=100, show_default=True, help="So many, the last.")
-@click.option("--file", "path", metavar="PATH", help="Only what was printed for this file.")
-@click.option("--batch", metavar="ID", help="Only of this batch (see: list batches).")
+@click.option(
+    "--lines", type=click.IntRange(1, 1_000_000), default=100, show_default=True, help="How many of the last lines."
+)
+@click.option("--file", "path", metavar="PATH", help="Only lines printed for this file.")
+@click.option("--batch", metavar="ID", help="Only lines of this batch (see list batches).")
 @common
 def logs_command(
     session: Session, output: Output, job: str, lines: int, path: str | None, batch: str | None
 ) -> None:  # fmt: skip
-    """Show what the function of JOB printed and logged: the last lines, by batch and file."""
+    """Show the last lines that the function of JOB printed and logged, by batch and file."""
     found = session.jobs.logs(job, lines=lines, path=path, batch=batch)
     if not found and not output.as_json:
-        output.message("Nothing is kept that was printed" + (" for it." if path or batch else "."))
+        output.message("No output is kept" + (" for it." if path or batch else "."))
         return
     output.result(found, "\n".join(_shown(found)))
 

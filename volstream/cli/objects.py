@@ -40,24 +40,24 @@ _KINDS = ("connection", "volume", "stream", "job", "function")
 
 @click.command("list")
 @click.argument("kind", type=click.Choice([*_COLUMNS]))
-@click.option("--job", metavar="NAME", help="Batches or failures of this job only.")
+@click.option("--job", metavar="NAME", help="Only batches or failures of this job.")
 @click.option(
-    "--state", "states", type=click.Choice(_STATES), multiple=True, help="Failures in this state only; may be repeated."
+    "--state", "states", type=click.Choice(_STATES), multiple=True, help="Only failures in this state; may be repeated."
 )
-@click.option("--volume", metavar="NAME", help="Rejected messages of this volume only.")
+@click.option("--volume", metavar="NAME", help="Only rejected messages of this volume.")
 @kinds("Failures of this kind only.")
 @like("Failures of files whose path is LIKE this, such as 'scans/%.pdf'.")
 @click.option(
     "--limit",
     type=click.IntRange(1, 1_000_000),
-    help="Batches, failures or rejected messages: 1000, of failures as JSON all.",
+    help="Most rows; default 1000, for failures as JSON all.",
 )
 @common
 def list_command(
     session: Session, output: Output, kind: str, job: str | None, states: tuple[str, ...], volume: str | None,
     kinds: tuple[str, ...], like: str | None, limit: int | None,
 ) -> None:  # fmt: skip
-    """List what there is of a KIND."""
+    """List the objects of a KIND."""
     if kind != "failures":
         output.table(_rows(session, kind, job, volume, limit or _LIMIT), _COLUMNS[kind], f"No {kind}.")
         return
@@ -77,16 +77,16 @@ def list_command(
 @click.argument("name")
 @common
 def describe_command(session: Session, output: Output, kind: str, name: str) -> None:
-    """Show everything about one object."""
+    """Show one object in full."""
     output.details(_described(session, kind, name), ("trust_policy", "permission_policy"))
 
 
 @click.command("drop")
 @click.argument("kind", type=click.Choice([*_KINDS]))
 @click.argument("name")
-@click.option("--if-exists", is_flag=True, help="Do nothing where there is none.")
-@click.option("--cascade", is_flag=True, help="Of a volume: with the streams and jobs on it.")
-@click.option("--force", is_flag=True, help="Of a job: whatever a run of it left open, or is at work on.")
+@click.option("--if-exists", is_flag=True, help="Do nothing if it does not exist.")
+@click.option("--cascade", is_flag=True, help="Volume: drop its streams and jobs too.")
+@click.option("--force", is_flag=True, help="Job: drop it even if a batch is open.")
 @common
 def drop_command(
     session: Session, output: Output, kind: str, name: str, if_exists: bool, cascade: bool, force: bool

@@ -34,7 +34,7 @@ def founding(function: F) -> F:
 
 
 def _with_home(function: F, *, must_exist: bool) -> F:
-    @click.option("--home", metavar="DIR", help="Folder of catalog, tables and settings.  [env: VOLSTREAM_HOME]")
+    @click.option("--home", metavar="DIR", help="The home directory.  [env: VOLSTREAM_HOME]")
     @click.option("--format", "format_", type=click.Choice(["text", "json"]), default="text", show_default=True)
     @functools.wraps(function)
     def command(home: str | None, format_: str, **options: Any) -> Any:
@@ -113,8 +113,8 @@ def choice(values: type[StrEnum]) -> click.Choice[str]:
 
 def existing(function: F) -> F:
     """Adds ``--or-replace`` and ``--if-not-exists``."""
-    replace = click.option("--or-replace", is_flag=True, help="Put it in the place of one of that name.")
-    keep = click.option("--if-not-exists", is_flag=True, help="Do nothing where there is one of that name.")
+    replace = click.option("--or-replace", is_flag=True, help="Replace an existing one.")
+    keep = click.option("--if-not-exists", is_flag=True, help="Do nothing if it exists.")
     return replace(keep(function))
 
 

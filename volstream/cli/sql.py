@@ -20,12 +20,14 @@ _SHOWN_ROWS = 1000
 
 @click.command("sql")
 @click.argument("statement", required=False)
-@click.option("-f", "--file", "file", type=click.Path(exists=True, dir_okay=False), help="Statements of a file.")
+@click.option(
+    "-f", "--file", "file", type=click.Path(exists=True, dir_okay=False), help="Run the statements of a file."
+)
 @founding
 def sql_command(session: Session, output: Output, statement: str | None, file: str | None) -> None:
-    """Run SQL: tables of the home, streams, DIRECTORY(VOLUME v).
+    """Run SQL on tables, streams and DIRECTORY(VOLUME v).
 
-    `-` reads standard input; nothing, too, or on a terminal opens a prompt.
+    Without a statement it reads standard input, or opens a prompt on a terminal; `-` always reads standard input.
     """
     from volstream.sql.names import split
 

@@ -23,7 +23,7 @@ def try_command(
     function: str, paths: tuple[str, ...], returns: str | None, arguments: tuple[str, ...],
     timeout_seconds: float | None, format_: str,
 ) -> None:  # fmt: skip
-    """Run a function on a few files and show its rows, or the traceback. Nothing is written."""
+    """Run a function on a few files and show its rows or the traceback. Writes nothing."""
     from volstream.cli.create import parse_arguments
     from volstream.jobs.trial import try_function
 

@@ -18,6 +18,7 @@ from volstream.cli.output import Output
 from volstream.errors import FilesFailedError, InterruptedByUserError
 from volstream.jobs.progress import Observer, Progress
 from volstream.lifecycle.stop import Stop, stop_on_signals
+from volstream.model.text import counted
 from volstream.model.units import about, format_size
 from volstream.model.work import FailureKind
 from volstream.session import Session
@@ -29,11 +30,11 @@ if TYPE_CHECKING:
 
 @click.command("refresh")
 @click.argument("volume")
-@click.option("--subdirectory", default="", metavar="PATH", help="Only what is below it.")
-@click.option("--accept-removals", is_flag=True, help="Remove what is gone, however much it is.")
+@click.option("--subdirectory", default="", metavar="PATH", help="List only what is below PATH.")
+@click.option("--accept-removals", is_flag=True, help="Apply removals beyond the volume's limit.")
 @common
 def refresh_command(session: Session, output: Output, volume: str, subdirectory: str, accept_removals: bool) -> None:
-    """List VOLUME now, and make its directory table agree."""
+    """List VOLUME now and update its directory table."""
     _leave_pandas_out()
     stop = Stop()
     with stop_on_signals(stop, first=lambda: output.message("Stopping. Interrupt again to end at once.")):
@@ -49,14 +50,14 @@ def refresh_command(session: Session, output: Output, volume: str, subdirectory:
             "files": found.files, "bytes": found.bytes, "findings": found.findings, "unsettled": list(found.unsettled),
             "seconds": round(found.seconds, 3),
         }  # fmt: skip
-        text = f"{found.files} files ({format_size(found.bytes)}): {text}."
+        text = f"{counted(found.files, 'file')} ({format_size(found.bytes)}): {text}."
         if found.unsettled:
-            text += f" {len(found.unsettled)} are still being written: refresh again later."
+            text += f" {len(found.unsettled)} still being written: refresh again later."
         if found.findings - len(found.unsettled):
-            text += f" {found.findings - len(found.unsettled)} names cannot be used: volstream list rejected."
+            text += f" {counted(found.findings - len(found.unsettled), 'name')} cannot be used; see volstream list rejected."
     if done.held:
         text += (
-            f" {done.held} more files are gone, which is more than may be removed without a word: were they deleted? Then "
+            f" {counted(done.held, 'removal')} held, because that is more than the volume's limit. If the files were deleted, "
             f"run: volstream refresh {volume} --accept-removals."
         )
     output.result(value, text)
@@ -85,11 +86,11 @@ class _WithoutPandas(importlib.abc.MetaPathFinder):
 
 @click.command("run-job")
 @click.argument("name")
-@click.option("--until-empty", is_flag=True, help="Go on while new changes arrive.")
-@click.option("--plan", "plan_only", is_flag=True, help="Only tell what a run would do, and how long it would take.")
+@click.option("--until-empty", is_flag=True, help="Continue while new changes arrive.")
+@click.option("--plan", "plan_only", is_flag=True, help="Show what a run would do and how long it would take.")
 @common
 def run_job_command(session: Session, output: Output, name: str, until_empty: bool, plan_only: bool) -> None:
-    """Process what the job's stream holds now, and the failures that are due."""
+    """Process the unread changes of JOB and its due failures."""
     if plan_only:
         _show_plan(output, name, session.jobs.preview(name))
         return
@@ -103,7 +104,7 @@ def run_job_command(session: Session, output: Output, name: str, until_empty: bo
 @click.option("--where", metavar="SQL", help='Only files for which this holds, such as "size < 1000000".')
 @common
 def replay_command(session: Session, output: Output, job: str, where: str | None) -> None:
-    """Process the files of JOB again that it has processed and that are still what they were; replace their results."""
+    """Process files of JOB again as they were delivered, and replace their results."""
     with _watched(output) as (stop, observe):
         report = session.jobs.replay(job, where, stop=stop, observe=observe)
     _show_run(output, job, report, stop)
@@ -112,52 +113,53 @@ def replay_command(session: Session, output: Output, job: str, where: str | None
 def _show_run(output: Output, name: str, report: RunReport, stop: Stop) -> None:
     done = report.progress
     files = (
-        f"{done.processed} files processed, {done.failed} failed, {done.removals} removed"
+        f"{counted(done.processed, 'file')} processed, {done.failed} failed, {done.removals} removed"
         f"{_moved(done.moves)}{_overtaken(done.overtaken)}; "
         if done.done_files or done.removals
         else ""
     )
-    text = f"{files}{done.rows} rows in {done.batches} batches." if done.batches else "Nothing to do."
+    made = f"{counted(done.rows, 'row')} in {counted(done.batches, 'batch', 'batches')}."
+    text = f"{files}{made}" if done.batches else "Nothing to do."
     output.result({**vars(done), "recovered": report.recovered, "paused": report.paused}, text)
     if done.code_changed:
         output.message(
-            f"The function's code changed since the job was made: `volstream replay {name}` runs it on the files that were "
-            f"processed before, `volstream alter-job {name} --function ...` accepts it without."
+            f"The function's code has changed since the job was created. Run `volstream replay {name}` to process earlier files "
+            f"with it, or `volstream alter-job {name} --function ...` to accept it without a replay."
         )
     if stop:
-        raise InterruptedByUserError("Interrupted; what is committed stays, the next run goes on from there.")
+        raise InterruptedByUserError("Interrupted. What is committed stays; the next run continues from there.")
     if done.failed:
         paused = f" The job paused itself: {report.paused}." if report.paused else ""
-        raise FilesFailedError(f"{done.failed} files failed.{paused}", f"See: volstream list failures --job {name}")
+        raise FilesFailedError(
+            f"{counted(done.failed, 'file')} failed.{paused}", f"See: volstream list failures --job {name}"
+        )
 
 
 def _overtaken(files: int) -> str:
-    return f", {files} gone or changed before their turn" if files else ""
+    return f", {files} deleted or changed before their turn" if files else ""
 
 
 def _moved(moves: int) -> str:
-    return f" ({moves} of the files were moved)" if moves else ""
+    return f" ({moves} moved)" if moves else ""
 
 
 def _show_plan(output: Output, name: str, preview: Preview) -> None:
     load = preview.load
     took = (
-        f"about {about(preview.seconds)}"
-        if preview.seconds is not None
-        else "nobody knows how long: no batch was measured yet"
+        f"about {about(preview.seconds)}" if preview.seconds is not None else "duration unknown until a batch has run"
     )
     text = (
-        f"A run would process {load.files} files ({format_size(load.bytes)}) and remove {load.removals}{_moved(load.moves)}, "
-        f"in {load.batches} batches; {took}."
+        f"A run would process {counted(load.files, 'file')} ({format_size(load.bytes)}) and remove "
+        f"{load.removals}{_moved(load.moves)}, in {counted(load.batches, 'batch', 'batches')}; {took}."
         if load.batches
         else "There is nothing to do."
     )
     if preview.unfinished:
-        text += f" {preview.unfinished} of the batches are left from a run that did not end."
+        text += f" {counted(preview.unfinished, 'batch', 'batches')} left over from an unfinished run."
     if preview.retries:
-        text += f" {preview.retries} failed files are due again."
+        text += f" {counted(preview.retries, 'failed file')} due for a retry."
     if not preview.listed:
-        text += " The volume was never listed: a run does that first, and so can `volstream refresh`."
+        text += " The volume has never been listed; a run lists it first."
     values = {field.name: getattr(preview, field.name) for field in dataclasses.fields(preview)}
     output.result({"job": name, **vars(values.pop("load")), **values}, text)
 
@@ -166,7 +168,7 @@ def _chosen(function: Callable[..., None]) -> Callable[..., None]:
     """Adds what says which failures of a job are meant: their paths, ``--all``, ``--kind``, ``--like``."""
     for option in (
         like("Files whose path is LIKE this, such as 'scans/%.pdf'."), kinds("Failures of this kind; may be repeated."),
-        click.option("--all", "every", is_flag=True, help="All of them; to retry, all that were not skipped."),
+        click.option("--all", "every", is_flag=True, help="All of them; for retry, all that are not skipped."),
         click.argument("paths", nargs=-1), click.argument("job"),
     ):  # fmt: skip
         function = option(function)
@@ -177,20 +179,20 @@ def _chosen(function: Callable[..., None]) -> Callable[..., None]:
 @_chosen
 @common
 def retry_command(session: Session, output: Output, job: str, paths: tuple[str, ...], **sort: Any) -> None:
-    """Try failed files of JOB again at its next run: the given ones, those of some sort, or all that were not skipped."""
+    """Retry failed files of JOB at its next run: the given ones, or all that are not skipped."""
     found = session.jobs.retry(job, paths or None, _wanted(paths, **sort))
-    output.result({"job": job, "paths": found}, f"{len(found)} files are due again; they are tried at the next run.")
+    output.result({"job": job, "paths": found}, f"{counted(len(found), 'file')} due again at the next run.")
 
 
 @click.command("skip")
 @_chosen
 @common
 def skip_command(session: Session, output: Output, job: str, paths: tuple[str, ...], **sort: Any) -> None:
-    """Give failed files of JOB up, knowingly. A newer version of one is processed all the same."""
+    """Give up on failed files of JOB. A newer version of one is processed all the same."""
     if not (paths or any(sort.values())):
         raise click.UsageError("Name the files, or say which: --all, --kind or --like.")
     found = session.jobs.skip(job, paths or None, _wanted(paths, **sort))
-    output.result({"job": job, "paths": found}, f"{len(found)} files are skipped.")
+    output.result({"job": job, "paths": found}, f"{counted(len(found), 'file')} skipped.")
 
 
 def _wanted(paths: Sequence[str], every: bool, kinds: Sequence[str], like: str | None) -> Wanted:
@@ -205,7 +207,7 @@ def _wanted(paths: Sequence[str], every: bool, kinds: Sequence[str], like: str |
 @click.argument("job")
 @common
 def pause_command(session: Session, output: Output, job: str) -> None:
-    """Let JOB not run until it is resumed. It keeps its place."""
+    """Stop running JOB until it is resumed. It keeps its position."""
     output.result(session.jobs.pause(job), f"Job {job} is paused.")
 
 
@@ -213,7 +215,7 @@ def pause_command(session: Session, output: Output, job: str) -> None:
 @click.argument("job")
 @common
 def resume_command(session: Session, output: Output, job: str) -> None:
-    """Let a paused JOB run again."""
+    """Resume a paused JOB."""
     output.result(session.jobs.resume(job), f"Job {job} is active.")
 
 
@@ -225,7 +227,7 @@ def resume_command(session: Session, output: Output, job: str) -> None:
 def reset_stream_command(
     session: Session, output: Output, stream: str, to_version: int | None, to_timestamp: datetime | None
 ) -> None:
-    """Move STREAM to a point of its volume's history: what came after it is delivered again."""
+    """Move STREAM back to a point of its source's history. Later changes are delivered again."""
     moved = session.streams.reset(stream, to_version=to_version, to_timestamp=to_timestamp)
     output.result(moved, f"Stream {moved.name} is at version {moved.offset}.")
 
@@ -235,7 +237,7 @@ def reset_stream_command(
 @click.option("--to-version", type=NUMBER, metavar="N")
 @common
 def advance_stream_command(session: Session, output: Output, stream: str, to_version: int | None) -> None:
-    """Discard what STREAM holds, up to a version or all of it."""
+    """Discard unread changes of STREAM, all or up to a version."""
     moved = session.streams.advance(stream, to_version=to_version)
     output.result(moved, f"Stream {moved.name} is at version {moved.offset}.")
 
@@ -245,7 +247,7 @@ def advance_stream_command(session: Session, output: Output, stream: str, to_ver
 @click.argument("outcome", type=click.Choice(["committed", "aborted"]))
 @common
 def resolve_command(session: Session, output: Output, stream: str, outcome: str) -> None:
-    """Say what became of an attempt whose table is gone, so that volstream cannot tell."""
+    """Decide an attempt whose target table is gone, so that volstream cannot tell."""
     session.streams.resolve(stream, committed=outcome == "committed")
     output.result({"stream": stream, "outcome": outcome}, f"The open attempt of stream {stream} counts as {outcome}.")
 

@@ -425,14 +425,14 @@ class _Run:
         progress.batches += 1
         progress.done_files += batch.files
         progress.done_bytes += batch.bytes
-        progress.failed += outcome.failed - outcome.overtaken
+        progress.failed += outcome.failed
         progress.overtaken += outcome.overtaken
         progress.rows += outcome.rows
         progress.removals += batch.removals if self._job.write is Write.UPSERT else 0  # a log keeps what was
         progress.moves += batch.moves
         _log.info(
             "batch_committed", job=str(self._job.name), batch=batch.id, files=batch.files, removed=batch.removals,
-            failed=outcome.failed, rows=outcome.rows, version=made.to_version,
+            failed=outcome.failed, overtaken=outcome.overtaken, rows=outcome.rows, version=made.to_version,
         )  # fmt: skip
 
     def _stage_ahead(self, made: Plan, batch: Batch, done: _Ahead) -> _Ahead | None:
@@ -534,7 +534,8 @@ class _Run:
         earlier = self._earlier(made, batch)
         if totals.failed:
             self._note_failures(done.staged, batch, intent, earlier)
-        return Outcome(totals.succeeded + kept, totals.failed, totals.rows, list(earlier), overtaken=totals.overtaken)
+        failed = totals.failed - totals.overtaken
+        return Outcome(totals.succeeded + kept, failed, totals.rows, list(earlier), overtaken=totals.overtaken)
 
     def _files_to_run(self, session: SparkSession, made: Plan, batch: Batch) -> DataFrame:
         """The files of a batch that the function is called on: not those whose rows follow them."""

@@ -17,6 +17,11 @@ def one_line(text: str) -> str:
     return _escaped(text, "", _as_in_python)
 
 
+def counted(number: int, one: str, many: str | None = None) -> str:
+    """A number with its noun: ``1 batch``, ``2 batches``."""
+    return f"{number} {one if number == 1 else many or f'{one}s'}"
+
+
 def json_document(value: Any, *, default: Callable[[Any], Any] | None = None, indent: int | None = None) -> str:
     """JSON in which letters stay what they are, and such characters are escapes: who parses it gets them back."""
     return _escaped(json.dumps(value, default=default, indent=indent, ensure_ascii=False), "\n", _as_in_json)
