@@ -72,7 +72,7 @@ BytesOrNone = Annotated[
 
 def _store_option(name: object) -> object:
     if not isinstance(name, str) or not name.upper().startswith("AWS_"):
-        raise ValueError(f"{name!r} is no option of a store; they begin with AWS_, such as AWS_ENDPOINT_URL")
+        raise ValueError(f"{name!r} is not a store option; they begin with AWS_, such as AWS_ENDPOINT_URL")
     return name.upper()
 
 

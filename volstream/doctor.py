@@ -216,25 +216,25 @@ class _Patient:
         if state.retention_seconds < 2 * self._session.settings.reconcile_seconds:
             yield Check(
                 "retention", State.WARNING, f"Messages are lost after {format_duration(state.retention_seconds)}.",
-                "Let the queue keep them for days: they wait there while no daemon runs.",
+                "Raise the retention to days: messages wait there while no daemon runs.",
             )  # fmt: skip
         if state.visibility_seconds < _LEAST_VISIBILITY:
             yield Check(
                 "visibility", State.WARNING,
-                f"Messages come again after {format_duration(state.visibility_seconds)}.",
+                f"Messages are redelivered after {format_duration(state.visibility_seconds)}.",
                 "Set the queue's visibility time-out to a minute.",
             )  # fmt: skip
         if state.dead_letter_queue == "":
             yield Check(
                 "dead letters", State.WARNING, "The queue has no dead-letter queue.",
-                "Give it one: a message that fails again and again is else tried until it is too old.",
+                "Add one: otherwise a message that always fails is retried until it expires.",
             )  # fmt: skip
 
     def _wiring(self) -> Check:
         """Whether the bucket tells the queue of its changes."""
         if self._volume.queue_type is QueueType.MNS:
             return Check(
-                "wiring", State.SKIPPED, "OSS does not tell its event rules.",
+                "wiring", State.SKIPPED, "OSS does not report its event rules.",
                 "Look at the bucket's event notifications in the console, or use --canary.",
             )  # fmt: skip
         if self._volume.queue_type is not QueueType.SQS:
@@ -279,7 +279,7 @@ class _Patient:
             )  # fmt: skip
         untold = found.missing + found.changed + found.phantom - found.late
         said = (
-            f"{found.began_on:%F %T}: {found.listed} files listed, {found.missing} were missing, {found.changed} changed, "
+            f"{found.began_on:%F %T}: {found.listed} files listed, {found.missing} missing, {found.changed} changed, "
             f"{found.phantom} phantom, {found.late} of them too new to tell"
         )
         # Where nobody listens, or nobody tells, listings are the way in which files come.
@@ -305,7 +305,7 @@ class _Patient:
         if not path or not isinstance(store, Writable):
             return Check("canary", State.SKIPPED, "No name that the volume selects is known to be free.")
         if self._volume.queue_type is QueueType.NONE:
-            return Check("canary", State.SKIPPED, "The volume hears of nothing by itself.")
+            return Check("canary", State.SKIPPED, "The volume has no event source.")
         began = time.monotonic()
         try:
             store.write(path, b"canary\n")
@@ -320,7 +320,7 @@ class _Patient:
             store.remove(path)
         return Check(
             "canary", State.FAILED, f"After {_CANARY_SECONDS:.0f} s it was not in the directory.",
-            "Is a daemon running, and does the bucket tell the volume's queue?",
+            "Is a daemon running, and does the bucket notify the volume's queue?",
         )  # fmt: skip
 
     def _is_there(self, path: str) -> bool:
@@ -343,7 +343,7 @@ def wiring(told: Mapping[str, Any], queue: str, root: str) -> Check:
         if told.get("TopicConfigurations"):
             return Check("wiring", State.OK, "The bucket tells SNS topics, whose subscriptions are not looked at.")
         return Check(
-            "wiring", State.FAILED, f"The bucket does not tell the queue {name}.",
+            "wiring", State.FAILED, f"The bucket does not notify the queue {name}.",
             "Add a notification of s3:ObjectCreated:* and s3:ObjectRemoved:* to it, as deploy/aws does.",
         )  # fmt: skip
     covering = [one for one in mine if _covers(one.get("Filter", {}), root)]

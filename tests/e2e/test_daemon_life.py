@@ -59,6 +59,7 @@ def test_the_second_sigterm_ends_at_once_with_130_and_the_file_is_done_later(
     home.ok("drop", "volume", name)
 
 
+@pytest.mark.long
 def test_a_second_daemon_waits_and_takes_over_when_the_first_is_killed(home: Home) -> None:
     with home.daemon() as first:
         second = Daemon(home)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.homes import Home, write
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
 
 _FUNCTION = """
 import os
@@ -37,7 +37,7 @@ def job(
     ("heap", "size", "count"),
     [
         ("512MiB", 24 << 20, 14),
-        pytest.param("2GiB", 60 << 20, 20, marks=pytest.mark.long),
+        ("2GiB", 60 << 20, 20),
     ],
 )
 def test_a_batch_of_more_rows_than_the_heap_holds_lands_whoever_commits_it(
@@ -59,7 +59,6 @@ def test_a_batch_of_more_rows_than_the_heap_holds_lands_whoever_commits_it(
     home.end_engine()
 
 
-@pytest.mark.long
 def test_files_that_give_far_too_much_fail_with_their_size_and_the_job_goes_on(
     home: Home, name: str, files: Path
 ) -> None:

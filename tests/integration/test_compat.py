@@ -44,6 +44,7 @@ def compat(home: Home) -> Compat:
     return Compat(home)
 
 
+@pytest.mark.long
 def test_the_source_document_s_session(home: Home) -> None:
     session = Session(home.session)
 

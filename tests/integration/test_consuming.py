@@ -300,6 +300,7 @@ def test_an_interrupted_write_leaves_no_mark_in_the_users_session(
     assert filled.rows("SELECT id FROM u$") == [(2,)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "own", [pytest.param(False, id="as they are"), pytest.param(True, id="as made by the user", marks=pytest.mark.long)]
 )

@@ -28,6 +28,7 @@ def home(place: Place) -> Home:
     return made
 
 
+@pytest.mark.long
 @pytest.mark.timeout(240)
 def test_files_go_through_a_job_into_a_table_and_from_stream_to_table_twice(place: Place, home: Home) -> None:
     code = place.folder.parent / "job.py"

@@ -91,6 +91,7 @@ def test_the_standard_example_of_the_source_document(home: Home) -> None:
     assert home.rows("SELECT * FROM s$") == []
 
 
+@pytest.mark.long
 def test_r4_a_stream_starts_now_or_at_a_version_or_time_of_the_kept_history(home: Home) -> None:
     home.sql("CREATE TABLE t$ (id INT, name STRING, age INT)")
     home.sql("ALTER TABLE t$ SET PROPERTIES ('change_tracking' = 'true')")

@@ -67,7 +67,7 @@ def create_connection(
         return existing
     if type_ not in _CONNECTION_TYPES:
         raise InvalidValueError(
-            f"{type_!r} is no type of connection.", f"Choose one of {', '.join(_CONNECTION_TYPES)}."
+            f"{type_!r} is not a connection type.", f"Choose one of {', '.join(_CONNECTION_TYPES)}."
         )
     if not re.fullmatch(r"env|static|profile:.+", credentials):
         raise InvalidValueError(f"{credentials!r} names no credentials.", "Write env, static or profile:NAME.")
@@ -235,7 +235,7 @@ def _queue_type(spec: VolumeSpec, location: str) -> QueueType:
 
 def _check_place(type_: str, region: str | None, endpoint: str | None, role_arn: str | None) -> None:
     if region is not None and not _REGION.fullmatch(region):
-        raise InvalidValueError(f"{region!r} is no region.", "Write for example eu-west-1 or cn-hangzhou.")
+        raise InvalidValueError(f"{region!r} is not a region.", "Write for example eu-west-1 or cn-hangzhou.")
     if endpoint is not None and not (_ENDPOINT.fullmatch(endpoint) and _has_port(endpoint)):
         # It may have a password in it, and so is not repeated.
         raise InvalidValueError(
@@ -249,7 +249,7 @@ def _check_place(type_: str, region: str | None, endpoint: str | None, role_arn:
     # The roles of S3-compatible stores have ARNs of their own.
     foreign = type_ == "s3" and endpoint is not None and re.fullmatch(r"arn:\S+", role_arn)
     if not foreign and not pattern.fullmatch(role_arn):
-        raise InvalidValueError(f"{role_arn!r} is no role of the type {type_}.", f"Write for example {example}.")
+        raise InvalidValueError(f"{role_arn!r} is not a role of type {type_}.", f"Write for example {example}.")
 
 
 def _has_port(endpoint: str) -> bool:

@@ -15,11 +15,11 @@ _HELPS = {
     FailureKind.RAISED: "Fix the function or the file",
     FailureKind.CODE: "Fix what the function imports, or install it",
     FailureKind.WRONG_RESULT: "Fix the function, or alter-job --returns",
-    FailureKind.TOO_LARGE: "Let the function give less (a path in the place of contents), or raise the setting",
-    FailureKind.TIMED_OUT: "Give it longer (alter-job --timeout)",
+    FailureKind.TOO_LARGE: "Return less (a path instead of contents), or raise the setting",
+    FailureKind.TIMED_OUT: "Raise the limit (alter-job --timeout)",
     FailureKind.WORKER_DIED: "Fix the function or the file; what killed it is in the message",
-    FailureKind.UNREADABLE: "See that the store answers",
-    FailureKind.DENIED: "Let the user that volstream runs as read it",
+    FailureKind.UNREADABLE: "Check that the store answers",
+    FailureKind.DENIED: "Grant volstream's user read access",
 }
 
 
@@ -29,13 +29,13 @@ def what_next(failure: Failure, job: Job, now: datetime) -> str:
         case FailureState.RETRYING:
             left = 0.0 if failure.next_try is None else (failure.next_try - now).total_seconds()
             when = f"in {about(left)}" if left > 0 else "at the next run"
-            return f"tried again {when} ({failure.attempts} of {job.retries + 1} tries done)"
+            return f"retry {when} ({failure.attempts} of {job.retries + 1} attempts done)"
         case FailureState.WAITING:
-            return "waits until the directory shows that it changed or is gone"
+            return "waits until the directory shows the change"
         case FailureState.SKIPPED:
-            return "given up by you; processed when it changes"
+            return "skipped; processed when it changes"
         case _:
-            return "not tried again by itself; processed when it changes"
+            return "no automatic retry; processed when it changes"
 
 
 def where_printed(failure: Failure, job: Job) -> str | None:

@@ -272,7 +272,7 @@ def _check_idle(catalog: Catalog, job: Job) -> None:
     for intent in filter(None, intents):
         raise InvalidStateError(
             f"Batch {intent.batch_id} of job {job.name} is being written, or was when its process died.",
-            f"Wait for it, or run: volstream run-job {job.name}. To be rid of it all the same: volstream drop job {job.name} "
+            f"Wait for it, or run: volstream run-job {job.name}. To drop it anyway: volstream drop job {job.name} "
             "--force.",
         )
 

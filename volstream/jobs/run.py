@@ -523,7 +523,7 @@ class _Run:
         self._catalog.jobs.change(self._job, state=JobState.PAUSED, state_reason=reason[:500])
         return FunctionLoadError(
             f"The function of job {self._job.name} cannot be set up: {why}",
-            f"The job is paused. When that is mended: volstream resume {self._job.name}. To accept other columns: "
+            f"The job is paused. After fixing it: volstream resume {self._job.name}. To accept other columns: "
             f"volstream alter-job {self._job.name} --function {self._job.function}.",
         )
 

@@ -74,5 +74,7 @@ def _type(text: str) -> str:
     except InvalidValueError:
         schema = None
     if schema is None or schema.names != [_COLUMN]:
-        raise InvalidValueError(f"RETURNS {text!r} is no type.", "Write for example STRING, DOUBLE or ARRAY<STRING>.")
+        raise InvalidValueError(
+            f"RETURNS {text!r} is not a type.", "Write for example STRING, DOUBLE or ARRAY<STRING>."
+        )
     return to_ddl(schema).removeprefix(f"{_COLUMN} ")

@@ -218,9 +218,7 @@ class Jobs(Objects[Job]):
                 if stream is not None:
                     self._session.streams.free(str(stream.name))
         except VolstreamError as error:
-            error.remedy = (
-                f"{error.remedy} To be rid of the job all the same: volstream drop job {name} --force.".lstrip()
-            )
+            error.remedy = f"{error.remedy} To drop the job anyway: volstream drop job {name} --force.".lstrip()
             raise
 
     def _forget_history(self) -> None:

@@ -172,14 +172,14 @@ class Consumer:
         if log.table_id() != target.table_id:
             raise TargetLostError(
                 f"The table at {target.location} is gone or was re-created while a consumption was writing it.",
-                "Decide by hand: volstream resolve STREAM committed|aborted.",
+                "Decide yourself: volstream resolve STREAM committed|aborted.",
             )
         used = log.last_transaction(intent.app_id(number))
         if used is not None and used >= intent.marker_sequence:
             raise TargetLostError(
                 f"Consumption {intent.marker_sequence} of stream {intent.marker_stream_id} is used up in "
                 f"{target.location}, and its log does not say by whom.",
-                "Decide by hand: volstream resolve STREAM committed|aborted.",
+                "Decide yourself: volstream resolve STREAM committed|aborted.",
             )
         return Finding(Found.NOTHING)
 

@@ -73,7 +73,7 @@ def test_the_newest_migration_is_the_one_that_the_code_is_written_for(catalog: C
 
 
 def test_processes_that_start_on_one_new_database_migrate_it_once(new_database: NewDatabase) -> None:
-    urls = [new_database(False) for _ in range(8)]
+    urls = [new_database(False) for _ in range(4)]
     code = """
 import sys, time
 from volstream.catalog import Catalog

@@ -220,6 +220,7 @@ def test_a_store_that_lets_a_commit_be_overwritten_is_refused(oss: Cloud, tmp_pa
     assert not [key for key in oss.service.buckets[bucket] if "_delta_log" in key or "_probe" in key]
 
 
+@pytest.mark.long
 def test_oss_keeps_a_directory_where_it_heeds_conditions(
     oss: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -62,11 +62,15 @@ def gateway(address: EngineAddress) -> Iterator[SparkGateway]:
 
 
 @pytest.fixture(scope="module")
-def shared_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineAddress]:
-    """An engine that no test ends."""
-    settings = config.load(tmp_path_factory.mktemp("shared"), driver_memory=1 << 30, cores=2)
-    yield attached(settings)
-    stop_engine(settings, at_once=True)
+def shared_settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """Of a home whose engine no test ends."""
+    return config.load(tmp_path_factory.mktemp("shared"), driver_memory=1 << 30, cores=2)
+
+
+@pytest.fixture(scope="module")
+def shared_address(shared_settings: Settings) -> Iterator[EngineAddress]:
+    yield attached(shared_settings)
+    stop_engine(shared_settings, at_once=True)
 
 
 @pytest.fixture
@@ -91,20 +95,20 @@ def one(gateway: SparkGateway) -> int:
         return int(gateway.session().sql("SELECT 1").collect()[0][0])
 
 
-def test_a_statement_runs_in_the_homes_engine(gateway: SparkGateway, settings: Settings) -> None:
-    assert one(gateway) == 1
-    status = engine_status(settings)
+def test_a_statement_runs_in_the_homes_engine(shared: SparkGateway, shared_settings: Settings) -> None:
+    assert one(shared) == 1
+    status = engine_status(shared_settings)
     assert status is not None
     assert (status.state, status.kind) == ("running", "background")
 
 
 def test_the_token_is_in_no_command_line_and_no_file_that_others_can_read(
-    address: EngineAddress, settings: Settings
+    shared_address: EngineAddress, shared_settings: Settings
 ) -> None:
-    for pid in (address.engine_pid, address.jvm_pid):
-        assert address.token not in " ".join(psutil.Process(pid).cmdline())
-    readable = [path for path in settings.home.rglob("*") if path.is_file() and path.stat().st_mode & 0o077]
-    assert not [path for path in readable if address.token.encode() in path.read_bytes()]
+    for pid in (shared_address.engine_pid, shared_address.jvm_pid):
+        assert shared_address.token not in " ".join(psutil.Process(pid).cmdline())
+    readable = [path for path in shared_settings.home.rglob("*") if path.is_file() and path.stat().st_mode & 0o077]
+    assert not [path for path in readable if shared_address.token.encode() in path.read_bytes()]
 
 
 def test_a_wrong_token_is_refused(shared_address: EngineAddress) -> None:

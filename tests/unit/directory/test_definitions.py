@@ -106,7 +106,7 @@ def test_a_connection_has_an_external_id_of_its_own_and_no_secret(catalog: Catal
     assert create_connection(catalog, Name.parse("one"), "oss", if_not_exists=True) == one
     with pytest.raises(AlreadyExistsError):
         create_connection(catalog, Name.parse("one"), "s3")
-    with pytest.raises(InvalidValueError, match="no type of connection"):
+    with pytest.raises(InvalidValueError, match="not a connection type"):
         create_connection(catalog, Name.parse("x"), "ftp")
     with pytest.raises(InvalidValueError, match="names no credentials"):
         create_connection(catalog, Name.parse("x"), "s3", credentials="AKIA-SECRET")

@@ -25,7 +25,7 @@ def failure(state: FailureState, **changes: Any) -> Any:
 )
 def test_a_retry_says_when_in_words_and_how_many_tries_are_left(left: int, said: str) -> None:
     one = failure(FailureState.RETRYING, attempts=2, next_try=objects.NOW + timedelta(seconds=left))
-    assert what_next(one, JOB, objects.NOW) == f"tried again {said} (2 of 4 tries done)"
+    assert what_next(one, JOB, objects.NOW) == f"retry {said} (2 of 4 attempts done)"
 
 
 @pytest.mark.parametrize("state", [FailureState.WAITING, FailureState.SKIPPED, FailureState.QUARANTINED])
