@@ -216,3 +216,15 @@ def left_open(place: Place) -> str:
         _, (batch,) = objects.store_plan(catalog, job)
         catalog.consumptions.begin(batch, owner="gone", target=Target(f"{place.home}/nowhere", "table", 0))
     return batch.id
+
+
+def test_commands_that_only_look_load_neither_arrow_nor_spark(place: Place) -> None:
+    code = (
+        "import sys; from volstream.cli.main import run; "
+        "[run([*one.split(), '--home', sys.argv[1]]) for one in ('list volumes', 'describe volume v', 'status')]; "
+        "print({'pyarrow', 'deltalake', 'numpy', 'pandas', 'pyspark', 'alembic'} & {*sys.modules})"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(place.home)], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.splitlines()[-1] == "set()"

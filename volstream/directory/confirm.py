@@ -12,13 +12,10 @@ from volstream.directory.table import DELETE
 from volstream.errors import StorageError
 from volstream.model.files import FileInfo
 from volstream.model.selection import Selection
-from volstream.storage.base import ObjectStore
+from volstream.storage.base import PROBE, ObjectStore
 
 #: Looks at a store that are under way at once: they wait for a network, not for a processor.
 HEADS_AT_ONCE = 16
-
-#: A key that is asked for to learn whether a store answers; most likely nothing is there.
-PROBE = ".volstream-probe"
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ from volstream.catalog import Catalog
 from volstream.cloud.access import PROVIDERS
 from volstream.config import Settings
 from volstream.directory.access import queue_of, store_of
-from volstream.directory.confirm import PROBE
 from volstream.errors import AlreadyExistsError, InvalidValueError, NotFoundError, ObjectInUseError, StorageDeniedError
 from volstream.model.files import printable
 from volstream.model.locations import local_path, scheme_of
@@ -26,6 +25,7 @@ from volstream.model.removals import RemovalLimit
 from volstream.model.selection import Selection
 from volstream.queues.base import Described
 from volstream.storage import normalise_location
+from volstream.storage.base import PROBE
 
 _CONNECTION_TYPES = ("local", *PROVIDERS)
 

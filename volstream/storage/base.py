@@ -12,6 +12,9 @@ from typing import BinaryIO, Protocol, runtime_checkable
 from volstream.model.files import FileInfo, Finding
 from volstream.model.selection import Selection
 
+#: A key that is asked for to learn whether a store answers; most likely nothing is there.
+PROBE = ".volstream-probe"
+
 
 class ObjectStore(Protocol):
     """The objects below one location.
