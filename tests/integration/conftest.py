@@ -87,7 +87,7 @@ class Place:
         return DirectoryKeeper(self.volume, self.session.catalog, self.session.settings)
 
     def refresh(self) -> None:
-        self.session.volumes.refresh("v")
+        self.session.volumes.refresh("v", accept_removals=True)
 
     def job(self, function: str, **options: object) -> None:
         """Makes the job ``j`` of a function's source text, whose function is ``f``, into the table ``t``."""

@@ -126,6 +126,7 @@ QUERIES = {
 
 
 @pytest.mark.long
+@pytest.mark.timeout(400)  # alone on two cores it takes two minutes
 def test_it_equals_its_query_after_any_history_and_unchanged_rows_stay(home: Home) -> None:
     dice = random.Random(5)
     home.tracked(stream=None)

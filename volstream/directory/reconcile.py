@@ -181,6 +181,8 @@ def _held(volume: Volume, removals: Removals) -> int:
     limit = RemovalLimit.parse(volume.max_removals)
     if volume.accept_removals or not limit.holds(removals.count, removals.of):
         return 0
+    if not limit.holds(removals.lost(), removals.of):  # nearly all of them were moved
+        return 0
     _log.warning(
         "removals_held", volume=str(volume.name), removals=removals.count, of=removals.of,
         next=f"volstream refresh {volume.name} --accept-removals, if these files were deleted",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from array import array
 from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Self
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from volstream.directory import table
-from volstream.directory.table import DELETE
+from volstream.directory.table import DELETE, INSERT
 from volstream.model.selection import Selection
 
 
@@ -30,6 +31,7 @@ class Removals:
         self._selection = selection
         self.count = 0
         self.of = 0
+        self._new = array("q")  # a hash of the content of each new file
         self._file = tempfile.TemporaryFile(prefix="volstream-")  # noqa: SIM115  # closed by `__exit__`
         self._writer = pa.ipc.new_stream(self._file, table.CHANGE)
 
@@ -50,6 +52,7 @@ class Removals:
 
     def take(self, changes: pa.Table) -> pa.Table:
         """Keeps the removals among some changes; the others."""
+        self._new.extend(_contents(changes.filter(pc.equal(changes["change"], INSERT)), "etag", "size"))
         rows = zip(changes["change"].to_pylist(), changes["relative_path"].to_pylist(), strict=True)
         gone = pa.array([change == DELETE and self._selection.accepts(path) for change, path in rows], pa.bool_())
         removed = changes.filter(gone)
@@ -59,9 +62,19 @@ class Removals:
         self.count += removed.num_rows
         return changes.filter(pc.invert(gone))
 
+    def lost(self) -> int:
+        """How many of them are of a content that no new file has: the others were moved. After the last was taken."""
+        new = {*self._new}
+        return sum(one not in new for removed in self for one in _contents(removed, "old_etag", "old_size"))
+
     def __iter__(self) -> Iterator[pa.Table]:
-        """All of them, once, after the last was taken."""
+        """All of them, after the last was taken."""
         self._writer.close()
         self._file.seek(0)
         for batch in pa.ipc.open_stream(self._file):
             yield pa.Table.from_batches([batch])
+
+
+def _contents(rows: pa.Table, etag: str, size: str) -> Iterator[int]:
+    """What tells contents apart, hashed."""
+    return map(hash, zip(rows[etag].to_pylist(), rows[size].to_pylist(), strict=True))

@@ -346,6 +346,26 @@ def test_a_mount_point_that_became_empty_removes_nothing_until_somebody_accepts_
     assert (kept.volume.held_removals, kept.volume.accept_removals) == (0, False)
 
 
+def test_files_that_were_moved_are_not_held(kept: Keeping) -> None:
+    for number in range(12):
+        kept.put(f"before/{number}")
+    kept.keeper().reconcile()
+    os.rename(kept.folder / "before", kept.folder / "after")
+    done = kept.keeper().reconcile()
+    assert (done.counts.inserted, done.counts.deleted, done.held) == (12, 12, 0)
+    assert kept.directory() == {f"after/{number}": 1 for number in range(12)}
+
+
+def test_new_files_of_other_contents_do_not_let_removals_through(kept: Keeping) -> None:
+    for number in range(12):
+        kept.put(f"before/{number}")
+    kept.keeper().reconcile()
+    shutil.rmtree(kept.folder / "before")
+    for number in range(12):
+        kept.put(f"after/{number}", "other")
+    assert kept.keeper().reconcile().held == 12
+
+
 def test_what_is_back_is_not_held_any_more(kept: Keeping) -> None:
     for number in range(12):
         kept.put(str(number))
