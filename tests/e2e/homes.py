@@ -159,7 +159,7 @@ class Daemon:
         except urllib.error.HTTPError as error:
             with error:
                 return error.code, error.read().decode()
-        except (urllib.error.URLError, ConnectionError):
+        except (urllib.error.URLError, ConnectionError, TimeoutError):
             return 0, ""
 
     def metric(self, name: str, **labels: str) -> float | None:

@@ -337,8 +337,8 @@ class Storm:
         """Waits until the engine is up and a batch was committed."""
         deadline = time.monotonic() + self.plan.lull
         before: float | None = None
+        self._thaw(float("inf"))  # a frozen daemon would not answer
         while time.monotonic() < deadline:
-            self._thaw(time.monotonic())
             daemon = self._daemon
             if daemon is None or daemon.process.poll() is not None:
                 return
