@@ -74,6 +74,8 @@ _RIGHT = [("a.txt", "e1", 2, "good 1"), ("b.txt", "e2", 1, "good 2")]
         (_RIGHT[:1], "there is no row: 1, such as b.txt"),
         ([*_RIGHT, _RIGHT[0]], "the file is there twice: 1, such as a.txt"),
         ([*_RIGHT, ("c.txt", "e3", 1, "bad 3")], "there is a row of no file: 1, such as c.txt"),
+        ([*_RIGHT, ("d.txt", "e3", 1, "good 4")], "there is a row of no file: 1, such as d.txt"),
+        ([*_RIGHT, ("c.txt", "e3", 1, "good 0")], ""),
         ([_RIGHT[0], ("b.txt", "e0", 1, "good 0")], "the row is of another version: 1, such as b.txt"),
     ],
 )
