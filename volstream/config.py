@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -244,6 +245,10 @@ class Settings(BaseSettings):
         given = profile.model_dump(exclude_none=True, exclude={"spark_master", "spark_conf"})
         master = {"spark.master": profile.spark_master} if profile.spark_master else {}
         return self.model_copy(update={**given, "spark_conf": {**self.spark_conf, **master, **profile.spark_conf}})
+
+    def history_begins(self) -> datetime:
+        """What ended before this moment need not be remembered any more."""
+        return datetime.now(UTC) - timedelta(seconds=self.history_seconds)
 
     @property
     def slots(self) -> int:

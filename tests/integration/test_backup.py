@@ -21,7 +21,7 @@ def _session(home: Path) -> Session:
 def test_a_directory_that_is_refreshed_all_the_time_is_backed_up_as_it_was_at_one_refresh(tmp_path: Path) -> None:
     files = tmp_path / "files"
     files.mkdir()
-    enough = threading.Event()
+    begun, enough = threading.Event(), threading.Event()
     backups = [tmp_path / f"backup-{number}" for number in range(5)]
     with _session(tmp_path / "home") as session:
         session.volumes.create("v", str(files), queue_type=QueueType.NONE)
@@ -34,10 +34,12 @@ def test_a_directory_that_is_refreshed_all_the_time_is_backed_up_as_it_was_at_on
                     number += 1
                     (files / f"{number:05d}").touch()
                     own.volumes.refresh("v")
+                    begun.set()
 
         writer = threading.Thread(target=churn)
         writer.start()
         try:
+            assert begun.wait(60)
             for folder in backups:
                 make(session.catalog, session.settings, folder)
         finally:

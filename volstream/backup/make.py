@@ -17,7 +17,7 @@ from volstream.backup.manifest import Manifest
 from volstream.catalog import Catalog, copying
 from volstream.config import Settings
 from volstream.delta import folders
-from volstream.delta.copying import TableFiles, copy_files, copy_folder, copy_table, files_of
+from volstream.delta.copying import copy_files, copy_folder, copy_table
 from volstream.delta.log import DeltaLog
 from volstream.directory import table
 from volstream.directory.snapshot import Snapshot
@@ -53,7 +53,7 @@ def make(
         with catalog.database.frozen():
             rows = stack.enter_context(catalog.database.snapshot())
             created_on = datetime.now(UTC)
-            found = list(_tables(catalog, warehouse))
+            found = dict(_tables(catalog, warehouse))
             for plan in catalog.consumptions.open_plans():  # their files go when they end
                 copy_folder(f"{warehouse}/_plans/{plan}", f"{target}/_plans/{plan}")
         copied = Catalog(f"sqlite:///{folder / CATALOG}")
@@ -61,11 +61,11 @@ def make(
         with copied.database.transaction() as transaction:
             counts = copying.copy(rows, transaction)
     tables: dict[str, int] = {}
-    for one in found:
-        name = one.location.removeprefix(f"{warehouse}/")
+    for location, newest in found.items():
+        name = location.removeprefix(f"{warehouse}/")
         told(name)
-        copy_table(one, f"{target}/{name}")
-        tables[name] = one.version
+        copy_table(location, newest, f"{target}/{name}")
+        tables[name] = newest
     copy_files(warehouse, [folders.LINKS], target)
     own = settings.home / SETTINGS
     if own.exists():
@@ -99,14 +99,14 @@ def _prepare(folder: Path, settings: Settings) -> None:
         raise InvalidValueError(f"{folder} cannot be made: {error.strerror}.") from None
 
 
-def _tables(catalog: Catalog, warehouse: str) -> Iterator[TableFiles]:
-    """All tables at their newest versions; of each directory two that belong together."""
+def _tables(catalog: Catalog, warehouse: str) -> Iterator[tuple[str, int]]:
+    """All tables and their newest versions; of each directory two that belong together."""
     for volume in catalog.volumes.list():
         root = table.location(warehouse, volume.id)
         found = Snapshot.open(root, volume.id)
         if found is not None:
             for view in (found.base, found.tail):
-                yield files_of(view.spec.location, view.version)
+                yield view.spec.location, view.version
         elif DeltaLog(root).exists():
             raise InvalidStateError(
                 f"The directory of volume {volume.name} is as volstream 0.1 made it.",
@@ -115,6 +115,6 @@ def _tables(catalog: Catalog, warehouse: str) -> Iterator[TableFiles]:
     for schema in folders.inside(f"{warehouse}/tables"):
         for name in folders.inside(f"{warehouse}/tables/{schema}"):
             location = f"{warehouse}/tables/{schema}/{name}"
-            version_ = DeltaLog(location).latest_version()
-            if version_ is not None:
-                yield files_of(location, version_)
+            newest = DeltaLog(location).latest_version()
+            if newest is not None:
+                yield location, newest

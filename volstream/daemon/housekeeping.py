@@ -55,7 +55,7 @@ class Housekeeper:
 
     def sweep(self) -> None:
         """Removes what is not needed any more, here and in the warehouse."""
-        before = datetime.now(UTC) - timedelta(seconds=self._settings.history_seconds)
+        before = self._settings.history_begins()
         warehouse = self._settings.warehouse_path
         with reached(warehouse):
             clean(self._catalog, warehouse, alone=False)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from urllib.parse import unquote
 
 from pyarrow import fs
@@ -27,35 +26,22 @@ _COPIERS = 4
 _PIECE = 1 << 20
 
 
-@dataclass(frozen=True)
-class TableFiles:
-    """A table at a version, and the files that were in its folder when that was the newest; paths are relative to it."""
-
-    location: str
-    version: int
-    files: Sequence[str]
-
-
-def files_of(location: str, version: int) -> TableFiles:
-    """What a copy of a table at its newest version has to have: its files, and those that older versions still need."""
-    return TableFiles(location, version, [name for name in _inside(location) if _belongs(name, version)])
-
-
-def copy_table(table: TableFiles, target: str) -> None:
-    """Copies a table.
+def copy_table(location: str, version: int, target: str) -> None:
+    """Copies a table as of a version, which was the newest a short while ago, with what older versions still need.
 
     Raises:
         StorageError: files that its version needs were removed before they could be copied.
         DependencyError: a table cannot be read or written.
     """
-    missing = {unquote(name) for name in copy_files(table.location, table.files, target)}
+    names = [name for name in _inside(location) if _belongs(name, version)]
+    missing = {unquote(name) for name in copy_files(location, names, target)}
     with mapped(target):
         made = open_table(target)
         needed = missing.intersection(map(unquote, made.get_add_actions()["path"].to_pylist())) if missing else set()
         needed |= {name for name in missing if name.startswith("deletion_vector")}
-    if needed or made.version() != table.version:
+    if needed or made.version() != version:
         raise StorageError(
-            f"The table at {table.location} was vacuumed while it was copied: files of version {table.version} are gone.",
+            f"The table at {location} was vacuumed while it was copied: files of version {version} are gone.",
             "Try again.",
         )
 
@@ -83,7 +69,7 @@ def copy_files(location: str, names: Sequence[str], target: str) -> Sequence[str
             return False
         return True
 
-    with mapped(location), ThreadPoolExecutor(_COPIERS, thread_name_prefix="copy") as pool:
+    with mapped(target), ThreadPoolExecutor(_COPIERS, thread_name_prefix="copy") as pool:
         return [name for name, there in zip(names, pool.map(copy, names), strict=True) if not there]
 
 

@@ -54,12 +54,7 @@ def link(warehouse: str, name: Name, location: str | None) -> None:
 
 def links(warehouse: str) -> Mapping[str, str]:
     """Where tables outside of a warehouse lie that have a name in it."""
-    filesystem, path = filesystem_of(f"{warehouse}/{LINKS}")
-    try:
-        with filesystem.open_input_stream(path) as file:
-            found: Mapping[str, str] = json.loads(file.read())
-    except FileNotFoundError:
-        return {}
+    found: Mapping[str, str] = json.loads(content(f"{warehouse}/{LINKS}") or b"{}")
     return found
 
 

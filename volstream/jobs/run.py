@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from volstream.catalog import Catalog
@@ -513,8 +513,7 @@ class _Run:
         """Keeps what the function printed, whatever becomes of the attempt."""
         location = logs.location_of(self._runner._warehouse, self._job.id)
         logs.write(location, batch.id, staged.printed(), self._settings.log_batch_bytes)
-        before = datetime.now(UTC) - timedelta(seconds=self._settings.history_seconds)
-        logs.trim(location, self._settings.log_bytes, before)
+        logs.trim(location, self._settings.log_bytes, self._settings.history_begins())
 
     def _give_up(self, why: str, trace: str | None) -> FunctionLoadError:
         """Pauses the job, whose function fails before it sees a file: no file is to blame, and the next would do no better."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from volstream.catalog.failures import ANY, Wanted
@@ -223,8 +223,7 @@ class Jobs(Objects[Job]):
 
     def _forget_history(self) -> None:
         settings = self._session.settings
-        before = datetime.now(UTC) - timedelta(seconds=settings.history_seconds)
-        self._session.catalog.history.forget(before, kept=settings.directory_versions)
+        self._session.catalog.history.forget(settings.history_begins(), kept=settings.directory_versions)
 
     def _of_files(self, name: str) -> Job:
         job = self.get(name)
