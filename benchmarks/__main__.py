@@ -59,9 +59,17 @@ _console = Console(width=100)
 )
 @click.option("--save", is_flag=True, help="Keep results and chart in benchmarks/, as the README shows them.")
 def main(
-    counts: tuple[int, ...], rounds: int, parts: tuple[str, ...], spark: bool, others: tuple[str, ...], sizes: tuple[int, ...],
-    messages: tuple[int, ...], kinds: tuple[str, ...], refreshes: int | None, save: bool,
-) -> None:  # fmt: skip
+    counts: tuple[int, ...],
+    rounds: int,
+    parts: tuple[str, ...],
+    spark: bool,
+    others: tuple[str, ...],
+    sizes: tuple[int, ...],
+    messages: tuple[int, ...],
+    kinds: tuple[str, ...],
+    refreshes: int | None,
+    save: bool,
+) -> None:
     """Measures volstream beside what a user would pick instead; rows that are wrong end it with an error."""
     given, counts = counts, tuple(sorted(counts or (2_000, 10_000)))
     os.environ["PYTHONPATH"] = str(
@@ -104,9 +112,15 @@ def main(
 
 
 def _measure(
-    home: Path, tree: Tree, counts: tuple[int, ...], rounds: int, parts: tuple[str, ...], spark: bool,
-    others: tuple[str, ...], figures: Figures,
-) -> None:  # fmt: skip
+    home: Path,
+    tree: Tree,
+    counts: tuple[int, ...],
+    rounds: int,
+    parts: tuple[str, ...],
+    spark: bool,
+    others: tuple[str, ...],
+    figures: Figures,
+) -> None:
     with Session.builder.config("home", home).create() as session:
         own: list[Contender] = [Raw(home.parent), Volstream(session)]
         every: list[Contender] = [
@@ -135,7 +149,7 @@ def _measure(
 
 def _measure_directory(
     home: Path, sizes: tuple[int, ...], counts: tuple[int, ...], rounds: int, refreshes: int
-) -> None:  # fmt: skip
+) -> None:
     made, real = Figures(), Figures()
     with Session.builder.config("home", home).create() as session:
         try:

@@ -59,8 +59,13 @@ def draw(document: Mapping[str, Any], target: Path) -> None:
         for line in lines:
             if line.contender is None:
                 panels[0].text(
-                    0.01, line.place, line.scenario, transform=panels[0].get_yaxis_transform(), va="center", weight="bold"
-                ).set_in_layout(False)  # fmt: skip
+                    0.01,
+                    line.place,
+                    line.scenario,
+                    transform=panels[0].get_yaxis_transform(),
+                    va="center",
+                    weight="bold",
+                ).set_in_layout(False)
         chart.supxlabel("medians, less is better; logarithmic", color=_FAINT, fontsize=_FONT_SIZE)
         target.parent.mkdir(parents=True, exist_ok=True)
         chart.savefig(target, dpi=144)
@@ -96,7 +101,7 @@ def _limits(figures: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
 
 def _fill(
     panel: Any, lines: Sequence[_Line], figures: Sequence[Mapping[str, Any]], limits: tuple[float, float]
-) -> None:  # fmt: skip
+) -> None:
     """Draws a column."""
     found = {(one["scenario"], one["contender"]): one for one in figures}
     named = [line for line in lines if line.contender is not None]
@@ -126,6 +131,11 @@ def _fill(
         panel.hlines(line.place, limits[0], seconds, color=color, alpha=0.35, linewidth=1.2)
         panel.plot(seconds, line.place, "o", color=color, markersize=6 if own else 4.5)
         panel.annotate(
-            label_of(figure), (seconds, line.place), (6, 0), textcoords="offset points", va="center",
-            color=color if own else _TEXT, weight="bold" if own else "normal",
-        )  # fmt: skip
+            label_of(figure),
+            (seconds, line.place),
+            (6, 0),
+            textcoords="offset points",
+            va="center",
+            color=color if own else _TEXT,
+            weight="bold" if own else "normal",
+        )

@@ -94,9 +94,11 @@ class Volstream:
         self._number += 1
         self._session.volumes.create(self._called("volume"), str(folder), queue_type=QueueType.NONE)
         self._session.jobs.create(
-            self._called("job"), function_named("slow" if slow else "summarise"), self._called("table"),
+            self._called("job"),
+            function_named("slow" if slow else "summarise"),
+            self._called("table"),
             volume=self._called("volume"),
-        )  # fmt: skip
+        )
 
     def update(self) -> Mapping[str, float]:
         """See :meth:`Contender.update`."""
@@ -134,7 +136,7 @@ class SparkFiles:
 
     def update(self) -> Mapping[str, float]:
         """See :meth:`Contender.update`."""
-        spark_files.ingest(self._session.gateway.session(), self._folder, self._table)
+        spark_files.ingest(self._session.home.gateway.session(), self._folder, self._table)
         return {}
 
     def rows(self) -> Mapping[str, Summary]:
@@ -235,8 +237,10 @@ class Pathway(_Script):
 
 #: Contenders of other packages, by the name to ask for them.
 OTHERS: dict[str, Callable[[Path, Path], Contender]] = {
-    "cocoindex": CocoIndex, "datachain": DataChain, "pathway": Pathway,
-}  # fmt: skip
+    "cocoindex": CocoIndex,
+    "datachain": DataChain,
+    "pathway": Pathway,
+}
 
 
 def _rows_in_sqlite(database: Path, folder: Path) -> Mapping[str, Summary]:

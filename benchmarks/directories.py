@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -99,10 +100,12 @@ class Directory:
         self._new = 0
         self._store = Made()
         made = session.volumes.create(name, str(folder), queue_type=QueueType.NONE)
-        self._writer = DirectoryWriter(made, session.catalog, session.warehouse, session.settings.directory_versions)
+        self._writer = DirectoryWriter(
+            made, session.home.catalog, session.home.warehouse, session.home.settings.directory_versions
+        )
         listed = (_listed(start, min(rows, start + _CHUNK)) for start in range(0, rows, _CHUNK))
         self._writer.commit_first(self._writer.open(), listed, 1000 * rows)
-        self.volume: Volume = session.catalog.volumes.change(self._writer.volume, reconciled_on=datetime.now(UTC))
+        self.volume: Volume = session.home.catalog.volumes.change(self._writer.volume, reconciled_on=datetime.now(UTC))
 
     def random_paths(self) -> float:
         """Seconds of a refresh of keys all over the directory."""
@@ -159,8 +162,13 @@ def measure_made(
             for name, step in steps.items():
                 for size, one in directories.items():
                     with_memory(
-                        figures, f"{name}{suffix}", size, lambda: step(one), memory="refresh", counted=number > 0  # noqa: B023  # at once
-                    )  # fmt: skip
+                        figures,
+                        f"{name}{suffix}",
+                        size,
+                        partial(step, one),
+                        memory="refresh",
+                        counted=number > 0,
+                    )
 
     in_turns("")
     for number in range(refreshes):
@@ -187,16 +195,20 @@ def measure_real(session: Session, kept: Path, count: int, rounds: int, figures:
     burst = paths[:: max(1, count // BURST)][:BURST]
     for number in range(rounds):
         volume = session.volumes.create(f"real_{number}", str(folder), queue_type=QueueType.NONE)
-        keeper = DirectoryKeeper(volume, session.catalog, session.settings)
+        keeper = DirectoryKeeper(volume, session.home.catalog, session.home.settings)
         for scenario, rows in (("from nothing", count), ("again", 0)):
             figures.note(f"files listed, {scenario}", count, BASE, timed(lambda: _walk(folder)))
             with_memory(
-                figures, f"files listed, {scenario}", count, lambda: _reconcile(keeper, count, rows), memory="reconcile"  # noqa: B023  # at once
-            )  # fmt: skip
+                figures,
+                f"files listed, {scenario}",
+                count,
+                partial(_reconcile, keeper, count, rows),
+                memory="reconcile",
+            )
         _overwrite(folder, burst)
         scenario = f"{len(burst):,} files overwritten at once"
         figures.note(scenario, count, BASE, timed(lambda: [os.stat(folder / path) for path in burst]))
-        with_memory(figures, scenario, count, lambda: _take(keeper, burst), memory="burst")  # noqa: B023  # at once
+        with_memory(figures, scenario, count, partial(_take, keeper, burst), memory="burst")
         session.volumes.drop(f"real_{number}")
     _check_no_engine(session)
 
@@ -215,14 +227,14 @@ def measure_command(home: Path, scratch: Path, count: int, rounds: int, figures:
             figures.note(scenario, count, BASE, seconds)
             figures.note(scenario, count, "volstream", timed(lambda: processes.command(own, "refresh", "files")))  # noqa: B023  # at once
         with Session.builder.config("home", own).create() as session:
-            if session.catalog.refreshes.file_count(session.volumes.get("files").id) != count:
+            if session.home.catalog.refreshes.file_count(session.volumes.get("files").id) != count:
                 raise WrongRowsError("The command did not find every file.")
             _check_no_engine(session, since=started)
 
 
 def with_memory(
     figures: Figures, scenario: str, size: int, step: Callable[[], float], *, memory: str, counted: bool = True
-) -> None:  # fmt: skip
+) -> None:
     """Notes a step's seconds, and this process's highest memory while it ran, all steps of one name together."""
     _forget_peak()
     seconds = step()
@@ -275,8 +287,10 @@ def _listed(start: int, end: int) -> pa.Table:
         pc.binary_join_element_wise("day-", days, ""), pc.binary_join_element_wise("file-", names, ""), "/"
     )
     first = info_of("", 0)
-    same = {name: pa.repeat(pa.scalar(getattr(first, name), table.SCHEMA.field(name).type), end - start) for name in
-            ("size", "last_modified_time", "etag", "version_id", "content_type")}  # fmt: skip
+    same = {
+        name: pa.repeat(pa.scalar(getattr(first, name), table.SCHEMA.field(name).type), end - start)
+        for name in ("size", "last_modified_time", "etag", "version_id", "content_type")
+    }
     urls = pc.binary_join_element_wise("file:///made/", paths, "")
     return pa.table({"relative_path": paths, "url": urls, **same}, schema=table.SCHEMA)
 
@@ -321,14 +335,15 @@ def _write(target: Path, content: bytes, modified: int) -> None:
 
 def _check_no_engine(session: Session, *, since: float | None = None) -> None:
     """Raises RuntimeError where an engine of the home was started."""
-    home = str(session.settings.home)
+    home = str(session.home.settings.home)
     java = [
         one.pid
         for one in psutil.process_iter(["name", "cmdline", "create_time"])
-        if one.info["name"] == "java" and home in " ".join(one.info["cmdline"] or ())
+        if one.info["name"] == "java"
+        and home in " ".join(one.info["cmdline"] or ())
         and (since is None or one.info["create_time"] >= since)
-    ]  # fmt: skip
-    if java or record.read(session.settings) is not None:
+    ]
+    if java or record.read(session.home.settings) is not None:
         raise RuntimeError("An engine was started for what needs none.")
 
 

@@ -66,7 +66,7 @@ def live(home: Path, tree: Tree, count: int, times: int, figures: Figures) -> No
         )
         command(home, "run-job", "live")
         command(home, "engine", "stop", "--now")
-        log = Path(session.warehouse, "tables", "public", "live", "_delta_log")
+        log = Path(session.home.warehouse, "tables", "public", "live", "_delta_log")
         with daemon(home):
             for number in range(_WARM + times):
                 time.sleep(1.0 + number % 7 / 10)  # not in step with whatever looks around at intervals

@@ -29,16 +29,16 @@ from volstream.cloud import aws
 from volstream.cloud.access import Access, Keys
 from volstream.daemon.share import Share
 from volstream.daemon.volumes import VolumeWorker
-from volstream.directory.access import queue_of
 from volstream.directory.confirm import HEADS_AT_ONCE
 from volstream.directory.fold import Fold
-from volstream.directory.route import route
 from volstream.model.hints import Hint, ObjectHint, Rejection
 from volstream.model.names import Name
 from volstream.model.objects import QueueType, Volume
 from volstream.queues import open_queue, parser_for
 from volstream.queues.base import Described, QueueSettings, QueueSpec
 from volstream.session import Session
+from volstream.volumes.access import queue_of
+from volstream.volumes.route import route
 
 _UP = Path(__file__).parents[1] / "localstack" / "up.py"
 #: What ``up.py`` makes: a bucket, and a queue that hears of it.
@@ -165,14 +165,18 @@ def _committed(session: Session, place: Place, round_: int, count: int) -> float
     """Seconds from the first upload to the moment when every object has its row and every message is deleted."""
     access, name = place.access, f"v_{place.kind}_{round_}_{count}"
     session.connections.create(
-        str(place.kind), access.provider, region=access.region, endpoint=access.endpoint, credentials="static",
+        str(place.kind),
+        access.provider,
+        region=access.region,
+        endpoint=access.endpoint,
+        credentials="static",
         if_not_exists=True,
-    )  # fmt: skip
+    )
     location = f"{access.provider}://{_BUCKET}/{name}"
     volume = session.volumes.create(
         name, location, connection=str(place.kind), queue_type=place.kind, queue_name=place.heard
     )
-    worker = VolumeWorker(volume, session.catalog, session.settings, lambda _: None, Share(1))
+    worker = VolumeWorker(volume, session.home.catalog, session.home.settings, lambda _: None, Share(1))
     thread = threading.Thread(target=worker.run)
     thread.start()
     try:
@@ -180,9 +184,9 @@ def _committed(session: Session, place: Place, round_: int, count: int) -> float
         started = time.perf_counter()
         for number in range(count):
             place.put(f"{name}/file {number:06}.txt")
-        queue = queue_of(volume, session.catalog, session.settings)
+        queue = queue_of(volume, session.home.catalog, session.home.settings)
         assert isinstance(queue, Described), "a provider's"
-        _await(lambda: session.catalog.refreshes.file_count(volume.id) == count)
+        _await(lambda: session.home.catalog.refreshes.file_count(volume.id) == count)
         _await(lambda: (queue.describe().waiting, queue.describe().in_flight) == (0, 0))
         return time.perf_counter() - started
     finally:
@@ -231,10 +235,16 @@ def _sqs() -> Iterator[Place]:
         urls[_HEARD] = client.get_queue_url(QueueName=_HEARD)["QueueUrl"]
         s3 = aws.client(access, "s3")
         yield Place(
-            QueueType.SQS, access, make, body, send, drain,
+            QueueType.SQS,
+            access,
+            make,
+            body,
+            send,
+            drain,
             lambda key: s3.put_object(Bucket=_BUCKET, Key=key, Body=b"x"),
-            lambda key: s3.head_object(Bucket=_BUCKET, Key=key), _HEARD,
-        )  # fmt: skip
+            lambda key: s3.head_object(Bucket=_BUCKET, Key=key),
+            _HEARD,
+        )
 
 
 @contextmanager
@@ -274,9 +284,16 @@ def _mns() -> Iterator[Place]:
         signed = oss2.AuthV4(_KEYS.id, _KEYS.secret)
         bucket = oss2.Bucket(signed, access.endpoint, _BUCKET, region=access.region)
         yield Place(
-            QueueType.MNS, access, make, body, send, drain, lambda key: bucket.put_object(key, b"x"), bucket.head_object,
+            QueueType.MNS,
+            access,
+            make,
+            body,
+            send,
+            drain,
+            lambda key: bucket.put_object(key, b"x"),
+            bucket.head_object,
             f"{url}/queues/{_HEARD}",
-        )  # fmt: skip
+        )
 
 
 @contextmanager
@@ -311,6 +328,16 @@ def _batches(bodies: Sequence[str], size: int) -> Iterator[Sequence[str]]:
 
 def _volume(location: str, kind: QueueType) -> Volume:
     return Volume(
-        id="v", name=Name("public", "v"), location=location, connection_id=None, queue_type=kind, queue_name=None,
-        virtual_cluster="DEFAULT", recursive=True, patterns=(), ignores=(), comment=None, created_on=datetime.now(UTC),
-    )  # fmt: skip
+        id="v",
+        name=Name("public", "v"),
+        location=location,
+        connection_id=None,
+        queue_type=kind,
+        queue_name=None,
+        virtual_cluster="DEFAULT",
+        recursive=True,
+        patterns=(),
+        ignores=(),
+        comment=None,
+        created_on=datetime.now(UTC),
+    )

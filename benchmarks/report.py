@@ -110,9 +110,14 @@ class Figures:
             ratio = self.ratio(one)
             parts = "".join(f"\n  {name} {statistics.median(values):.2f}" for name, values in one.parts.items())
             table.add_row(
-                one.scenario, f"{one.files:,}", one.contender + parts, f"{one.median:.2f}",
-                "" if ratio is None else f"{ratio:.2f}", str(len(one.seconds)), str(one.wrong or ""),
-            )  # fmt: skip
+                one.scenario,
+                f"{one.files:,}",
+                one.contender + parts,
+                f"{one.median:.2f}",
+                "" if ratio is None else f"{ratio:.2f}",
+                str(len(one.seconds)),
+                str(one.wrong or ""),
+            )
         return table
 
 

@@ -39,10 +39,10 @@ from volstream.delta.marker import Marker
 from volstream.delta.writer import DeltaWriter
 from volstream.directory import table
 from volstream.engine import record
+from volstream.functions.outcomes import outcome_schema
+from volstream.functions.schema import of_job
 from volstream.jobs import plan
-from volstream.jobs.outcomes import outcome_schema
 from volstream.jobs.results import ResultTables, write_batch
-from volstream.jobs.schema import of_job
 from volstream.jobs.sizing import Limits
 from volstream.jobs.staged import Staged
 from volstream.model.names import Name
@@ -72,16 +72,18 @@ class Results:
         self._rows = rows
         self._commits = 0
         self._scratch = scratch / name
-        self._delta = DeltaWriter(session.gateway)
+        self._delta = DeltaWriter(session.home.gateway)
         (self._scratch / "volume").mkdir(parents=True)
         session.volumes.create(name, str(self._scratch / "volume"), queue_type=QueueType.NONE)
         session.volumes.refresh(name)
         session.jobs.create(name, function_named("summarise"), name, volume=name)
-        job = session.catalog.jobs.get(Name.parse(name))
-        self._job = replace(ResultTables(session.catalog, self._delta, session.warehouse).prepare(job), clean=False)
-        self._location = folders.table_location(session.warehouse, job.into)
-        stream = session.catalog.streams.by_id(job.stream_id)
-        covered = None if stream is None else session.reader.pin(stream)
+        job = session.home.catalog.jobs.get(Name.parse(name))
+        self._job = replace(
+            ResultTables(session.home.catalog, self._delta, session.home.warehouse).prepare(job), clean=False
+        )
+        self._location = folders.table_location(session.home.warehouse, job.into)
+        stream = session.home.catalog.streams.by_id(job.stream_id)
+        covered = None if stream is None else session.home.reader.pin(stream)
         assert covered is not None, "the volume was listed"
         self._covered = covered
         session.spark.sql(
@@ -103,10 +105,16 @@ class Results:
         self._commits += 1
         schema = outcome_schema(of_job(self._job))
         outcomes = [
-            {"path": path_of(number), "file_version": "1", "commit_version": 2, "rows": 1, "processed_at": datetime.now(UTC),
-             "result": {"sha256": f"{self._commits:064}", "words": 1, "first_line": "another line"}}
+            {
+                "path": path_of(number),
+                "file_version": "1",
+                "commit_version": 2,
+                "rows": 1,
+                "processed_at": datetime.now(UTC),
+                "result": {"sha256": f"{self._commits:064}", "words": 1, "first_line": "another line"},
+            }
             for number in numbers
-        ]  # fmt: skip
+        ]
         staged = Staged(str(self._scratch / f"staged-{self._commits}"), of_job(self._job))
         Path(staged.location).mkdir()
         pq.write_table(pa.Table.from_pylist(outcomes, schema=schema), f"{staged.location}/part-0.parquet")
@@ -183,7 +191,7 @@ def measure(
             if number % _LOOK == _LOOK - 1:
                 figures.note("upkeep", size, "volstream", directory.keep_up())
         _rounds(_OF_DIRECTORIES, {size: directory}, rounds, f"{_AFTER}{refreshes} refreshes", figures)
-    engine = record.read(session.settings)
+    engine = record.read(session.home.settings)
     for name, pid in (("driver, MiB", None), ("JVM, MiB", engine.jvm_pid if engine else None)):
         figures.note(
             f"memory of the {name}", max(sizes), "volstream", psutil.Process(pid).memory_info().rss / (1 << 20)
@@ -222,9 +230,13 @@ _OF_RESULTS = {
 
 
 def _rounds(
-    steps: Mapping[str, Callable[[_T], float]], of: Mapping[int, _T], rounds: int, suffix: str, figures: Figures,
+    steps: Mapping[str, Callable[[_T], float]],
+    of: Mapping[int, _T],
+    rounds: int,
+    suffix: str,
+    figures: Figures,
     first: int = 0,
-) -> None:  # fmt: skip
+) -> None:
     for number in range(rounds):
         for scenario, step in steps.items():
             for size, one in of.items():

@@ -80,10 +80,14 @@ def run(folder: Path, refreshes: int) -> Iterator[Step]:
                     spent["forget"] += _timed(lambda: catalog.history.forget(before, kept=_KEPT))  # noqa: B023
             gc.collect()
             yield Step(
-                number, 1000 * spent["refresh"] / a_step, 1000 * spent["batch"] / (a_step / _A_BATCH),
-                1000 * spent["forget"] / _SWEEPS, _asked(catalog, volume, stream, job), _size(folder),
+                number,
+                1000 * spent["refresh"] / a_step,
+                1000 * spent["batch"] / (a_step / _A_BATCH),
+                1000 * spent["forget"] / _SWEEPS,
+                _asked(catalog, volume, stream, job),
+                _size(folder),
                 psutil.Process().memory_info().rss,
-            )  # fmt: skip
+            )
     finally:
         catalog.close()
 
@@ -96,9 +100,14 @@ def table(steps: list[Step]) -> Table:
     for step in steps:
         asked = ", ".join(f"{name} {took:.2f}" for name, took in step.ask.items())
         shown.add_row(
-            f"{step.refreshes:,}", f"{step.refresh:.2f}", f"{step.batch:.2f}", f"{step.forget:.0f}", asked,
-            f"{step.disk / 2**20:.1f}", f"{step.memory / 2**20:.0f}",
-        )  # fmt: skip
+            f"{step.refreshes:,}",
+            f"{step.refresh:.2f}",
+            f"{step.batch:.2f}",
+            f"{step.forget:.0f}",
+            asked,
+            f"{step.disk / 2**20:.1f}",
+            f"{step.memory / 2**20:.0f}",
+        )
     return shown
 
 
@@ -117,15 +126,43 @@ def _batch(catalog: Catalog, stream_id: str, job: Job, number: int) -> None:
     assert stream is not None, "nobody drops it"
     identity, now = uuid.uuid4().hex, _at(number)
     plan = Plan(
-        id=identity, kind=PlanKind.STREAM, state=PlanState.OPEN, job_id=job.id, stream_id=stream.id, table_id="table",
-        from_version=stream.offset, to_version=number, initial=False, location=f"/plans/{identity}", where=None, files=10,
-        bytes=1000, created_on=now,
-    )  # fmt: skip
+        id=identity,
+        kind=PlanKind.STREAM,
+        state=PlanState.OPEN,
+        job_id=job.id,
+        stream_id=stream.id,
+        table_id="table",
+        from_version=stream.offset,
+        to_version=number,
+        initial=False,
+        location=f"/plans/{identity}",
+        where=None,
+        files=10,
+        bytes=1000,
+        created_on=now,
+    )
     batch = Batch(
-        id=identity[:16], plan_id=identity, job_id=job.id, stream_id=stream.id, number=1, state=BatchState.PLANNED,
-        after_path=None, until_path=f"{number:09}", files=10, replaced=0, removals=0, moves=0, bytes=1000, sequence=None,
-        attempts=0, succeeded=0, failed=0, rows=0, created_on=now, committed_on=None,
-    )  # fmt: skip
+        id=identity[:16],
+        plan_id=identity,
+        job_id=job.id,
+        stream_id=stream.id,
+        number=1,
+        state=BatchState.PLANNED,
+        after_path=None,
+        until_path=f"{number:09}",
+        files=10,
+        replaced=0,
+        removals=0,
+        moves=0,
+        bytes=1000,
+        sequence=None,
+        attempts=0,
+        succeeded=0,
+        failed=0,
+        rows=0,
+        created_on=now,
+        committed_on=None,
+    )
     catalog.consumptions.open((plan, [batch], stream))
     intent = catalog.consumptions.begin(batch, owner="soak", target=Target("/t", "table", number))
     catalog.consumptions.commit(intent, Outcome(10, 0, 10, seconds=1.0))
@@ -142,29 +179,66 @@ def _asked(catalog: Catalog, volume: Volume, stream: Stream, job: Job) -> dict[s
         "needed": lambda: catalog.refreshes.needed_after(volume.id),
         "measured": lambda: catalog.consumptions.measured(job.id),
     }
-    return {
-        name: 1000 * sum(_timed(ask) for _ in range(_ASKED)) / _ASKED for name, ask in questions.items()
-    }  # fmt: skip
+    return {name: 1000 * sum(_timed(ask) for _ in range(_ASKED)) / _ASKED for name, ask in questions.items()}
 
 
 def _definitions(catalog: Catalog) -> tuple[Volume, Stream, Job]:
     volume = Volume(
-        id=str(uuid.uuid4()), name=Name.parse("files"), location="memory://files", connection_id=None,
-        queue_type=QueueType.NONE, queue_name=None, virtual_cluster="DEFAULT", recursive=True, patterns=(), ignores=(),
-        comment=None, created_on=_BEGIN,
-    )  # fmt: skip
-    stream = Stream(
-        id=str(uuid.uuid4()), name=Name.parse("changes"), source_kind=SourceKind.VOLUME, source_id=volume.id,
-        source_name=volume.name, table_id="table", mode=Mode.STANDARD, offset=1, initial=False, sequence=0, comment=None,
+        id=str(uuid.uuid4()),
+        name=Name.parse("files"),
+        location="memory://files",
+        connection_id=None,
+        queue_type=QueueType.NONE,
+        queue_name=None,
+        virtual_cluster="DEFAULT",
+        recursive=True,
+        patterns=(),
+        ignores=(),
+        comment=None,
         created_on=_BEGIN,
-    )  # fmt: skip
+    )
+    stream = Stream(
+        id=str(uuid.uuid4()),
+        name=Name.parse("changes"),
+        source_kind=SourceKind.VOLUME,
+        source_id=volume.id,
+        source_name=volume.name,
+        table_id="table",
+        mode=Mode.STANDARD,
+        offset=1,
+        initial=False,
+        sequence=0,
+        comment=None,
+        created_on=_BEGIN,
+    )
     job = Job(
-        id=str(uuid.uuid4()), name=Name.parse("count"), stream_id=stream.id, function="/f.py:f", search_path=None,
-        fingerprint=None, returns="n BIGINT", into=Name.parse("counts"), trigger=Trigger(), where=None, write=Write.UPSERT,
-        on_move=OnMove.RERUN, retries=3, pause_after=3, timeout_seconds=None, isolate=False, max_files=None, max_bytes=None,
-        arguments={}, state=JobState.ACTIVE, state_reason=None, owns_stream=False, clean=False, failed_batches=0,
-        comment=None, created_on=_BEGIN,
-    )  # fmt: skip
+        id=str(uuid.uuid4()),
+        name=Name.parse("count"),
+        stream_id=stream.id,
+        function="/f.py:f",
+        search_path=None,
+        fingerprint=None,
+        returns="n BIGINT",
+        into=Name.parse("counts"),
+        trigger=Trigger(),
+        where=None,
+        write=Write.UPSERT,
+        on_move=OnMove.RERUN,
+        retries=3,
+        pause_after=3,
+        timeout_seconds=None,
+        isolate=False,
+        max_files=None,
+        max_bytes=None,
+        arguments={},
+        state=JobState.ACTIVE,
+        state_reason=None,
+        owns_stream=False,
+        clean=False,
+        failed_batches=0,
+        comment=None,
+        created_on=_BEGIN,
+    )
     with catalog.database.transaction() as transaction:
         catalog.volumes.add(transaction, volume)
         catalog.streams.add(transaction, stream)

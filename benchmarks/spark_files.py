@@ -66,7 +66,7 @@ def _main(folder: Path, table: Path) -> None:
     from pyspark.sql import SparkSession
 
     from volstream import config
-    from volstream.spark import jars
+    from volstream.jvm import jars
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     spark = (

@@ -43,7 +43,7 @@ class Table:
         session.sql(f"CREATE TABLE copy{size} (id BIGINT, name STRING, price DOUBLE)").collect()
 
     def location(self, name: str) -> str:
-        return folders.table_location(self.session.warehouse, Name.parse(name))
+        return folders.table_location(self.session.home.warehouse, Name.parse(name))
 
     def change(self) -> None:
         """One commit of 100 changes in each table; the streams then hold it alone."""

@@ -104,20 +104,31 @@ class Oss:
         if self.tell is None:
             return
         told = {
-            "eventName": event, "eventSource": "acs:oss", "eventTime": stamp(milliseconds=True), "eventVersion": "1.0",
+            "eventName": event,
+            "eventSource": "acs:oss",
+            "eventTime": stamp(milliseconds=True),
+            "eventVersion": "1.0",
             "oss": {
                 "bucket": {
-                    "arn": f"acs:oss:{self.region}:1234567890:{bucket}", "name": bucket, "ownerIdentity": "1234567890",
+                    "arn": f"acs:oss:{self.region}:1234567890:{bucket}",
+                    "name": bucket,
+                    "ownerIdentity": "1234567890",
                     "virtualBucket": "",
                 },
                 "object": {
-                    "deltaSize": delta, "eTag": one.etag.strip('"'), "key": key, "size": len(one.content),
+                    "deltaSize": delta,
+                    "eTag": one.etag.strip('"'),
+                    "key": key,
+                    "size": len(one.content),
                 },
-                "ossSchemaVersion": "1.0", "ruleId": "volstream",
+                "ossSchemaVersion": "1.0",
+                "ruleId": "volstream",
             },
-            "region": self.region, "requestParameters": {"sourceIPAddress": "127.0.0.1"},
-            "responseElements": {"requestId": uuid.uuid4().hex.upper()}, "userIdentity": {"principalId": "1234567890"},
-        }  # fmt: skip
+            "region": self.region,
+            "requestParameters": {"sourceIPAddress": "127.0.0.1"},
+            "responseElements": {"requestId": uuid.uuid4().hex.upper()},
+            "userIdentity": {"principalId": "1234567890"},
+        }
         self.tell(base64.b64encode(json.dumps({"events": [told]}).encode()))
 
     def secret_of(self, id_: str, token: str | None) -> str:
@@ -151,9 +162,11 @@ class Oss:
         id_, secret, token = f"STS.{secrets.token_hex(8)}", secrets.token_hex(16), secrets.token_hex(32)
         self.keys[id_] = (secret, token, ends)
         keys = {
-            "AccessKeyId": id_, "AccessKeySecret": secret, "SecurityToken": token,
+            "AccessKeyId": id_,
+            "AccessKeySecret": secret,
+            "SecurityToken": token,
             "Expiration": ends.strftime("%Y-%m-%dT%H:%M:%SZ"),
-        }  # fmt: skip
+        }
         return {"RequestId": uuid.uuid4().hex, "AssumedRoleUser": {"Arn": arn}, "Credentials": keys}
 
 
@@ -242,10 +255,14 @@ class Handler(BaseHTTPRequestHandler):
         headers = "".join(f"{name}:{' '.join((self.headers.get(name) or '').split())}\n" for name in names.split(";"))
         canonical = "\n".join(
             [
-                self.command, self.path.partition("?")[0], "&".join(f"{name}={value}" for name, value in query), headers, names,
+                self.command,
+                self.path.partition("?")[0],
+                "&".join(f"{name}={value}" for name, value in query),
+                headers,
+                names,
                 self.headers.get("x-amz-content-sha256", "UNSIGNED-PAYLOAD"),
             ]
-        )  # fmt: skip
+        )
         digest = hashlib.sha256(canonical.encode("utf-8", "surrogateescape")).hexdigest()
         text = f"AWS4-HMAC-SHA256\n{self.headers.get('x-amz-date')}\n{scope}\n{digest}"
         if hmac.digest(key, text.encode(), hashlib.sha256).hex() != signature:
@@ -271,11 +288,14 @@ class Handler(BaseHTTPRequestHandler):
         place = f"/{self.bucket}/{self.key}" if self.bucket else "/"
         canonical = "\n".join(
             [
-                self.command, quote(place, safe="/~"), "&".join(f"{name}={value}" if value else name for name, value in query),
-                "".join(f"{name}:{value}\n" for name, value in headers), additional,
+                self.command,
+                quote(place, safe="/~"),
+                "&".join(f"{name}={value}" if value else name for name, value in query),
+                "".join(f"{name}:{value}\n" for name, value in headers),
+                additional,
                 self.headers.get("x-oss-content-sha256", "UNSIGNED-PAYLOAD"),
             ]
-        )  # fmt: skip
+        )
         date = self.headers.get("x-oss-date", "")
         digest = hashlib.sha256(canonical.encode("utf-8", "surrogateescape")).hexdigest()
         text = f"OSS4-HMAC-SHA256\n{date}\n{day}/{region}/oss/aliyun_v4_request\n{digest}"
@@ -383,9 +403,11 @@ class Handler(BaseHTTPRequestHandler):
         if self.headers.get("If-Match", one.etag).strip('"') != one.etag.strip('"'):
             raise Refusal(412, "PreconditionFailed")
         headers = {
-            "ETag": one.etag, "Last-Modified": formatdate(one.modified, usegmt=True), "Content-Type": one.content_type,
+            "ETag": one.etag,
+            "Last-Modified": formatdate(one.modified, usegmt=True),
+            "Content-Type": one.content_type,
             "x-oss-object-type": "Normal",
-        }  # fmt: skip
+        }
         asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
         size = len(one.content)
         if asked is None or int(asked[1]) >= size:  # OSS sends everything for a range that cannot be

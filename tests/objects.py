@@ -22,58 +22,134 @@ def new_id() -> str:
 
 def volume(name: str = "images", **changes: Any) -> Volume:
     made = Volume(
-        id=new_id(), name=Name.parse(name), location="memory://images", connection_id=None, queue_type=QueueType.NONE,
-        queue_name=None, virtual_cluster="DEFAULT", recursive=True, patterns=("*.jpg",), ignores=(".*",), comment=None,
+        id=new_id(),
+        name=Name.parse(name),
+        location="memory://images",
+        connection_id=None,
+        queue_type=QueueType.NONE,
+        queue_name=None,
+        virtual_cluster="DEFAULT",
+        recursive=True,
+        patterns=("*.jpg",),
+        ignores=(".*",),
+        comment=None,
         created_on=NOW,
-    )  # fmt: skip
+    )
     return dataclasses.replace(made, **changes)
 
 
 def stream(source: Volume | None = None, name: str = "changes", **changes: Any) -> Stream:
     made = Stream(
-        id=new_id(), name=Name.parse(name), source_kind=SourceKind.VOLUME, source_id=source.id if source else new_id(),
-        source_name=source.name if source else Name.parse("images"), table_id="table", mode=Mode.STANDARD, offset=3,
-        initial=False, sequence=0, comment=None, created_on=NOW,
-    )  # fmt: skip
+        id=new_id(),
+        name=Name.parse(name),
+        source_kind=SourceKind.VOLUME,
+        source_id=source.id if source else new_id(),
+        source_name=source.name if source else Name.parse("images"),
+        table_id="table",
+        mode=Mode.STANDARD,
+        offset=3,
+        initial=False,
+        sequence=0,
+        comment=None,
+        created_on=NOW,
+    )
     return dataclasses.replace(made, **changes)
 
 
 def job(of: Stream, name: str = "classify", **changes: Any) -> Job:
     made = Job(
-        id=new_id(), name=Name.parse(name), stream_id=of.id, function="/code/f.py:f", search_path="/code",
-        fingerprint="0" * 64, returns="label STRING", into=Name.parse("labels"), trigger=Trigger(), where=None,
-        write=Write.UPSERT, on_move=OnMove.RERUN, retries=3, pause_after=3, timeout_seconds=None, isolate=False, max_files=None, max_bytes=None,
-        arguments={}, state=JobState.ACTIVE, state_reason=None, owns_stream=False, clean=False, failed_batches=0,
-        comment=None, created_on=NOW,
-    )  # fmt: skip
+        id=new_id(),
+        name=Name.parse(name),
+        stream_id=of.id,
+        function="/code/f.py:f",
+        search_path="/code",
+        fingerprint="0" * 64,
+        returns="label STRING",
+        into=Name.parse("labels"),
+        trigger=Trigger(),
+        where=None,
+        write=Write.UPSERT,
+        on_move=OnMove.RERUN,
+        retries=3,
+        pause_after=3,
+        timeout_seconds=None,
+        isolate=False,
+        max_files=None,
+        max_bytes=None,
+        arguments={},
+        state=JobState.ACTIVE,
+        state_reason=None,
+        owns_stream=False,
+        clean=False,
+        failed_batches=0,
+        comment=None,
+        created_on=NOW,
+    )
     return dataclasses.replace(made, **changes)
 
 
 def plan(of: Job, **changes: Any) -> Plan:
     made = Plan(
-        id=uuid.uuid4().hex, kind=PlanKind.STREAM, state=PlanState.OPEN, job_id=of.id, stream_id=of.stream_id,
-        table_id="table", from_version=3, to_version=7, initial=False, location="/plans/one", where=None, files=4, bytes=40,
+        id=uuid.uuid4().hex,
+        kind=PlanKind.STREAM,
+        state=PlanState.OPEN,
+        job_id=of.id,
+        stream_id=of.stream_id,
+        table_id="table",
+        from_version=3,
+        to_version=7,
+        initial=False,
+        location="/plans/one",
+        where=None,
+        files=4,
+        bytes=40,
         created_on=NOW,
-    )  # fmt: skip
+    )
     return dataclasses.replace(made, **changes)
 
 
 def batch(of: Plan, number: int = 1, **changes: Any) -> Batch:
     made = Batch(
-        id=uuid.uuid4().hex[:16], plan_id=of.id, job_id=of.job_id, stream_id=of.stream_id, number=number,
-        state=BatchState.PLANNED, after_path=None if number == 1 else f"{number - 1:04d}", until_path=f"{number:04d}",
-        files=2, replaced=0, removals=0, moves=0, bytes=20, sequence=None, attempts=0, succeeded=0, failed=0, rows=0,
-        created_on=NOW, committed_on=None,
-    )  # fmt: skip
+        id=uuid.uuid4().hex[:16],
+        plan_id=of.id,
+        job_id=of.job_id,
+        stream_id=of.stream_id,
+        number=number,
+        state=BatchState.PLANNED,
+        after_path=None if number == 1 else f"{number - 1:04d}",
+        until_path=f"{number:04d}",
+        files=2,
+        replaced=0,
+        removals=0,
+        moves=0,
+        bytes=20,
+        sequence=None,
+        attempts=0,
+        succeeded=0,
+        failed=0,
+        rows=0,
+        created_on=NOW,
+        committed_on=None,
+    )
     return dataclasses.replace(made, **changes)
 
 
 def failure(of: Job, path: str, attempt: str, **changes: Any) -> Failure:
     made = Failure(
-        job_id=of.id, path=path, file_version="v1", commit_version=5, state=FailureState.PENDING, kind=FailureKind.RAISED,
-        message="ValueError: no", traceback=None, attempts=1, next_try=NOW, batch_id="batch", attempt=attempt,
+        job_id=of.id,
+        path=path,
+        file_version="v1",
+        commit_version=5,
+        state=FailureState.PENDING,
+        kind=FailureKind.RAISED,
+        message="ValueError: no",
+        traceback=None,
+        attempts=1,
+        next_try=NOW,
+        batch_id="batch",
+        attempt=attempt,
         failed_on=NOW,
-    )  # fmt: skip
+    )
     return dataclasses.replace(made, **changes)
 
 

@@ -11,11 +11,11 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pytest
 
-from volstream.jobs.bounds import Bounds
-from volstream.jobs.functions import find
-from volstream.jobs.outcomes import outcome_schema
-from volstream.jobs.runtime import Work
-from volstream.jobs.schema import from_ddl
+from volstream.functions.bounds import Bounds
+from volstream.functions.outcomes import outcome_schema
+from volstream.functions.schema import from_ddl
+from volstream.functions.source import find
+from volstream.functions.worker import Work
 from volstream.model.files import FileInfo, Finding
 from volstream.model.selection import Selection
 from volstream.model.work import FailureKind
@@ -41,9 +41,15 @@ class Runner:
         file = self.folder / "code.py"
         file.write_text(code)
         given: dict[str, Any] = {
-            "arguments": {}, "timeout_seconds": None, "isolate": False, "memory_bytes": None, "ahead_bytes": 1 << 20,
-            "bounds": Bounds(), "declared": False, **options,
-        }  # fmt: skip
+            "arguments": {},
+            "timeout_seconds": None,
+            "isolate": False,
+            "memory_bytes": None,
+            "ahead_bytes": 1 << 20,
+            "bounds": Bounds(),
+            "declared": False,
+            **options,
+        }
         return Work(find(f"{file}:f"), store=store or self.store, schema=from_ddl(returns), **given)
 
     def __call__(self, code: str, files: Sequence[FileInfo], returns: str = "n BIGINT", **options: Any) -> pa.Table:

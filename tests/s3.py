@@ -13,7 +13,9 @@ import pytest
 from tests.clouds import moto
 from volstream import config
 from volstream.errors import JavaError
-from volstream.spark import connectors, jars
+
+#: Of the keys below; it must be in no output and no log.
+from volstream.jvm import connectors, jars
 
 #: Of the keys below; it must be in no output and no log.
 SECRET = "long-lived-secret"
@@ -33,7 +35,10 @@ def warehouse_in_s3() -> Iterator[Mapping[str, str]]:
         keys = {"aws_access_key_id": "AKIATEST", "aws_secret_access_key": SECRET}
         boto3.client("s3", endpoint_url=url, region_name="us-east-1", **keys).create_bucket(Bucket="warehouse")
         options = {
-            "AWS_ENDPOINT_URL": url, "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": "AKIATEST",
+            "AWS_ENDPOINT_URL": url,
+            "AWS_ALLOW_HTTP": "true",
+            "AWS_REGION": "us-east-1",
+            "AWS_ACCESS_KEY_ID": "AKIATEST",
             "AWS_SECRET_ACCESS_KEY": SECRET,
-        }  # fmt: skip
+        }
         yield {"WAREHOUSE": "s3://warehouse/here", "WAREHOUSE_OPTIONS": json.dumps(options)}

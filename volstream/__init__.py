@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from volstream.errors import VolstreamError
-    from volstream.jobs.file import File
-    from volstream.jobs.functions import function
+    from volstream.functions.file import File
+    from volstream.functions.source import function
     from volstream.model.objects import every, on_change, on_cron
     from volstream.session import Session
 
 __all__ = ["File", "Session", "VolstreamError", "every", "function", "on_change", "on_cron"]
 
 _HOMES = {
-    "File": "volstream.jobs.file",
+    "File": "volstream.functions.file",
     "Session": "volstream.session",
     "VolstreamError": "volstream.errors",
     "every": "volstream.model.objects",
-    "function": "volstream.jobs.functions",
+    "function": "volstream.functions.source",
     "on_change": "volstream.model.objects",
     "on_cron": "volstream.model.objects",
 }

@@ -1,24 +1,18 @@
-"""The composition root, and the Python surface: a :class:`Session` opens a home and gives access to everything in it.
-
-It builds the parts and hands them out. What a part does is the domain's; how it is shown is the surface's.
-"""
+"""The Python surface: a :class:`Session` opens a home, and has its objects and its SQL."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from volstream import config
-from volstream.catalog import Catalog
 from volstream.config import Settings
-from volstream.delta import options
-from volstream.errors import InvalidStateError, InvalidValueError
+from volstream.home import Home
 from volstream.model.names import Name
-from volstream.objects import Batches, Connections, DynamicTables, Functions, Jobs, Streams, Volumes
+from volstream.objects.all import Objects
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -26,12 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
     from pyspark.sql.connect.udf import UDFRegistration
 
-    from volstream.jobs.lead import Runner
-    from volstream.jobs.run import JobRunner
-    from volstream.model.objects import Job
     from volstream.spark.session import SparkGateway
-    from volstream.streams.block import Block
-    from volstream.streams.read import StreamReader
 
 
 class Collected:
@@ -63,7 +52,7 @@ class Builder(Collected):
         settings = config.load(**self._values)
         with Session._lock:
             for session in Session._opened:
-                if session.settings == settings:
+                if session.home.settings == settings:
                     return session
         return Session(settings)
 
@@ -76,12 +65,17 @@ class _BuilderAttribute:
 
 
 class Session:
-    """A home, opened. Spark is attached to at the first use of it; the catalog and the logs answer without.
+    """A home, opened for Python. Spark starts at its first use; the catalog and the logs answer without it.
 
     Safe for threads. A context manager: it closes what it opened; the engine goes on.
 
+    Attributes:
+        home: settings, catalog and connection to Spark.
+        objects: the collections below, by kind.
+        connections, volumes, streams, jobs, functions, dynamic_tables, batches: the home's objects.
+
     Args:
-        connect: makes the connection to Spark, and a new one where that was lost; None: to the home's engine.
+        connect: makes the connection to Spark, and a new one when that is lost; None: to the home's engine.
     """
 
     builder = _BuilderAttribute()
@@ -89,20 +83,15 @@ class Session:
     _opened: list[Session] = []  # noqa: RUF012  # the open sessions of this process, for getOrCreate
 
     def __init__(self, settings: Settings, connect: Callable[[], SparkGateway] | None = None) -> None:
-        self.settings = settings
-        options.know(settings.warehouse_path, settings.warehouse_storage)
-        self.catalog = Catalog(settings.database_url)
-        self.connections = Connections(self)
-        self.volumes = Volumes(self)
-        self.streams = Streams(self)
-        self.jobs = Jobs(self)
-        self.functions = Functions(self)
-        self.dynamic_tables = DynamicTables(self)
-        self.batches = Batches(self)
-        self._connect = connect or self._to_engine
-        self._gateway: SparkGateway | None = None
-        self._connecting = threading.Lock()
-        self._local = threading.local()
+        self.home = Home(settings, connect)
+        self.objects = Objects(self.home)
+        self.connections = self.objects.connections
+        self.volumes = self.objects.volumes
+        self.streams = self.objects.streams
+        self.jobs = self.objects.jobs
+        self.functions = self.objects.functions
+        self.dynamic_tables = self.objects.dynamic_tables
+        self.batches = self.objects.batches
         with Session._lock:
             Session._opened.append(self)
 
@@ -114,100 +103,16 @@ class Session:
     ) -> None:
         self.close()
 
-    @property
-    def zone(self) -> ZoneInfo:
-        """The zone in which cron lines are read."""
-        try:
-            return ZoneInfo(self.settings.time_zone)
-        except (ZoneInfoNotFoundError, ValueError):
-            raise InvalidValueError(
-                f"There is no time zone {self.settings.time_zone!r}.", "Write for example Europe/Berlin."
-            ) from None
+    def transaction(self) -> AbstractContextManager[None]:
+        """Makes this thread's statements inside the ``with`` block one consumption: every read of a stream sees the same
+        range, and the offsets of the streams that DML read move once, at the end.
 
-    @property
-    def warehouse(self) -> str:
-        """Where all Delta tables lie."""
-        return self.settings.warehouse_path
-
-    @property
-    def gateway(self) -> SparkGateway:
-        """The connection to Spark. The home's engine is attached to, and started where none runs, when it is first asked
-        for a session; which is when EngineError is raised."""
-        with self._connecting:
-            if self._gateway is None or self._gateway.lost is not None:
-                self._gateway = self._connect()
-            return self._gateway
-
-    def _to_engine(self) -> SparkGateway:
-        from volstream.engine.attach import attach
-        from volstream.spark.session import SparkGateway
-
-        return SparkGateway(lambda: attach(self.settings), stall_seconds=self.settings.engine_stall_seconds)
-
-    @property
-    def runner(self) -> JobRunner:
-        """Runs jobs of functions."""
-        from volstream.jobs.run import JobRunner
-
-        return JobRunner(self.catalog, self.gateway, self.settings)
-
-    def runner_of(self, job: Job) -> Runner:
-        """What runs the job: its function, or its statement."""
-        from volstream.sql.jobs import StatementRunner
-
-        return self.runner if job.statement is None else StatementRunner(self)
-
-    @property
-    def reader(self) -> StreamReader:
-        """Reads streams."""
-        from volstream.streams.read import StreamReader
-
-        return StreamReader(self.catalog, self.warehouse)
-
-    @property
-    def open_block(self) -> Block | None:
-        """The transaction that this thread is in, or None."""
-        return getattr(self._local, "block", None)
-
-    @contextmanager
-    def block(self, *, again: bool = False, timeout: float = 0.0, job_id: str | None = None) -> Iterator[Block]:
-        """A consumption of streams: the transaction that this thread is in, or one for the block alone.
-
-        Args:
-            again, timeout, job_id: see :class:`~volstream.streams.block.Block`.
-        """
-        from volstream.delta.writer import DeltaWriter
-        from volstream.streams.block import Block
-        from volstream.streams.consume import Consumer
-
-        if self.open_block is not None:
-            yield self.open_block
-            return
-        consumer = Consumer(self.catalog, DeltaWriter(self.gateway))
-        with Block(
-            self.catalog, self.reader, consumer, lease_seconds=self.settings.lease_seconds, again=again, timeout=timeout,
-            job_id=job_id,
-        ) as block:  # fmt: skip
-            yield block
-
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """Statements of this thread that read streams, as one consumption: every read of a stream sees the same range, and
-        the offsets of those that DML read move once, at the end.
-
-        Where one of its statements was committed and a later one fails, the offsets move all the same.
+        If one statement was committed and a later one fails, the offsets move all the same.
 
         Raises:
-            InvalidStateError: the thread is in one.
+            InvalidStateError: this thread is in a transaction already.
         """
-        if self.open_block is not None:
-            raise InvalidStateError("This thread is in a transaction already.", "Transactions do not nest.")
-        with self.block() as block:
-            self._local.block = block
-            try:
-                yield
-            finally:
-                self._local.block = None
+        return self.home.transaction()
 
     def sql(self, statement: str) -> DataFrame:
         """Runs one SQL statement; streams, ``DIRECTORY(VOLUME v)`` and the home's tables are relations.
@@ -218,14 +123,14 @@ class Session:
             SqlError: the statement is wrong.
             StreamBusyError, StreamStaleError, StreamSchemaChangedError: a stream cannot be consumed or read.
         """
-        from volstream.sql.run import run_statement
+        from volstream.objects.sql import run_statement
 
-        return run_statement(self, statement)
+        return run_statement(self.objects, statement)
 
     @property
     def spark(self) -> SparkSession:
-        """This thread's Spark session. It knows the tables that were mentioned in SQL, and no streams."""
-        return self.gateway.session()
+        """This thread's Spark session. It knows the tables that SQL mentioned, and no streams."""
+        return self.home.spark
 
     @property
     def read(self) -> DataFrameReader:
@@ -267,14 +172,19 @@ class Session:
         """
         from volstream.delta.writer import compile_if_large
         from volstream.spark.errors import as_sql_errors
-        from volstream.sql import metastore
+        from volstream.statements import metastore
         from volstream.streams.changes import query
 
-        compile_if_large(self.spark, metastore.locate(self, Name.parse(name)))
+        compile_if_large(self.spark, metastore.locate(self.home, Name.parse(name)))
         text = query(
-            self.catalog, self.warehouse, Name.parse(name), startingVersion, endingVersion, deduplicationMode,
+            self.home.catalog,
+            self.home.warehouse,
+            Name.parse(name),
+            startingVersion,
+            endingVersion,
+            deduplicationMode,
             compute_updates=computeUpdates,
-        )  # fmt: skip
+        )
         with as_sql_errors():
             return self.spark.sql(text)
 
@@ -285,7 +195,7 @@ class Session:
 
         parsed = Name.parse(name)
         frame = self.sql(f"SELECT * FROM {parsed.qualified}")
-        if self.catalog.streams.find(parsed) is None:
+        if self.home.catalog.streams.find(parsed) is None:
             return frame
         return warning(
             frame,
@@ -294,10 +204,8 @@ class Session:
         )
 
     def close(self) -> None:
-        """Closes the connections. The engine goes on, and ends when nobody used it for a while."""
+        """Closes the connections. The engine goes on, and ends after it was idle for a while."""
         with Session._lock:
             if self in Session._opened:
                 Session._opened.remove(self)
-        if self._gateway is not None:
-            self._gateway.close()
-        self.catalog.close()
+        self.home.close()

@@ -41,10 +41,25 @@ ASK_SECONDS = 5.0
 
 #: Shipped inside the wheel of scikit-image, so that nothing is downloaded.
 NAMES = (
-    "astronaut.png", "brick.png", "camera.png", "cell.png", "chelsea.png", "clock_motion.png", "coffee.png", "coins.png",
-    "color.png", "grass.png", "gravel.png", "horse.png", "hubble_deep_field.jpg", "ihc.png", "moon.png", "page.png",
-    "retina.jpg", "rocket.jpg",
-)  # fmt: skip
+    "astronaut.png",
+    "brick.png",
+    "camera.png",
+    "cell.png",
+    "chelsea.png",
+    "clock_motion.png",
+    "coffee.png",
+    "coins.png",
+    "color.png",
+    "grass.png",
+    "gravel.png",
+    "horse.png",
+    "hubble_deep_field.jpg",
+    "ihc.png",
+    "moon.png",
+    "page.png",
+    "retina.jpg",
+    "rocket.jpg",
+)
 #: These come while the daemon runs.
 LATER = ("hubble_deep_field.jpg", "retina.jpg", "rocket.jpg")
 
@@ -75,8 +90,17 @@ def main() -> int:
         if place.connection:
             run(*place.connection)
         run("create-volume", "pictures", *place.volume, "--pattern", "*.png", "--pattern", "*.jpg")
-        run("create-job", "describe", "--on-volume", "pictures", "--function", "examples/pictures/pictures.py:describe",
-            "--into", "pictures", "--on-change")  # fmt: skip
+        run(
+            "create-job",
+            "describe",
+            "--on-volume",
+            "pictures",
+            "--function",
+            "examples/pictures/pictures.py:describe",
+            "--into",
+            "pictures",
+            "--on-change",
+        )
         say(f"The daemon {place.heard} and runs the job.")
         with daemon() as process:
             story(place, source)

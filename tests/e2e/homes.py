@@ -86,9 +86,14 @@ class Home:
 
     def start(self, *arguments: str, **settings: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [VOLSTREAM, *arguments], cwd=self.folder, env=self.environment(**settings), text=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
+            [VOLSTREAM, *arguments],
+            cwd=self.folder,
+            env=self.environment(**settings),
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
 
     def ok(self, *arguments: str, **settings: str) -> str:
         """What a command printed that is to succeed."""

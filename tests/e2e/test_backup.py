@@ -34,8 +34,19 @@ def test_a_backup_of_a_home_that_a_daemon_writes_becomes_a_home_whose_table_foll
     home: Home, files: Path, name: str, tmp_path: Path
 ) -> None:
     home.ok("create-volume", name, str(files))
-    home.ok("create-job", name, "--on-volume", name, "--function", "functions.py:read", "--into", name,
-            "--max-files", "20", "--on-change")  # fmt: skip
+    home.ok(
+        "create-job",
+        name,
+        "--on-volume",
+        name,
+        "--function",
+        "functions.py:read",
+        "--into",
+        name,
+        "--max-files",
+        "20",
+        "--on-change",
+    )
     enough = threading.Event()
     now: dict[str, str] = {}
 
@@ -65,13 +76,27 @@ def test_a_backup_of_a_home_that_a_daemon_writes_becomes_a_home_whose_table_foll
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("point", ["plan.written", "plan.opened", "batch.intent", "batch.staged", "batch.written", "batch.committed"])  # fmt: skip
+@pytest.mark.parametrize(
+    "point", ["plan.written", "plan.opened", "batch.intent", "batch.staged", "batch.written", "batch.committed"]
+)
 def test_a_backup_of_a_run_that_was_killed_is_recovered_as_the_run_itself(
     home: Home, files: Path, name: str, tmp_path: Path, point: str
 ) -> None:
     home.ok("create-volume", name, str(files))
-    home.ok("create-job", name, "--on-volume", name, "--function", "functions.py:read", "--into", name,
-            "--write", "append", "--max-files", "2")  # fmt: skip
+    home.ok(
+        "create-job",
+        name,
+        "--on-volume",
+        name,
+        "--function",
+        "functions.py:read",
+        "--into",
+        name,
+        "--write",
+        "append",
+        "--max-files",
+        "2",
+    )
     written = {f"{number}.txt": f"text {number}" for number in range(5)}
     write(files, written)
     home.ok("refresh", name)

@@ -62,12 +62,22 @@ def clouds() -> Iterator[dict[str, dict[str, str]]]:
         assert mns, said
         role = ", ".join(re.findall(r"acs:ram::\S+?(?=,)", said))
         yield {
-            "s3": {"endpoint": s3[1], "queue": "demo-events", "region": "us-east-1", "queue_type": "AWS_SQS", "role": ""},
-            "oss": {
-                "endpoint": oss[1], "queue": f"{mns[1]}/queues/demo-events", "region": "cn-hangzhou",
-                "queue_type": "ALICLOUD_MNS", "role": "", "its_role": role,
+            "s3": {
+                "endpoint": s3[1],
+                "queue": "demo-events",
+                "region": "us-east-1",
+                "queue_type": "AWS_SQS",
+                "role": "",
             },
-        }  # fmt: skip
+            "oss": {
+                "endpoint": oss[1],
+                "queue": f"{mns[1]}/queues/demo-events",
+                "region": "cn-hangzhou",
+                "queue_type": "ALICLOUD_MNS",
+                "role": "",
+                "its_role": role,
+            },
+        }
         process.kill()
 
 
@@ -92,7 +102,12 @@ def stores(clouds: dict[str, dict[str, str]]) -> dict[str, Any]:
 
 @pytest.fixture
 def keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "ALIBABA_CLOUD_ACCESS_KEY_ID", "ALIBABA_CLOUD_ACCESS_KEY_SECRET"):  # fmt: skip
+    for name in (
+        "AWS_ACCESS_KEY_ID",
+        "AWS_SECRET_ACCESS_KEY",
+        "ALIBABA_CLOUD_ACCESS_KEY_ID",
+        "ALIBABA_CLOUD_ACCESS_KEY_SECRET",
+    ):
         monkeypatch.setenv(name, "test")
 
 
@@ -105,8 +120,19 @@ def test_the_examples_run_on_both_clouds_and_a_second_daemon_takes_over(
     for cloud, place in clouds.items():
         (tmp_path / "made.sql").write_text(_SQL.format(cloud=cloud, **place))
         home.ok("sql", "-f", "made.sql")
-        home.ok("create-job", f"texts_{cloud}", "--on-volume", f"vol_{cloud}", "--function", "functions.py:read",
-                "--returns", "text STRING", "--into", f"texts_{cloud}", "--on-change")  # fmt: skip
+        home.ok(
+            "create-job",
+            f"texts_{cloud}",
+            "--on-volume",
+            f"vol_{cloud}",
+            "--function",
+            "functions.py:read",
+            "--returns",
+            "text STRING",
+            "--into",
+            f"texts_{cloud}",
+            "--on-change",
+        )
     expected: dict[str, dict[str, str]] = {"s3": {}, "oss": {}}
 
     def put(cloud: str, path: str, text: str) -> None:

@@ -34,8 +34,20 @@ class World:
         home.ok("create-volume", "files", "files", "--pattern", "*.txt")
         # Two files a batch: some points lie between two batches.
         for job, how in (("every", "append"), ("latest", "upsert")):
-            home.ok("create-job", job, "--on-volume", "files", "--function", "functions.py:read", "--into", job,
-                    "--write", how, "--max-files", "2")  # fmt: skip
+            home.ok(
+                "create-job",
+                job,
+                "--on-volume",
+                "files",
+                "--function",
+                "functions.py:read",
+                "--into",
+                job,
+                "--write",
+                how,
+                "--max-files",
+                "2",
+            )
         home.ok("refresh", "files")
         for job in ("every", "latest"):
             home.ok("run-job", job)
@@ -123,8 +135,20 @@ def test_a_run_that_is_killed_right_after_its_plan_was_cut_anew_goes_on_with_the
     written = {f"{number}.txt": f"text {number}" for number in range(9)}
     write(files, written)
     home.ok("create-volume", name, str(files))
-    home.ok("create-job", name, "--on-volume", name, "--function", "functions.py:read", "--into", name,
-            "--write", "append", "--max-files", "2")  # fmt: skip
+    home.ok(
+        "create-job",
+        name,
+        "--on-volume",
+        name,
+        "--function",
+        "functions.py:read",
+        "--into",
+        name,
+        "--write",
+        "append",
+        "--max-files",
+        "2",
+    )
     world.crash("run-job", name, at="batch.committed")
     home.ok("alter-job", name, "--max-files", "100")
     world.crash("run-job", name, at="plan.recut", BATCH_SECONDS="1h")
@@ -144,8 +168,20 @@ def test_rows_that_follow_a_moved_file_do_so_once_wherever_the_run_is_killed(
     home = world.home
     write(files, {"a.txt": "one", "b.txt": "two", "c.txt": "three"})
     home.ok("create-volume", name, str(files))
-    home.ok("create-job", name, "--on-volume", name, "--function", "functions.py:read", "--into", name,
-            "--on-move", "rekey", "--max-files", "1")  # fmt: skip
+    home.ok(
+        "create-job",
+        name,
+        "--on-volume",
+        name,
+        "--function",
+        "functions.py:read",
+        "--into",
+        name,
+        "--on-move",
+        "rekey",
+        "--max-files",
+        "1",
+    )
     home.ok("run-job", name)
     (files / "a.txt").rename(files / "z.txt")
     (files / "c.txt").rename(files / "0.txt")
@@ -189,8 +225,22 @@ def test_a_jvm_that_dies_in_the_middle_of_a_batch_ends_the_run_and_the_next_one_
     written = {f"{number}.txt": f"text {number}" for number in range(8)}
     write(files, written)
     home.ok("create-volume", name, str(files))
-    home.ok("create-job", name, "--on-volume", name, "--function", "functions.py:slow", "--into", name,
-            "--write", "append", "--arg", f"started={started}", "--arg", "seconds=0.5")  # fmt: skip
+    home.ok(
+        "create-job",
+        name,
+        "--on-volume",
+        name,
+        "--function",
+        "functions.py:slow",
+        "--into",
+        name,
+        "--write",
+        "append",
+        "--arg",
+        f"started={started}",
+        "--arg",
+        "seconds=0.5",
+    )
     running = home.start("run-job", name)
     eventually(started.exists, timeout=90)
     psutil.Process(home.engine()["jvm_pid"]).kill()

@@ -44,8 +44,19 @@ def test_a_file_that_fails_is_told_of_and_follows_once_it_is_mended(
 ) -> None:
     write(files, {"good.txt": "good", "other.txt": "bad"})
     home.ok("create-volume", name, str(files))
-    home.ok("create-job", name, "--on-volume", name, "--function", "functions.py:picky", "--into", name,
-            "--on-change", "--retries", "0")  # fmt: skip
+    home.ok(
+        "create-job",
+        name,
+        "--on-volume",
+        name,
+        "--function",
+        "functions.py:picky",
+        "--into",
+        name,
+        "--on-change",
+        "--retries",
+        "0",
+    )
 
     patiently(lambda: daemon.metric("volstream_job_failures", job=name, state="quarantined") == 1)
 
@@ -73,8 +84,19 @@ def test_health_and_readiness_are_told_over_http(daemon: Daemon) -> None:
 def test_metrics_tell_lags_queues_files_and_failures(daemon: Daemon, home: Home, name: str, files: Path) -> None:
     write(files, {"good.txt": "12345", "other.txt": "bad"})
     home.ok("create-volume", name, str(files))
-    home.ok("create-job", name, "--on-volume", name, "--function", "functions.py:picky", "--into", name,
-            "--on-change", "--retries", "0")  # fmt: skip
+    home.ok(
+        "create-job",
+        name,
+        "--on-volume",
+        name,
+        "--function",
+        "functions.py:picky",
+        "--into",
+        name,
+        "--on-change",
+        "--retries",
+        "0",
+    )
     patiently(lambda: daemon.metric("volstream_job_files_total", job=name, outcome="succeeded") == 1)
     home.ok("create-stream", f"{name}_all", "--on-volume", name, "--show-initial-rows")
 

@@ -19,8 +19,23 @@ def slow_job(home: Home, name: str, files: Path, started: Path, seconds: float) 
     """A volume of one file and a job that sleeps over it, and says when it began."""
     write(files, {"one.txt": "1"})
     home.ok("create-volume", name, str(files))
-    home.ok("create-job", name, "--on-volume", name, "--function", "functions.py:slow", "--into", name, "--on-change",
-            "--write", "append", "--arg", f"started={started}", "--arg", f"seconds={seconds}")  # fmt: skip
+    home.ok(
+        "create-job",
+        name,
+        "--on-volume",
+        name,
+        "--function",
+        "functions.py:slow",
+        "--into",
+        name,
+        "--on-change",
+        "--write",
+        "append",
+        "--arg",
+        f"started={started}",
+        "--arg",
+        f"seconds={seconds}",
+    )
 
 
 def test_sigterm_finishes_the_batch_in_hand_and_ends_with_0(home: Home, name: str, files: Path, tmp_path: Path) -> None:
@@ -99,8 +114,23 @@ def test_a_dead_jvm_is_started_again_and_every_file_counts_once(
     started = tmp_path / "started"
     write(files, first)
     home.ok("create-volume", name, str(files))
-    home.ok("create-job", name, "--on-volume", name, "--function", "functions.py:slow", "--into", name, "--on-change",
-            "--max-files", "20", "--arg", f"started={started}", "--arg", "seconds=0.1")  # fmt: skip
+    home.ok(
+        "create-job",
+        name,
+        "--on-volume",
+        name,
+        "--function",
+        "functions.py:slow",
+        "--into",
+        name,
+        "--on-change",
+        "--max-files",
+        "20",
+        "--arg",
+        f"started={started}",
+        "--arg",
+        "seconds=0.1",
+    )
     with home.daemon() as daemon:
         eventually(started.exists, timeout=100)
         jvm = psutil.Process(home.engine()["jvm_pid"])

@@ -78,9 +78,15 @@ def test_every_command_prints_what_the_page_says(tmp_path: Path, sitting: str) -
         "PATH": f"{Path(sys.executable).parent}:{environment['PATH']}",
     }
     with subprocess.Popen(
-        [shutil.which("bash") or "bash", "-c", script], cwd=tmp_path, env=environment, text=True, encoding="utf-8",
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True,
-    ) as shell:  # fmt: skip
+        [shutil.which("bash") or "bash", "-c", script],
+        cwd=tmp_path,
+        env=environment,
+        text=True,
+        encoding="utf-8",
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    ) as shell:
         try:
             output, _ = shell.communicate(timeout=220)
         finally:

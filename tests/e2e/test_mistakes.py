@@ -43,11 +43,18 @@ def test_json_is_one_document_on_stdout_and_errors_are_json_on_stderr(home: Home
 @pytest.mark.parametrize(
     "command",
     [
-        ["describe", "volume", "nowhere"], ["refresh", "nowhere"], ["run-job", "nowhere"], ["drop", "stream", "nowhere"],
-        ["create-stream", "s", "--on-volume", "nowhere"], ["explain-file", "nowhere", "a"], ["pause", "nowhere"],
-        ["list", "failures", "--job", "nowhere"], ["advance-stream", "nowhere"], ["retry", "nowhere"],
+        ["describe", "volume", "nowhere"],
+        ["refresh", "nowhere"],
+        ["run-job", "nowhere"],
+        ["drop", "stream", "nowhere"],
+        ["create-stream", "s", "--on-volume", "nowhere"],
+        ["explain-file", "nowhere", "a"],
+        ["pause", "nowhere"],
+        ["list", "failures", "--job", "nowhere"],
+        ["advance-stream", "nowhere"],
+        ["retry", "nowhere"],
     ],
-)  # fmt: skip
+)
 def test_an_unknown_object_is_named_and_ends_with_3(home: Home, command: list[str]) -> None:
     refused(home.run(*command), 3, "nowhere")
 
@@ -74,14 +81,19 @@ def test_a_volume_of_a_missing_directory_says_which(home: Home, name: str, tmp_p
 
 def test_a_function_that_cannot_be_found_or_imported_says_why(home: Home, name: str, files: Path) -> None:
     home.ok("create-volume", name, str(files))
-    write(home.folder, {
-        "broken.py": "import no_such_package_anywhere\n\ndef f(file): ...\n", "syntax.py": "def f(file:\n",
-        "fine.py": "def g(file) -> None: ...\n",
-    })  # fmt: skip
+    write(
+        home.folder,
+        {
+            "broken.py": "import no_such_package_anywhere\n\ndef f(file): ...\n",
+            "syntax.py": "def f(file:\n",
+            "fine.py": "def g(file) -> None: ...\n",
+        },
+    )
 
     def create(function: str) -> Done:
-        return home.run("create-job", name, "--on-volume", name, "--function", function, "--into", name,
-                        "--returns", "a STRING")  # fmt: skip
+        return home.run(
+            "create-job", name, "--on-volume", name, "--function", function, "--into", name, "--returns", "a STRING"
+        )
 
     refused(create("missing.py:f"), 3, "There is no file", "missing.py")
     refused(create("broken.py:f"), 3, "no_such_package_anywhere", "Install")
@@ -116,7 +128,7 @@ def test_a_result_of_the_wrong_type_fails_its_file_only_and_a_retry_after_the_me
     write(files, {"a.txt": "good", "b.txt": "bad"})
     job(home, name, files, "functions.py:wrong")
 
-    refused(home.run("run-job", name), 5, "1 files failed", f"volstream list failures --job {name}")
+    refused(home.run("run-job", name), 5, "1 file failed", f"volstream list failures --job {name}")
 
     assert home.pairs(name) == [("a.txt", "fine")]
     [failure] = home.json("list", "failures", "--job", name)
@@ -183,8 +195,20 @@ def test_ctrl_c_finishes_the_batch_in_hand_and_ends_with_130(
 ) -> None:
     started = tmp_path / "started"
     write(files, {f"{number}.txt": str(number) for number in range(3)})
-    job(home, name, files, "functions.py:slow", "--write", "append", "--max-files", "1", "--arg", f"started={started}",
-        "--arg", "seconds=1")  # fmt: skip
+    job(
+        home,
+        name,
+        files,
+        "functions.py:slow",
+        "--write",
+        "append",
+        "--max-files",
+        "1",
+        "--arg",
+        f"started={started}",
+        "--arg",
+        "seconds=1",
+    )
     running = home.start("run-job", name)
     eventually(started.exists, timeout=60)
     running.send_signal(signal.SIGINT)

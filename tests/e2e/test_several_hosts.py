@@ -45,8 +45,19 @@ class Hosts:
         for volume in _VOLUMES:
             (folder / volume).mkdir()
             self.ok("create-volume", volume, str(folder / volume))
-            self.ok("create-job", volume, "--on-volume", volume, "--function", str(folder / "functions.py:read"),
-                    "--returns", "text STRING", "--into", volume, "--on-change")  # fmt: skip
+            self.ok(
+                "create-job",
+                volume,
+                "--on-volume",
+                volume,
+                "--function",
+                str(folder / "functions.py:read"),
+                "--returns",
+                "text STRING",
+                "--into",
+                volume,
+                "--on-change",
+            )
 
     def ok(self, *arguments: str) -> str:
         return self.homes[0].ok(*arguments, **self.settings)

@@ -27,8 +27,11 @@ class World:
     def __init__(self, home: Home) -> None:
         self.home = home
         self.count = 0
-        home.ok("sql", "CREATE TABLE t (id INT); ALTER TABLE t SET PROPERTIES ('change_tracking' = 'true'); "
-                "CREATE STREAM s ON TABLE t; CREATE TABLE u (id INT); CREATE TABLE v (id INT)")  # fmt: skip
+        home.ok(
+            "sql",
+            "CREATE TABLE t (id INT); ALTER TABLE t SET PROPERTIES ('change_tracking' = 'true'); "
+            "CREATE STREAM s ON TABLE t; CREATE TABLE u (id INT); CREATE TABLE v (id INT)",
+        )
 
     def add(self) -> None:
         """Two new rows, which the stream shows."""

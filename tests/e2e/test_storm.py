@@ -33,8 +33,11 @@ def test_after_a_short_storm_all_is_true(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("seed", "catalog"),
-    [pytest.param(seed, catalog, marks=_LONG) for seed, catalog in [(1, "sqlite"), (2, "sqlite"), (3, "sqlite"), (1, "postgres")]],
-)  # fmt: skip
+    [
+        pytest.param(seed, catalog, marks=_LONG)
+        for seed, catalog in [(1, "sqlite"), (2, "sqlite"), (3, "sqlite"), (1, "postgres")]
+    ],
+)
 def test_after_a_thousand_kills_all_is_true(tmp_path: Path, seed: int, catalog: str) -> None:
     weathers(tmp_path, Plan(seed=seed, kills=1000, catalog=catalog))
 

@@ -41,8 +41,19 @@ def _use(tmp_path: Path, settings: Mapping[str, str]) -> None:
     try:
         write(files, {"a.txt": "a", "b.txt": "b", "below/c.txt": "c"})
         ok("create-volume", "v", str(files), "--queue-type", "local")
-        ok("create-job", "j", "--on-volume", "v", "--function", "functions.py:read", "--returns", "text STRING",
-           "--into", "t", "--on-change")  # fmt: skip
+        ok(
+            "create-job",
+            "j",
+            "--on-volume",
+            "v",
+            "--function",
+            "functions.py:read",
+            "--returns",
+            "text STRING",
+            "--into",
+            "t",
+            "--on-change",
+        )
         ok("create-stream", "s", "--on-volume", "v", "--show-initial-rows")
         ok("refresh", "v")
         ok("run-job", "j")

@@ -18,13 +18,27 @@ STATEMENTS = (
     "CREATE JOB j4 ON CHANGE AS INSERT INTO copy SELECT id, name FROM moves WHERE __change_type = 'INSERT'",
     "CREATE FUNCTION IF NOT EXISTS public.f AS 'f.py:g' RETURNS MAP<STRING, DECIMAL(3, 1)> COMMENT 'c'",
     "CREATE DYNAMIC TABLE sizes REFRESH EVERY '1m' AS SELECT f.relative_path FROM DIRECTORY(VOLUME v) f LEFT JOIN o ON o.p = f.size",
-    "REFRESH DYNAMIC TABLE sizes", "ALTER DYNAMIC TABLE sizes SUSPEND", "DROP MATERIALIZED VIEW IF EXISTS sizes",
-    "ALTER VOLUME v REFRESH SUBDIRECTORY 'a/b'", "ALTER VOLUME v REFRESH ACCEPT REMOVALS", "ALTER STREAM s RESET TO VERSION 3",
-    "ALTER STREAM `a b`.s RESET TO TIMESTAMP '2026-01-01'", "ALTER JOB j PAUSE", "ALTER JOB j RESUME",
-    "ALTER TABLE t SET PROPERTIES ('change_tracking' = 'true', 'a.b' = '1')", "SHOW TABLE STREAMS IN x LIKE 'a%'", "SHOW JOBS",
-    "SHOW VOLUME DIRECTORY v LIKE '%.txt'", "SHOW VOLUMES", "DESCRIBE JOB j", "DESC STREAM s", "DROP STREAM IF EXISTS s", "DROP JOB j",
-    "DROP EXTERNAL VOLUME v", "SHOW STORAGE CONNECTIONS",
-)  # fmt: skip
+    "REFRESH DYNAMIC TABLE sizes",
+    "ALTER DYNAMIC TABLE sizes SUSPEND",
+    "DROP MATERIALIZED VIEW IF EXISTS sizes",
+    "ALTER VOLUME v REFRESH SUBDIRECTORY 'a/b'",
+    "ALTER VOLUME v REFRESH ACCEPT REMOVALS",
+    "ALTER STREAM s RESET TO VERSION 3",
+    "ALTER STREAM `a b`.s RESET TO TIMESTAMP '2026-01-01'",
+    "ALTER JOB j PAUSE",
+    "ALTER JOB j RESUME",
+    "ALTER TABLE t SET PROPERTIES ('change_tracking' = 'true', 'a.b' = '1')",
+    "SHOW TABLE STREAMS IN x LIKE 'a%'",
+    "SHOW JOBS",
+    "SHOW VOLUME DIRECTORY v LIKE '%.txt'",
+    "SHOW VOLUMES",
+    "DESCRIBE JOB j",
+    "DESC STREAM s",
+    "DROP STREAM IF EXISTS s",
+    "DROP JOB j",
+    "DROP EXTERNAL VOLUME v",
+    "SHOW STORAGE CONNECTIONS",
+)
 
 SPARK_STATEMENTS = (
     "SELECT relative_path, size FROM DIRECTORY(VOLUME v) ORDER BY size DESC LIMIT 1",
@@ -38,10 +52,17 @@ SPARK_STATEMENTS = (
     "SELECT * FROM t CHANGES FROM VERSION 1 TO VERSION 5 WITH (APPEND_ONLY = TRUE) AS c JOIN u USING (id)",
     "WITH a AS (SELECT 1 x), b (y) AS (SELECT x FROM a) SELECT * FROM a, b LATERAL VIEW explode(z) e AS k -- end",
     "INSERT OVERWRITE v SELECT public.f('dish', url) FROM s /* c; */ ; DELETE FROM t WHERE id = 3; UPDATE t SET a = 1",
-    "VACUUM t RETAIN 168 HOURS", "SHOW TABLES IN public", "DROP TABLE IF EXISTS `a b`.`c``d`", "DESCRIBE HISTORY t", "OPTIMIZE t ZORDER BY (a)",
-    "CREATE TEMPORARY VIEW w AS SELECT * FROM s", "CREATE SCHEMA x", "SELECT a, count(*) FROM t GROUP BY ROLLUP (a) HAVING count(*) > 1",
-    "SELECT x.a AS b, sum(c) FROM t x GROUP BY x.a", "SELECT max(a), min(b) FROM t",
-)  # fmt: skip
+    "VACUUM t RETAIN 168 HOURS",
+    "SHOW TABLES IN public",
+    "DROP TABLE IF EXISTS `a b`.`c``d`",
+    "DESCRIBE HISTORY t",
+    "OPTIMIZE t ZORDER BY (a)",
+    "CREATE TEMPORARY VIEW w AS SELECT * FROM s",
+    "CREATE SCHEMA x",
+    "SELECT a, count(*) FROM t GROUP BY ROLLUP (a) HAVING count(*) > 1",
+    "SELECT x.a AS b, sum(c) FROM t x GROUP BY x.a",
+    "SELECT max(a), min(b) FROM t",
+)
 
 DURATIONS = ("500ms", "30s", "5m", "1h", "2d", "7", " 1.5 H ", "0.25s", "90 m")
 SIZES = ("64MiB", "1GiB", "100", "2kb", "1.5 TiB", "7 B")
@@ -68,11 +89,19 @@ TIMES = (
 )
 CRONS = ("*/5 * * * *", "0 3 * * 1-5", "30 2 29 2 *", "0 0 1,15 * sun", "59 23 L * *")
 DDL = (
-    "label STRING, score DOUBLE", "a STRUCT<b: INT, c: ARRAY<STRING>>, d MAP<STRING, DECIMAL(3, 1)>", "`a b` BINARY NOT NULL",
-    "d DATE, t TIMESTAMP COMMENT 'x', n TIMESTAMP_NTZ", "v VARCHAR(10), c CHAR(3), i TINYINT",
-)  # fmt: skip
-CONDITIONS = ("size < 1000000", "relative_path LIKE '%.jpg' AND size > (1 + 2)", "content_type IN ('a', 'b') OR NOT etag IS NULL",
-              "last_modified_time > TIMESTAMP '2026-01-01'", "CASE WHEN size = 1 THEN true ELSE false END")  # fmt: skip
+    "label STRING, score DOUBLE",
+    "a STRUCT<b: INT, c: ARRAY<STRING>>, d MAP<STRING, DECIMAL(3, 1)>",
+    "`a b` BINARY NOT NULL",
+    "d DATE, t TIMESTAMP COMMENT 'x', n TIMESTAMP_NTZ",
+    "v VARCHAR(10), c CHAR(3), i TINYINT",
+)
+CONDITIONS = (
+    "size < 1000000",
+    "relative_path LIKE '%.jpg' AND size > (1 + 2)",
+    "content_type IN ('a', 'b') OR NOT etag IS NULL",
+    "last_modified_time > TIMESTAMP '2026-01-01'",
+    "CASE WHEN size = 1 THEN true ELSE false END",
+)
 LOCATIONS = (
     "/data/images",
     "file:///data/a%20b",
@@ -91,7 +120,7 @@ TOML = (
     '[credentials.photos]\naccess_key_id = "a"\naccess_key_secret = "b"\nsecurity_token = "c"\n',
     'lease_seconds = "30s"\nhttp_port = 8642\ntime_zone = "Europe/Berlin"\nfunction_memory = "none"\nbatch_seconds = 60.0\n',
     '[spark_conf]\n"spark.sql.adaptive.enabled" = "true"\n',
-)  # fmt: skip
+)
 
 _S3 = {
     "eventName": "ObjectCreated:Put",
@@ -108,14 +137,23 @@ _OSS = {
     "oss": {"bucket": {"name": "p"}, "object": {"key": "a%2Fb"}},
 }
 BODIES = (
-    *(json.dumps(one)
-    for one in (
-        {"Records": [_S3, _S3]}, {"Type": "Notification", "Message": json.dumps({"Records": [_S3]})}, _BRIDGE, {"Event": "s3:TestEvent"},
-        {"Type": "SubscriptionConfirmation"}, {"events": [_OSS, _OSS]}, {"data": _OSS, "type": "oss:ObjectCreated:PutObject"},
-        {"Message": json.dumps({"events": [_OSS]})}, {"path": "a/b"}, {"subtree": "a"},
-    )),
+    *(
+        json.dumps(one)
+        for one in (
+            {"Records": [_S3, _S3]},
+            {"Type": "Notification", "Message": json.dumps({"Records": [_S3]})},
+            _BRIDGE,
+            {"Event": "s3:TestEvent"},
+            {"Type": "SubscriptionConfirmation"},
+            {"events": [_OSS, _OSS]},
+            {"data": _OSS, "type": "oss:ObjectCreated:PutObject"},
+            {"Message": json.dumps({"events": [_OSS]})},
+            {"path": "a/b"},
+            {"subtree": "a"},
+        )
+    ),
     "eyJldmVudHMiOiBbXX0=",
-)  # fmt: skip
+)
 
 #: Arguments, one a line of the input.
 COMMANDS = tuple(
@@ -123,16 +161,43 @@ COMMANDS = tuple(
     for line in (
         "create-connection|c|--type|s3|--region|eu-west-1|--role-arn|arn:aws:iam::1:role/x",
         "create-connection|c2|--type|oss|--credentials|profile:x|--endpoint|http://127.0.0.1:1|--comment|hi",
-        "create-volume|w|files|--pattern|*.txt|--ignore|tmp/**|--max-removals|20%|--comment|x", "alter-volume|v|--pattern|*.csv",
+        "create-volume|w|files|--pattern|*.txt|--ignore|tmp/**|--max-removals|20%|--comment|x",
+        "alter-volume|v|--pattern|*.csv",
         "create-stream|s2|--on-volume|v|--mode|standard|--show-initial-rows|--at-version|1|--at-timestamp|2026-01-01",
         "create-job|j2|--on-volume|v|--function|f.py:f|--returns|n INT, d DECIMAL(3,1)|--into|t2|--every|30s|--where|size < 10",
         "create-job|j3|--stream|s|--function|f.py:f|--returns|n INT|--into|t3|--cron|*/5 * * * *|--retries|3|--timeout|60s|--arg|a=b",
-        "alter-job|j|--function|f.py:f|--max-files|100|--max-bytes|1GiB|--on-move|rekey|--pause-after|0", "alter-job|j|--where|size > 1|--manual",
-        "list|volumes", "list|failures|--job|j|--kind|raised|--like|scans/%.pdf|--limit|10|--state|skipped", "list|batches|--format|json",
-        "list|rejected|--volume|v", "describe|volume|v", "describe|job|j|--format|json", "describe|batch|x", "drop|stream|s|--if-exists",
-        "drop|volume|v|--cascade", "drop|job|j", "refresh|v|--subdirectory|a/b|--accept-removals", "run-job|j|--plan", "retry|j|a.txt|--all",
-        "skip|j|--kind|timed-out|--like|%a", "pause|j", "resume|j", "reset-stream|s|--to-version|0", "reset-stream|s|--to-timestamp|2026-01-01",
-        "advance-stream|s|--to-version|1", "resolve|s|committed", "read-batch|x", "explain-file|v|a.txt", "status|--format|json", "init",
-        "engine|status", "engine|stop|--now", "replay|j|--where|size < 3", "--version", "--help", "create-job|--help", "sql|-f|script.sql",
+        "alter-job|j|--function|f.py:f|--max-files|100|--max-bytes|1GiB|--on-move|rekey|--pause-after|0",
+        "alter-job|j|--where|size > 1|--manual",
+        "list|volumes",
+        "list|failures|--job|j|--kind|raised|--like|scans/%.pdf|--limit|10|--state|skipped",
+        "list|batches|--format|json",
+        "list|rejected|--volume|v",
+        "describe|volume|v",
+        "describe|job|j|--format|json",
+        "describe|batch|x",
+        "drop|stream|s|--if-exists",
+        "drop|volume|v|--cascade",
+        "drop|job|j",
+        "refresh|v|--subdirectory|a/b|--accept-removals",
+        "run-job|j|--plan",
+        "retry|j|a.txt|--all",
+        "skip|j|--kind|timed-out|--like|%a",
+        "pause|j",
+        "resume|j",
+        "reset-stream|s|--to-version|0",
+        "reset-stream|s|--to-timestamp|2026-01-01",
+        "advance-stream|s|--to-version|1",
+        "resolve|s|committed",
+        "read-batch|x",
+        "explain-file|v|a.txt",
+        "status|--format|json",
+        "init",
+        "engine|status",
+        "engine|stop|--now",
+        "replay|j|--where|size < 3",
+        "--version",
+        "--help",
+        "create-job|--help",
+        "sql|-f|script.sql",
     )
-)  # fmt: skip
+)

@@ -17,9 +17,9 @@ from volstream import config
 from volstream.cli.main import run
 from volstream.cli.options import TIMESTAMP
 from volstream.errors import VolstreamError
+from volstream.functions.schema import from_ddl, to_ddl
 from volstream.jobs.definitions import check_where
 from volstream.jobs.schedule import check_cron, next_due
-from volstream.jobs.schema import from_ddl, to_ddl
 from volstream.model import objects
 from volstream.model.locations import file_uri, local_path, scheme_of
 from volstream.model.names import Name
@@ -27,7 +27,10 @@ from volstream.model.removals import RemovalLimit
 from volstream.model.selection import Selection
 from volstream.model.units import format_duration, format_size, parse_duration, parse_size
 from volstream.queues import QUEUE_TYPES, parser_for
-from volstream.sql import adapt, keeping, names, statements
+
+#: Exit codes that the README documents, but for 1: that is a bug.
+#: Exit codes that the README documents, but for 1: that is a bug.
+from volstream.sql import adapt, grammar, incremental, names
 
 #: Exit codes that the README documents, but for 1: that is a bug.
 _CODES = (0, 2, 3, 4, 5, 130)
@@ -57,8 +60,8 @@ class WrongError(AssertionError):
 def _statement(text: str) -> None:
     for one in names.split(text):
         words = names.words(one)
-        if statements.owned(words):
-            statements.parse(one)
+        if grammar.owned(words):
+            grammar.parse(one)
 
 
 def _for_spark(text: str) -> None:
@@ -77,8 +80,8 @@ def _for_spark(text: str) -> None:
             case ["MERGE"]:
                 adapt.merge_filter(one, "moves", ["id", "__change_type"], ["id"])
             case ["SELECT" | "WITH"]:
-                keeping.group_key(one)
-                keeping.is_row_by_row(one)
+                incremental.group_key(one)
+                incremental.is_row_by_row(one)
 
 
 def _body(text: str) -> None:
@@ -129,13 +132,20 @@ def _location(text: str) -> None:
 def readers() -> Sequence[Target]:
     """Those that are functions of the text alone."""
     return (
-        Target("statement", corpus.STATEMENTS, _statement, 60), Target("spark", corpus.SPARK_STATEMENTS, _for_spark, 20),
-        Target("body", corpus.BODIES, _body, 200), Target("duration", corpus.DURATIONS, _duration, 120), Target("size", corpus.SIZES, _size, 120),
-        Target("name", corpus.NAMES, _name, 120), Target("pattern", corpus.PATTERNS, _pattern, 30),
-        Target("time", corpus.TIMES, lambda text: TIMESTAMP.convert(text, None, None), 120), Target("cron", corpus.CRONS, _cron, 30),
-        Target("ddl", corpus.DDL, _ddl, 40), Target("condition", corpus.CONDITIONS, check_where, 30),
-        Target("location", corpus.LOCATIONS, _location, 120), Target("removals", corpus.REMOVALS, RemovalLimit.parse, 100),
-    )  # fmt: skip
+        Target("statement", corpus.STATEMENTS, _statement, 60),
+        Target("spark", corpus.SPARK_STATEMENTS, _for_spark, 20),
+        Target("body", corpus.BODIES, _body, 200),
+        Target("duration", corpus.DURATIONS, _duration, 120),
+        Target("size", corpus.SIZES, _size, 120),
+        Target("name", corpus.NAMES, _name, 120),
+        Target("pattern", corpus.PATTERNS, _pattern, 30),
+        Target("time", corpus.TIMES, lambda text: TIMESTAMP.convert(text, None, None), 120),
+        Target("cron", corpus.CRONS, _cron, 30),
+        Target("ddl", corpus.DDL, _ddl, 40),
+        Target("condition", corpus.CONDITIONS, check_where, 30),
+        Target("location", corpus.LOCATIONS, _location, 120),
+        Target("removals", corpus.REMOVALS, RemovalLimit.parse, 100),
+    )
 
 
 class CommandLine:
@@ -155,9 +165,11 @@ class CommandLine:
         (folder / "f.py").write_text("def f(file, *, a=''): ...\ndef g(x): ...\n")
         (folder / "script.sql").write_text("SHOW VOLUMES; SHOW JOBS")
         for arguments in (
-            ["create-volume", "v", "files"], ["create-stream", "s", "--on-volume", "v"], ["refresh", "v"],
+            ["create-volume", "v", "files"],
+            ["create-stream", "s", "--on-volume", "v"],
+            ["refresh", "v"],
             ["create-job", "j", "--on-volume", "v", "--function", "f.py:f", "--returns", "n INT", "--into", "t"],
-        ):  # fmt: skip
+        ):
             code, said = self._call(arguments)
             if code:
                 raise WrongError(said)
@@ -169,7 +181,7 @@ class CommandLine:
             Target("command", corpus.COMMANDS, lambda text: self._run(text.split("\n")), 4),
             Target("sql", (*corpus.STATEMENTS, *corpus.SPARK_STATEMENTS), lambda text: self._run(["sql", text]), 4),
             Target("settings", corpus.TOML, self._settings, 20),
-        )  # fmt: skip
+        )
 
     def _run(self, arguments: Sequence[str]) -> None:
         if not _is_harmless(arguments):

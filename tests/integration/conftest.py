@@ -19,7 +19,7 @@ from volstream import config
 from volstream.config import Settings
 from volstream.directory.keeper import DirectoryKeeper
 from volstream.engine.process import Engine
-from volstream.jobs.lead import RunReport
+from volstream.jobs.lease import RunReport
 from volstream.lifecycle.stop import Stop
 from volstream.model.objects import QueueType, Volume
 from volstream.session import Session
@@ -77,14 +77,14 @@ class Place:
     @property
     def at(self) -> str:
         """The result table by its path: the engine of all tests knows one table by the name."""
-        return f"delta.`{self.session.warehouse}/tables/public/t`"
+        return f"delta.`{self.session.home.warehouse}/tables/public/t`"
 
     @property
     def volume(self) -> Volume:
         return self.session.volumes.get("v")
 
     def keeper(self) -> DirectoryKeeper:
-        return DirectoryKeeper(self.volume, self.session.catalog, self.session.settings)
+        return DirectoryKeeper(self.volume, self.session.home.catalog, self.session.home.settings)
 
     def refresh(self) -> None:
         self.session.volumes.refresh("v", accept_removals=True)
@@ -124,7 +124,7 @@ def place(tmp_path: Path, settings: Settings, gateway: SparkGateway) -> Iterator
 @pytest.fixture
 def slower(place: Place) -> Iterator[Place]:
     """The same place, where a batch should take no time: each takes too long."""
-    settings = place.session.settings.model_copy(update={"batch_seconds": 0.01})
+    settings = place.session.home.settings.model_copy(update={"batch_seconds": 0.01})
     with Session(settings, lambda: _Shared(place.gateway)) as session:
         yield Place(session, place.folder, place.gateway)
 
@@ -158,7 +158,7 @@ class Home:
         return self.session.streams.get(self.own(name)).offset
 
     def location(self, name: str) -> str:
-        return f"{self.session.warehouse}/tables/{self.schema}/{name}"
+        return f"{self.session.home.warehouse}/tables/{self.schema}/{name}"
 
     def tracked(self, name: str = "t", columns: str = "id INT, name STRING, age INT", stream: str | None = "s") -> None:
         """A tracked table, and a stream on it."""

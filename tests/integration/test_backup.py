@@ -41,16 +41,16 @@ def test_a_directory_that_is_refreshed_all_the_time_is_backed_up_as_it_was_at_on
         try:
             assert begun.wait(60)
             for folder in backups:
-                make(session.catalog, session.settings, folder)
+                make(session.home.catalog, session.home.settings, folder)
         finally:
             enough.set()
             writer.join()
     seen = []
     for folder in backups:
         with _session(tmp_path / f"home-{folder.name}") as session:
-            restore(session.catalog, session.settings, folder)
+            restore(session.home.catalog, session.home.settings, folder)
             volume = session.volumes.get("v")
-            found = Snapshot.open(table.location(session.warehouse, volume.id), volume.id)
+            found = Snapshot.open(table.location(session.home.warehouse, volume.id), volume.id)
             newest = 0 if found is None else found.newest
             paths = [path for part in (found.at() if found else ()) for path in part["relative_path"].to_pylist()]
             assert paths == [f"{number:05d}" for number in range(1, newest + 1)]

@@ -47,18 +47,19 @@ def sparks(home: Home, first: int, last: int, mode: str, updates: bool) -> list[
     options = reader.option("deduplicationMode", mode).option("computeUpdates", str(updates).lower())
     frame = options.changes(f"delta.`{home.location('t')}`")
     return sorted(
-        tuple(row)
-        for row in frame.select("id", "v", "_change_type", "_commit_version", "_commit_timestamp").collect()
-    )  # fmt: skip
+        tuple(row) for row in frame.select("id", "v", "_change_type", "_commit_version", "_commit_timestamp").collect()
+    )
 
 
 @pytest.mark.parametrize(
     ("mode", "updates"),
     [
-        ("none", False), ("dropCarryovers", True), ("netChanges", True),
+        ("none", False),
+        ("dropCarryovers", True),
+        ("netChanges", True),
         *(pytest.param(mode, False, marks=pytest.mark.long) for mode in ("dropCarryovers", "netChanges")),
     ],
-)  # fmt: skip
+)
 def test_section_7_changes_are_those_of_sparks_own_reader(changed: Home, mode: str, updates: bool) -> None:
     zero = start(changed)
     for first, last in ((1, 4), (2, 3), (2, 4), (3, 3)):
@@ -123,7 +124,9 @@ def test_changes_from_works_on_directories(place: Place) -> None:
         "ORDER BY relative_path, size"
     )
     assert [tuple(row.values()) for row in found] == [
-        ("a", 1, "update_preimage"), ("a", 2, "update_postimage"), ("b", 1, "insert"),
-    ]  # fmt: skip
+        ("a", 1, "update_preimage"),
+        ("a", 2, "update_postimage"),
+        ("b", 1, "insert"),
+    ]
     net = "SELECT size, _change_type FROM DIRECTORY(VOLUME v) CHANGES FROM VERSION 0 WITH (deduplicationMode = 'netChanges')"
     assert sorted(tuple(row.values()) for row in place.rows(net)) == [(1, "insert"), (2, "insert")]

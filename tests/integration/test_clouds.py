@@ -20,7 +20,7 @@ from tests.waiting import eventually
 from volstream import config
 from volstream.daemon.share import Share
 from volstream.daemon.volumes import VolumeWorker
-from volstream.doctor import State, examine
+from volstream.inspection.doctor import State, examine
 from volstream.model.objects import QueueType, Volume
 from volstream.session import Session
 from volstream.spark.session import SparkGateway
@@ -53,16 +53,22 @@ class Bucket:
 
     def volume(self, name: str, prefix: str = "", **options: Any) -> Volume:
         return self.session.volumes.create(
-            name, f"oss://{self.name}/{prefix}", connection="c", queue_type=QueueType.MNS, queue_name=self.queue_url,
+            name,
+            f"oss://{self.name}/{prefix}",
+            connection="c",
+            queue_type=QueueType.MNS,
+            queue_name=self.queue_url,
             **options,
-        )  # fmt: skip
+        )
 
     @contextmanager
     def kept(self, *volumes: Volume) -> Iterator[list[VolumeWorker]]:
         """The daemon's threads of these volumes."""
         session = self.session
         share = Share(len(volumes))
-        workers = [VolumeWorker(one, session.catalog, session.settings, lambda _: None, share) for one in volumes]
+        workers = [
+            VolumeWorker(one, session.home.catalog, session.home.settings, lambda _: None, share) for one in volumes
+        ]
         threads = [threading.Thread(target=worker.run) for worker in workers]
         for thread in threads:
             thread.start()
@@ -92,9 +98,10 @@ def bucket(oss: Cloud, mns: Any, tmp_path: Path, gateway: SparkGateway) -> Itera
     keys = oss.access.keys
     assert keys is not None
     settings = config.load(
-        tmp_path / "home", credentials={"c": {"access_key_id": keys.id, "access_key_secret": keys.secret}},
+        tmp_path / "home",
+        credentials={"c": {"access_key_id": keys.id, "access_key_secret": keys.secret}},
         lease_seconds=5.0,
-    )  # fmt: skip
+    )
     name = unused_name()
     oss.make_bucket(name)
     queue = mns.make(name, VisibilityTimeout=60)
@@ -130,7 +137,7 @@ def test_ten_thousand_objects_whose_messages_are_lost_repeated_late_and_out_of_o
         for body in sent:
             bucket.send(body)
         eventually(bucket.is_drained, 240)
-        eventually(lambda: not bucket.session.catalog.refreshes.asked_checks(volume.id, 1), 30)
+        eventually(lambda: not bucket.session.home.catalog.refreshes.asked_checks(volume.id, 1), 30)
         shown, truth = bucket.directory("v"), bucket.content
         wrong = {key for key in shown.keys() | truth.keys() if shown.get(key) != truth.get(key)}
         assert wrong <= dropped
@@ -139,7 +146,7 @@ def test_ten_thousand_objects_whose_messages_are_lost_repeated_late_and_out_of_o
         bucket.session.volumes.refresh("v")
 
         assert bucket.directory("v") == bucket.content
-        found = bucket.session.catalog.refreshes.reconciles(volume.id)[0]
+        found = bucket.session.home.catalog.refreshes.reconciles(volume.id)[0]
         assert (found.listed, found.missing + found.changed + found.phantom) == (len(truth), len(wrong))
     assert bucket.queue.counts() == (0, 0)
 
@@ -160,7 +167,7 @@ def test_volumes_that_share_a_queue_each_hear_what_is_theirs(bucket: Bucket) -> 
         eventually(lambda: bucket.directory("pictures") == {"1.jpg": 1, "b/2.jpg": 1}, 60)
         eventually(lambda: bucket.directory("texts") == {"2.jpg": 1, "3.txt": 1}, 60)
         eventually(bucket.is_drained, 30)
-    rejected = {one.subject for one in bucket.session.catalog.refreshes.rejected()}
+    rejected = {one.subject for one in bucket.session.home.catalog.refreshes.rejected()}
     assert rejected == {f"oss://{bucket.name}/elsewhere/"}
 
 
@@ -171,7 +178,7 @@ def test_what_is_no_event_is_kept_as_rejected_and_acknowledged(bucket: Bucket) -
         eventually(lambda: bucket.directory("v") == {"good": 1}, 60)
         eventually(bucket.is_drained, 30)
         assert worker.last_event is not None
-    [one] = bucket.session.catalog.refreshes.rejected()
+    [one] = bucket.session.home.catalog.refreshes.rejected()
     assert one.subject == "no event at all"
 
 
@@ -191,7 +198,7 @@ def test_the_doctor_finds_a_kept_volume_well_and_times_a_canary(bucket: Bucket) 
     bucket.put("first.txt")
     with bucket.kept(volume):
         eventually(lambda: bucket.directory("v") == {"first.txt": 1}, 60)
-        checks = {check.what: check for check in examine(bucket.session, "v", canary=True)}
+        checks = {check.what: check for check in examine(bucket.session.home, "v", canary=True)}
         eventually(lambda: bucket.directory("v") == {"first.txt": 1}, 60)
     assert {what: check.state for what, check in checks.items() if check.state is State.FAILED} == {}
     for what in ("credentials", "listing", "reading", "queue", "writer", "completeness", "canary"):
@@ -203,9 +210,11 @@ def test_the_doctor_names_what_is_wrong_and_what_to_do(bucket: Bucket) -> None:
     bucket.volume("v")
     service = bucket.cloud.service
     del service.buckets[bucket.name]
-    checks = {check.what: check for check in examine(bucket.session, "v")}
+    checks = {check.what: check for check in examine(bucket.session.home, "v")}
     assert (checks["listing"].state, checks["writer"].state, checks["completeness"].state) == (
-        State.FAILED, State.WARNING, State.WARNING,
-    )  # fmt: skip
+        State.FAILED,
+        State.WARNING,
+        State.WARNING,
+    )
     assert "NoSuchBucket" in checks["listing"].said
     assert "volstream daemon" in checks["writer"].fix

@@ -88,8 +88,9 @@ def test_the_source_document_s_session(home: Home) -> None:
     )
     sql("DROP TABLE IF EXISTS orders_changes_tmp$")
     assert [tuple(row) for row in session.table(home.name("orders_target")).sort("id").collect()] == [
-        (1, "Alice", Decimal("1500.00"), "ACTIVE"), (4, "Dave", Decimal("3000.00"), "ACTIVE"),
-    ]  # fmt: skip
+        (1, "Alice", Decimal("1500.00"), "ACTIVE"),
+        (4, "Dave", Decimal("3000.00"), "ACTIVE"),
+    ]
 
     sql("INSERT INTO orders$ VALUES (5, 'Eve', 1.00, 'new')")
     assert [row["id"] for row in changes.collect()] == [5]
@@ -263,4 +264,4 @@ def test_in_a_transaction_two_tables_get_the_same_rows(compat: Compat) -> None:
 def test_a_stream_on_a_volume_that_was_never_listed_gives_an_empty_table(place: Place) -> None:
     place.session.streams.create("files", volume="v")
     Session(place.session).table("files").select("relative_path").write.save_as_table("names")
-    assert place.rows(f"SELECT * FROM delta.`{place.session.warehouse}/tables/public/names`") == []
+    assert place.rows(f"SELECT * FROM delta.`{place.session.home.warehouse}/tables/public/names`") == []

@@ -43,13 +43,13 @@ def states(home: Home) -> list[BatchState]:
 
 
 def consumer(home: Home) -> Consumer:
-    return Consumer(home.session.catalog, DeltaWriter(home.session.gateway))
+    return Consumer(home.session.home.catalog, DeltaWriter(home.session.home.gateway))
 
 
 def open_attempt(home: Home) -> tuple[Block, Any]:
     """A block whose process died after its INTENT."""
     session = home.session
-    block = Block(session.catalog, session.reader, consumer(home), lease_seconds=0.01)
+    block = Block(session.home.catalog, session.home.reader, consumer(home), lease_seconds=0.01)
     taken = block.take(session.streams.get(home.name("s")))
     batches = [one.batch for one in taken.values()]
     intent = block._consumer.begin(*batches, owner="gone", location=home.location("u"))
@@ -379,7 +379,7 @@ def test_two_recoverers_reach_the_same_end(filled: Home) -> None:
     for thread in threads:
         thread.join()
     assert set(results) <= {False, None}
-    assert filled.session.catalog.consumptions.open_intent(intent.stream_id) is None
+    assert filled.session.home.catalog.consumptions.open_intent(intent.stream_id) is None
     assert unread(filled) == 2
 
 
@@ -419,7 +419,7 @@ def test_two_consumers_that_race_deliver_each_row_once(filled: Home) -> None:
 def test_a_volumes_stream_is_consumed_by_sql_too(place: Place) -> None:
     place.put("a", "1")
     place.session.streams.create("s", "v")
-    at = f"{place.session.warehouse}/tables/public/seen"
+    at = f"{place.session.home.warehouse}/tables/public/seen"
     spark = place.session.spark
     spark.sql(f"CREATE TABLE delta.`{at}` (path STRING, kind STRING) USING DELTA")
     assert place.stream() == []  # never listed: nothing to consume, and nothing lost

@@ -10,7 +10,7 @@ import pytest
 from tests.integration.conftest import Home, Place
 from volstream.delta.log import DeltaLog
 from volstream.delta.marker import Marker
-from volstream.spark.compiled import COMPILED, INTERPRETED
+from volstream.jvm.codegen import COMPILED, INTERPRETED
 
 
 def directory(place: Place) -> dict[str, int]:
@@ -57,7 +57,7 @@ def test_what_reads_a_large_table_is_compiled(place: Place, limit: str, monkeypa
 
 
 def bytes_of(place: Place) -> int:
-    folder = Path(place.session.warehouse, "directories", place.volume.id)
+    folder = Path(place.session.home.warehouse, "directories", place.volume.id)
     return sum(file.stat().st_size for file in folder.glob("*/*.parquet"))
 
 
@@ -80,7 +80,7 @@ def test_a_plain_reader_of_the_two_tables_sees_the_directory_and_its_changes(pla
     place.put("a", "22")
     place.delete("b")
     place.refresh()
-    root = f"{place.session.warehouse}/directories/{place.volume.id}"
+    root = f"{place.session.home.warehouse}/directories/{place.volume.id}"
     spark = place.session.spark
     assert [
         tuple(row) for row in spark.sql(f"SELECT relative_path, size, refresh_id FROM delta.`{root}/files`").collect()

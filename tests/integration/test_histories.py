@@ -163,7 +163,7 @@ class Table:
         """What a stream shows of ``(first, last]``."""
         source = TableSource(Name.parse(self.home.name("t")), self.home.location("t"), key)
         covered = Range(source, "", first, last, initial=False, append_only=append_only)
-        return rows(self.home.session.reader.frame(self.home.session.spark, covered).collect())
+        return rows(self.home.session.home.reader.frame(self.home.session.spark, covered).collect())
 
 
 def rows(found: list[Any]) -> list[Shown]:

@@ -162,7 +162,7 @@ def test_a_child_does_not_outlive_its_worker_whatever_it_is_doing() -> None:
     reads, writes = os.pipe()  # held open here: the child does not learn of the end by its pipe
     worker = """
 import os, subprocess, sys, time
-child = subprocess.Popen([sys.executable, "-m", "volstream.jobs.isolation", str(os.getpid()), *sys.argv[1:]],
+child = subprocess.Popen([sys.executable, "-m", "volstream.functions.child", str(os.getpid()), *sys.argv[1:]],
                          pass_fds=[int(one) for one in sys.argv[1:]])
 print(child.pid, flush=True)
 time.sleep(60)

@@ -36,18 +36,18 @@ def change(place: Place, *, delete: str | None = None, **files: str) -> None:
 
 
 def consumer(place: Place) -> Consumer:
-    return Consumer(place.session.catalog, DeltaWriter(place.gateway))
+    return Consumer(place.session.home.catalog, DeltaWriter(place.gateway))
 
 
 def begin(place: Place, owner: str = "gone") -> Intent:
     """The next batch's INTENT, as of a process that then died."""
-    catalog = place.session.catalog
+    catalog = place.session.home.catalog
     job = place.session.jobs.get("j")
     plan = catalog.consumptions.open_plan(job.stream_id)
     assert plan is not None
     batch = catalog.consumptions.next_batch(plan)
     assert batch is not None
-    return consumer(place).begin(batch, owner=owner, location=table_location(place.session.warehouse, job.into))
+    return consumer(place).begin(batch, owner=owner, location=table_location(place.session.home.warehouse, job.into))
 
 
 @pytest.mark.long
@@ -113,10 +113,12 @@ def test_a_plan_is_cut_by_bytes_and_a_large_file_is_a_batch_of_its_own(place: Pl
     change(place, a="x" * 4, b="x" * 4, c="x" * 50, d="x")
     place.job(COUNT, max_bytes=10)
     place.run()
-    batches = place.session.catalog.consumptions.batches_of()
+    batches = place.session.home.catalog.consumptions.batches_of()
     assert [(one.until_path, one.files, one.bytes) for one in reversed(batches)] == [
-        ("b", 2, 8), ("c", 1, 50), ("d", 1, 1),
-    ]  # fmt: skip
+        ("b", 2, 8),
+        ("c", 1, 50),
+        ("d", 1, 1),
+    ]
     assert [commit.operation for commit in DeltaLog(_table(place)).commits_after(0)] == ["WRITE"] * 3
     assert place.table() == [("a", 4), ("b", 4), ("c", 50), ("d", 1)]
 
@@ -134,10 +136,10 @@ def test_while_a_job_is_being_run_another_run_is_refused_and_says_by_whom(place:
     change(place, a="1")
     place.job(COUNT)
     job = place.session.jobs.get("j")
-    place.session.catalog.leases.acquire(f"job:{job.id}", "another-host/1/1.00/x", "run of job j", 60)
+    place.session.home.catalog.leases.acquire(f"job:{job.id}", "another-host/1/1.00/x", "run of job j", 60)
     with pytest.raises(StreamBusyError, match="another-host"):
         place.run()
-    place.session.catalog.leases.release(f"job:{job.id}", "another-host/1/1.00/x")
+    place.session.home.catalog.leases.release(f"job:{job.id}", "another-host/1/1.00/x")
     assert place.run().progress.done_files == 1
 
 
@@ -149,7 +151,7 @@ def test_an_attempt_that_died_after_its_commit_is_rolled_forward_though_the_plan
     change(place, b="333")
     _plan_only(place)
     intent = begin(place)
-    batch = place.session.catalog.consumptions.batch(intent.batch_id)
+    batch = place.session.home.catalog.consumptions.batch(intent.batch_id)
     assert batch is not None
     row = (
         "SELECT CAST(9 AS INT) n, 'b' _file_path, 'v' _file_version, 1L _refresh_id, "
@@ -160,7 +162,7 @@ def test_an_attempt_that_died_after_its_commit_is_rolled_forward_though_the_plan
         Outcome(1, 0, 1).told(),
         lambda session: session.sql(row).write.format("delta").mode("append").save(_table(place)),
     )
-    shutil.rmtree(Path(place.session.warehouse) / "_plans")
+    shutil.rmtree(Path(place.session.home.warehouse) / "_plans")
     report = place.run()
     assert (report.recovered, report.progress.batches) == (True, 0)
     assert place.table() == [("b", 9)]
@@ -177,7 +179,7 @@ def test_failures_of_an_attempt_that_died_do_not_count(place: Place) -> None:
     place.session.jobs.resume("j")
     intent = begin(place)
     job = place.session.jobs.get("j")
-    place.session.catalog.failures.add_pending([objects.failure(job, "b", intent.attempt, message="of the dead")])
+    place.session.home.catalog.failures.add_pending([objects.failure(job, "b", intent.attempt, message="of the dead")])
     place.run()
     found = {one.path: (one.attempts, one.message) for one in place.session.jobs.failures("j")}
     assert found["b"] == (1, "ValueError: no good")
@@ -193,7 +195,7 @@ def test_a_batch_with_nothing_to_write_is_committed_all_the_same(place: Place) -
     change(place, delete="a")
     assert place.run().progress.removals == 1
     assert not place.session.streams.has_data("j_stream")
-    assert [one.state for one in place.session.catalog.consumptions.batches_of()] == ["committed"] * 2
+    assert [one.state for one in place.session.home.catalog.consumptions.batches_of()] == ["committed"] * 2
 
 
 @pytest.mark.long
@@ -222,7 +224,7 @@ def _plan_only(place: Place) -> None:
 
 
 def _table(place: Place) -> str:
-    return table_location(place.session.warehouse, place.session.jobs.get("j").into)
+    return table_location(place.session.home.warehouse, place.session.jobs.get("j").into)
 
 
 def test_a_set_up_that_fails_is_no_files_failure_and_pauses_the_job(place: Place) -> None:
@@ -249,7 +251,7 @@ def test_a_job_whose_run_died_in_a_batch_can_be_dropped_without_running_it(place
     place.session.jobs.drop("j")
     assert place.table() == [("a", 1)]
     # Whoever wakes up late can commit it no more.
-    marked = DeltaLog(table_location(place.session.warehouse, Name.parse("t"))).last_transaction(intent.app_id())
+    marked = DeltaLog(table_location(place.session.home.warehouse, Name.parse("t"))).last_transaction(intent.app_id())
     assert marked is not None
     assert marked >= intent.marker_sequence
 
@@ -264,7 +266,7 @@ def test_a_job_that_is_in_the_middle_of_a_batch_is_dropped_by_force_alone(place:
     job = place.session.jobs.get("j")
     with ThreadPoolExecutor(1) as pool:
         run = pool.submit(place.run)
-        eventually(lambda: place.session.catalog.consumptions.open_intent(job.stream_id) is not None)
+        eventually(lambda: place.session.home.catalog.consumptions.open_intent(job.stream_id) is not None)
         if force:
             place.session.jobs.drop("j", force=True)
         else:
@@ -276,4 +278,4 @@ def test_a_job_that_is_in_the_middle_of_a_batch_is_dropped_by_force_alone(place:
                 run.result()
         else:
             assert run.result().progress.done_files == 1
-    assert (place.session.catalog.jobs.by_id(job.id) is None) == force
+    assert (place.session.home.catalog.jobs.by_id(job.id) is None) == force

@@ -86,7 +86,7 @@ def test_rows_say_where_they_come_from(place: Place) -> None:
     place.run()
     (row,) = place.rows(f"SELECT * FROM {place.at}")
     (file,) = place.rows("SELECT * FROM DIRECTORY(VOLUME v)")
-    (batch,) = place.session.catalog.consumptions.batches_of()
+    (batch,) = place.session.home.catalog.consumptions.batches_of()
     assert (row["_file_path"], row["_file_version"]) == ("a", file["etag"])
     assert (row["_refresh_id"], row["_batch_id"]) == (1, batch.id)
     assert isinstance(row["_processed_at"], datetime)
@@ -239,14 +239,14 @@ def test_a_file_that_changed_since_the_listing_waits_for_the_directory(place: Pl
     place.job(COUNT, pause_after=1)
     progress = place.run().progress
     assert (progress.done_files, progress.failed, progress.overtaken) == (2, 0, 2), "nobody failed"
-    assert [one.failed for one in place.session.catalog.consumptions.batches_of()] == [0]
+    assert [one.failed for one in place.session.home.catalog.consumptions.batches_of()] == [0]
     assert place.session.jobs.get("j").state is JobState.ACTIVE
     kinds = {one.path: (one.kind, one.state) for one in place.session.jobs.failures("j")}
     assert kinds == {
         "a": (FailureKind.CHANGED, FailureState.WAITING),
         "b": (FailureKind.VANISHED, FailureState.WAITING),
     }
-    assert set(place.session.catalog.refreshes.asked_checks(place.volume.id, 10)) == {"a", "b"}
+    assert set(place.session.home.catalog.refreshes.asked_checks(place.volume.id, 10)) == {"a", "b"}
     place.refresh()
     place.run()
     assert place.table() == [("a", 2)]
@@ -258,10 +258,12 @@ def test_a_plan_is_cut_by_files_and_each_batch_is_a_commit(place: Place) -> None
         place.put(f"f{number}", "x" * number)
     place.job(COUNT, max_files=3)
     assert place.run().progress.batches == 3
-    batches = place.session.catalog.consumptions.batches_of()
+    batches = place.session.home.catalog.consumptions.batches_of()
     assert [(batch.after_path, batch.until_path, batch.files) for batch in reversed(batches)] == [
-        (None, "f2", 3), ("f2", "f5", 3), ("f5", "f6", 1),
-    ]  # fmt: skip
+        (None, "f2", 3),
+        ("f2", "f5", 3),
+        ("f5", "f6", 1),
+    ]
     assert [row[1] for row in place.table()] == [0, 1, 2, 3, 4, 5, 6]
 
 
@@ -274,13 +276,13 @@ def test_an_attempt_that_died_before_its_commit_is_fenced_and_delivered_again(pl
     zombie, location = _open_attempt(place)
     place.run()
     assert place.table() == [("a", 1), ("b", 2)]
-    consumer = Consumer(place.session.catalog, DeltaWriter(place.gateway))
-    batch = place.session.catalog.consumptions.batch(zombie.batch_id)
+    consumer = Consumer(place.session.home.catalog, DeltaWriter(place.gateway))
+    batch = place.session.home.catalog.consumptions.batch(zombie.batch_id)
     assert batch is not None
     with pytest.raises(FencedError):
         consumer.write(zombie, Outcome(1, 0, 1).told(), lambda session: _append_row(session, location, batch.id))
     assert place.table() == [("a", 1), ("b", 2)]
-    assert [one.state for one in place.session.catalog.consumptions.batches_of()] == ["committed", "committed"]
+    assert [one.state for one in place.session.home.catalog.consumptions.batches_of()] == ["committed", "committed"]
 
 
 def test_an_attempt_that_died_after_its_commit_is_rolled_forward(place: Place) -> None:
@@ -290,8 +292,8 @@ def test_an_attempt_that_died_after_its_commit_is_rolled_forward(place: Place) -
     place.put("b", "22")
     place.refresh()
     intent, location = _open_attempt(place)
-    consumer = Consumer(place.session.catalog, DeltaWriter(place.gateway))
-    batch = place.session.catalog.consumptions.batch(intent.batch_id)
+    consumer = Consumer(place.session.home.catalog, DeltaWriter(place.gateway))
+    batch = place.session.home.catalog.consumptions.batch(intent.batch_id)
     assert batch is not None
     consumer.write(intent, Outcome(1, 0, 1).told(), lambda session: _append_row(session, location, batch.id))
     report = place.run()
@@ -306,7 +308,7 @@ def test_a_plan_whose_files_are_gone_is_made_again_from_its_bounds(place: Place)
         place.put(name, name)
     place.job(COUNT, max_files=2)
     intent, _ = _open_attempt(place)
-    shutil.rmtree(Path(place.session.warehouse) / "_plans")
+    shutil.rmtree(Path(place.session.home.warehouse) / "_plans")
     place.run()
     assert [row[0] for row in place.table()] == ["a", "b", "c", "d"]
     assert intent.sequence == 1
@@ -364,7 +366,7 @@ def test_a_catalog_older_than_the_table_is_refused(place: Place) -> None:
     place.job(COUNT)
     place.run()
     # What a restored backup of before the run says of the stream.
-    place.session.catalog.streams.change(place.session.streams.get("j_stream"), sequence=0, offset=None)
+    place.session.home.catalog.streams.change(place.session.streams.get("j_stream"), sequence=0, offset=None)
     with pytest.raises(InvalidStateError, match="older than the table"):
         place.run()
     assert place.table() == [("a", 1)]
@@ -375,15 +377,17 @@ def _open_attempt(place: Place):  # type: ignore[no-untyped-def]  # (intent, loc
     session = place.session
     if place.volume.reconciled_on is None:
         place.refresh()
-    runner = session.runner
+    runner = session.jobs.runner
     job = runner._results.prepare(session.jobs.get("j"))
     stream = session.streams.get("j_stream")
     covered = runner._reader.pin(stream)
     assert covered is not None
     made, batches = runner.planner.of_range(runner.session, job, covered)
-    session.catalog.consumptions.open((made, batches, stream))
-    table = table_location(session.warehouse, job.into)
-    return Consumer(session.catalog, DeltaWriter(place.gateway)).begin(batches[0], owner="gone", location=table), table
+    session.home.catalog.consumptions.open((made, batches, stream))
+    table = table_location(session.home.warehouse, job.into)
+    return Consumer(session.home.catalog, DeltaWriter(place.gateway)).begin(
+        batches[0], owner="gone", location=table
+    ), table
 
 
 def _append_row(session, location: str, batch_id: str) -> None:  # type: ignore[no-untyped-def]  # Spark's session

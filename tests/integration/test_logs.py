@@ -8,7 +8,7 @@ import pytest
 
 from tests.integration.conftest import Place
 from volstream.errors import FunctionLoadError
-from volstream.jobs.printing import PRINTED_LAST
+from volstream.functions.printing import PRINTED_LAST
 
 LOUD = """
 import logging, sys
@@ -69,7 +69,7 @@ def test_the_newest_batches_come_last_and_each_can_be_asked_for(place: Place) ->
     second = place.session.jobs.logs("j", path="b")[0].batch
     assert [line for line in shown(place, batch=second) if line[0]] == of("b", "b")
     place.session.jobs.drop("j")
-    assert [*Path(place.session.warehouse, "_logs").iterdir()] == []
+    assert [*Path(place.session.home.warehouse, "_logs").iterdir()] == []
 
 
 def test_what_a_set_up_printed_that_failed_is_kept(place: Place) -> None:
@@ -97,7 +97,7 @@ def test_a_function_that_prints_nothing_leaves_nothing(place: Place) -> None:
     place.put("a", "1")
     place.job("def f(file): return {'n': 1}")
     place.run()
-    assert not Path(place.session.warehouse, "_logs").exists()
+    assert not Path(place.session.home.warehouse, "_logs").exists()
 
 
 def test_much_that_is_printed_is_bounded(place: Place) -> None:
@@ -108,7 +108,7 @@ def test_much_that_is_printed_is_bounded(place: Place) -> None:
         "def f(file):\n    print('x' * 15_000)\n    if file.read_text() == 'bad': raise ValueError\n    return {'n': 1}"
     )
     place.run()
-    (log,) = Path(place.session.warehouse, "_logs").glob("*/*")
+    (log,) = Path(place.session.home.warehouse, "_logs").glob("*/*")
     assert log.stat().st_size < 1.1 * (1 << 20)
     found = place.session.jobs.logs("j", lines=10_000)
     assert "calls printed more, which is not kept" in found[0].text

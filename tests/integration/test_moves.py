@@ -9,10 +9,10 @@ import pytest
 
 from tests.integration.conftest import Place
 from volstream.errors import InvalidValueError
+from volstream.inspection.file_history import tell
 from volstream.jobs import plan
 from volstream.model.objects import OnMove, Write
 from volstream.model.work import Load
-from volstream.story import tell
 
 #: Each call leaves a line, so that tests see which files the function was called on.
 CALLS = """
@@ -78,8 +78,10 @@ def test_rows_follow_a_moved_file_without_the_function(place: Place) -> None:
     assert dict(place.table("_file_path, _processed_at"))["0"] == before["c"], "when the function saw it"
     again = place.session.batches.read(batch.id).orderBy("relative_path").toArrow().to_pylist()
     assert [(row["relative_path"], row["action"], row["old_path"]) for row in again] == [
-        ("0", "move", "c"), ("b", "replace", None), ("sub/z", "move", "a"),
-    ]  # fmt: skip
+        ("0", "move", "c"),
+        ("b", "replace", None),
+        ("sub/z", "move", "a"),
+    ]
 
 
 @pytest.mark.long
@@ -184,7 +186,7 @@ def test_a_plan_with_moves_whose_files_are_gone_is_made_again(place: Place) -> N
 
     with pytest.raises(KilledError):
         place.session.jobs.run("j", observe=killed)
-    shutil.rmtree(Path(place.session.warehouse) / "_plans")
+    shutil.rmtree(Path(place.session.home.warehouse) / "_plans")
     place.run()
     assert calls(place) == []
     assert place.table() == [("c", 0), ("d", 0), ("d", 1)]
@@ -213,6 +215,8 @@ def test_the_story_of_both_paths_tells_of_the_move(place: Place) -> None:
     place.run()
     batch = next(one for one in place.session.batches.list("j") if one.moves)
     for path, key, other in (("a", "moved_to", "z"), ("z", "moved_from", "a")):
-        story = [event.details for event in tell(place.session, "v", path) if event.what == "in the range of a batch"]
+        story = [
+            event.details for event in tell(place.session.home, "v", path) if event.what == "in the range of a batch"
+        ]
         assert [one.get(key) for one in story if one["batch"] == batch.id] == [other]
         assert all(one["batch"] == batch.id for one in story[-1:])

@@ -15,8 +15,8 @@ from tests import objects
 from tests.commands import Place
 from volstream.catalog import Catalog, tables
 from volstream.cli.main import run
+from volstream.functions.printing import Line, Printed
 from volstream.jobs import logs
-from volstream.jobs.printing import Line, Printed
 from volstream.model.work import PlanState, Target
 from volstream.session import Session
 
@@ -184,10 +184,15 @@ def test_what_a_function_printed_is_shown_by_batch_and_file_and_obeyed_by_no_ter
     assert "a.txt  stdout  red \\x1b[31m" in shown
     assert "b.txt and 1 more  log  ERROR mine: no" in shown
     found = json.loads(place.ok("logs", "j", "--file", "c.txt", "--lines", "1", "--format", "json"))
-    assert found == [{
-        "batch": "batch1", "files": ["b.txt", "c.txt"], "time": "2023-11-14T22:13:21.500000+00:00", "stream": "log",
-        "text": "ERROR mine: no",
-    }]  # fmt: skip
+    assert found == [
+        {
+            "batch": "batch1",
+            "files": ["b.txt", "c.txt"],
+            "time": "2023-11-14T22:13:21.500000+00:00",
+            "stream": "log",
+            "text": "ERROR mine: no",
+        }
+    ]
     assert place("logs", "j", "--batch", "other")[1] == ""
     assert place("logs", "j", "--lines", "0")[0] == 2
     place.ok("drop", "job", "j")
@@ -211,7 +216,7 @@ def test_a_job_can_always_be_dropped(place: Place) -> None:
 def left_open(place: Place) -> str:
     """Lets an attempt at a batch be open whose process is gone; the batch's id."""
     with Session.builder.config("home", place.home).create() as session:
-        catalog, job = session.catalog, session.jobs.get("j")
+        catalog, job = session.home.catalog, session.jobs.get("j")
         catalog.streams.change(session.streams.get("j_stream"), offset=3)
         _, (batch,) = objects.store_plan(catalog, job)
         catalog.consumptions.begin(batch, owner="gone", target=Target(f"{place.home}/nowhere", "table", 0))

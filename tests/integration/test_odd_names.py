@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.integration.conftest import Home, Place
+from volstream.inspection.file_history import tell
 from volstream.model.objects import OnMove
 from volstream.spark.session import SparkGateway
 from volstream.sqltext import literal
-from volstream.story import tell
 
 #: A batch takes seconds where the machine is busy, and there are six.
 pytestmark = pytest.mark.timeout(240)
@@ -26,7 +26,7 @@ def test_files_with_odd_names_come_change_and_go(place: Place) -> None:
     place.job(COUNT, max_files=4)
     place.run()
     place.session.jobs.alter("j", max_files=None)
-    bounds = [batch.until_path for batch in place.session.catalog.consumptions.batches_of()]
+    bounds = [batch.until_path for batch in place.session.home.catalog.consumptions.batches_of()]
     assert "${spark.app.name}" in bounds
     assert place.table() == sorted([*plain, *((name, 1) for name in ODD)])
     for name in ODD:
@@ -64,7 +64,7 @@ def test_a_file_with_an_odd_name_that_failed_is_tried_again_and_its_story_told(p
     place.session.jobs.retry("j")
     place.run()
     assert place.table() == sorted((name, 1) for name in ODD)
-    what = [event.what for event in tell(place.session, "v", ODD[0])]
+    what = [event.what for event in tell(place.session.home, "v", ODD[0])]
     assert (what[0], what[-1]) == ("in the directory", "in the store now")
     assert "has result rows" in what
 

@@ -26,7 +26,7 @@ POISON = {
     "lies": ("return {'n': 'no number'}", FailureKind.WRONG_RESULT, "Column 'n'"),
     "vanishes": ("file.local_path().unlink()", FailureKind.VANISHED, "was gone"),
     "changes": ("file.local_path().write_text('another')", FailureKind.CHANGED, "changed"),
-}  # fmt: skip
+}
 
 FUNCTION = "import ctypes, os, sys, time\ndef f(file):\n" + "".join(
     f"    if file.name.startswith({name!r}): {deed}\n" for name, (deed, _, _) in POISON.items()

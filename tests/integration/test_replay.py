@@ -98,7 +98,7 @@ def test_a_batch_of_a_replay_is_read_again_after_its_files_changed(place: Place)
     given(place, a="1", b="22")
     place.session.jobs.replay("j", "size = 2")
     (batch, _) = place.session.batches.list("j")
-    plan = place.session.catalog.consumptions.plan(batch.plan_id)
+    plan = place.session.home.catalog.consumptions.plan(batch.plan_id)
     assert plan is not None
     assert plan.kind is PlanKind.REPLAY
     place.delete("b")
@@ -136,8 +136,8 @@ def test_a_dry_run_tells_what_a_run_would_do_and_changes_nothing(place: Place) -
     assert 0 < told.seconds < 100
     assert told == place.session.jobs.preview("j")
     job = place.session.jobs.get("j")
-    assert place.session.catalog.consumptions.open_plan(job.stream_id) is None
-    assert not folders.inside(f"{place.session.warehouse}/_plans")
+    assert place.session.home.catalog.consumptions.open_plan(job.stream_id) is None
+    assert not folders.inside(f"{place.session.home.warehouse}/_plans")
     assert place.table() == [("a", 1), ("b", 2), ("c", 3)]
     report = place.run()
     assert (report.progress.done_files, report.progress.removals) == (2, 1)

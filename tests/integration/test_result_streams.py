@@ -11,7 +11,7 @@ from volstream.delta.folders import table_location
 from volstream.delta.log import DeltaLog
 from volstream.delta.writer import DeltaWriter
 from volstream.errors import InvalidStateError
-from volstream.jobs.schema import PROVENANCE
+from volstream.functions.schema import PROVENANCE
 from volstream.model.names import Name
 from volstream.model.objects import Write
 from volstream.model.work import app_id
@@ -56,8 +56,11 @@ def test_files_go_through_a_job_into_a_table_and_from_stream_to_table_twice(plac
     place.refresh()
     place.run()
     assert home.rows("SELECT __change_type, _file_path, n FROM of_rows$") == [
-        ("DELETE", "a", 1), ("DELETE", "b", 1), ("INSERT", "a", 2), ("INSERT", "d", 1),
-    ]  # fmt: skip
+        ("DELETE", "a", 1),
+        ("DELETE", "b", 1),
+        ("INSERT", "a", 2),
+        ("INSERT", "d", 1),
+    ]
     home.sql(onward)
     first = [("a", 1, "UPDATE_BEFORE"), ("a", 2, "UPDATE_AFTER"), ("b", 1, "DELETE"), ("d", 1, "INSERT")]
     assert home.rows("SELECT * FROM w$") == first
@@ -72,7 +75,7 @@ def test_files_go_through_a_job_into_a_table_and_from_stream_to_table_twice(plac
 
 
 def location(place: Place) -> str:
-    return table_location(place.session.warehouse, Name.parse("t"))
+    return table_location(place.session.home.warehouse, Name.parse("t"))
 
 
 def columns(place: Place) -> list[str]:
@@ -120,7 +123,7 @@ def test_an_open_attempt_is_recovered_before_its_table_is_renamed(place: Place, 
     place.refresh()
     intent, at = _open_attempt(place)
     if committed:
-        consumer = Consumer(place.session.catalog, DeltaWriter(place.gateway))
+        consumer = Consumer(place.session.home.catalog, DeltaWriter(place.gateway))
         consumer.write(intent, Outcome(1, 0, 1).told(), lambda session: _append_row(session, at, intent.batch_id))
     as_before(place)  # and one more commit after the attempt's
     report = place.run()

@@ -72,8 +72,9 @@ def test_a_function_is_called_wherever_an_expression_stands(home: Home, code: Pa
     )
     home.sql(f"CREATE FUNCTION two_times AS '{code}:twice' RETURNS BIGINT")
     assert home.rows("SELECT f$(f$(id)), 'f$(1)', two_times(id) FROM range(2) WHERE f$(id) < 3") == [
-        (0, home.own("f$(1)"), 0), (4, home.own("f$(1)"), 2),
-    ]  # fmt: skip
+        (0, home.own("f$(1)"), 0),
+        (4, home.own("f$(1)"), 2),
+    ]
     assert home.rows("SELECT p$('a/b')[1]") == [("b",)]
     home.sql("CREATE TABLE t$ AS SELECT f$(CAST(id AS INT)) AS n FROM range(2)")
     home.sql("UPDATE t$ SET n = f$(n) WHERE f$(n) = 4")

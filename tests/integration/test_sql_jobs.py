@@ -69,8 +69,12 @@ def test_it_is_listed_and_described_as_other_jobs_are(copied: Home) -> None:
     copied.sql(f"CREATE OR REPLACE JOB j$ ON STREAM s$ EVERY '30s' COMMENT 'copies' AS {COPY}")
     [shown] = [row for row in copied.sql("SHOW JOBS") if row["name"] == copied.name("j")]
     assert (shown["function"], shown["statement"], shown["into"], shown["trigger"], shown["comment"]) == (
-        None, copied.own(COPY), copied.name("u"), "every 30s", "copies",
-    )  # fmt: skip
+        None,
+        copied.own(COPY),
+        copied.name("u"),
+        "every 30s",
+        "copies",
+    )
     described = {row["property"]: row["value"] for row in copied.sql("DESCRIBE JOB j$")}
     assert described["statement"] == copied.own(COPY)
     assert described["streams"] == copied.name("s")
@@ -105,7 +109,7 @@ def test_a_statement_that_reads_two_streams_advances_both_and_keeps_both(home: H
     home.sql("CREATE TABLE u$ (id INT)")
     home.sql("CREATE JOB j$ ON STREAM s2$ AS INSERT INTO u$ SELECT id FROM s$ UNION ALL SELECT id FROM s2$")
     home.sql("INSERT INTO t2$ VALUES (2, 'b', 2)")
-    runner = home.session.runner_of(home.session.jobs.get(home.name("j")))
+    runner = home.session.jobs.runner_of(home.session.jobs.get(home.name("j")))
     assert runner.has_work(home.session.jobs.get(home.name("j")))
 
     home.session.jobs.run(home.name("j"))

@@ -298,9 +298,13 @@ def test_a_table_that_was_restored_to_before_the_offset_makes_its_stream_stale(p
     rows = pa.table({"id": [1]})
     write_deltalake(location, rows)
     stream = objects.stream(
-        name="s", source_kind=SourceKind.TABLE, source_id=str(Name.parse("t")), source_name=Name.parse("t"), offset=3,
+        name="s",
+        source_kind=SourceKind.TABLE,
+        source_id=str(Name.parse("t")),
+        source_name=Name.parse("t"),
+        offset=3,
         table_id=DeltaLog(location).table_id(),
-    )  # fmt: skip
+    )
     assert place.reader.has_data(stream), "there is something to be told"
     with pytest.raises(StreamStaleError, match="restored"):
         place.reader.pin(stream)

@@ -32,12 +32,12 @@ def changes(place: Place, name: str = "s") -> list[Change]:
 
 def planned_changes(place: Place, name: str) -> list[tuple[object, ...]]:
     """The same without Spark, as plans have it, which do not tell when a file went that is gone."""
-    covered = place.session.reader.pin(place.session.streams.get(name))
+    covered = place.session.home.reader.pin(place.session.streams.get(name))
     if covered is None or covered.empty:
         return []
     kinds = {(False, True): "INSERT", (True, True): "UPDATE_AFTER", (True, False): "DELETE"}
     found = []
-    snapshot = VolumeSource(place.session.catalog, place.session.warehouse, place.volume.id).snapshot()
+    snapshot = VolumeSource(place.session.home.catalog, place.session.home.warehouse, place.volume.id).snapshot()
     if covered.append_only:
         rows = net_files.appended(snapshot, covered.from_version, covered.to_version).to_pylist()
     elif covered.whole:
@@ -73,9 +73,10 @@ def test_r4_a_stream_begins_at_a_version_or_time_of_the_kept_history_only(place:
     place.session.streams.create("s", "v", at_version=0, or_replace=True)
     assert [change[1] for change in changes(place)] == ["a", "b"]
     wrongs: tuple[dict[str, Any], ...] = (
-        {"at_version": 3}, {"at_timestamp": datetime.now(UTC) + timedelta(days=1)},
+        {"at_version": 3},
+        {"at_timestamp": datetime.now(UTC) + timedelta(days=1)},
         {"at_timestamp": datetime(2001, 1, 1, tzinfo=UTC)},
-    )  # fmt: skip
+    )
     for wrong in wrongs:
         with pytest.raises(InvalidValueError):
             place.session.streams.create("t", "v", **wrong)
@@ -160,7 +161,7 @@ def test_r10_r13_net_changes_carry_the_version_that_wrote_each_image(place: Plac
         ("UPDATE_BEFORE", "back", 1, 1),
         ("UPDATE_BEFORE", "changed", 1, 1),
     ]
-    refreshes = place.session.catalog.refreshes.committed(place.volume.id)
+    refreshes = place.session.home.catalog.refreshes.committed(place.volume.id)
     times = {refresh.number: refresh.committed_on for refresh in refreshes}
     for row in place.stream():
         assert row["__commit_timestamp"] == times[row["__commit_version"]]  # type: ignore[index]  # an int
@@ -186,8 +187,13 @@ def test_r14_an_empty_range_has_the_right_columns(place: Place) -> None:
     place.session.streams.create("s", "v")
     frame = place.session.sql("SELECT * FROM s")
     assert frame.columns[:6] == [
-        "__change_type", "__commit_version", "__commit_timestamp", "relative_path", "url", "size",
-    ]  # fmt: skip
+        "__change_type",
+        "__commit_version",
+        "__commit_timestamp",
+        "relative_path",
+        "url",
+        "size",
+    ]
     assert frame.count() == 0
 
 
@@ -226,10 +232,10 @@ def test_r23_a_range_that_is_not_kept_is_found_before_anything_is_read(place: Pl
     for name in "bc":
         place.put(name)
         place.refresh()
-    stream = place.session.catalog.streams.change(stream, offset=3)  # what nobody has to read goes
-    settings = place.session.settings.model_copy(update={"directory_versions": 1})
-    DirectoryKeeper(place.volume, place.session.catalog, settings).maintain()
-    place.session.catalog.streams.change(stream, offset=1)
+    stream = place.session.home.catalog.streams.change(stream, offset=3)  # what nobody has to read goes
+    settings = place.session.home.settings.model_copy(update={"directory_versions": 1})
+    DirectoryKeeper(place.volume, place.session.home.catalog, settings).maintain()
+    place.session.home.catalog.streams.change(stream, offset=1)
     with pytest.raises(StreamStaleError, match="not kept"):
         place.stream()
     assert len(place.rows("SELECT * FROM DIRECTORY(VOLUME v)")) == 3
@@ -286,4 +292,4 @@ def _model(before: dict[str, tuple[int, int]], after: dict[str, tuple[int, int]]
 
 
 def _directory(place: Place) -> str:
-    return location(place.session.warehouse, place.volume.id)
+    return location(place.session.home.warehouse, place.volume.id)

@@ -38,9 +38,12 @@ def test_the_append_only_example_of_the_source_document(home: Home) -> None:
     home.sql("CREATE table stream s$ ON TABLE t$ WITH PROPERTIES ('TABLE_STREAM_MODE' = 'APPEND_ONLY')")
     home.sql(FIVE)
     first = [
-        ("INSERT", 1, "Alice", 20), ("INSERT", 2, "Bob", 25), ("INSERT", 3, "Charlie", 30), ("INSERT", 4, "David", 35),
+        ("INSERT", 1, "Alice", 20),
+        ("INSERT", 2, "Bob", 25),
+        ("INSERT", 3, "Charlie", 30),
+        ("INSERT", 4, "David", 35),
         ("INSERT", 5, "Eve", 40),
-    ]  # fmt: skip
+    ]
     assert home.rows(KINDS) == first
     for change in (
         "UPDATE t$ SET age = age + 5 WHERE id = 1 OR id = 3",
@@ -63,12 +66,17 @@ def test_the_standard_example_of_the_source_document(home: Home) -> None:
     assert home.rows("SELECT * FROM s$") == []
     home.sql("UPDATE t$ SET age = age + 5 WHERE id = 1 OR id = 3")
     assert home.rows(KINDS) == [
-        ("UPDATE_AFTER", 1, "Alice", 25), ("UPDATE_AFTER", 3, "Charlie", 35),
-        ("UPDATE_BEFORE", 1, "Alice", 20), ("UPDATE_BEFORE", 3, "Charlie", 30),
-    ]  # fmt: skip
+        ("UPDATE_AFTER", 1, "Alice", 25),
+        ("UPDATE_AFTER", 3, "Charlie", 35),
+        ("UPDATE_BEFORE", 1, "Alice", 20),
+        ("UPDATE_BEFORE", 3, "Charlie", 30),
+    ]
     assert versions(home) == {
-        ("UPDATE_AFTER", 1): 1, ("UPDATE_AFTER", 3): 1, ("UPDATE_BEFORE", 1): 0, ("UPDATE_BEFORE", 3): 0,
-    }  # fmt: skip
+        ("UPDATE_AFTER", 1): 1,
+        ("UPDATE_AFTER", 3): 1,
+        ("UPDATE_BEFORE", 1): 0,
+        ("UPDATE_BEFORE", 3): 0,
+    }
     merge = (
         "MERGE INTO u$ target USING s$ source_stream ON target.id = source_stream.id "
         "WHEN MATCHED AND source_stream.__change_type = 'UPDATE_AFTER' THEN update set target.age = source_stream.age "
@@ -78,8 +86,12 @@ def test_the_standard_example_of_the_source_document(home: Home) -> None:
     )
     assert home.sql(merge.replace("USING s$", "USING (SELECT * FROM s$)"))[0]["num_affected_rows"] == "2"
     assert home.rows("SELECT * FROM u$") == [
-        (1, "Alice", 25), (2, "Bob", 25), (3, "Charlie", 35), (4, "David", 35), (5, "Eve", 40),
-    ]  # fmt: skip
+        (1, "Alice", 25),
+        (2, "Bob", 25),
+        (3, "Charlie", 35),
+        (4, "David", 35),
+        (5, "Eve", 40),
+    ]
     assert home.rows("SELECT * FROM s$") == []
     home.sql("DELETE FROM t$ WHERE id = 2 OR id = 4")
     assert home.rows(KINDS) == [("DELETE", 2, "Bob", 25), ("DELETE", 4, "David", 35)]
@@ -180,9 +192,13 @@ def test_r10_a_stream_shows_the_net_change_of_each_row(home: Home) -> None:
     home.sql("UPDATE t$ SET age = CASE id WHEN 1 THEN 9 WHEN 2 THEN 25 ELSE 2 END WHERE id IN (1, 2, 10)")
     home.sql("DELETE FROM t$ WHERE id IN (3, 4, 9); INSERT INTO t$ VALUES (4, 'David', 35)")
     assert home.rows(KINDS) == [
-        ("DELETE", 3, "Charlie", 30), ("DELETE", 4, "David", 35), ("INSERT", 10, "y", 2), ("INSERT", 4, "David", 35),
-        ("UPDATE_AFTER", 1, "Alice", 9), ("UPDATE_BEFORE", 1, "Alice", 20),
-    ]  # fmt: skip
+        ("DELETE", 3, "Charlie", 30),
+        ("DELETE", 4, "David", 35),
+        ("INSERT", 10, "y", 2),
+        ("INSERT", 4, "David", 35),
+        ("UPDATE_AFTER", 1, "Alice", 9),
+        ("UPDATE_BEFORE", 1, "Alice", 20),
+    ]
 
 
 @pytest.mark.long
@@ -220,8 +236,10 @@ def test_r11_columns_can_be_named_that_identify_rows(home: Home) -> None:
     home.sql("CREATE STREAM s$ ON TABLE t$ WITH PROPERTIES ('IDENTITY' = 'id')")
     home.sql("INSERT OVERWRITE t$ SELECT id, name, CASE WHEN id = 5 THEN 41 ELSE age END FROM t$ WHERE id > 1")
     assert home.rows(KINDS) == [
-        ("DELETE", 1, "Alice", 20), ("UPDATE_AFTER", 5, "Eve", 41), ("UPDATE_BEFORE", 5, "Eve", 40),
-    ]  # fmt: skip
+        ("DELETE", 1, "Alice", 20),
+        ("UPDATE_AFTER", 5, "Eve", 41),
+        ("UPDATE_BEFORE", 5, "Eve", 40),
+    ]
     with pytest.raises(InvalidValueError, match="no column 'x'"):
         home.sql("CREATE STREAM s2$ ON TABLE t$ WITH PROPERTIES ('IDENTITY' = 'x')")
 
@@ -235,8 +253,10 @@ def test_r13_old_images_carry_the_version_and_time_that_wrote_them(home: Home) -
     home.sql("UPDATE t$ SET age = age + 10; DELETE FROM t$ WHERE id = 2")
     shown = home.sql("SELECT __change_type, id, __commit_version v, __commit_timestamp time FROM s$")
     assert {(row["__change_type"], row["id"]): row["v"] - start for row in shown} == {
-        ("UPDATE_AFTER", 1): 3, ("UPDATE_BEFORE", 1): 1, ("DELETE", 2): 2,
-    }  # fmt: skip
+        ("UPDATE_AFTER", 1): 3,
+        ("UPDATE_BEFORE", 1): 1,
+        ("DELETE", 2): 2,
+    }
     history = {row["version"]: row["timestamp"] for row in home.sql("DESCRIBE HISTORY t$")}
     assert all(row["time"] == history[row["v"]] for row in shown)
 
@@ -353,7 +373,7 @@ def test_r23_a_log_that_was_cleaned_behind_a_checkpoint_leaves_a_stream_stale(ho
 
 def test_r24_a_stream_tells_until_when_it_can_be_read(home: Home) -> None:
     home.tracked()
-    reader, stream = home.session.reader, home.session.streams.get(home.name("s"))
+    reader, stream = home.session.home.reader, home.session.streams.get(home.name("s"))
     assert reader.stale_after(stream) is None
     home.sql(FIVE)
     first = reader.stale_after(stream)
@@ -380,7 +400,7 @@ def test_r25_changes_older_than_their_retention_are_read_as_long_as_their_files_
     home.sql(FIVE)
     home.sql("CREATE STREAM s$ ON TABLE t$; DELETE FROM t$ WHERE id = 1; UPDATE t$ SET age = 0 WHERE id = 2")
     home.sql("ALTER TABLE t$ SET TBLPROPERTIES ('delta.deletedFileRetentionDuration' = 'interval 0 seconds')")
-    stale_after = home.session.reader.stale_after(home.session.streams.get(home.name("s")))
+    stale_after = home.session.home.reader.stale_after(home.session.streams.get(home.name("s")))
     assert stale_after is not None
     assert stale_after < datetime.now(UTC)
     assert [row[:2] for row in home.rows(KINDS)] == [("DELETE", 1), ("UPDATE_AFTER", 2), ("UPDATE_BEFORE", 2)]

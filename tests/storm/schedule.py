@@ -34,18 +34,38 @@ class Kind(StrEnum):
 
 #: How often each is done, of a hundred or so.
 _DEEDS = {
-    Deed.KILL: 50, Deed.POWER: 1, Deed.FREEZE: 4, Deed.COMMAND: 32, Deed.STOP: 1, Deed.LULL: 5, Deed.CATALOG: 2, Deed.DISK: 2,
-}  # fmt: skip
+    Deed.KILL: 50,
+    Deed.POWER: 1,
+    Deed.FREEZE: 4,
+    Deed.COMMAND: 32,
+    Deed.STOP: 1,
+    Deed.LULL: 5,
+    Deed.CATALOG: 2,
+    Deed.DISK: 2,
+}
 
 #: How often each is aimed at. Those that take long to come again are hit more rarely.
 _KINDS = {Kind.DAEMON: 12, Kind.ENGINE: 5, Kind.JVM: 9, Kind.WORKER: 30, Kind.CHILD: 15, Kind.COMMAND: 25}
 
 #: Points that a daemon or a command gets to (``volstream.lifecycle.faults``).
 POINTS = (
-    "plan.written", "plan.opened", "plan.recut", "batch.intent", "batch.staged", "batch.written", "batch.committed",
-    "refresh.intent", "refresh.first", "refresh.committed", "fold.written", "fold.committed", "listing.file",
-    "recover.fence", "recover.fenced", "catalog.migrate",
-)  # fmt: skip
+    "plan.written",
+    "plan.opened",
+    "plan.recut",
+    "batch.intent",
+    "batch.staged",
+    "batch.written",
+    "batch.committed",
+    "refresh.intent",
+    "refresh.first",
+    "refresh.committed",
+    "fold.written",
+    "fold.committed",
+    "listing.file",
+    "recover.fence",
+    "recover.fenced",
+    "catalog.migrate",
+)
 
 
 @dataclass(frozen=True)
@@ -99,6 +119,12 @@ def steps(seed: int, *, longest_pause: float) -> Iterator[Step]:
         point = f"{chance.choice(POINTS)}#{chance.choice((1, 1, 1, 2, 3))}" if chance.random() < 0.5 else ""
         burst = _BURST if deed is Deed.LULL else max(0, burst - 1)
         yield Step(
-            number, chance.uniform(0.05, longest), chance.choice((0, 1, 2, 2, 5)), deed, aims, chance.uniform(0.3, 4.0),
-            chance.random(), point,
-        )  # fmt: skip
+            number,
+            chance.uniform(0.05, longest),
+            chance.choice((0, 1, 2, 2, 5)),
+            deed,
+            aims,
+            chance.uniform(0.3, 4.0),
+            chance.random(),
+            point,
+        )

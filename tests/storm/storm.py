@@ -201,13 +201,24 @@ class Storm:
             ("apart", last, "fragile", ("--every", "2s", "--isolate", "--retries", "2", "--max-files", "25")),
             ("each", "a", "read", ("--on-change", "--write", "append", "--retries", _RETRIES, "--max-files", "20")),
             ("moved", last, "read", ("--on-move", "rekey", "--retries", _RETRIES, "--max-files", "30")),
-        )[: plan.jobs]:  # fmt: skip
+        )[: plan.jobs]:
             self._job(job, volume, folders[volume], function, *options)
         self._note(f"made {plan}; a disk of its own: {self._disk.why_not or True}")
 
     def _job(self, job: str, volume: str, folder: Folder, function: str, *options: str) -> None:
-        self.home.ok("create-job", job, "--on-volume", volume, "--function", f"functions.py:{function}", "--into", job,
-                     "--pause-after", "0", *options)  # fmt: skip
+        self.home.ok(
+            "create-job",
+            job,
+            "--on-volume",
+            volume,
+            "--function",
+            f"functions.py:{function}",
+            "--into",
+            job,
+            "--pause-after",
+            "0",
+            *options,
+        )
         fails = (BAD, DEADLY) if function == "fragile" else (BAD,)
         self.jobs.append(Expected(job, volume, folder, fails, appends="append" in options))
 
@@ -354,29 +365,50 @@ class Storm:
         if len(self._commands) >= _MOST_COMMANDS:
             return
         choices = [
-            ("refresh", "a"), ("refresh", "a", "--subdirectory", "d1"), ("run-job", "latest"), ("run-job", "latest", "--until-empty"),
-            ("run-job", "latest", "--plan"), ("retry", "latest"), ("list", "failures"), ("status",), ("list", "batches"),
-            ("pause", "latest"), ("resume", "latest"), ("engine", "stop"), ("sql", "SELECT count(*) FROM latest"),
-        ]  # fmt: skip
+            ("refresh", "a"),
+            ("refresh", "a", "--subdirectory", "d1"),
+            ("run-job", "latest"),
+            ("run-job", "latest", "--until-empty"),
+            ("run-job", "latest", "--plan"),
+            ("retry", "latest"),
+            ("list", "failures"),
+            ("status",),
+            ("list", "batches"),
+            ("pause", "latest"),
+            ("resume", "latest"),
+            ("engine", "stop"),
+            ("sql", "SELECT count(*) FROM latest"),
+        ]
         if self.plan.jobs > 1:
             choices += [
-                ("run-job", "apart"), ("run-job", "apart", "--until-empty"), ("retry", "apart"),
+                ("run-job", "apart"),
+                ("run-job", "apart", "--until-empty"),
+                ("retry", "apart"),
                 ("skip", "apart", "--kind", "worker-died"),
-            ]  # fmt: skip
+            ]
         if self.plan.jobs > 2:
             choices += [
-                ("run-job", "moved"), ("run-job", "moved"), ("run-job", "each"), ("replay", "latest"), ("refresh", "b"),
-                ("replay", "apart", "--where", "size % 3 = 0"), ("alter-job", "each", "--max-files", "7"),
+                ("run-job", "moved"),
+                ("run-job", "moved"),
+                ("run-job", "each"),
+                ("replay", "latest"),
+                ("refresh", "b"),
+                ("replay", "apart", "--where", "size % 3 = 0"),
+                ("alter-job", "each", "--max-files", "7"),
                 ("alter-job", "each", "--max-files", "40"),
-            ]  # fmt: skip
+            ]
         words = choices[int(step.choice * len(choices))]
         output = self._folder / f"command-{step.number}.txt"
         environment = self.home.environment(**({"FAULT": step.point} if step.point else {}))
         with output.open("wb") as sink:
             process = subprocess.Popen(
-                [VOLSTREAM, *words], cwd=self._folder, env=environment,
-                stdin=subprocess.DEVNULL, stdout=sink, stderr=sink,
-            )  # fmt: skip
+                [VOLSTREAM, *words],
+                cwd=self._folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=sink,
+            )
         self._note(f"  {process.pid}: volstream {' '.join(words)} {step.point}")
         self._commands.append(_Command(words, process, output, time.monotonic()))
 
@@ -488,8 +520,9 @@ class Storm:
         if not found:
             return
         self._keep_daemon()
-        self._await_nothing(lambda: [one for one in truth.of_leftovers(self.home, self._temporary) if one in found],
-                            "left over", 30.0)  # fmt: skip
+        self._await_nothing(
+            lambda: [one for one in truth.of_leftovers(self.home, self._temporary) if one in found], "left over", 30.0
+        )
         self._end_daemon()
         self._must(truth.of_leftovers(self.home, self._temporary))
 

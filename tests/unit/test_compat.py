@@ -13,12 +13,17 @@ from volstream.errors import InvalidValueError
 
 def test_settings_of_an_account_elsewhere_are_ignored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     account = {
-        "username": "u", "password": "secret", "service": "s", "instance": "i", "workspace": "w", "vcluster": "default",
+        "username": "u",
+        "password": "secret",
+        "service": "s",
+        "instance": "i",
+        "workspace": "w",
+        "vcluster": "default",
         "schema": "PUBLIC",
-    }  # fmt: skip
+    }
     assert home_settings({**account, "home": tmp_path}) == {"home": tmp_path}
     with Session.builder.configs(account).config("home", tmp_path).create() as session:
-        assert session.native.settings.home == tmp_path
+        assert session.native.home.settings.home == tmp_path
     said = capsys.readouterr().err
     assert "secret" not in said
     assert "warning" not in said

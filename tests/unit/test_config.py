@@ -34,11 +34,16 @@ def test_a_daemon_runs_on_what_its_virtual_cluster_says_and_on_the_home_s_else(t
     settings = config.load(home(tmp_path, CLUSTERS))
     gpu, big = settings.for_cluster("gpu"), settings.for_cluster("BIG")
     assert (gpu.spark_remote, gpu.max_parallel_jobs, gpu.cores, dict(gpu.spark_conf)) == (
-        "sc://gpu:15002", 9, 2, {"spark.a": "1", "spark.b": "1"},
-    )  # fmt: skip
+        "sc://gpu:15002",
+        9,
+        2,
+        {"spark.a": "1", "spark.b": "1"},
+    )
     assert (big.spark_remote, big.driver_memory, dict(big.spark_conf)) == (
-        "", 8 << 30, {"spark.a": "1", "spark.b": "2", "spark.master": "local[8]"},
-    )  # fmt: skip
+        "",
+        8 << 30,
+        {"spark.a": "1", "spark.b": "2", "spark.master": "local[8]"},
+    )
     assert settings.for_cluster("DEFAULT") is settings
 
 
@@ -58,8 +63,10 @@ def test_what_a_store_is_told_comes_from_the_options_and_else_from_the_environme
     toml = "warehouse = 's3://bucket'\n[warehouse_options]\naws_endpoint_url = 'http://here'\nAWS_SECRET_ACCESS_KEY = 'hidden'"
     settings = config.load(home(tmp_path, toml))
     assert settings.warehouse_storage == {
-        "AWS_REGION": "eu-north-1", "AWS_ENDPOINT_URL": "http://here", "AWS_SECRET_ACCESS_KEY": "hidden",
-    }  # fmt: skip
+        "AWS_REGION": "eu-north-1",
+        "AWS_ENDPOINT_URL": "http://here",
+        "AWS_SECRET_ACCESS_KEY": "hidden",
+    }
     assert "hidden" not in repr(settings)
     # As they go to the home's engine.
     passed = json.loads(settings.model_dump_json(exclude={"home", "credentials"}, exclude_unset=True))
@@ -79,12 +86,13 @@ def test_what_no_store_knows_is_refused(tmp_path: Path, toml: str) -> None:
 
 def test_secrets_are_not_in_what_settings_look_like(tmp_path: Path) -> None:
     given = {
-        "catalog_url": "postgresql://u:hidden@h/d", "spark_remote": "sc://h/;token=hidden",
+        "catalog_url": "postgresql://u:hidden@h/d",
+        "spark_remote": "sc://h/;token=hidden",
         "spark_conf": {"spark.hadoop.fs.s3a.secret.key": "hidden"},
         "warehouse_options": {"AWS_SECRET_ACCESS_KEY": "hidden"},
         "virtual_clusters": {"x": {"spark_remote": "sc://h/;token=hidden", "spark_conf": {"a": "hidden"}}},
         "credentials": {"c": {"access_key_id": "a", "access_key_secret": "hidden"}},
-    }  # fmt: skip
+    }
     assert "hidden" not in f"{config.load(tmp_path, **given)!r}"
 
 

@@ -97,9 +97,11 @@ class Consumptions:
     def following(self, batch: Batch) -> Batch | None:
         """The batch after another one of its plan, where nobody ever began it."""
         query = select(batches).where(
-            batches.c.plan_id == batch.plan_id, batches.c.number == batch.number + 1,
-            batches.c.state == BatchState.PLANNED, batches.c.attempts == 0,
-        )  # fmt: skip
+            batches.c.plan_id == batch.plan_id,
+            batches.c.number == batch.number + 1,
+            batches.c.state == BatchState.PLANNED,
+            batches.c.attempts == 0,
+        )
         with self._database.reading() as transaction:
             row = transaction.execute(query).one_or_none()
             return None if row is None else _batch(row)
@@ -189,11 +191,16 @@ class Consumptions:
             raise StreamBusyError(f"Another attempt at a batch of stream {row.name} is open.")
         number = row.sequence + 1
         intent = Intent(
-            stream_id=batch.stream_id, sequence=number, batch_id=batch.id, owner=owner, targets=list(targets),
+            stream_id=batch.stream_id,
+            sequence=number,
+            batch_id=batch.id,
+            owner=owner,
+            targets=list(targets),
             attempt=uuid.uuid4().hex if first is None else first.attempt,
             marker_stream_id=batch.stream_id if first is None else first.marker_stream_id,
-            marker_sequence=number if first is None else first.marker_sequence, started_on=datetime.now(UTC),
-        )  # fmt: skip
+            marker_sequence=number if first is None else first.marker_sequence,
+            started_on=datetime.now(UTC),
+        )
         transaction.execute(update(streams).where(streams.c.id == batch.stream_id).values(sequence=number))
         values = {**_columns(intent), "targets": _listed(targets)}
         transaction.execute(insert(intents).values(**values, state="intent"))
@@ -387,15 +394,23 @@ class Consumptions:
             update(batches)
             .where(batches.c.id == batch.id)
             .values(
-                state=BatchState.COMMITTED, committed_on=datetime.now(UTC), succeeded=outcome.succeeded,
-                failed=outcome.failed, rows=outcome.rows, seconds=outcome.seconds,
+                state=BatchState.COMMITTED,
+                committed_on=datetime.now(UTC),
+                succeeded=outcome.succeeded,
+                failed=outcome.failed,
+                rows=outcome.rows,
+                seconds=outcome.seconds,
             )
-        )  # fmt: skip
+        )
         if batch.job_id is not None:
             sums = {
-                "job_id": batch.job_id, "batches": 1, "succeeded": outcome.succeeded, "failed": outcome.failed,
-                "rows": outcome.rows, "bytes": batch.bytes,
-            }  # fmt: skip
+                "job_id": batch.job_id,
+                "batches": 1,
+                "succeeded": outcome.succeeded,
+                "failed": outcome.failed,
+                "rows": outcome.rows,
+                "bytes": batch.bytes,
+            }
             self._database.add_up(transaction, job_totals, ["job_id"], [sums], sums=_TOTALS)
         plan = _plan(transaction.execute(select(plans).where(plans.c.id == batch.plan_id)).one())
         if plan.kind in (PlanKind.STREAM, PlanKind.REPLAY):  # a few bad files say nothing about the job

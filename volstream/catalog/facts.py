@@ -27,23 +27,90 @@ def _named(table: FromClause, *names: str) -> list[Any]:
 
 #: By name: what the facts are of, and the query, whose first two columns are parts of that one's name.
 FACTS: Mapping[str, tuple[str, Select[Any]]] = {
-    "failures": ("job", _facts(jobs, failures, failures.c.job_id == jobs.c.id, [
-        failures.c.path, failures.c.file_version, failures.c.commit_version.label("refresh_id"),
-        *_named(
-            failures, "state", "kind", "message", "traceback", "attempts", "next_try", "batch_id", "failed_on",
+    "failures": (
+        "job",
+        _facts(
+            jobs,
+            failures,
+            failures.c.job_id == jobs.c.id,
+            [
+                failures.c.path,
+                failures.c.file_version,
+                failures.c.commit_version.label("refresh_id"),
+                *_named(
+                    failures,
+                    "state",
+                    "kind",
+                    "message",
+                    "traceback",
+                    "attempts",
+                    "next_try",
+                    "batch_id",
+                    "failed_on",
+                ),
+            ],
+        ).where(failures.c.state != FailureState.PENDING),
+    ),
+    "batches": (
+        "job",
+        _facts(
+            jobs,
+            batches,
+            batches.c.job_id == jobs.c.id,
+            _named(
+                batches,
+                "id",
+                "state",
+                "files",
+                "replaced",
+                "removals",
+                "moves",
+                "bytes",
+                "attempts",
+                "succeeded",
+                "failed",
+                "rows",
+                "seconds",
+                "created_on",
+                "committed_on",
+            ),
         ),
-    ]).where(failures.c.state != FailureState.PENDING)),
-    "batches": ("job", _facts(jobs, batches, batches.c.job_id == jobs.c.id, _named(
-        batches, "id", "state", "files", "replaced", "removals", "moves", "bytes", "attempts", "succeeded", "failed", "rows",
-        "seconds", "created_on", "committed_on",
-    ))),
-    "refreshes": ("volume", _facts(volumes, refreshes, refreshes.c.volume_id == volumes.c.id, _named(
-        refreshes, "number", "cause", "inserted", "updated", "deleted", "bytes", "committed_on",
-    ))),
-    "rejected": ("volume", _facts(volumes, rejected, rejected.c.volume_id == volumes.c.id, _named(
-        rejected, "subject", "reason", "count", "first_seen", "last_seen",
-    ))),
-}  # fmt: skip
+    ),
+    "refreshes": (
+        "volume",
+        _facts(
+            volumes,
+            refreshes,
+            refreshes.c.volume_id == volumes.c.id,
+            _named(
+                refreshes,
+                "number",
+                "cause",
+                "inserted",
+                "updated",
+                "deleted",
+                "bytes",
+                "committed_on",
+            ),
+        ),
+    ),
+    "rejected": (
+        "volume",
+        _facts(
+            volumes,
+            rejected,
+            rejected.c.volume_id == volumes.c.id,
+            _named(
+                rejected,
+                "subject",
+                "reason",
+                "count",
+                "first_seen",
+                "last_seen",
+            ),
+        ),
+    ),
+}
 
 
 def types(name: str) -> Mapping[str, type]:

@@ -59,9 +59,11 @@ class Refreshes:
             row = dataclasses.asdict(refresh)
             if self._database.add_missing(transaction, refreshes, ["volume_id", "number"], [row]):
                 sums = {
-                    "volume_id": refresh.volume_id, "files": refresh.inserted - refresh.deleted,
-                    "changed": refresh.inserted + refresh.updated + refresh.deleted, "bytes": refresh.bytes,
-                }  # fmt: skip
+                    "volume_id": refresh.volume_id,
+                    "files": refresh.inserted - refresh.deleted,
+                    "changed": refresh.inserted + refresh.updated + refresh.deleted,
+                    "bytes": refresh.bytes,
+                }
                 names = ("files", "changed", "bytes")
                 self._database.add_up(transaction, volume_totals, ["volume_id"], [sums], sums=names)
             transaction.execute(
@@ -210,11 +212,16 @@ class Refreshes:
         now, counts = datetime.now(UTC), Counter(rejections)
         rows = [
             {
-                "volume_id": volume_id, "digest": digest(f"{one.subject}\0{one.reason}"), "subject": one.subject,
-                "reason": one.reason, "count": count, "first_seen": now, "last_seen": now,
+                "volume_id": volume_id,
+                "digest": digest(f"{one.subject}\0{one.reason}"),
+                "subject": one.subject,
+                "reason": one.reason,
+                "count": count,
+                "first_seen": now,
+                "last_seen": now,
             }
             for one, count in islice(counts.items(), _KEPT_REJECTED)
-        ]  # fmt: skip
+        ]
         if not rows:
             return
         mine = rejected.c.volume_id == volume_id

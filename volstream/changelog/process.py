@@ -49,10 +49,9 @@ def appended(changelog: Changelog, first: int, last: int) -> str:
         changes = f"SELECT {_change(changelog)} AS oldest FROM ({changelog.scan(first, last)})"
         return f"{inserted} FROM ({changes}) WHERE oldest.kind = 'insert'"
     # A row that a RESTORE brought back was written before.
-    return (
-        f"{inserted} FROM ({_ends(changelog, changelog.scan(first, last))}) WHERE oldest.kind = 'insert' "
-        + (f"AND coalesce(oldest.image.wrote >= {first}, true)" if changelog.contains_carryover_rows else "")
-    )  # fmt: skip
+    return f"{inserted} FROM ({_ends(changelog, changelog.scan(first, last))}) WHERE oldest.kind = 'insert' " + (
+        f"AND coalesce(oldest.image.wrote >= {first}, true)" if changelog.contains_carryover_rows else ""
+    )
 
 
 def read(changelog: Changelog, first: int, last: int, deduplication: Deduplication, *, compute_updates: bool) -> str:

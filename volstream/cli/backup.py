@@ -27,7 +27,7 @@ def backup_command(session: Session, output: Output, directory: Path) -> None:
     """
     from volstream.backup.make import make
 
-    made = make(session.catalog, session.settings, directory, _told(output))
+    made = make(session.home.catalog, session.home.settings, directory, _told(output))
     _show(output, made, f"Backed up to {directory}: {_what(made)}.")
 
 
@@ -38,10 +38,10 @@ def restore_command(session: Session, output: Output, directory: Path) -> None:
     """Create a new home from the backup in DIRECTORY."""
     from volstream.backup.restore import restore
 
-    made = restore(session.catalog, session.settings, directory, _told(output))
-    text = f"Restored {session.settings.home}, as of {made.created_on:%F %T} UTC: {_what(made)}."
+    made = restore(session.home.catalog, session.home.settings, directory, _told(output))
+    text = f"Restored {session.home.settings.home}, as of {made.created_on:%F %T} UTC: {_what(made)}."
     text += "\nNext: volstream daemon, or volstream refresh VOLUME. A listing finds what has changed since."
-    if str(session.settings.home) != made.home:
+    if str(session.home.settings.home) != made.home:
         text += f"\nSettings are not restored; those of {made.home} are in {directory / 'volstream.toml'}."
     _show(output, made, text)
 

@@ -97,9 +97,15 @@ def create_volume_command(session: Session, output: Output, name: str, location:
 @click.option("--check/--no-check", default=True, help="Check bucket and queue first.", show_default=True)
 @common
 def alter_volume_command(
-    session: Session, output: Output, name: str, patterns: tuple[str, ...], all_files: bool, ignores: tuple[str, ...],
-    check: bool, **options: Any,
-) -> None:  # fmt: skip
+    session: Session,
+    output: Output,
+    name: str,
+    patterns: tuple[str, ...],
+    all_files: bool,
+    ignores: tuple[str, ...],
+    check: bool,
+    **options: Any,
+) -> None:
     """Change a volume. Its directory, streams and jobs stay.
 
     Files that new patterns exclude are removed by the next full listing, with their rows. Files they include are new.
@@ -214,9 +220,16 @@ def create_job_command(
 @click.option("--comment")
 @common
 def alter_job_command(
-    session: Session, output: Output, name: str, on_change: bool, every: float | None, cron: str | None, manual: bool,
-    arguments: tuple[str, ...], **options: Any,
-) -> None:  # fmt: skip
+    session: Session,
+    output: Output,
+    name: str,
+    on_change: bool,
+    every: float | None,
+    cron: str | None,
+    manual: bool,
+    arguments: tuple[str, ...],
+    **options: Any,
+) -> None:
     """Change a job. Its position and its failures stay.
 
     --function and --returns also retry files that failed because of columns, size or imports.
@@ -284,7 +297,7 @@ def _start(session: Session, stream: Stream) -> str:
         return (
             f"starts with the rows that are {'there' if stream.initial else f'written after version {stream.offset}'}"
         )
-    files = session.catalog.refreshes.file_count(stream.source_id)
+    files = session.home.catalog.refreshes.file_count(stream.source_id)
     if stream.offset is None:
         return "the volume was not listed yet, so every file will arrive"
     if stream.initial:

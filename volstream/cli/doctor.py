@@ -26,12 +26,12 @@ _SIGNS = {"ok": "ok", "warning": "WARN", "failed": "FAIL", "skipped": "-"}
 @founding
 def doctor_command(session: Session, output: Output, volume: str | None, canary: bool) -> None:
     """Check the home and what VOLUME needs: credentials, bucket, queue, wiring, daemon. Starts no Spark."""
-    from volstream.doctor import State, examine
+    from volstream.inspection.doctor import State, examine
 
     if canary and volume is None:
         raise click.UsageError("--canary needs a volume.")
     checks = []
-    for check in examine(session, volume, canary=canary):
+    for check in examine(session.home, volume, canary=canary):
         checks.append(check)
         if not output.as_json:
             fix = f"\n{'':20}{check.fix}" if check.fix else ""

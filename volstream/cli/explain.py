@@ -17,9 +17,9 @@ from volstream.session import Session
 @common
 def explain_file_command(session: Session, output: Output, volume: str, path: str) -> None:
     """Show the history of one file: refreshes, batches, failures, result rows."""
-    from volstream.story import tell
+    from volstream.inspection.file_history import tell
 
-    events = tell(session, volume, path)
+    events = tell(session.home, volume, path)
     rows = [{"time": event.time, "what": event.what, "details": event.details} for event in events]
     shown = [{**row, "details": _line(event.details)} for row, event in zip(rows, events, strict=True)]
     output.table(shown, ["time", "what", "details"], "Nothing is known of it.", everything=rows)

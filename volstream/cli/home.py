@@ -47,9 +47,9 @@ _TOML = """\
 @founding
 def init_command(session: Session, output: Output) -> None:
     """Create the home with its catalog and settings file, and check what the engine needs."""
-    from volstream.spark import connectors, java
+    from volstream.jvm import connectors, java
 
-    settings = session.settings
+    settings = session.home.settings
     make_directory(settings.home)
     file = settings.home / "volstream.toml"
     if not file.exists():
@@ -62,7 +62,11 @@ def init_command(session: Session, output: Output) -> None:
         connectors.installed(settings)
     except JavaError as error:
         missing = str(error)
-    value = {"home": str(settings.home), "catalog": session.catalog.database.describe(), "engine": missing or "ready"}
+    value = {
+        "home": str(settings.home),
+        "catalog": session.home.catalog.database.describe(),
+        "engine": missing or "ready",
+    }
     text = f"Home {settings.home} is ready."
     if missing:
         text += f"\nThe engine is not: {missing}"
@@ -74,8 +78,8 @@ def init_command(session: Session, output: Output) -> None:
 @common
 def status_command(session: Session, output: Output) -> None:
     """Show engine, volumes, streams and jobs. Starts nothing."""
-    status = engine_status(session.settings)
-    home = str(session.settings.home)
+    status = engine_status(session.home.settings)
+    home = str(session.home.settings.home)
     volumes = [_volume(session, volume) for volume in session.volumes.list()]
     streams = [_stream(session, stream) for stream in session.streams.list()]
     jobs = [_job(session, job) for job in session.jobs.list()]
@@ -104,7 +108,7 @@ def engine_command() -> None:
 @founding
 def engine_status_command(session: Session, output: Output) -> None:
     """Show whether the home's engine runs."""
-    status = engine_status(session.settings)
+    status = engine_status(session.home.settings)
     text = (
         f"{status.state}: {status.kind} engine, pid {status.pid}, JVM {status.jvm_pid}, up {_age(status.up_seconds)}"
         if status
@@ -118,7 +122,7 @@ def engine_status_command(session: Session, output: Output) -> None:
 @founding
 def engine_stop_command(session: Session, output: Output, now: bool) -> None:
     """Stop the background engine once its clients are done."""
-    ended = stop_engine(session.settings, at_once=now)
+    ended = stop_engine(session.home.settings, at_once=now)
     output.result({"stopped": ended}, "The engine is stopped." if ended else "No engine runs.")
 
 
@@ -154,35 +158,54 @@ def daemon_command(virtual_cluster: str, http_port: int | None, log_level: str, 
 
 
 def _volume(session: Session, volume: Any) -> dict[str, Any]:
-    found = next(iter(session.catalog.refreshes.reconciles(volume.id)), None)
+    found = next(iter(session.home.catalog.refreshes.reconciles(volume.id)), None)
     # Where nothing tells of changes, a listing finds them all.
     missed = found if volume.queue_type not in (QueueType.NONE, QueueType.POLL) else None
     return {
-        "volume": str(volume.name), "location": volume.location, "queue": volume.queue_type,
-        "files": session.catalog.refreshes.file_count(volume.id), "reconciled": volume.reconciled_on,
-        "listed": found and found.listed, "missing": missed and missed.missing, "changed": missed and missed.changed,
-        "phantom": missed and missed.phantom, "late": missed and missed.late,
-        "rejected": session.catalog.refreshes.rejected_count(volume.id), "held_removals": volume.held_removals,
+        "volume": str(volume.name),
+        "location": volume.location,
+        "queue": volume.queue_type,
+        "files": session.home.catalog.refreshes.file_count(volume.id),
+        "reconciled": volume.reconciled_on,
+        "listed": found and found.listed,
+        "missing": missed and missed.missing,
+        "changed": missed and missed.changed,
+        "phantom": missed and missed.phantom,
+        "late": missed and missed.late,
+        "rejected": session.home.catalog.refreshes.rejected_count(volume.id),
+        "held_removals": volume.held_removals,
         "note": volume.trouble or (f"{volume.held_removals} removals are held" if volume.held_removals else None),
-    }  # fmt: skip
+    }
 
 
 def _stream(session: Session, stream: Any) -> dict[str, Any]:
-    unread, note = _or_note(lambda: session.reader.has_data(stream))
-    rows, size = (session.reader.lag(stream) or (None, None)) if unread else (0, 0)
+    unread, note = _or_note(lambda: session.home.reader.has_data(stream))
+    rows, size = (session.home.reader.lag(stream) or (None, None)) if unread else (0, 0)
     return {
-        "stream": str(stream.name), "source": f"{stream.source_kind} {stream.source_name}", "offset": stream.offset,
-        "unread": rows, "unread_bytes": size, "has_data": unread, "note": note,
-    }  # fmt: skip
+        "stream": str(stream.name),
+        "source": f"{stream.source_kind} {stream.source_name}",
+        "offset": stream.offset,
+        "unread": rows,
+        "unread_bytes": size,
+        "has_data": unread,
+        "note": note,
+    }
 
 
 def _job(session: Session, job: Any) -> dict[str, Any]:
-    counts = session.catalog.failures.counts(job.id)
+    counts = session.home.catalog.failures.counts(job.id)
     return {
-        "job": str(job.name), "state": job.state, "reason": job.state_reason, "trigger": job.trigger.kind,
-        "waiting": session.catalog.consumptions.waiting(job.id).files, "failed": sum(counts.values()), "failures": counts,
-        "last run": job.last_started, "outcome": job.last_outcome, "next retry": session.catalog.failures.next_due(job.id),
-    }  # fmt: skip
+        "job": str(job.name),
+        "state": job.state,
+        "reason": job.state_reason,
+        "trigger": job.trigger.kind,
+        "waiting": session.home.catalog.consumptions.waiting(job.id).files,
+        "failed": sum(counts.values()),
+        "failures": counts,
+        "last run": job.last_started,
+        "outcome": job.last_outcome,
+        "next retry": session.home.catalog.failures.next_due(job.id),
+    }
 
 
 def _or_note(question: Callable[[], bool]) -> tuple[bool | None, str | None]:

@@ -27,9 +27,7 @@ if TYPE_CHECKING:
 @click.option("--file", "path", metavar="PATH", help="Only lines printed for this file.")
 @click.option("--batch", metavar="ID", help="Only lines of this batch (see list batches).")
 @common
-def logs_command(
-    session: Session, output: Output, job: str, lines: int, path: str | None, batch: str | None
-) -> None:  # fmt: skip
+def logs_command(session: Session, output: Output, job: str, lines: int, path: str | None, batch: str | None) -> None:
     """Show the last lines that the function of JOB printed and logged, by batch and file."""
     found = session.jobs.logs(job, lines=lines, path=path, batch=batch)
     if not found and not output.as_json:

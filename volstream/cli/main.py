@@ -14,25 +14,67 @@ from volstream.errors import DiskFullError, VolstreamError
 
 #: Command -> the module of this folder that has it, where its name is ``<command with _>_command``.
 _COMMANDS = {
-    "init": "home", "status": "home", "doctor": "doctor", "engine": "home", "daemon": "home",
-    "create-connection": "create", "create-volume": "create", "create-stream": "create", "create-job": "create",
-    "alter-volume": "create", "list": "objects", "describe": "objects", "drop": "objects",
-    "refresh": "work", "run-job": "work", "replay": "work", "retry": "work", "skip": "work", "pause": "work", "resume": "work",
-    "alter-job": "create", "reset-stream": "work", "advance-stream": "work", "resolve": "work", "try": "trial",
-    "logs": "logs", "read-batch": "batches", "explain-file": "explain", "sql": "sql",
-    "backup": "backup", "restore": "backup",
-}  # fmt: skip
+    "init": "home",
+    "status": "home",
+    "doctor": "doctor",
+    "engine": "home",
+    "daemon": "home",
+    "create-connection": "create",
+    "create-volume": "create",
+    "create-stream": "create",
+    "create-job": "create",
+    "alter-volume": "create",
+    "list": "objects",
+    "describe": "objects",
+    "drop": "objects",
+    "refresh": "work",
+    "run-job": "work",
+    "replay": "work",
+    "retry": "work",
+    "skip": "work",
+    "pause": "work",
+    "resume": "work",
+    "alter-job": "create",
+    "reset-stream": "work",
+    "advance-stream": "work",
+    "resolve": "work",
+    "try": "trial",
+    "logs": "logs",
+    "read-batch": "batches",
+    "explain-file": "explain",
+    "sql": "sql",
+    "backup": "backup",
+    "restore": "backup",
+}
 
 #: The commands by what they are for, in the order of their help.
 GROUPS = {
     "A home": ["init", "status", "doctor", "daemon", "engine", "backup", "restore"],
     "Objects": [
-        "create-connection", "create-volume", "create-stream", "create-job", "alter-volume", "alter-job", "list", "describe",
+        "create-connection",
+        "create-volume",
+        "create-stream",
+        "create-job",
+        "alter-volume",
+        "alter-job",
+        "list",
+        "describe",
         "drop",
     ],
-    "Work": ["refresh", "run-job", "replay", "pause", "resume", "retry", "skip", "reset-stream", "advance-stream", "resolve"],
+    "Work": [
+        "refresh",
+        "run-job",
+        "replay",
+        "pause",
+        "resume",
+        "retry",
+        "skip",
+        "reset-stream",
+        "advance-stream",
+        "resolve",
+    ],
     "Looking": ["try", "logs", "explain-file", "read-batch", "sql"],
-}  # fmt: skip
+}
 
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
-from volstream import details
 from volstream.catalog.failures import ACTIVE, Wanted
 from volstream.cli.options import common, kinds, like
 from volstream.cli.output import Output
+from volstream.inspection import details
 from volstream.model.names import Name
 from volstream.model.work import FailureKind, FailureState
 from volstream.session import Session
@@ -24,11 +24,21 @@ _COLUMNS: Mapping[str, Sequence[str]] = {
     "jobs": ("name", "function", "statement", "into", "trigger", "state", "last_outcome"),
     "functions": ("name", "location", "returns", "comment"),
     "batches": (
-        "id", "job", "state", "files", "removals", "moves", "succeeded", "failed", "rows", "seconds", "created_on",
+        "id",
+        "job",
+        "state",
+        "files",
+        "removals",
+        "moves",
+        "succeeded",
+        "failed",
+        "rows",
+        "seconds",
+        "created_on",
     ),
     "failures": ("job", "path", "state", "kind", "attempts", "next", "why", "remedy"),
     "rejected": ("volume", "subject", "reason", "count", "last_seen"),
-}  # fmt: skip
+}
 
 #: Rows that a list shows where nothing else is asked for.
 _LIMIT = 1000
@@ -54,9 +64,16 @@ _KINDS = ("connection", "volume", "stream", "job", "function")
 )
 @common
 def list_command(
-    session: Session, output: Output, kind: str, job: str | None, states: tuple[str, ...], volume: str | None,
-    kinds: tuple[str, ...], like: str | None, limit: int | None,
-) -> None:  # fmt: skip
+    session: Session,
+    output: Output,
+    kind: str,
+    job: str | None,
+    states: tuple[str, ...],
+    volume: str | None,
+    kinds: tuple[str, ...],
+    like: str | None,
+    limit: int | None,
+) -> None:
     """List the objects of a KIND."""
     if kind != "failures":
         output.table(_rows(session, kind, job, volume, limit or _LIMIT), _COLUMNS[kind], f"No {kind}.")
@@ -98,7 +115,7 @@ def drop_command(
         raise click.UsageError("--force is for jobs.")
     left = _left_open(session, name) if force else None
     options = {"if_exists": if_exists} | ({"cascade": True} if cascade else {}) | ({"force": True} if force else {})
-    dropped = getattr(session, f"{kind}s").drop(name, **options)
+    dropped = session.objects.by_kind[kind].drop(name, **options)
     text = f"The {kind} {name} is dropped." if dropped else f"There is no {kind} {name}."
     if left is not None:
         text += f" Batch {left} was open: its rows may be in the table, or not; they have _batch_id = '{left}'."
@@ -107,8 +124,8 @@ def drop_command(
 
 def _left_open(session: Session, job: str) -> str | None:
     """The batch that a run of a job is at work on, or was when it died."""
-    found = session.catalog.jobs.find(Name.parse(job))
-    intent = None if found is None else session.catalog.consumptions.open_intent(found.stream_id)
+    found = session.home.catalog.jobs.find(Name.parse(job))
+    intent = None if found is None else session.home.catalog.consumptions.open_intent(found.stream_id)
     return None if intent is None else intent.batch_id
 
 
@@ -121,10 +138,10 @@ def _rows(session: Session, kind: str, job: str | None, volume: str | None, limi
         case "rejected":
             volume_names = {one.id: str(one.name) for one in session.volumes.list()}
             volume_id = session.volumes.get(volume).id if volume else None
-            rejected = session.catalog.refreshes.rejected(volume_id, limit)
+            rejected = session.home.catalog.refreshes.rejected(volume_id, limit)
             return [{**details.values(one), "volume": volume_names.get(one.volume_id)} for one in rejected]
         case _:
-            return [details.shown(session, one) for one in getattr(session, kind).list()]
+            return [details.shown(session.home, one) for one in getattr(session, kind).list()]
 
 
 def _failures(session: Session, job: str | None, wanted: Wanted, limit: int | None) -> list[dict[str, Any]]:
@@ -136,21 +153,22 @@ def _failures(session: Session, job: str | None, wanted: Wanted, limit: int | No
     now = datetime.now(UTC)
     return [
         {
-            **details.values(one), "job": str(jobs[one.job_id].name),
+            **details.values(one),
+            "job": str(jobs[one.job_id].name),
             "next": what_next(one, jobs[one.job_id], now),
             "why": one.message.strip().partition("\n")[0],
             "remedy": remedy(one, jobs[one.job_id], of_stream.get(jobs[one.job_id].stream_id)),
         }
         for one in session.jobs.failures(job, wanted=wanted, limit=limit)
         if one.job_id in jobs
-    ]  # fmt: skip
+    ]
 
 
 def _described(session: Session, kind: str, name: str) -> dict[str, Any]:
     if kind == "batch":
         batch = session.batches.get(name)
-        plan = session.catalog.consumptions.plan(batch.plan_id)
-        job = session.catalog.jobs.by_id(batch.job_id) if batch.job_id else None
+        plan = session.home.catalog.consumptions.plan(batch.plan_id)
+        job = session.home.catalog.jobs.by_id(batch.job_id) if batch.job_id else None
         return {
             **details.values(batch),
             "files_per_second": batch.rate,
@@ -158,4 +176,4 @@ def _described(session: Session, kind: str, name: str) -> dict[str, Any]:
             "failures": {failure.path: failure.message for failure in session.batches.failures(name)},
             "plan": None if plan is None else details.values(plan),
         }
-    return details.described(session, getattr(session, f"{kind}s").get(name))
+    return details.described(session.home, session.objects.by_kind[kind].get(name))

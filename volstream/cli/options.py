@@ -39,10 +39,10 @@ def _with_home(function: F, *, must_exist: bool) -> F:
     @functools.wraps(function)
     def command(home: str | None, format_: str, **options: Any) -> Any:
         _check_text(options)
-        with opened(home) as session, session.gateway.explaining():
-            if must_exist and not session.settings.is_made:
+        with opened(home) as session, session.home.gateway.explaining():
+            if must_exist and not session.home.settings.is_made:
                 raise NotFoundError(
-                    f"There is no home of volstream at {session.settings.home}.",
+                    f"There is no home of volstream at {session.home.settings.home}.",
                     "Make one with volstream init, or name another by --home or VOLSTREAM_HOME.",
                 )
             return function(session, Output(format_ == "json"), **options)
@@ -64,7 +64,7 @@ def _check_text(options: Mapping[str, Any]) -> None:
 def opened(home: str | None, **settings: Any) -> Iterator[Session]:
     """A session on a home, in a process of volstream's own."""
     with Session.builder.configs({"home": home, **settings}).create() as session:
-        keep_private(session.settings)
+        keep_private(session.home.settings)
         yield session
 
 

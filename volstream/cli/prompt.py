@@ -40,9 +40,22 @@ _KEYWORDS = tuple(
 
 #: After these a name is due, and is offered before a letter of it is typed.
 _BEFORE_NAME = {
-    "FROM", "JOIN", "INTO", "OVERWRITE", "TABLE", "UPDATE", "USING", "STREAM", "VOLUME", "JOB", "CONNECTION", "DESC",
-    "DESCRIBE", "OPTIMIZE", "VACUUM",
-}  # fmt: skip
+    "FROM",
+    "JOIN",
+    "INTO",
+    "OVERWRITE",
+    "TABLE",
+    "UPDATE",
+    "USING",
+    "STREAM",
+    "VOLUME",
+    "JOB",
+    "CONNECTION",
+    "DESC",
+    "DESCRIBE",
+    "OPTIMIZE",
+    "VACUUM",
+}
 
 _ENDS = ("exit", "quit")
 _WORD = re.compile(r"[\w.`]*\Z")
@@ -55,7 +68,7 @@ def run_prompt(session: Session, output: Output, run: Callable[[str], None]) -> 
         run: runs one statement and shows its rows.
     """
     prompt: PromptSession[str] = PromptSession(
-        history=FileHistory(str(_history(session.settings.home))),
+        history=FileHistory(str(_history(session.home.settings.home))),
         multiline=Condition(lambda: not is_complete(prompt.default_buffer.text)),
         prompt_continuation=lambda width, _number, wraps: " " * width if wraps else "...> ".rjust(width),
         # Objects may lie in a bucket: listing them must not hold up what is typed.
@@ -148,7 +161,7 @@ class SqlCompleter(Completer):
 
 def object_names(session: Session) -> Sequence[str]:
     """Names of tables and of the catalog's objects, as SQL takes them. Asks no Spark."""
-    tables = f"{session.warehouse}/tables"
+    tables = f"{session.home.warehouse}/tables"
     found = [Name(schema, table) for schema in folders.inside(tables) for table in folders.inside(f"{tables}/{schema}")]
     for collection in (session.streams, session.volumes, session.jobs, session.connections):
         found += [one.name for one in collection.list()]

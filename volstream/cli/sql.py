@@ -79,9 +79,9 @@ def _run(session: Session, output: Output, statement: str, before: str | None = 
     Args:
         before: of one of several, what comes before its rows as JSON.
     """
-    from volstream.sql.run import rows
+    from volstream.objects.sql import rows
 
-    columns, found = rows(session, statement)
+    columns, found = rows(session.objects, statement)
     if output.as_json:
         sys.stdout.write(before or "")
         separator = "["

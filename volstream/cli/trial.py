@@ -20,12 +20,16 @@ from volstream.errors import FilesFailedError, NotFoundError
 @click.option("--timeout", "timeout_seconds", type=DURATION, metavar="60s")
 @click.option("--format", "format_", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def try_command(
-    function: str, paths: tuple[str, ...], returns: str | None, arguments: tuple[str, ...],
-    timeout_seconds: float | None, format_: str,
-) -> None:  # fmt: skip
+    function: str,
+    paths: tuple[str, ...],
+    returns: str | None,
+    arguments: tuple[str, ...],
+    timeout_seconds: float | None,
+    format_: str,
+) -> None:
     """Run a function on a few files and show its rows or the traceback. Writes nothing."""
     from volstream.cli.create import parse_arguments
-    from volstream.jobs.trial import try_function
+    from volstream.functions.trial import try_function
 
     output = Output(format_ == "json")
     missing = [path for path in paths if not Path(path).is_file()]
@@ -34,8 +38,15 @@ def try_command(
     outcomes = try_function(function, paths, returns, parse_arguments(arguments), timeout_seconds)
     value: list[dict[str, Any]] = []
     for path, outcome in zip(paths, outcomes, strict=True):
-        value.append({"path": path, "rows": outcome.rows, "error": outcome.kind, "message": outcome.message or None,
-                      "traceback": outcome.traceback})  # fmt: skip
+        value.append(
+            {
+                "path": path,
+                "rows": outcome.rows,
+                "error": outcome.kind,
+                "message": outcome.message or None,
+                "traceback": outcome.traceback,
+            }
+        )
     rows = [{"file": one["path"], **row} for one in value for row in one["rows"]]
     if rows or output.as_json:
         output.table(rows, list(dict.fromkeys(name for row in rows for name in row)), "", everything=value)

@@ -24,7 +24,7 @@ from volstream.model.work import FailureKind
 from volstream.session import Session
 
 if TYPE_CHECKING:
-    from volstream.jobs.lead import RunReport
+    from volstream.jobs.lease import RunReport
     from volstream.jobs.preview import Preview
 
 
@@ -41,15 +41,22 @@ def refresh_command(session: Session, output: Output, volume: str, subdirectory:
         done = session.volumes.refresh(volume, subdirectory, accept_removals=accept_removals, stop=stop)
     found = done.reconciled
     value: dict[str, Any] = {
-        "volume": volume, "inserted": done.inserted, "updated": done.updated, "deleted": done.deleted,
-        "by_daemon": found is None, "held_removals": done.held,
-    }  # fmt: skip
+        "volume": volume,
+        "inserted": done.inserted,
+        "updated": done.updated,
+        "deleted": done.deleted,
+        "by_daemon": found is None,
+        "held_removals": done.held,
+    }
     text = f"{done.inserted} new, {done.updated} changed, {done.deleted} gone"
     if found is not None:
         value |= {
-            "files": found.files, "bytes": found.bytes, "findings": found.findings, "unsettled": list(found.unsettled),
+            "files": found.files,
+            "bytes": found.bytes,
+            "findings": found.findings,
+            "unsettled": list(found.unsettled),
             "seconds": round(found.seconds, 3),
-        }  # fmt: skip
+        }
         text = f"{counted(found.files, 'file')} ({format_size(found.bytes)}): {text}."
         if found.unsettled:
             text += f" {len(found.unsettled)} still being written: refresh again later."
@@ -167,10 +174,12 @@ def _show_plan(output: Output, name: str, preview: Preview) -> None:
 def _chosen(function: Callable[..., None]) -> Callable[..., None]:
     """Adds what says which failures of a job are meant: their paths, ``--all``, ``--kind``, ``--like``."""
     for option in (
-        like("Files whose path is LIKE this, such as 'scans/%.pdf'."), kinds("Failures of this kind; may be repeated."),
+        like("Files whose path is LIKE this, such as 'scans/%.pdf'."),
+        kinds("Failures of this kind; may be repeated."),
         click.option("--all", "every", is_flag=True, help="All of them; for retry, all that are not skipped."),
-        click.argument("paths", nargs=-1), click.argument("job"),
-    ):  # fmt: skip
+        click.argument("paths", nargs=-1),
+        click.argument("job"),
+    ):
         function = option(function)
     return function
 
@@ -279,9 +288,16 @@ def _progress(output: Output) -> Iterator[Observer]:
     from rich.progress import Progress as Bar
 
     with Bar(
-        SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[more]}"),
-        TimeElapsedColumn(), TimeRemainingColumn(), console=Console(stderr=True), transient=True,
-    ) as bar:  # fmt: skip
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[more]}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    ) as bar:
         task = bar.add_task("files", total=None, more="")
 
         def observe(progress: Progress) -> None:

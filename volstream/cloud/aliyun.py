@@ -149,10 +149,16 @@ def _sts(access: Access) -> str:
 def signed(action: str, parameters: Mapping[str, str], source: Keys) -> dict[str, Any]:
     """The form of a request to STS, signed (Alibaba's RPC signature, version 1.0)."""
     form = {
-        **parameters, "Action": action, "Version": "2015-04-01", "Format": "JSON", "AccessKeyId": source.id,
-        "SignatureMethod": "HMAC-SHA1", "SignatureVersion": "1.0", "SignatureNonce": uuid.uuid4().hex,
+        **parameters,
+        "Action": action,
+        "Version": "2015-04-01",
+        "Format": "JSON",
+        "AccessKeyId": source.id,
+        "SignatureMethod": "HMAC-SHA1",
+        "SignatureVersion": "1.0",
+        "SignatureNonce": uuid.uuid4().hex,
         "Timestamp": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-    }  # fmt: skip
+    }
     if source.token is not None:
         form["SecurityToken"] = source.token
     return {**form, "Signature": signature(form, source.secret)}

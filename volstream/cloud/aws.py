@@ -59,11 +59,23 @@ _OPTIONS: Mapping[str, Any] = {
 
 _EXPIRED = {"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired"}
 _REFUSED = {
-    "AccessDenied", "AccessDeniedException", "AllAccessDisabled", "AccountProblem", "AuthFailure",
-    "InvalidAccessKeyId", "InvalidClientTokenId", "InvalidSecurity", "InvalidToken", "InvalidObjectState",
-    "NotSignedUp", "SignatureDoesNotMatch", "UnrecognizedClientException", "KMS.AccessDeniedException",
-    "InvalidArnException", "ValidationError",
-}  # fmt: skip
+    "AccessDenied",
+    "AccessDeniedException",
+    "AllAccessDisabled",
+    "AccountProblem",
+    "AuthFailure",
+    "InvalidAccessKeyId",
+    "InvalidClientTokenId",
+    "InvalidSecurity",
+    "InvalidToken",
+    "InvalidObjectState",
+    "NotSignedUp",
+    "SignatureDoesNotMatch",
+    "UnrecognizedClientException",
+    "KMS.AccessDeniedException",
+    "InvalidArnException",
+    "ValidationError",
+}
 _NO_QUEUE = "Make the queue, or correct the volume's queue name or the connection's region and role."
 _REMEDIES = {
     "QueueDoesNotExist": _NO_QUEUE,
@@ -269,9 +281,11 @@ def _refreshed(ask: Callable[[], dict[str, Any]], method: str) -> RefreshableCre
     def metadata() -> dict[str, str]:
         keys = ask()["Credentials"]
         return {
-            "access_key": keys["AccessKeyId"], "secret_key": keys["SecretAccessKey"], "token": keys["SessionToken"],
+            "access_key": keys["AccessKeyId"],
+            "secret_key": keys["SecretAccessKey"],
+            "token": keys["SessionToken"],
             "expiry_time": keys["Expiration"].isoformat(),
-        }  # fmt: skip
+        }
 
     return RefreshableCredentials.create_from_metadata(
         metadata(), metadata, method, advisory_timeout=_RENEW_SECONDS, mandatory_timeout=_RENEW_SECONDS // 2

@@ -39,17 +39,17 @@ def trust_policy(provider: str, external_id: str, role_arn: str | None) -> dict[
     condition = {"StringEquals": {"sts:ExternalId": external_id}}
     if provider == "oss":
         statement = {
-            "Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"RAM": [f"acs:ram::{ACCOUNT}:root"]},
+            "Effect": "Allow",
+            "Action": "sts:AssumeRole",
+            "Principal": {"RAM": [f"acs:ram::{ACCOUNT}:root"]},
             "Condition": condition,
-        }  # fmt: skip
+        }
         return {"Version": "1", "Statement": [statement]}
     principal = {"AWS": f"arn:{_partition(role_arn, None)}:iam::{ACCOUNT}:root"}
     return {
         "Version": "2012-10-17",
-        "Statement": [
-            {"Effect": "Allow", "Principal": principal, "Action": "sts:AssumeRole", "Condition": condition}
-        ],
-    }  # fmt: skip
+        "Statement": [{"Effect": "Allow", "Principal": principal, "Action": "sts:AssumeRole", "Condition": condition}],
+    }
 
 
 def permission_policy(provider: str, needs: Sequence[Need], region: str | None, role_arn: str | None) -> dict[str, Any]:
@@ -73,10 +73,11 @@ def _amazon(needs: Sequence[Need], region: str | None, role_arn: str | None) -> 
         statements += [
             {"Effect": "Allow", "Action": ["s3:ListBucket"], "Resource": [resource], **limited},
             {
-                "Effect": "Allow", "Action": ["s3:GetObject", "s3:GetObjectVersion"],
+                "Effect": "Allow",
+                "Action": ["s3:GetObject", "s3:GetObjectVersion"],
                 "Resource": [f"{resource}/{_literal(root)}*" for root in roots],
             },
-        ]  # fmt: skip
+        ]
         # The bucket alone stands for all of its objects where it has a key of its own.
         encrypted["s3"] += [resource, *(f"{resource}/{_literal(root)}*" for root in roots)]
     queues = encrypted["sqs"] = [
@@ -85,9 +86,12 @@ def _amazon(needs: Sequence[Need], region: str | None, role_arn: str | None) -> 
     ]
     if queues:
         actions = [
-            "sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:ChangeMessageVisibility", "sqs:GetQueueAttributes",
+            "sqs:ReceiveMessage",
+            "sqs:DeleteMessage",
+            "sqs:ChangeMessageVisibility",
+            "sqs:GetQueueAttributes",
             "sqs:GetQueueUrl",
-        ]  # fmt: skip
+        ]
         statements.append({"Effect": "Allow", "Action": actions, "Resource": queues})
     return statements + [_decryption(service, arns) for service, arns in encrypted.items() if arns]
 
@@ -98,9 +102,11 @@ def _decryption(service: str, arns: Sequence[str]) -> dict[str, Any]:
     Which keys they are is not known here, but what they encrypt is: a service says so with each use.
     """
     return {
-        "Effect": "Allow", "Action": ["kms:Decrypt"], "Resource": ["*"],
+        "Effect": "Allow",
+        "Action": ["kms:Decrypt"],
+        "Resource": ["*"],
         "Condition": {"StringLike": {f"kms:EncryptionContext:aws:{service}:arn": list(arns)}},
-    }  # fmt: skip
+    }
 
 
 def _alibaba(needs: Sequence[Need], region: str, account: str) -> list[dict[str, Any]]:
@@ -118,10 +124,11 @@ def _alibaba(needs: Sequence[Need], region: str, account: str) -> list[dict[str,
         statements += [
             {"Effect": "Allow", "Action": ["mns:GetQueueAttributes"], "Resource": places},
             {
-                "Effect": "Allow", "Action": ["mns:ReceiveMessage", "mns:DeleteMessage", "mns:ChangeMessageVisibility"],
+                "Effect": "Allow",
+                "Action": ["mns:ReceiveMessage", "mns:DeleteMessage", "mns:ChangeMessageVisibility"],
                 "Resource": [f"{place}/messages" for place in places],
             },
-        ]  # fmt: skip
+        ]
     return statements
 
 

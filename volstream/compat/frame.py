@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from volstream import session as sessions
 from volstream.compat.leaf import Leaf
 from volstream.compat.writer import Writer
+from volstream.home import Home
 from volstream.spark.errors import as_sql_errors
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ T = TypeVar("T")
 class DataFrame:
     """A frame under snake_case names: a PySpark frame and the streams that it was made from."""
 
-    def __init__(self, session: sessions.Session, frame: SparkFrame, leaves: frozenset[Leaf] = frozenset()) -> None:
-        self._session = session
+    def __init__(self, home: Home, frame: SparkFrame, leaves: frozenset[Leaf] = frozenset()) -> None:
+        self._home = home
         self._frame = frame
         self._leaves = leaves
 
@@ -50,7 +50,7 @@ class DataFrame:
     @property
     def write(self) -> Writer:
         """Writes the rows into a table."""
-        return Writer(self._session, self._frame, self._leaves)
+        return Writer(self._home, self._frame, self._leaves)
 
     def col(self, name: str) -> Any:
         """A column."""
@@ -151,12 +151,12 @@ class DataFrame:
         return self._act(lambda frame: frame.toPandas())
 
     def _made(self, frame: SparkFrame, other: DataFrame | None = None) -> DataFrame:
-        return DataFrame(self._session, frame, self._leaves | (other._leaves if other is not None else frozenset()))
+        return DataFrame(self._home, frame, self._leaves | (other._leaves if other is not None else frozenset()))
 
     def _act(self, action: Callable[[SparkFrame], T]) -> T:
         with as_sql_errors():
             for leaf in self._leaves:
-                leaf.read_now(self._session)
+                leaf.read_now(self._home)
             return action(self._frame)
 
 

@@ -6,8 +6,8 @@ import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from volstream import session as sessions
 from volstream.errors import NotFoundError
+from volstream.home import Home
 from volstream.model.names import Name
 from volstream.spark.views import Views
 
@@ -32,32 +32,32 @@ class Leaf:
     views: Views = field(compare=False)
 
     @classmethod
-    def of(cls, session: sessions.Session, stream: Stream) -> Leaf:
-        spark = session.gateway.session()
+    def of(cls, home: Home, stream: Stream) -> Leaf:
+        spark = home.spark
         # Spark Connect remembers the plans of frames that were asked for their columns, and views as they were then.
         spark.conf.set("spark.connect.session.planCache.enabled", "false")
         leaf = cls(spark, stream.id, stream.name, f"volstream_{uuid.uuid4().hex}", Views(spark))
-        leaf.read_now(session)
+        leaf.read_now(home)
         return leaf
 
-    def stream(self, session: sessions.Session) -> Stream:
+    def stream(self, home: Home) -> Stream:
         """The stream as it is now. Raises NotFoundError."""
-        found = session.catalog.streams.by_id(self.stream_id)
+        found = home.catalog.streams.by_id(self.stream_id)
         if found is None:
             raise NotFoundError(f"The stream {self.name} was dropped.")
         return found
 
-    def read_now(self, session: sessions.Session) -> None:
+    def read_now(self, home: Home) -> None:
         """Shows what a read of the stream sees: in a transaction always the same."""
-        stream = self.stream(session)
-        block = session.open_block
-        self.show(session, session.reader.pin(stream) if block is None else block.pin(stream))
+        stream = self.stream(home)
+        block = home.open_block
+        self.show(home, home.reader.pin(stream) if block is None else block.pin(stream))
 
-    def show(self, session: sessions.Session, covered: Range | None) -> None:
+    def show(self, home: Home, covered: Range | None) -> None:
         """Shows a range; None: of a volume that was never listed."""
         if covered is None:
-            session.reader.unlisted(self.spark).createOrReplaceTempView(self.view)
+            home.reader.unlisted(self.spark).createOrReplaceTempView(self.view)
         else:
             self.views.forget()
-            query = session.reader.query(self.views, covered)
+            query = home.reader.query(self.views, covered)
             self.spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {self.view} AS {query}")

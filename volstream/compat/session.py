@@ -79,7 +79,7 @@ class Session:
 
     def sql(self, statement: str) -> DataFrame:
         """Runs one statement; DML at once, as :meth:`volstream.Session.sql`. Raises as that."""
-        return DataFrame(self.native, self.native.sql(statement))
+        return DataFrame(self.native.home, self.native.sql(statement))
 
     def table(self, name: str) -> DataFrame:
         """A table, or a stream whose frame can consume it.
@@ -88,17 +88,17 @@ class Session:
             SqlError: there is none of that name.
             StreamStaleError, StreamSchemaChangedError: the stream cannot be read.
         """
-        stream = self.native.catalog.streams.find(Name.parse(name))
+        stream = self.native.home.catalog.streams.find(Name.parse(name))
         if stream is None:
-            return DataFrame(self.native, self.native.table(name))
+            return DataFrame(self.native.home, self.native.table(name))
         with as_sql_errors():
-            leaf = Leaf.of(self.native, stream)
-            return DataFrame(self.native, leaf.spark.table(leaf.view), frozenset([leaf]))
+            leaf = Leaf.of(self.native.home, stream)
+            return DataFrame(self.native.home, leaf.spark.table(leaf.view), frozenset([leaf]))
 
     def create_dataframe(self, data: Any, schema: Any = None) -> DataFrame:
         """A frame of local data: rows, or a pandas DataFrame. ``schema``: names, DDL, or a StructType."""
         with as_sql_errors():
-            return DataFrame(self.native, self.native.createDataFrame(data, schema))
+            return DataFrame(self.native.home, self.native.createDataFrame(data, schema))
 
     def close(self) -> None:
         """Closes the connections, as :meth:`volstream.Session.close`."""

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from volstream import session as sessions
 from volstream.compat.leaf import Leaf
 from volstream.delta import folders
 from volstream.delta.log import DeltaLog
 from volstream.delta.writer import with_retries
 from volstream.errors import AlreadyExistsError, InvalidValueError, NotFoundError
+from volstream.home import Home
 from volstream.model.names import DEFAULT_SCHEMA, Name
 from volstream.spark.errors import as_sql_errors
 from volstream.spark.frames import bound_to
-from volstream.sql import metastore
+from volstream.statements import metastore
 from volstream.streams.consume import is_unused
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ _MODES = ("append", "overwrite", "errorifexists", "error", "ignore")
 class Writer:
     """Writes a frame into a table of the home."""
 
-    def __init__(self, session: sessions.Session, frame: SparkFrame, leaves: frozenset[Leaf]) -> None:
-        self._session = session
+    def __init__(self, home: Home, frame: SparkFrame, leaves: frozenset[Leaf]) -> None:
+        self._home = home
         self._frame = frame
         self._leaves = leaves
         self._mode = "errorifexists"
@@ -65,13 +65,13 @@ class Writer:
                 self._save(location, self._frame)
 
     def _consume(self, location: str, *, present: bool) -> None:
-        streams = {leaf.stream_id: leaf.stream(self._session) for leaf in self._leaves}
+        streams = {leaf.stream_id: leaf.stream(self._home) for leaf in self._leaves}
         made = False
         try:
-            with self._session.block() as block:
+            with self._home.block() as block:
                 taken = block.take(*streams.values())
                 for leaf in self._leaves:
-                    leaf.show(self._session, taken[leaf.stream_id].covered if leaf.stream_id in taken else None)
+                    leaf.show(self._home, taken[leaf.stream_id].covered if leaf.stream_id in taken else None)
                 if not present:
                     # The marked commit needs a table. Not before the streams are held: somebody else may be making it.
                     self._frame.limit(0).write.format("delta").mode("error").save(location)
@@ -82,7 +82,7 @@ class Writer:
                 else:  # of volumes that were never listed there is nothing to consume
                     self._save(location, self._frame)
         except BaseException:
-            if made and is_unused(self._session.catalog, location, streams):
+            if made and is_unused(self._home.catalog, location, streams):
                 folders.remove(location)
             raise
 
@@ -101,10 +101,10 @@ class Writer:
         return present != {field.name: field.dataType.simpleString() for field in self._frame.schema.fields}
 
     def _location(self, target: Name) -> str:
-        if self._session.catalog.streams.find(target) is not None:
+        if self._home.catalog.streams.find(target) is not None:
             raise AlreadyExistsError(f"{target} is a stream: it cannot be written.", "Write its source.")
-        location = metastore.locate(self._session, target)
-        schemas = folders.inside(f"{self._session.warehouse}/tables")
+        location = metastore.locate(self._home, target)
+        schemas = folders.inside(f"{self._home.warehouse}/tables")
         if target.schema not in (DEFAULT_SCHEMA, *schemas) and not DeltaLog(location).exists():
             raise NotFoundError(f"There is no schema {target.schema}.", f"First: CREATE SCHEMA {target.schema}.")
         return location

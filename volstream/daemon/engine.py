@@ -11,10 +11,10 @@ from typing import Any, Protocol
 
 from volstream.config import Settings
 from volstream.errors import DependencyError, EngineLostError, InterruptedByUserError
+from volstream.jvm.address import Address, EngineAddress, RemoteAddress
 from volstream.lifecycle.backoff import Backoff
 from volstream.lifecycle.stop import Stop
 from volstream.log import get
-from volstream.spark.address import Address, EngineAddress, RemoteAddress
 
 _log = get("engine")
 
@@ -133,9 +133,11 @@ class KeptEngine:
                 reason = str(error)
             else:
                 _log.info(
-                    "engine_started", jvm_pid=address.jvm_pid, seconds=round(time.monotonic() - began, 1),
+                    "engine_started",
+                    jvm_pid=address.jvm_pid,
+                    seconds=round(time.monotonic() - began, 1),
                     restarts=failures,
-                )  # fmt: skip
+                )
                 up = time.monotonic()
                 lost = self._until_lost(address)
                 if lost is None:

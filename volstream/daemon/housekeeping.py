@@ -16,13 +16,14 @@ from volstream.catalog import Catalog
 from volstream.config import Settings
 from volstream.delta import folders
 from volstream.delta.places import reached
-from volstream.jobs import functions, logs
-from volstream.jobs.file import COPIES
+from volstream.functions.file import COPIES
+from volstream.functions.source import forget_unused
+from volstream.jobs import logs
+from volstream.jvm import log_file
 from volstream.lifecycle.backoff import Backoff
 from volstream.lifecycle.stop import Stop
 from volstream.lifecycle.supervisor import run_loop
 from volstream.log import get
-from volstream.spark import jvm_log
 
 _log = get("housekeeping")
 
@@ -47,7 +48,7 @@ class Housekeeper:
         run_loop("housekeeping", self._tick, self._stop, _log, Backoff(cap_seconds=600.0), survives=lambda _: True)
 
     def _tick(self) -> None:
-        jvm_log.roll(self._settings.log_directory)
+        log_file.roll(self._settings.log_directory)
         if time.monotonic() >= self._next:
             self.sweep()
             self._next = time.monotonic() + _SWEEP_SECONDS
@@ -61,7 +62,7 @@ class Housekeeper:
             clean(self._catalog, warehouse, alone=False)
             for job in self._catalog.jobs.list(statement=None):
                 logs.trim(logs.location_of(warehouse, job.id), self._settings.log_bytes, before)
-        functions.forget_unused()
+        forget_unused()
         _clean_temporary()
         forgotten = self._catalog.history.forget(before, kept=self._settings.directory_versions)
         if forgotten:
@@ -81,9 +82,11 @@ def clean(catalog: Catalog, warehouse: str, *, alone: bool) -> None:
     plans = {*catalog.consumptions.open_plans()}
     volumes = {volume.id for volume in catalog.volumes.list()}
     kept = {
-        "_plans": plans, "_staging": set[str](), "_listings": {*volumes, *(f"{one}-beside" for one in volumes)},
+        "_plans": plans,
+        "_staging": set[str](),
+        "_listings": {*volumes, *(f"{one}-beside" for one in volumes)},
         "_logs": {job.id for job in catalog.jobs.list()},
-    }  # fmt: skip
+    }
     found = [
         f"{warehouse}/{kind}/{name}"
         for kind, needed in kept.items()

@@ -21,7 +21,7 @@ from volstream.errors import (
     in_brief,
     reason_of,
 )
-from volstream.jobs.lead import Runner, RunReport
+from volstream.jobs.lease import Runner, RunReport
 from volstream.jobs.schedule import next_due
 from volstream.lifecycle.backoff import Backoff
 from volstream.lifecycle.stop import Stop
@@ -178,9 +178,13 @@ class Scheduler:
         self._not_before[job.id] = time.monotonic() + delay
         self.failing[str(job.name)] = in_brief(error)
         _log.error(
-            "job_failed", job=str(job.name), error=reason_of(error), failures=failures, retry_seconds=round(delay, 1),
+            "job_failed",
+            job=str(job.name),
+            error=reason_of(error),
+            failures=failures,
+            retry_seconds=round(delay, 1),
             exc_info=None if isinstance(error, VolstreamError) else error,
-        )  # fmt: skip
+        )
 
     def _count(self, job: Job, outcome: str) -> None:
         key = (str(job.name), outcome)

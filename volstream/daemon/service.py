@@ -100,14 +100,19 @@ class Daemon:
         _log.info("waiting_for_home", home=str(self._settings.home), owner_pid=owner.pid, owner=owner.kind)
 
     def _serve(self, session: Session, engine: DaemonEngine) -> None:
-        catalog = session.catalog
+        catalog = session.home.catalog
         # Nobody else has this home, and no other home this catalog.
         alone = self._owned is not None and catalog.database.is_embedded
         clean(catalog, self._settings.warehouse_path, alone=alone)
         self._scheduler = scheduler = Scheduler(
-            catalog, session.runner_of, self._settings, session.zone, lambda job: self._serves(catalog, job),
-            self._stop, lambda: engine.is_up,
-        )  # fmt: skip
+            catalog,
+            session.jobs.runner_of,
+            self._settings,
+            session.home.zone,
+            lambda job: self._serves(catalog, job),
+            self._stop,
+            lambda: engine.is_up,
+        )
         reader = StreamReader(catalog, self._settings.warehouse_path)
         metrics = DaemonMetrics(catalog, reader, lambda: list(self._workers.values()), scheduler)
         http = HttpServer(self._settings.http_port, self._healthy, lambda: self._is_ready(engine, scheduler), metrics)

@@ -16,12 +16,10 @@ from volstream.catalog.leases import held
 from volstream.config import Settings
 from volstream.daemon.share import Share
 from volstream.delta.places import reached
-from volstream.directory.access import queue_of
 from volstream.directory.fold import Fold
 from volstream.directory.keeper import DirectoryKeeper, lease_name
 from volstream.directory.listing import Listing
 from volstream.directory.reconcile import Reconciled
-from volstream.directory.route import route
 from volstream.errors import (
     CatalogError,
     FencedError,
@@ -39,6 +37,8 @@ from volstream.model.hints import Hint, ObjectHint, Rejection, unusable
 from volstream.model.objects import Volume
 from volstream.queues import parser_for
 from volstream.queues.base import EventQueue, Message
+from volstream.volumes.access import queue_of
+from volstream.volumes.route import route
 
 _log = get("volume")
 
@@ -107,9 +107,7 @@ class VolumeWorker:
 
     def run(self) -> None:
         """The thread: returns when it is ended."""
-        run_loop(
-            "lease", self._try, self.stop, _log, Backoff(), survives=lambda _: True, trouble=self.trouble
-        )  # fmt: skip
+        run_loop("lease", self._try, self.stop, _log, Backoff(), survives=lambda _: True, trouble=self.trouble)
 
     def _tell(self, _reason: str | None) -> None:
         """For whoever asks the catalog, from wherever. That all is well says who keeps the volume, or said otherwise."""
@@ -205,9 +203,14 @@ class _Turn:
         _log.info("volume_kept", volume=str(self.volume.name))
         try:
             run_loop(
-                "volume", self._tick_unless_fenced, self.stop, _log, Backoff(),
-                survives=lambda error: is_transient(error) or isinstance(error, StorageError), trouble=self._of.trouble,
-            )  # fmt: skip
+                "volume",
+                self._tick_unless_fenced,
+                self.stop,
+                _log,
+                Backoff(),
+                survives=lambda error: is_transient(error) or isinstance(error, StorageError),
+                trouble=self._of.trouble,
+            )
         except InterruptedByUserError:  # in the middle of a listing
             if not self.stop:
                 raise

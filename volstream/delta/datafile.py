@@ -33,9 +33,15 @@ class NewFile:
     """
 
     def __init__(
-        self, location: str, schema: pa.Schema, *, tracked: Collection[str], plain: Collection[str] = (),
-        group_rows: int, longest: int | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        location: str,
+        schema: pa.Schema,
+        *,
+        tracked: Collection[str],
+        plain: Collection[str] = (),
+        group_rows: int,
+        longest: int | None = None,
+    ) -> None:
         self.rows = 0
         self.bytes = 0  #: of the rows in memory
         self._filesystem, self._root = filesystem_of(location)
@@ -47,9 +53,13 @@ class NewFile:
         self._most: dict[str, Any] = {}
         self._nulls = {name: 0 for name in tracked if _is_comparable(schema.field(name).type)}
         self._writer = pq.ParquetWriter(
-            f"{self._root}/{self._name}", schema, filesystem=self._filesystem, compression="zstd",
-            use_dictionary=[name for name in schema.names if name not in plain], write_page_index=True,
-        )  # fmt: skip
+            f"{self._root}/{self._name}",
+            schema,
+            filesystem=self._filesystem,
+            compression="zstd",
+            use_dictionary=[name for name in schema.names if name not in plain],
+            write_page_index=True,
+        )
 
     def write(self, rows: pa.Table) -> None:
         """Adds rows, which have the columns of the schema in its order."""
@@ -98,9 +108,12 @@ class NewFile:
 
 def _is_comparable(kind: pa.DataType) -> bool:
     return bool(
-        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_string(kind) or pa.types.is_date32(kind)
+        pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_string(kind)
+        or pa.types.is_date32(kind)
         or pa.types.is_timestamp(kind)
-    )  # fmt: skip
+    )
 
 
 def _is_ordinary(column: pa.ChunkedArray) -> bool:

@@ -90,14 +90,25 @@ def create(location: str, schema: pa.Schema, properties: Mapping[str, str]) -> b
     made = int(time.time() * 1000)
     actions = [
         _info("CREATE TABLE", {"isManaged": "false", "properties": json.dumps(properties), "partitionBy": "[]"}),
-        {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": readers, "writerFeatures": writers}},
         {
-            "metaData": {
-                "id": str(uuid.uuid4()), "format": {"provider": "parquet", "options": {}}, "schemaString": text,
-                "partitionColumns": [], "configuration": {_VECTORS: "true", **properties}, "createdTime": made,
+            "protocol": {
+                "minReaderVersion": 3,
+                "minWriterVersion": 7,
+                "readerFeatures": readers,
+                "writerFeatures": writers,
             }
         },
-    ]  # fmt: skip
+        {
+            "metaData": {
+                "id": str(uuid.uuid4()),
+                "format": {"provider": "parquet", "options": {}},
+                "schemaString": text,
+                "partitionColumns": [],
+                "configuration": {_VECTORS: "true", **properties},
+                "createdTime": made,
+            }
+        },
+    ]
     with mapped(location):
         filesystem, root = filesystem_of(location)
         filesystem.create_dir(f"{root}/_delta_log", recursive=True)
@@ -193,17 +204,22 @@ class _Commit:
         added = [
             {
                 "add": {
-                    "path": one.path, "partitionValues": {}, "size": one.size, "modificationTime": one.modification_time,
-                    "dataChange": True, "stats": one.stats,
+                    "path": one.path,
+                    "partitionValues": {},
+                    "size": one.size,
+                    "modificationTime": one.modification_time,
+                    "dataChange": True,
+                    "stats": one.stats,
                 }
             }
             for one in self._written
-        ]  # fmt: skip
+        ]
         mode = {"mode": "Overwrite" if replaced else "Append", "partitionBy": "[]"}
         metrics = {
-            "numFiles": str(len(added)), "numOutputRows": str(self._rows),
+            "numFiles": str(len(added)),
+            "numOutputRows": str(self._rows),
             "numOutputBytes": str(sum(one.size for one in self._written)),
-        }  # fmt: skip
+        }
         told = _info("WRITE", mode, isBlindAppend=self.change.gone is None, operationMetrics=metrics, **user)
         return [told, transaction, *replaced, *added]
 
@@ -289,9 +305,13 @@ def _without(
     for path in touched:
         add = adds[path]
         removed = {
-            "path": path, "deletionTimestamp": now, "dataChange": True, "extendedFileMetadata": True,
-            "partitionValues": {}, "size": add["size"],
-        }  # fmt: skip
+            "path": path,
+            "deletionTimestamp": now,
+            "dataChange": True,
+            "extendedFileMetadata": True,
+            "partitionValues": {},
+            "size": add["size"],
+        }
         if add.get("deletionVector"):
             removed["deletionVector"] = add["deletionVector"]
         actions.append({"remove": removed})

@@ -49,11 +49,25 @@ class Commit:
 #: Operations that change no row, as Delta names them. What is not here may.
 _WITHOUT_DATA = frozenset(
     {
-        "OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "UNSET TBLPROPERTIES", "UPGRADE PROTOCOL",
-        "ROW TRACKING BACKFILL", "ADD COLUMNS", "CREATE TABLE", "ADD CONSTRAINT", "DROP CONSTRAINT", "CLUSTER BY",
-        "CHANGE COLUMN", "RENAME COLUMN", "DROP COLUMNS", "SET TABLE COMMENT", "COMMENT ON TABLE",
+        "OPTIMIZE",
+        "VACUUM START",
+        "VACUUM END",
+        "SET TBLPROPERTIES",
+        "UNSET TBLPROPERTIES",
+        "UPGRADE PROTOCOL",
+        "ROW TRACKING BACKFILL",
+        "ADD COLUMNS",
+        "CREATE TABLE",
+        "ADD CONSTRAINT",
+        "DROP CONSTRAINT",
+        "CLUSTER BY",
+        "CHANGE COLUMN",
+        "RENAME COLUMN",
+        "DROP COLUMNS",
+        "SET TABLE COMMENT",
+        "COMMENT ON TABLE",
     }
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)

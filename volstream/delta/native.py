@@ -194,13 +194,15 @@ class NativeTable:
         with mapped(self.spec.location):
             try:
                 handle.create_write_transaction(
-                    actions, "append", self.spec.schema,
+                    actions,
+                    "append",
+                    self.spec.schema,
                     commit_properties=CommitProperties(
                         custom_metadata=dict(metadata or {}),
                         app_transactions=[Transaction(app_id, version) for app_id, version in transactions.items()],
                     ),
                     post_commithook_properties=_NO_HOOKS,
-                )  # fmt: skip
+                )
             except CommitFailedError as error:
                 self._handle = None
                 raise FencedError(
@@ -251,15 +253,21 @@ def _view(handle: DeltaTable, of: TableSpec) -> View:
     least, most = ({name: column(f"{end}.{name}") for name in of.tracked} for end in ("min", "max"))
     files = [
         DataFile(
-            path, rows, size, {name: values[at] for name, values in least.items()},
+            path,
+            rows,
+            size,
+            {name: values[at] for name, values in least.items()},
             {name: values[at] for name, values in most.items()},
         )
         for at, (path, rows, size) in enumerate(
             zip(column("path"), column("num_records"), column("size_bytes"), strict=True)
         )
-    ]  # fmt: skip
+    ]
     versions = {app_id: handle.transaction_version(app_id) for app_id in of.app_ids}
     return View(
-        of, int(handle.version()), str(handle.metadata().id), files,
+        of,
+        int(handle.version()),
+        str(handle.metadata().id),
+        files,
         {app_id: int(version) for app_id, version in versions.items() if version is not None},
-    )  # fmt: skip
+    )

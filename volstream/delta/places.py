@@ -66,9 +66,13 @@ def create_table(
     _check_conditions(location)
     make_folder(location)
     return DeltaTable.create(
-        location, schema, configuration=dict(configuration), storage_options=options_of(location) or None,
-        commit_properties=commit, post_commithook_properties=hooks,
-    )  # fmt: skip
+        location,
+        schema,
+        configuration=dict(configuration),
+        storage_options=options_of(location) or None,
+        commit_properties=commit,
+        post_commithook_properties=hooks,
+    )
 
 
 def make_folder(location: str) -> None:
@@ -179,10 +183,12 @@ def _s3(options: tuple[tuple[str, str], ...]) -> fs.FileSystem:
         # told so by the environment only.
         os.environ.setdefault("AWS_REQUEST_CHECKSUM_CALCULATION", "WHEN_REQUIRED")
     return fs.S3FileSystem(
-        access_key=given.get("AWS_ACCESS_KEY_ID"), secret_key=given.get("AWS_SECRET_ACCESS_KEY"),
-        session_token=given.get("AWS_SESSION_TOKEN"), region=given.get("AWS_REGION"),
+        access_key=given.get("AWS_ACCESS_KEY_ID"),
+        secret_key=given.get("AWS_SECRET_ACCESS_KEY"),
+        session_token=given.get("AWS_SESSION_TOKEN"),
+        region=given.get("AWS_REGION"),
         endpoint_override=given.get("AWS_ENDPOINT_URL"),
         # A small file is one request, in the place of three.
         allow_delayed_open=True,
         force_virtual_addressing=given.get("AWS_VIRTUAL_HOSTED_STYLE_REQUEST", "").lower() == "true",
-    )  # fmt: skip
+    )

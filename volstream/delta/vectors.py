@@ -46,9 +46,12 @@ def write_vectors(location: str, deleted: Mapping[str, np.ndarray]) -> Mapping[s
         # Serialized portably, one of 64 bits is what the protocol has behind its magic number.
         vector = struct.pack("<i", _MAGIC) + BitMap64(positions).serialize()
         descriptors[path] = {
-            "storageType": "u", "pathOrInlineDv": base64.b85encode(name.bytes).translate(_ALPHABET).decode(),
-            "offset": len(content), "sizeInBytes": len(vector), "cardinality": len(positions),
-        }  # fmt: skip
+            "storageType": "u",
+            "pathOrInlineDv": base64.b85encode(name.bytes).translate(_ALPHABET).decode(),
+            "offset": len(content),
+            "sizeInBytes": len(vector),
+            "cardinality": len(positions),
+        }
         content += struct.pack(">i", len(vector)) + vector + struct.pack(">I", zlib.crc32(vector))
     path = f"{root}/deletion_vector_{name}.bin"
     with filesystem.open_output_stream(path) as file:

@@ -15,7 +15,7 @@ import stamina
 from volstream.delta import direct
 from volstream.delta.log import DeltaLog
 from volstream.delta.marker import Marker
-from volstream.spark.compiled import LARGE_BYTES, LARGE_ROWS, compile_in
+from volstream.jvm.codegen import LARGE_BYTES, LARGE_ROWS, compile_in
 from volstream.spark.errors import condition_of, is_conflict, map_spark_errors
 from volstream.sqltext import literal, table_at
 

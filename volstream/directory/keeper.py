@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from volstream.catalog import Catalog
 from volstream.config import Settings
 from volstream.delta import folders
-from volstream.directory.access import store_of
 from volstream.directory.confirm import Confirm, Since
 from volstream.directory.fold import Fold
 from volstream.directory.listing import Listing
@@ -33,6 +32,7 @@ from volstream.log import get
 from volstream.model.hints import Hint, KeyHint, SubtreeHint, unusable
 from volstream.model.objects import Volume
 from volstream.storage.base import KeyOrdered, ObjectStore
+from volstream.volumes.access import store_of
 
 _log = get("directory")
 
@@ -147,18 +147,30 @@ class DirectoryKeeper:
 
     def _list(self, folder: str, prefixes: Sequence[str]) -> Listing:
         return list_subtrees(
-            folder, self._store, prefixes, self.volume.selection, settle_seconds=self._settings.settle_seconds,
-            wait=self._wait, stopped=self._stopped,
-        )  # fmt: skip
+            folder,
+            self._store,
+            prefixes,
+            self.volume.selection,
+            settle_seconds=self._settings.settle_seconds,
+            wait=self._wait,
+            stopped=self._stopped,
+        )
 
     def _commit(self, folder: str, listing: Listing, cause: str, since: Since) -> Reconciled:
         done = reconcile(self._writer, self._store, self._catalog, folder, listing, cause, since)
         self._catalog.refreshes.ask_check(self.volume.id, done.unsettled)
         _log.info(
-            "reconciled", volume=str(self.volume.name), cause=cause, files=done.files, inserted=done.counts.inserted,
-            updated=done.counts.updated, deleted=done.counts.deleted, findings=done.findings,
-            unsettled=len(done.unsettled), seconds=round(done.seconds, 3),
-        )  # fmt: skip
+            "reconciled",
+            volume=str(self.volume.name),
+            cause=cause,
+            files=done.files,
+            inserted=done.counts.inserted,
+            updated=done.counts.updated,
+            deleted=done.counts.deleted,
+            findings=done.findings,
+            unsettled=len(done.unsettled),
+            seconds=round(done.seconds, 3),
+        )
         return done
 
     def take(self, fold: Fold) -> Tick:
@@ -206,13 +218,25 @@ class DirectoryKeeper:
         self._put_off(keys, failed)
         if commit is not None:
             _log.info(
-                "refreshed", volume=str(self.volume.name), keys=len(keys), subtrees=len(prefixes), refresh=commit.number,
-                inserted=commit.inserted, updated=commit.updated, deleted=commit.deleted,
-            )  # fmt: skip
+                "refreshed",
+                volume=str(self.volume.name),
+                keys=len(keys),
+                subtrees=len(prefixes),
+                refresh=commit.number,
+                inserted=commit.inserted,
+                updated=commit.updated,
+                deleted=commit.deleted,
+            )
         return Reconciled(
-            listing.files, listing.bytes, changes.counts, late, commit, listing.finding_count, listing.unsettled,
+            listing.files,
+            listing.bytes,
+            changes.counts,
+            late,
+            commit,
+            listing.finding_count,
+            listing.unsettled,
             time.time() - began,
-        )  # fmt: skip
+        )
 
     def _put_off(self, keys: Sequence[str], failed: Mapping[str, StorageError]) -> None:
         """Asks again, later and later, for the keys that could not be looked at and perhaps will; those that may not be are

@@ -90,9 +90,14 @@ def list_subtrees(
     if not isinstance(store, KeyOrdered):
         folders.remove(folder)
         return list_to(
-            f"{folder}/listed", store, prefixes, selection, settle_seconds=settle_seconds, wait=wait,
+            f"{folder}/listed",
+            store,
+            prefixes,
+            selection,
+            settle_seconds=settle_seconds,
+            wait=wait,
             stopped=stopped,
-        )  # fmt: skip
+        )
     listing = Listing()
     for number, prefix in enumerate(prefixes):
         part = folder if len(prefixes) == 1 else f"{folder}/{number:04}"
@@ -101,9 +106,14 @@ def list_subtrees(
 
 
 def add_differences(
-    changes: Changes, snapshot: Snapshot, folder: str, prefixes: Sequence[str], listing: Listing, confirm: Confirm,
+    changes: Changes,
+    snapshot: Snapshot,
+    folder: str,
+    prefixes: Sequence[str],
+    listing: Listing,
+    confirm: Confirm,
     removals: Removals | None = None,
-) -> int:  # fmt: skip
+) -> int:
     """Adds to a refresh what a listing and the directory differ in.
 
     Args:
@@ -127,8 +137,14 @@ def add_differences(
 
 
 def reconcile(
-    writer: DirectoryWriter, store: ObjectStore, catalog: Catalog, folder: str, listing: Listing, cause: str, since: Since
-) -> Reconciled:  # fmt: skip
+    writer: DirectoryWriter,
+    store: ObjectStore,
+    catalog: Catalog,
+    folder: str,
+    listing: Listing,
+    cause: str,
+    since: Since,
+) -> Reconciled:
     """Makes the directory true for a listing of the whole volume.
 
     Args:
@@ -156,9 +172,16 @@ def reconcile(
     folders.remove(folder)
     counts = Counts() if commit is None else Counts(commit.inserted, commit.updated, commit.deleted, commit.bytes)
     done = Reconciled(
-        listing.files, listing.bytes, counts, late, commit, listing.finding_count, listing.unsettled,
-        time.time() - listing.began, held,
-    )  # fmt: skip
+        listing.files,
+        listing.bytes,
+        counts,
+        late,
+        commit,
+        listing.finding_count,
+        listing.unsettled,
+        time.time() - listing.began,
+        held,
+    )
     _note(writer, catalog, listing, done, cause if commit is None else commit.cause)
     return done
 
@@ -184,9 +207,12 @@ def _held(volume: Volume, removals: Removals) -> int:
     if not limit.holds(removals.lost(), removals.of):  # nearly all of them were moved
         return 0
     _log.warning(
-        "removals_held", volume=str(volume.name), removals=removals.count, of=removals.of,
+        "removals_held",
+        volume=str(volume.name),
+        removals=removals.count,
+        of=removals.of,
         next=f"volstream refresh {volume.name} --accept-removals, if these files were deleted",
-    )  # fmt: skip
+    )
     return removals.count
 
 
@@ -198,11 +224,19 @@ def _note(writer: DirectoryWriter, catalog: Catalog, listing: Listing, done: Rec
     )
     catalog.refreshes.note_reconcile(
         Completeness(
-            volume_id=writer.volume.id, began_on=datetime.fromtimestamp(listing.began, UTC), seconds=done.seconds,
-            cause=cause, listed=done.files, bytes=done.bytes, missing=missing, changed=done.counts.updated,
-            phantom=done.counts.deleted, late=done.late, findings=done.findings,
+            volume_id=writer.volume.id,
+            began_on=datetime.fromtimestamp(listing.began, UTC),
+            seconds=done.seconds,
+            cause=cause,
+            listed=done.files,
+            bytes=done.bytes,
+            missing=missing,
+            changed=done.counts.updated,
+            phantom=done.counts.deleted,
+            late=done.late,
+            findings=done.findings,
         )
-    )  # fmt: skip
+    )
 
 
 def _late(changes: pa.Table, began: float) -> int:

@@ -272,9 +272,12 @@ class DirectoryWriter:
         tables have rows of it.
         """
         _log.warning(
-            "directory_older_than_catalog", volume=str(current.name), refresh=snapshot.newest,
-            catalog=current.refresh_count, next="a full listing; files may be processed again",
-        )  # fmt: skip
+            "directory_older_than_catalog",
+            volume=str(current.name),
+            refresh=snapshot.newest,
+            catalog=current.refresh_count,
+            next="a full listing; files may be processed again",
+        )
         self._catalog.consumptions.soil(current.id)
         self._catalog.refreshes.ask_check(current.id, [""])
         self.volume = current
@@ -316,9 +319,14 @@ class DirectoryWriter:
     def _told(self, refresh: Refresh) -> dict[str, object]:
         """What the commit itself says of a refresh, for people."""
         return {
-            "refresh": refresh.number, "volume": str(self.volume.name), "cause": refresh.cause,
-            "inserted": refresh.inserted, "updated": refresh.updated, "deleted": refresh.deleted, "bytes": refresh.bytes,
-        }  # fmt: skip
+            "refresh": refresh.number,
+            "volume": str(self.volume.name),
+            "cause": refresh.cause,
+            "inserted": refresh.inserted,
+            "updated": refresh.updated,
+            "deleted": refresh.deleted,
+            "bytes": refresh.bytes,
+        }
 
     def _committed(self, refresh: Refresh) -> Refresh:
         faults.point("refresh.committed")

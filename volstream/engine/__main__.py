@@ -19,10 +19,10 @@ from volstream import log as logs
 from volstream.config import Settings
 from volstream.engine.process import Engine
 from volstream.errors import EngineBusyError, EngineLostError, InterruptedByUserError, VolstreamError
+from volstream.jvm import log_file
+from volstream.jvm.address import EngineAddress
 from volstream.lifecycle.privacy import keep_private
 from volstream.lifecycle.stop import Stop, stop_on_signals
-from volstream.spark import jvm_log
-from volstream.spark.address import EngineAddress
 
 #: How long those who are connected may go on after SIGTERM.
 FINISH_SECONDS = 30.0
@@ -77,7 +77,7 @@ def _until_idle(engine: Engine, address: EngineAddress, stop: Stop, idle_seconds
     look = min(_LOOK_SECONDS, idle_seconds / 4)
     while not stop.wait(look):
         _check(engine)
-        jvm_log.roll(logs_in)
+        log_file.roll(logs_in)
         if _connected(address):
             used = time.monotonic()
         elif time.monotonic() - used >= idle_seconds:

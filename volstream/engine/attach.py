@@ -13,10 +13,10 @@ from volstream.config import Settings
 from volstream.engine import record
 from volstream.engine.lock import present_owner
 from volstream.errors import EngineError, InvalidValueError
+from volstream.jvm import connectors, java, log_file
+from volstream.jvm.address import Address, EngineAddress, RemoteAddress
 from volstream.lifecycle import identity
 from volstream.lifecycle.privacy import make_directory
-from volstream.spark import connectors, java, jvm_log
-from volstream.spark.address import Address, EngineAddress, RemoteAddress
 
 _POLL_SECONDS = 0.05
 
@@ -121,6 +121,6 @@ def start(settings: Settings, log: Path) -> subprocess.Popen[bytes]:
 
 
 def _failed(cause: str, log: Path, since: int) -> EngineError:
-    lines = jvm_log.last_lines(log, since=since)
+    lines = log_file.last_lines(log, since=since)
     said = f" Its last lines:\n{lines}\n" if lines else ""
     return EngineError(f"The Spark engine could not be started: {cause}.{said}", f"Look at the logs in {log.parent}.")

@@ -13,8 +13,8 @@ from volstream.config import Settings
 from volstream.engine import record
 from volstream.engine.lock import Owner, present_owner
 from volstream.errors import EngineBusyError, InvalidStateError
+from volstream.jvm.address import EngineAddress, Kind
 from volstream.lifecycle import identity
-from volstream.spark.address import EngineAddress, Kind
 
 _POLL_SECONDS = 0.1
 #: A background engine finishes for its clients thirty seconds at most, and gives its JVM ten.

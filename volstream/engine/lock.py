@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from volstream.config import Settings
+from volstream.jvm.address import Kind
 from volstream.lifecycle import identity
 from volstream.lifecycle.privacy import make_directory
-from volstream.spark.address import Kind
 
 
 @dataclass(frozen=True)

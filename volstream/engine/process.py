@@ -13,11 +13,11 @@ from volstream.config import Settings
 from volstream.engine import record
 from volstream.engine.lock import HomeLock, Owner, present_owner
 from volstream.errors import EngineBusyError, EngineError, InterruptedByUserError
+from volstream.jvm.address import EngineAddress, Kind
+from volstream.jvm.death import cause_of, note
+from volstream.jvm.server import JvmServer, start_jvm
 from volstream.lifecycle import identity
 from volstream.lifecycle.stop import Stop
-from volstream.spark.address import EngineAddress, Kind
-from volstream.spark.death import cause_of, note
-from volstream.spark.server import JvmServer, start_jvm
 
 _POLL_SECONDS = 0.1
 #: The kernel ends a killed process at once, unless the disk below it hangs.

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from volstream.config import Settings
-from volstream.spark.address import EngineAddress
+from volstream.jvm.address import EngineAddress
 
 
 def path_of(settings: Settings) -> Path:

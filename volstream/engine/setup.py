@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 from volstream import config
 from volstream.errors import EngineError, VolstreamError
-from volstream.spark import archive, command, connectors, jars, java, jvm_log
-from volstream.spark.server import JvmServer, start_jvm
+from volstream.jvm import archive, command, connectors, jars, java, log_file
+from volstream.jvm.server import JvmServer, start_jvm
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -83,7 +83,7 @@ def _make_archive(home: Path, target: Path) -> None:
         server.kill()
     if not target.is_file():
         # The log goes with its temporary home.
-        lines = jvm_log.last_lines(jvm_log.jvm_log(settings.log_directory))
+        lines = log_file.last_lines(log_file.jvm_log(settings.log_directory))
         raise EngineError(f"The JVM wrote no class archive. Its last lines:\n{lines}\n")
 
 

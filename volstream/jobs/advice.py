@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from datetime import datetime
 
-from volstream.jobs.printing import PRINTED_LAST
+from volstream.functions.printing import PRINTED_LAST
 from volstream.model.objects import Job
 from volstream.model.units import about
 from volstream.model.work import Failure, FailureKind, FailureState

@@ -14,18 +14,18 @@ from volstream.catalog import Catalog
 from volstream.catalog.failures import Wanted
 from volstream.delta import folders
 from volstream.delta.places import is_remote
-from volstream.directory.definitions import exclusive
 from volstream.directory.table import COLUMNS
 from volstream.errors import AlreadyExistsError, InvalidStateError, InvalidValueError, NotFoundError, ObjectInUseError
-from volstream.jobs import functions
+from volstream.functions.schema import from_ddl, of_function, reason_of, to_ddl
+from volstream.functions.source import absolute, check_signature, find
 from volstream.jobs.schedule import check_cron
-from volstream.jobs.schema import from_ddl, of_function, reason_of, to_ddl
 from volstream.model.names import DEFAULT_SCHEMA, Name
 from volstream.model.objects import Job, JobSpec, JobState, OnMove, Stream, StreamSpec, TriggerKind, Write
 from volstream.model.units import MAX_BYTES, MAX_SECONDS
 from volstream.model.work import LASTING, FailureState
 from volstream.sqltext import tree_of
 from volstream.streams.definitions import new_stream
+from volstream.volumes.definitions import exclusive
 
 #: The largest number of files or tries that the catalog keeps.
 _MOST = 2**31 - 1
@@ -75,14 +75,33 @@ def create_job(
     if spec.function is not None:
         _check_schema(warehouse, spec.into)
     job = Job(
-        id=str(uuid.uuid4()), name=spec.name, stream_id=streams[0].id, into=spec.into, trigger=spec.trigger, where=spec.where,
-        write=spec.write, on_move=spec.on_move, retries=spec.retries, pause_after=spec.pause_after,
-        timeout_seconds=spec.timeout_seconds, isolate=spec.isolate, max_files=spec.max_files, max_bytes=spec.max_bytes,
-        arguments=dict(spec.arguments), state=JobState.ACTIVE, state_reason=None, owns_stream=bool(made),
-        clean=False, failed_batches=0, comment=spec.comment, created_on=datetime.now(UTC),
-        statement=spec.statement, other_stream_ids=tuple(stream.id for stream in streams[1:]),
-        dynamic=bool(spec.own_streams), **runs,
-    )  # fmt: skip
+        id=str(uuid.uuid4()),
+        name=spec.name,
+        stream_id=streams[0].id,
+        into=spec.into,
+        trigger=spec.trigger,
+        where=spec.where,
+        write=spec.write,
+        on_move=spec.on_move,
+        retries=spec.retries,
+        pause_after=spec.pause_after,
+        timeout_seconds=spec.timeout_seconds,
+        isolate=spec.isolate,
+        max_files=spec.max_files,
+        max_bytes=spec.max_bytes,
+        arguments=dict(spec.arguments),
+        state=JobState.ACTIVE,
+        state_reason=None,
+        owns_stream=bool(made),
+        clean=False,
+        failed_batches=0,
+        comment=spec.comment,
+        created_on=datetime.now(UTC),
+        statement=spec.statement,
+        other_stream_ids=tuple(stream.id for stream in streams[1:]),
+        dynamic=bool(spec.own_streams),
+        **runs,
+    )
     with catalog.database.transaction() as transaction:
         if existing is not None:
             _remove(catalog, transaction, existing, keep=job.stream_ids)
@@ -113,28 +132,38 @@ def alter_job(catalog: Catalog, name: Name, zone: ZoneInfo, **changes: Any) -> J
     if plan is not None and changes.keys() & {"where", "into", "on_move"}:
         raise InvalidStateError(f"The job {name} is in the middle of plan {plan.id}.", "Run it to the end first.")
     names = (
-        "where", "write", "on_move", "retries", "pause_after", "timeout_seconds", "max_files", "max_bytes", "arguments",
+        "where",
+        "write",
+        "on_move",
+        "retries",
+        "pause_after",
+        "timeout_seconds",
+        "max_files",
+        "max_bytes",
+        "arguments",
         "trigger",
-    )  # fmt: skip
+    )
     current = {field: getattr(job, field) for field in names}
-    spec = JobSpec(**{**current, **{key: value for key, value in changes.items() if key in names}},
-                   name=name, function=changes.get("function", job.function), into=job.into)  # fmt: skip
+    spec = JobSpec(
+        **{**current, **{key: value for key, value in changes.items() if key in names}},
+        name=name,
+        function=changes.get("function", job.function),
+        into=job.into,
+    )
     _check(spec, zone)
     if "function" in changes or "returns" in changes:
         assert spec.function is not None, "a statement has been refused"
         changes |= _function(spec.function, changes.get("returns"), spec.arguments, fallback=job.returns)
     elif "arguments" in changes:
         assert job.function is not None, "a statement has been refused"
-        functions.check_signature(functions.find(job.function, job.search_path).load(), spec.arguments)
+        check_signature(find(job.function, job.search_path).load(), spec.arguments)
     if "function" not in changes and "returns" not in changes:
         return catalog.jobs.change(job, **changes)
     if job.state is JobState.PAUSED and (job.state_reason or "").startswith(FUNCTION_BROKEN):
         changes |= {"state": JobState.ACTIVE, "state_reason": None, "failed_batches": 0}
     changed = catalog.jobs.change(job, **changes)
     healing = Wanted((FailureState.QUARANTINED,), LASTING)
-    catalog.failures.set_state(
-        job.id, FailureState.RETRYING, paths=None, next_try=datetime.now(UTC), wanted=healing
-    )  # fmt: skip
+    catalog.failures.set_state(job.id, FailureState.RETRYING, paths=None, next_try=datetime.now(UTC), wanted=healing)
     return changed
 
 
@@ -173,10 +202,10 @@ def _function(
 
     Imports it.
     """
-    absolute = functions.absolute(text, Path.cwd())
-    source = functions.find(absolute, os.getcwd())
+    resolved = absolute(text, Path.cwd())
+    source = find(resolved, os.getcwd())
     function = source.load()
-    functions.check_signature(function, arguments)
+    check_signature(function, arguments)
     schema = from_ddl(returns) if returns is not None else of_function(function)
     ddl = fallback if schema is None else to_ddl(schema)
     if ddl is None:
@@ -184,8 +213,13 @@ def _function(
             f"The columns that {text} returns are not declared.",
             'Give --returns "label STRING, score DOUBLE", or annotate the function with a dataclass.',
         )
-    return {"function": absolute, "search_path": source.root, "fingerprint": source.fingerprint, "returns": ddl,
-            "declared": returns is None and schema is not None}  # fmt: skip
+    return {
+        "function": resolved,
+        "search_path": source.root,
+        "fingerprint": source.fingerprint,
+        "returns": ddl,
+        "declared": returns is None and schema is not None,
+    }
 
 
 def _check_schema(warehouse: str, table: Name) -> None:
@@ -231,15 +265,20 @@ def _unused(catalog: Catalog, name: Name, existing: Job | None) -> Stream:
 
 def _check(spec: JobSpec, zone: ZoneInfo) -> None:
     for option, value, least in (
-        ("retries", spec.retries, 0), ("pause-after", spec.pause_after, 0), ("max-files", spec.max_files, 1),
-    ):  # fmt: skip
+        ("retries", spec.retries, 0),
+        ("pause-after", spec.pause_after, 0),
+        ("max-files", spec.max_files, 1),
+    ):
         if value is not None and value < least:
             raise InvalidValueError(f"--{option} cannot be {value}.", f"Give {least} or more.")
     for option, amount, most in (
-        ("every", spec.trigger.every, MAX_SECONDS), ("timeout", spec.timeout_seconds, MAX_SECONDS),
-        ("max-bytes", spec.max_bytes, MAX_BYTES), ("max-files", spec.max_files, _MOST), ("retries", spec.retries, _MOST),
+        ("every", spec.trigger.every, MAX_SECONDS),
+        ("timeout", spec.timeout_seconds, MAX_SECONDS),
+        ("max-bytes", spec.max_bytes, MAX_BYTES),
+        ("max-files", spec.max_files, _MOST),
+        ("retries", spec.retries, _MOST),
         ("pause-after", spec.pause_after, _MOST),
-    ):  # fmt: skip
+    ):
         if amount is not None and not amount <= most:
             raise InvalidValueError(f"--{option} cannot be {amount:g}.", f"Give {most:g} or less.")
     if spec.on_move is OnMove.REKEY and spec.write is Write.APPEND:

@@ -14,7 +14,7 @@ from typing import Any
 
 from volstream.delta import folders
 from volstream.delta.places import make_folder, replace_file
-from volstream.jobs.printing import Kept
+from volstream.functions.printing import Kept
 
 #: Of a job, no more files than this are kept, however small they are.
 _MOST_FILES = 1000

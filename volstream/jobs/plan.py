@@ -174,9 +174,16 @@ def write_frame(planned: DataFrame, location: str, at_most: int) -> None:
 
 
 def cut(
-    plan_id: str, job: Job, kind: PlanKind, covered: Range, location: str, limits: Limits, *,
-    first: Limits | None = None, where: str | None = None,
-) -> tuple[Plan, Sequence[Batch]]:  # fmt: skip
+    plan_id: str,
+    job: Job,
+    kind: PlanKind,
+    covered: Range,
+    location: str,
+    limits: Limits,
+    *,
+    first: Limits | None = None,
+    where: str | None = None,
+) -> tuple[Plan, Sequence[Batch]]:
     """Reads a plan's files once, in order, and cuts them into batches. One row of memory a batch.
 
     Args:
@@ -184,10 +191,21 @@ def cut(
         where: the condition that the files met, to be kept with the plan.
     """
     plan = Plan(
-        id=plan_id, kind=kind, state=PlanState.OPEN, job_id=job.id, stream_id=job.stream_id, table_id=covered.table_id,
-        from_version=covered.from_version, to_version=covered.to_version, initial=covered.initial, location=location,
-        where=where, files=0, bytes=0, created_on=datetime.now(UTC),
-    )  # fmt: skip
+        id=plan_id,
+        kind=kind,
+        state=PlanState.OPEN,
+        job_id=job.id,
+        stream_id=job.stream_id,
+        table_id=covered.table_id,
+        from_version=covered.from_version,
+        to_version=covered.to_version,
+        initial=covered.initial,
+        location=location,
+        where=where,
+        files=0,
+        bytes=0,
+        created_on=datetime.now(UTC),
+    )
     batches = list(_cut(plan, 1, None, first or limits, limits))
     files, size = sum(batch.files for batch in batches), sum(batch.bytes for batch in batches)
     return replace(plan, files=files, bytes=size), batches
@@ -202,11 +220,27 @@ def _cut(plan: Plan, number: int, after: str | None, first: Limits, limits: Limi
     now = datetime.now(UTC)
     for group in _groups(_rows(plan.location, after), limits, first):
         yield Batch(
-            id=uuid.uuid4().hex[:16], plan_id=plan.id, job_id=plan.job_id, stream_id=plan.stream_id, number=number,
-            state=BatchState.PLANNED, after_path=after, until_path=group.until, files=group.files,
-            replaced=group.replaced, removals=group.removals, moves=group.moves, bytes=group.bytes, sequence=None,
-            attempts=0, succeeded=0, failed=0, rows=0, created_on=now, committed_on=None,
-        )  # fmt: skip
+            id=uuid.uuid4().hex[:16],
+            plan_id=plan.id,
+            job_id=plan.job_id,
+            stream_id=plan.stream_id,
+            number=number,
+            state=BatchState.PLANNED,
+            after_path=after,
+            until_path=group.until,
+            files=group.files,
+            replaced=group.replaced,
+            removals=group.removals,
+            moves=group.moves,
+            bytes=group.bytes,
+            sequence=None,
+            attempts=0,
+            succeeded=0,
+            failed=0,
+            rows=0,
+            created_on=now,
+            committed_on=None,
+        )
         after, number = group.until, number + 1
 
 
@@ -300,9 +334,10 @@ def _with_actions(flat: DataFrame, where: str | None, moves: Moves) -> DataFrame
     if moves.possible:
         alike = "OVER (PARTITION BY etag, size, had = has)"
         flat = flat.selectExpr(
-            "*", f"count_if(NOT has) {alike} = 1 AND count_if(NOT had) {alike} = 1 AND bool_or(wanted) {alike} AS moved",
+            "*",
+            f"count_if(NOT has) {alike} = 1 AND count_if(NOT had) {alike} = 1 AND bool_or(wanted) {alike} AS moved",
             f"max(IF(has, NULL, struct(relative_path, coalesce(version_id, etag) AS version))) {alike} AS origin",
-        )  # fmt: skip
+        )
     else:
         flat = flat.selectExpr("*", "false AS moved", "named_struct('relative_path', '', 'version', '') AS origin")
     action = (
@@ -310,9 +345,12 @@ def _with_actions(flat: DataFrame, where: str | None, moves: Moves) -> DataFrame
         f"WHEN wanted THEN IF(had, '{REPLACE}', '{INSERT}') WHEN had THEN '{REMOVE}' END AS action"
     )
     planned = flat.selectExpr(
-        *COLUMNS, "commit_version", action, "IF(moved, origin.relative_path, NULL) AS old_path",
+        *COLUMNS,
+        "commit_version",
+        action,
+        "IF(moved, origin.relative_path, NULL) AS old_path",
         "IF(moved, origin.version, NULL) AS old_version",
-    )  # fmt: skip
+    )
     return planned.where("action IS NOT NULL")
 
 

@@ -15,11 +15,11 @@ from volstream.config import Settings
 from volstream.errors import InvalidStateError
 from volstream.jobs import plan, sizing
 from volstream.jobs.sizing import Limits
+from volstream.jvm.codegen import compile_in
 from volstream.lifecycle import faults
 from volstream.log import get
 from volstream.model.objects import Job, OnMove, Stream
 from volstream.model.work import Batch, Failure, Plan, PlanKind
-from volstream.spark.compiled import compile_in
 from volstream.streams import net_files
 from volstream.streams.read import Range, StreamReader
 from volstream.streams.volume_source import VolumeSource
@@ -55,8 +55,10 @@ class Planner:
         failed = {one.path: one for one in due}
         found = _source(covered).snapshot().find(list(failed))
         versions = pc.coalesce(found["version_id"], found["etag"]).to_pylist()
-        same = [failed[path].file_version == version for path, version in
-                zip(found["relative_path"].to_pylist(), versions, strict=True)]  # fmt: skip
+        same = [
+            failed[path].file_version == version
+            for path, version in zip(found["relative_path"].to_pylist(), versions, strict=True)
+        ]
         rows = found.filter(pa.array(same, pa.bool_())).sort_by("relative_path")
         commits = pa.array([failed[path].commit_version for path in rows["relative_path"].to_pylist()], pa.int64())
         location = self._new_location()
@@ -132,9 +134,15 @@ class Planner:
         self._catalog.consumptions.recut(made, batches)
         faults.point("plan.recut")
         _log.info(
-            "batches_recut", job=str(job.name), plan=made.id, after=waiting.first.number - 1, batches=len(batches),
-            before=waiting.count, files=limits.files, bytes=limits.bytes,
-        )  # fmt: skip
+            "batches_recut",
+            job=str(job.name),
+            plan=made.id,
+            after=waiting.first.number - 1,
+            batches=len(batches),
+            before=waiting.count,
+            files=limits.files,
+            bytes=limits.bytes,
+        )
         return limits
 
     def _cut(

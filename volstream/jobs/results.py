@@ -15,8 +15,8 @@ from volstream.delta.log import DeltaLog
 from volstream.delta.marker import Marker
 from volstream.delta.writer import DeltaWriter
 from volstream.errors import InvalidStateError, InvalidValueError
+from volstream.functions.schema import FORMER_REFRESH_ID, PROVENANCE, of_job, quote_column, to_ddl
 from volstream.jobs.plan import MOVE, REMOVE, going, of_files, of_origins, slice_of
-from volstream.jobs.schema import FORMER_REFRESH_ID, PROVENANCE, of_job, quote_column, to_ddl
 from volstream.jobs.staged import WITHOUT_STATISTICS, Staged
 from volstream.log import get
 from volstream.model.objects import Job, Mode, OnMove, Write
@@ -38,9 +38,11 @@ _ONE_FILE = 1000
 _REFRESH_ID = "_refresh_id"
 
 _PROVENANCE_OF = {
-    "_file_path": "path", "_file_version": "file_version", "_refresh_id": "commit_version",
+    "_file_path": "path",
+    "_file_version": "file_version",
+    "_refresh_id": "commit_version",
     "_processed_at": "processed_at",
-}  # fmt: skip
+}
 
 
 class ResultTables:
@@ -175,7 +177,7 @@ def _small_footers(session: SparkSession, staged: Staged) -> Iterator[None]:
 
 def write_batch(
     session: SparkSession, delta: DeltaWriter, job: Job, made: Plan, batch: Batch, location: str, staged: Staged
-) -> None:  # fmt: skip
+) -> None:
     """Commits a batch's outcomes in one statement; in none where every file of it failed.
 
     Args:
@@ -190,7 +192,7 @@ def write_batch(
 
 def _write_batch(
     session: SparkSession, delta: DeltaWriter, job: Job, made: Plan, batch: Batch, location: str, staged: Staged
-) -> None:  # fmt: skip
+) -> None:
     staged.read(session).createOrReplaceTempView("staged")
     own = [field.name for field in of_job(job)]
     columns = ", ".join(quote_column(name) for name in (*own, *PROVENANCE.names))
@@ -246,12 +248,15 @@ def _moved(own: Sequence[str], batch: Batch) -> str:
     """
     follows = f"p.action = '{MOVE}' AND s.path IS NULL"
     new = {
-        "_file_path": "p.relative_path", "_file_version": "coalesce(p.version_id, p.etag)",
-        "_refresh_id": "p.commit_version", "_batch_id": literal(batch.id),
-    }  # fmt: skip
+        "_file_path": "p.relative_path",
+        "_file_version": "coalesce(p.version_id, p.etag)",
+        "_refresh_id": "p.commit_version",
+        "_batch_id": literal(batch.id),
+    }
     columns = [f"NULL AS {quote_column(name)}" for name in own]
-    columns += [f"IF({follows}, {new[name]}, NULL) AS {name}" if name in new else f"NULL AS {name}"
-                for name in PROVENANCE.names]  # fmt: skip
+    columns += [
+        f"IF({follows}, {new[name]}, NULL) AS {name}" if name in new else f"NULL AS {name}" for name in PROVENANCE.names
+    ]
     return (
         f"SELECT p.old_path AS gone, {', '.join(columns)} FROM planned p "
         "LEFT JOIN (SELECT DISTINCT path FROM staged) s ON s.path = p.relative_path WHERE p.old_path IS NOT NULL"

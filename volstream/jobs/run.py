@@ -19,7 +19,6 @@ from volstream.delta import direct, folders
 from volstream.delta.marker import Marker
 from volstream.delta.places import reached
 from volstream.delta.writer import DeltaWriter
-from volstream.directory.access import store_of
 from volstream.errors import (
     CatalogError,
     FencedError,
@@ -27,16 +26,17 @@ from volstream.errors import (
     NotFoundError,
     VolstreamError,
 )
-from volstream.jobs import functions, logs, plan
+from volstream.functions.schema import of_job
+from volstream.functions.source import find
+from volstream.functions.worker import Work
+from volstream.jobs import logs, plan
 from volstream.jobs.definitions import FUNCTION_BROKEN
-from volstream.jobs.lead import RunReport, led, settling
+from volstream.jobs.lease import RunReport, led, settling
 from volstream.jobs.planner import Planner
 from volstream.jobs.policy import RetryPolicy
 from volstream.jobs.preview import Preview, preview
 from volstream.jobs.progress import Observer
 from volstream.jobs.results import ResultTables, put_batch, without_followed, write_batch
-from volstream.jobs.runtime import Work
-from volstream.jobs.schema import of_job
 from volstream.jobs.sizing import Limits, bounds
 from volstream.jobs.staged import Staged, Totals
 from volstream.lifecycle import faults
@@ -47,6 +47,7 @@ from volstream.model.work import Batch, Failure, FailureKind, FailureState, Inte
 from volstream.spark.errors import as_sql_errors
 from volstream.streams.consume import Consumer
 from volstream.streams.read import StreamReader
+from volstream.volumes.access import store_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -126,8 +127,10 @@ class JobRunner:
             return
         with (
             settling(self._catalog, job, self._settings.lease_seconds),
-            self._gateway.explaining(), as_sql_errors(), reached(self._warehouse),
-        ):  # fmt: skip
+            self._gateway.explaining(),
+            as_sql_errors(),
+            reached(self._warehouse),
+        ):
             self._consumer.settle(job.stream_id)
 
     def has_work(self, job: Job) -> bool:
@@ -233,7 +236,7 @@ class _Run:
         altered."""
         self.report.recovered = self._runner._consumer.settle(self._job.stream_id, self._superseded_in) is not None
         assert self._job.function is not None, "a job of a statement has another runner"
-        self._source = functions.find(self._job.function, self._job.search_path)
+        self._source = find(self._job.function, self._job.search_path)
         self.report.progress.code_changed = self._source.fingerprint != self._job.fingerprint
         self._volume = self._volume_of(self._runner._stream(self._job))
         self._store = store_of(self._volume, self._catalog, self._runner._settings)
@@ -431,9 +434,16 @@ class _Run:
         progress.removals += batch.removals if self._job.write is Write.UPSERT else 0  # a log keeps what was
         progress.moves += batch.moves
         _log.info(
-            "batch_committed", job=str(self._job.name), batch=batch.id, files=batch.files, removed=batch.removals,
-            failed=outcome.failed, overtaken=outcome.overtaken, rows=outcome.rows, version=made.to_version,
-        )  # fmt: skip
+            "batch_committed",
+            job=str(self._job.name),
+            batch=batch.id,
+            files=batch.files,
+            removed=batch.removals,
+            failed=outcome.failed,
+            overtaken=outcome.overtaken,
+            rows=outcome.rows,
+            version=made.to_version,
+        )
 
     def _stage_ahead(self, made: Plan, batch: Batch, done: _Ahead) -> _Ahead | None:
         """Runs the function on the next batch, while this one is committed; None where that is not to be done, or failed.
@@ -573,12 +583,20 @@ class _Run:
                 if kind in (FailureKind.VANISHED, FailureKind.CHANGED):
                     moved.append(row["path"])
                 yield Failure(
-                    job_id=self._job.id, path=row["path"], file_version=row["file_version"],
-                    commit_version=row["commit_version"], state=FailureState.PENDING, kind=kind,
-                    message=row["error_message"], traceback=row["error_traceback"], attempts=attempts,
-                    next_try=policy.next_try(kind, attempts, now, randomness), batch_id=batch.id, attempt=intent.attempt,
+                    job_id=self._job.id,
+                    path=row["path"],
+                    file_version=row["file_version"],
+                    commit_version=row["commit_version"],
+                    state=FailureState.PENDING,
+                    kind=kind,
+                    message=row["error_message"],
+                    traceback=row["error_traceback"],
+                    attempts=attempts,
+                    next_try=policy.next_try(kind, attempts, now, randomness),
+                    batch_id=batch.id,
+                    attempt=intent.attempt,
                     failed_on=now,
-                )  # fmt: skip
+                )
 
         self._catalog.failures.add_pending(found())
         if moved:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from volstream.config import Settings
-from volstream.jobs.bounds import Bounds
+from volstream.functions.bounds import Bounds
 from volstream.model.work import Batch, Waiting
 
 #: The first batch of a job of which nothing was measured: enough to measure, little to lose.

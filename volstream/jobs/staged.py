@@ -15,15 +15,15 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from volstream.delta import folders
-from volstream.jobs.outcomes import outcome_schema
-from volstream.jobs.schema import PROVENANCE, to_ddl
+from volstream.functions.outcomes import outcome_schema
+from volstream.functions.schema import PROVENANCE, to_ddl
 from volstream.model.work import OVERTAKEN, FailureKind
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.connect.session import SparkSession
 
-    from volstream.jobs.runtime import Work
+    from volstream.functions.worker import Work
 
 #: Rows in memory at a time; there may be large ones.
 _ROWS = 1000
@@ -36,9 +36,11 @@ WITHOUT_STATISTICS = {"parquet.column.statistics.enabled": "false"}
 #: ones: so much, or one row, is what writing and reading hold at once.
 _GROUP_BYTES = 8 << 20
 _OF_STAGED = {
-    "parquet.block.size": str(_GROUP_BYTES), "parquet.block.size.row.check.min": "1", "parquet.page.size.row.check.min": "1",
+    "parquet.block.size": str(_GROUP_BYTES),
+    "parquet.block.size.row.check.min": "1",
+    "parquet.page.size.row.check.min": "1",
     **WITHOUT_STATISTICS,
-}  # fmt: skip
+}
 
 _FAILURE = ("path", "file_version", "commit_version", "error_kind", "error_message", "error_traceback")
 
@@ -98,7 +100,7 @@ class Staged:
         return Totals(succeeded, failed, rows, overtaken, printed)
 
     def printed(self) -> Iterator[str]:
-        """What the function printed, as :meth:`~volstream.jobs.printing.Printed.encoded` has it."""
+        """What the function printed, as :meth:`~volstream.functions.printing.Printed.encoded` has it."""
         for batch in self._dataset().to_batches(columns=["printed"], filter=ds.field("printed").is_valid()):
             yield from batch["printed"].to_pylist()
 

@@ -124,9 +124,13 @@ class Trouble:
         if self._failures == 1 or time.monotonic() - self._logged >= REPEAT_SECONDS:
             self._logged = time.monotonic()
             self._log.warning(
-                "loop_failing", loop=self._name, error=self.reason, failures=self._failures,
-                retry_seconds=round(delay, 1), exc_info=not isinstance(error, VolstreamError),
-            )  # fmt: skip
+                "loop_failing",
+                loop=self._name,
+                error=self.reason,
+                failures=self._failures,
+                retry_seconds=round(delay, 1),
+                exc_info=not isinstance(error, VolstreamError),
+            )
             self._told(self.reason)
         return delay
 

@@ -1,4 +1,4 @@
-"""What the collections of objects share: looking up by name."""
+"""The base of the collections: looking up objects by name."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from volstream.model.names import Name
 from volstream.model.objects import Connection, Function, Job, Stream, Volume
 
 if TYPE_CHECKING:
-    from volstream.session import Session
+    from volstream.home import Home
 
 T = TypeVar("T", bound=Connection | Volume | Stream | Job | Function)
 
 
-class Objects(Generic[T]):
-    """Looking up the objects of one kind."""
+class Collection(Generic[T]):
+    """The objects of one kind."""
 
-    def __init__(self, session: Session, definitions: Definitions[T]) -> None:
-        self._session = session
+    def __init__(self, home: Home, definitions: Definitions[T]) -> None:
+        self._home = home
         self._definitions = definitions
 
     def get(self, name: str) -> T:

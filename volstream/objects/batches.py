@@ -7,27 +7,29 @@ from typing import TYPE_CHECKING
 
 from volstream.errors import InvalidStateError, NotFoundError
 from volstream.model.work import Batch, Failure, PlanKind
+from volstream.objects.jobs import Jobs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from volstream.session import Session
+    from volstream.home import Home
 
 
 class Batches:
     """What jobs processed together, and will: slices of their streams' ranges, known by id."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, home: Home, jobs: Jobs) -> None:
+        self._home = home
+        self._jobs = jobs
 
     def list(self, job: str | None = None, *, limit: int = 1000) -> Sequence[Batch]:
         """The newest batches, of one job or of all."""
-        job_id = self._session.jobs.get(job).id if job else None
-        return self._session.catalog.consumptions.batches_of(job_id, limit=limit)
+        job_id = self._jobs.get(job).id if job else None
+        return self._home.catalog.consumptions.batches_of(job_id, limit=limit)
 
     def get(self, identity: str) -> Batch:
         """The batch of that id. Raises NotFoundError."""
-        batch = self._session.catalog.consumptions.batch(identity)
+        batch = self._home.catalog.consumptions.batch(identity)
         if batch is None:
             raise NotFoundError(f"There is no batch {identity!r}.", "See: volstream list batches.")
         return batch
@@ -35,7 +37,7 @@ class Batches:
     def failures(self, identity: str) -> Sequence[Failure]:
         """The files of a batch that failed in it, and neither changed nor were processed since."""
         batch = self.get(identity)
-        return self._session.catalog.failures.active(
+        return self._home.catalog.failures.active(
             batch.job_id, after=batch.after_path, until=batch.until_path, batch_id=batch.id
         )
 
@@ -48,16 +50,16 @@ class Batches:
             InvalidStateError: a batch of retries that has ended; its stream is dropped; the history that it needs is not kept.
         """
         batch = self.get(identity)
-        plan = self._session.catalog.consumptions.plan(batch.plan_id)
-        stream = self._session.catalog.streams.by_id(batch.stream_id)
+        plan = self._home.catalog.consumptions.plan(batch.plan_id)
+        stream = self._home.catalog.streams.by_id(batch.stream_id)
         assert plan is not None, "a batch refers to its plan"
         if stream is None:
             raise InvalidStateError(f"The stream that batch {identity} was of is dropped.")
         if plan.kind is PlanKind.STATEMENT:
-            reader = self._session.reader
-            return reader.frame(self._session.gateway.session(), reader.range_of(plan, stream))
-        job = self._session.catalog.jobs.by_id(batch.job_id) if batch.job_id else None
+            reader = self._home.reader
+            return reader.frame(self._home.spark, reader.range_of(plan, stream))
+        job = self._home.catalog.jobs.by_id(batch.job_id) if batch.job_id else None
         assert job is not None, "but for those of statements, batches are of a job, and go with it"
-        runner = self._session.runner
+        runner = self._jobs.runner
         with runner.session() as session:
             return runner.planner.files_of(session, job, plan, batch, stream)

@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from volstream.errors import NotFoundError
+from volstream.errors import AlreadyExistsError, NotFoundError
 from volstream.model.names import Name
-from volstream.model.objects import Job, Trigger
+from volstream.model.objects import Job, JobSpec, Trigger
+from volstream.objects.jobs import Jobs
+from volstream.volumes.definitions import exclusive
 
 if TYPE_CHECKING:
-    from volstream.session import Session
+    from volstream.home import Home
 
 
 class DynamicTables:
     """Tables that show what a query returns. Each is kept by the job of its name, which can be paused, run and listed."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, home: Home, jobs: Jobs) -> None:
+        self._home = home
+        self._jobs = jobs
 
     def create(
         self,
@@ -29,41 +32,79 @@ class DynamicTables:
         or_replace: bool = False,
         if_not_exists: bool = False,
     ) -> Job:
-        """Makes a dynamic table and fills it; see :func:`volstream.sql.dynamic.create`.
+        """Makes a dynamic table, fills it, and has it kept by a job of its name.
 
         Args:
             query: reads tables whose changes are tracked, and directories of volumes.
-            trigger: when the daemon refreshes it; None: :meth:`refresh` does.
-        """
-        from volstream.sql import dynamic
+            trigger: when the daemon refreshes it; None: only :meth:`refresh` does.
 
-        return dynamic.create(
-            self._session, Name.parse(name), query, trigger=trigger, comment=comment, or_replace=or_replace,
-            if_not_exists=if_not_exists,
-        )  # fmt: skip
+        Raises:
+            SqlError: not a query, or Spark refuses it; it reads a stream, or no table or volume of the home.
+            NotFoundError, InvalidStateError: a table does not exist; its changes are not tracked.
+            AlreadyExistsError: the name is taken.
+        """
+        from volstream.delta import folders
+        from volstream.delta.log import DeltaLog
+        from volstream.jobs.definitions import create_job
+        from volstream.statements import dynamic
+
+        exclusive(or_replace=or_replace, if_not_exists=if_not_exists)
+        catalog, table = self._home.catalog, Name.parse(name)
+        existing = catalog.jobs.find(table)
+        replaced = existing is not None and existing.dynamic
+        if existing is not None and replaced and if_not_exists:
+            return existing
+        spec = JobSpec(
+            table,
+            None,
+            table,
+            statement=query,
+            own_streams=dynamic.streams_of(self._home, table, query),
+            trigger=trigger or Trigger(),
+            comment=comment,
+        )
+        if replaced and or_replace:
+            self.drop(name)
+        elif (
+            existing is not None
+            or catalog.streams.find(table) is not None
+            or DeltaLog(folders.table_location(self._home.warehouse, table)).exists()
+        ):
+            raise AlreadyExistsError(f"There is already a table, stream or job {table}.", "Choose another name.")
+        job = create_job(catalog, self._home.warehouse, spec, zone=self._home.zone)
+        try:
+            dynamic.make_table(self._home, job)
+            self._jobs.run(name)
+        except BaseException:
+            self.drop(name)
+            raise
+        return job
 
     def get(self, name: str) -> Job:
         """The job that keeps the table. Raises NotFoundError."""
-        from volstream.sql import dynamic
-
-        return dynamic.get(self._session, Name.parse(name))
+        job = self._home.catalog.jobs.find(Name.parse(name))
+        if job is None or not job.dynamic:
+            raise NotFoundError(f"There is no dynamic table {name}.", "See: SHOW DYNAMIC TABLES.")
+        return job
 
     def list(self) -> Sequence[Job]:
         """The jobs that keep them, by name."""
-        return self._session.catalog.jobs.list(dynamic=True)
+        return self._home.catalog.jobs.list(dynamic=True)
 
     def refresh(self, name: str) -> int:
         """Makes the table show what its query returns now; rows written, as far as is known. Raises as a run of a job."""
-        return self._session.jobs.run(str(self.get(name).name)).progress.rows
+        return self._jobs.run(str(self.get(name).name)).progress.rows
 
     def drop(self, name: str, *, if_exists: bool = False) -> bool:
         """Drops a dynamic table with its rows; false where there was none and that is allowed."""
-        from volstream.sql import dynamic
+        from volstream.statements import dynamic
 
         try:
-            dynamic.drop(self._session, Name.parse(name))
+            job = self.get(name)
         except NotFoundError:
             if if_exists:
                 return False
             raise
+        self._jobs.drop(str(job.name))
+        dynamic.drop_table(self._home, job.into)
         return True

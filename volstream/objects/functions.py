@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from volstream.directory import definitions as volume_rules
 from volstream.errors import AlreadyExistsError
 from volstream.model.names import Name
 from volstream.model.objects import Function
-from volstream.objects.base import Objects
+from volstream.objects.base import Collection
+from volstream.volumes import definitions as volume_rules
 
 if TYPE_CHECKING:
-    from volstream.session import Session
+    from volstream.home import Home
 
 
-class Functions(Objects[Function]):
+class Functions(Collection[Function]):
     """Python functions of values, which SQL statements call by name."""
 
-    def __init__(self, session: Session) -> None:
-        super().__init__(session, session.catalog.functions)
+    def __init__(self, home: Home) -> None:
+        super().__init__(home, home.catalog.functions)
 
     def create(
         self,
@@ -42,7 +42,7 @@ class Functions(Objects[Function]):
             InvalidValueError: no such type.
             AlreadyExistsError: the name is taken.
         """
-        from volstream.jobs.scalar import new_function
+        from volstream.functions.scalar import new_function
 
         volume_rules.exclusive(or_replace=or_replace, if_not_exists=if_not_exists)
         existing = self._definitions.find(Name.parse(name))
@@ -51,7 +51,7 @@ class Functions(Objects[Function]):
         if existing is not None and not or_replace:
             raise AlreadyExistsError(f"There is already a function {existing.name}.", "Use OR REPLACE or another name.")
         made = new_function(Name.parse(name), location, returns, comment)
-        with self._session.catalog.database.transaction() as transaction:
+        with self._home.catalog.database.transaction() as transaction:
             if existing is not None:
                 self._definitions.remove(transaction, existing)
             self._definitions.add(transaction, made)
@@ -62,6 +62,6 @@ class Functions(Objects[Function]):
         existing = self._definitions.find(Name.parse(name)) if if_exists else self.get(name)
         if existing is None:
             return False
-        with self._session.catalog.database.transaction() as transaction:
+        with self._home.catalog.database.transaction() as transaction:
             self._definitions.remove(transaction, existing)
         return True

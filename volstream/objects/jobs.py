@@ -12,21 +12,37 @@ from volstream.lifecycle.stop import Stop
 from volstream.model.names import Name
 from volstream.model.objects import Job, JobSpec
 from volstream.model.work import Failure, FailureState
-from volstream.objects.base import Objects
+from volstream.objects.base import Collection
+from volstream.objects.streams import Streams
 
 if TYPE_CHECKING:
-    from volstream.jobs.lead import RunReport
+    from volstream.home import Home
+    from volstream.jobs.lease import Runner, RunReport
     from volstream.jobs.logs import LogLine
     from volstream.jobs.preview import Preview
     from volstream.jobs.progress import Observer
-    from volstream.session import Session
+    from volstream.jobs.run import JobRunner
 
 
-class Jobs(Objects[Job]):
+class Jobs(Collection[Job]):
     """Jobs and their failures."""
 
-    def __init__(self, session: Session) -> None:
-        super().__init__(session, session.catalog.jobs)
+    def __init__(self, home: Home, streams: Streams) -> None:
+        super().__init__(home, home.catalog.jobs)
+        self._streams = streams
+
+    @property
+    def runner(self) -> JobRunner:
+        """Runs jobs of functions."""
+        from volstream.jobs.run import JobRunner
+
+        return JobRunner(self._home.catalog, self._home.gateway, self._home.settings)
+
+    def runner_of(self, job: Job) -> Runner:
+        """The runner of the job: for its function, or for its statement."""
+        from volstream.statements.jobs import StatementRunner
+
+        return self.runner if job.statement is None else StatementRunner(self._home)
 
     def create(
         self,
@@ -50,33 +66,41 @@ class Jobs(Objects[Job]):
         from volstream.jobs.definitions import create_job
 
         if statement is not None:
-            from volstream.sql.jobs import spec_of_statement  # its parser is needed for nothing else here
+            from volstream.statements.jobs import spec_of_statement  # its parser is needed for nothing else here
 
             if function or into or volume:
                 raise InvalidValueError(
                     f"The job {name} runs a statement: it has no function, table or volume besides."
                 )
             on = Name.parse(stream) if stream else None
-            spec = spec_of_statement(self._session, Name.parse(name), statement, on, **options)
+            spec = spec_of_statement(self._home, Name.parse(name), statement, on, **options)
         elif function is None or into is None:
             raise InvalidValueError(f"The job {name} needs a function and a table, or a statement.")
         else:
             spec = JobSpec(
-                Name.parse(name), function, Name.parse(into), stream=Name.parse(stream) if stream else None,
-                volume=Name.parse(volume) if volume else None, **options,
-            )  # fmt: skip
+                Name.parse(name),
+                function,
+                Name.parse(into),
+                stream=Name.parse(stream) if stream else None,
+                volume=Name.parse(volume) if volume else None,
+                **options,
+            )
         if or_replace:
             self._free(name)
         return create_job(
-            self._session.catalog, self._session.warehouse, spec, or_replace=or_replace, if_not_exists=if_not_exists,
-            zone=self._session.zone,
-        )  # fmt: skip
+            self._home.catalog,
+            self._home.warehouse,
+            spec,
+            or_replace=or_replace,
+            if_not_exists=if_not_exists,
+            zone=self._home.zone,
+        )
 
     def alter(self, name: str, **changes: Any) -> Job:
         """Changes a job; its cursor and its failures stay."""
         from volstream.jobs.definitions import alter_job
 
-        return alter_job(self._session.catalog, Name.parse(name), self._session.zone, **changes)
+        return alter_job(self._home.catalog, Name.parse(name), self._home.zone, **changes)
 
     def drop(self, name: str, *, if_exists: bool = False, force: bool = False) -> bool:
         """Drops a job, its failures and its own stream; its table stays. False where there was none and that is allowed.
@@ -98,11 +122,11 @@ class Jobs(Objects[Job]):
 
         if not force:
             self._free(name)
-        job = self._session.catalog.jobs.find(Name.parse(name))
-        dropped = drop_job(self._session.catalog, Name.parse(name), if_exists=if_exists, force=force)
+        job = self._home.catalog.jobs.find(Name.parse(name))
+        dropped = drop_job(self._home.catalog, Name.parse(name), if_exists=if_exists, force=force)
         if job is not None:
-            with reached(self._session.warehouse):
-                folders.remove(logs.location_of(self._session.warehouse, job.id))
+            with reached(self._home.warehouse):
+                folders.remove(logs.location_of(self._home.warehouse, job.id))
         return dropped
 
     def logs(
@@ -119,21 +143,21 @@ class Jobs(Objects[Job]):
         from volstream.delta.places import reached
         from volstream.jobs import logs
 
-        location = logs.location_of(self._session.warehouse, self._of_files(name).id)
-        with reached(self._session.warehouse):
+        location = logs.location_of(self._home.warehouse, self._of_files(name).id)
+        with reached(self._home.warehouse):
             return logs.read(location, lines, batch=batch, path=path)
 
     def pause(self, name: str) -> Job:
         """Lets nobody run the job until it is resumed; it keeps its place."""
         from volstream.jobs.definitions import set_paused
 
-        return set_paused(self._session.catalog, Name.parse(name), paused=True)
+        return set_paused(self._home.catalog, Name.parse(name), paused=True)
 
     def resume(self, name: str) -> Job:
         """Lets a paused job run again."""
         from volstream.jobs.definitions import set_paused
 
-        return set_paused(self._session.catalog, Name.parse(name), paused=False)
+        return set_paused(self._home.catalog, Name.parse(name), paused=False)
 
     def run(
         self, name: str, *, until_empty: bool = False, stop: Stop | None = None, observe: Observer | None = None
@@ -142,20 +166,22 @@ class Jobs(Objects[Job]):
 
         Raises:
             StreamBusyError: it is being run. InvalidStateError: it is paused. See
-            :meth:`~volstream.jobs.lead.Runner.run` for the rest.
+            :meth:`~volstream.jobs.lease.Runner.run` for the rest.
         """
-        job, catalog = self.get(name), self._session.catalog
+        from volstream.directory.foreground import refresh
+
+        job, catalog = self.get(name), self._home.catalog
         for stream in map(catalog.streams.by_id, job.stream_ids):
             volume = catalog.volumes.by_id(stream.source_id) if stream else None
             if volume is not None and volume.reconciled_on is None:
-                self._session.volumes.refresh(str(volume.name), stop=stop)
-        report = self._session.runner_of(job).run(job, until_empty=until_empty, stop=stop, observe=observe)
+                refresh(catalog, self._home.settings, volume, stop=stop)
+        report = self.runner_of(job).run(job, until_empty=until_empty, stop=stop, observe=observe)
         self._forget_history()  # there may be no daemon, which does so every hour
         return report
 
     def preview(self, name: str) -> Preview:
         """What a run of the job would do now. Changes nothing; raises StreamStaleError."""
-        return self._session.runner.preview(self._of_files(name))
+        return self.runner.preview(self._of_files(name))
 
     def replay(
         self, name: str, where: str | None = None, *, stop: Stop | None = None, observe: Observer | None = None
@@ -172,7 +198,7 @@ class Jobs(Objects[Job]):
 
         if where is not None:
             check_where(where)
-        return self._session.runner.replay(self._of_files(name), where, stop=stop, observe=observe)
+        return self.runner.replay(self._of_files(name), where, stop=stop, observe=observe)
 
     def failures(
         self,
@@ -184,11 +210,11 @@ class Jobs(Objects[Job]):
     ) -> Sequence[Failure]:
         """Failed files of a job, or of all, by path; those of some sort, or all that count."""
         job_id = self.get(name).id if name else None
-        return self._session.catalog.failures.active(job_id, wanted=wanted, path=path, limit=limit)
+        return self._home.catalog.failures.active(job_id, wanted=wanted, path=path, limit=limit)
 
     def failure_count(self, name: str | None = None, wanted: Wanted = ANY) -> int:
         """How many :meth:`failures` there are without a limit."""
-        return self._session.catalog.failures.count(self.get(name).id if name else None, wanted)
+        return self._home.catalog.failures.count(self.get(name).id if name else None, wanted)
 
     def retry(self, name: str, paths: Sequence[str] | None = None, wanted: Wanted = ANY) -> Sequence[str]:
         """Makes failed files due now: some, those of some sort, or all that were not given up.
@@ -208,22 +234,22 @@ class Jobs(Objects[Job]):
 
     def _free(self, name: str) -> None:
         """Settles what a run left open. Raises StreamBusyError where it is at work, and what keeps it from being settled."""
-        job = self._session.catalog.jobs.find(Name.parse(name))
+        job = self._home.catalog.jobs.find(Name.parse(name))
         if job is None:
             return
         try:
-            if job.statement is None and self._session.catalog.consumptions.open_intent(job.stream_id) is not None:
-                self._session.runner.free(job)
-            for stream in map(self._session.catalog.streams.by_id, job.stream_ids if job.statement else ()):
+            if job.statement is None and self._home.catalog.consumptions.open_intent(job.stream_id) is not None:
+                self.runner.free(job)
+            for stream in map(self._home.catalog.streams.by_id, job.stream_ids if job.statement else ()):
                 if stream is not None:
-                    self._session.streams.free(str(stream.name))
+                    self._streams.free(str(stream.name))
         except VolstreamError as error:
             error.remedy = f"{error.remedy} To drop the job anyway: volstream drop job {name} --force.".lstrip()
             raise
 
     def _forget_history(self) -> None:
-        settings = self._session.settings
-        self._session.catalog.history.forget(settings.history_begins(), kept=settings.directory_versions)
+        settings = self._home.settings
+        self._home.catalog.history.forget(settings.history_begins(), kept=settings.directory_versions)
 
     def _of_files(self, name: str) -> Job:
         job = self.get(name)
@@ -238,7 +264,7 @@ class Jobs(Objects[Job]):
         self, name: str, state: FailureState, paths: Sequence[str] | None, next_try: datetime | None, wanted: Wanted
     ) -> Sequence[str]:
         job = self.get(name)
-        found = self._session.catalog.failures.set_state(job.id, state, paths=paths, next_try=next_try, wanted=wanted)
+        found = self._home.catalog.failures.set_state(job.id, state, paths=paths, next_try=next_try, wanted=wanted)
         unknown = sorted({*(paths or ())} - {*found})
         if unknown:
             raise NotFoundError(f"The job {name} has no failure of {unknown[0]!r}.", "See: volstream list failures.")

@@ -9,24 +9,26 @@ from volstream.errors import InvalidStateError, InvalidValueError
 from volstream.model.names import Name
 from volstream.model.objects import Stream, StreamSpec
 from volstream.model.work import PlanKind
-from volstream.objects.base import Objects
+from volstream.objects.base import Collection
 
 if TYPE_CHECKING:
-    from volstream.batch import OpenStream
-    from volstream.session import Session
+    from volstream.home import Home
+    from volstream.objects.open_stream import OpenStream
 
 
-class Streams(Objects[Stream]):
+class Streams(Collection[Stream]):
     """Streams."""
 
-    def __init__(self, session: Session) -> None:
-        super().__init__(session, session.catalog.streams)
+    def __init__(self, home: Home) -> None:
+        super().__init__(home, home.catalog.streams)
 
     def get(self, name: str) -> OpenStream:
         """The stream called ``name``, which can be consumed. Raises NotFoundError."""
-        from volstream.batch import OpenStream  # with pyarrow and deltalake, which a list of names does without
+        from volstream.objects.open_stream import (
+            OpenStream,  # with pyarrow and deltalake, which a list of names does without
+        )
 
-        return OpenStream.of(self._session, super().get(name))
+        return OpenStream.of(self._home, super().get(name))
 
     def create(
         self,
@@ -40,17 +42,17 @@ class Streams(Objects[Stream]):
     ) -> Stream:
         """Makes a stream on a volume or a table; options are the attributes of
         :class:`~volstream.model.objects.StreamSpec`."""
-        from volstream.sql import metastore
+        from volstream.statements import metastore
         from volstream.streams.definitions import create_stream
 
         if table is not None:
-            metastore.locate(self._session, Name.parse(table))
+            metastore.locate(self._home, Name.parse(table))
         if or_replace:
             self.free(name)
         on_volume, on_table = (Name.parse(source) if source else None for source in (volume, table))
         spec = StreamSpec(Name.parse(name), on_volume, on_table, **options)
         return create_stream(
-            self._session.catalog, self._session.warehouse, spec, or_replace=or_replace, if_not_exists=if_not_exists
+            self._home.catalog, self._home.warehouse, spec, or_replace=or_replace, if_not_exists=if_not_exists
         )
 
     def drop(self, name: str, *, if_exists: bool = False) -> bool:
@@ -58,11 +60,11 @@ class Streams(Objects[Stream]):
         from volstream.streams.definitions import drop_stream
 
         self.free(name)
-        return drop_stream(self._session.catalog, Name.parse(name), if_exists=if_exists)
+        return drop_stream(self._home.catalog, Name.parse(name), if_exists=if_exists)
 
     def has_data(self, name: str) -> bool:
         """Whether a read may return rows; asks the log, not Spark. Raises StreamStaleError."""
-        return self._session.reader.has_data(self.get(name))
+        return self._home.reader.has_data(self.get(name))
 
     def reset(self, name: str, *, to_version: int | None = None, to_timestamp: datetime | None = None) -> Stream:
         """Sets the offset to a point in time. Raises StreamBusyError, InvalidValueError."""
@@ -71,22 +73,22 @@ class Streams(Objects[Stream]):
         if (to_version is None) == (to_timestamp is None):
             raise InvalidValueError("Say where to reset the stream to: a version or a time.")
         self.free(name)
-        return move_stream(self._session.catalog, self._session.warehouse, Name.parse(name), to_version, to_timestamp)
+        return move_stream(self._home.catalog, self._home.warehouse, Name.parse(name), to_version, to_timestamp)
 
     def advance(self, name: str, *, to_version: int | None = None) -> Stream:
         """Discards what the stream holds, up to a version or all of it. Raises StreamBusyError, InvalidValueError."""
         from volstream.streams.definitions import advance_stream
 
         self.free(name)
-        return advance_stream(self._session.catalog, self._session.warehouse, Name.parse(name), to_version)
+        return advance_stream(self._home.catalog, self._home.warehouse, Name.parse(name), to_version)
 
     def free(self, name: str) -> None:
         """Settles what a statement left open (R-8). No Spark where there is nothing. Raises StreamBusyError."""
-        stream = self._session.catalog.streams.find(Name.parse(name))
-        plan = None if stream is None else self._session.catalog.consumptions.open_plan(stream.id)
+        stream = self._home.catalog.streams.find(Name.parse(name))
+        plan = None if stream is None else self._home.catalog.consumptions.open_plan(stream.id)
         if stream is None or plan is None or plan.kind is not PlanKind.STATEMENT:
             return
-        with self._session.block() as block:
+        with self._home.block() as block:
             block.free(stream)
 
     def resolve(self, name: str, *, committed: bool) -> None:
@@ -94,11 +96,11 @@ class Streams(Objects[Stream]):
         from volstream.catalog.consumptions import Outcome
 
         stream = self.get(name)
-        intent = self._session.catalog.consumptions.open_intent(stream.id)
+        intent = self._home.catalog.consumptions.open_intent(stream.id)
         if intent is None:
             raise InvalidStateError(f"Nothing of the stream {name} is open.", "There is nothing to resolve.")
         if committed:
-            batch = self._session.catalog.consumptions.batch(intent.batch_id)
-            self._session.catalog.consumptions.commit(intent, Outcome(batch.files if batch else 0, 0, 0))
+            batch = self._home.catalog.consumptions.batch(intent.batch_id)
+            self._home.catalog.consumptions.commit(intent, Outcome(batch.files if batch else 0, 0, 0))
         else:
-            self._session.catalog.consumptions.abort(intent)
+            self._home.catalog.consumptions.abort(intent)

@@ -2,49 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from volstream.catalog.leases import held
-from volstream.directory import definitions as volume_rules
-from volstream.errors import InvalidStateError, InvalidValueError, NotFoundError
-from volstream.lifecycle.identity import new_owner
 from volstream.lifecycle.stop import Stop
-from volstream.model.files import printable, why_no_row
 from volstream.model.names import Name
 from volstream.model.objects import Volume, VolumeSpec
-from volstream.objects.base import Objects
+from volstream.objects.base import Collection
+from volstream.objects.dynamic import DynamicTables
+from volstream.objects.jobs import Jobs
+from volstream.objects.streams import Streams
+from volstream.volumes import definitions as volume_rules
 
 if TYPE_CHECKING:
-    from volstream.directory.reconcile import Reconciled
-    from volstream.session import Session
-
-#: A foreground refresh asks the daemon this often whether it is done.
-_ASK_SECONDS = 0.1
+    from volstream.directory.foreground import Refreshed
+    from volstream.home import Home
 
 
-@dataclass(frozen=True)
-class Refreshed:
-    """What a refresh came to.
-
-    Attributes:
-        reconciled: what the listing found; None where the daemon's writer did it, which tells the catalog only.
-        held: removals that were found and wait for ``accept_removals``.
-    """
-
-    inserted: int
-    updated: int
-    deleted: int
-    reconciled: Reconciled | None
-    held: int = 0
-
-
-class Volumes(Objects[Volume]):
+class Volumes(Collection[Volume]):
     """Volumes and their directory tables."""
 
-    def __init__(self, session: Session) -> None:
-        super().__init__(session, session.catalog.volumes)
+    def __init__(self, home: Home, streams: Streams, jobs: Jobs, dynamic_tables: DynamicTables) -> None:
+        super().__init__(home, home.catalog.volumes)
+        self._streams = streams
+        self._jobs = jobs
+        self._dynamic_tables = dynamic_tables
 
     def create(
         self,
@@ -65,8 +46,8 @@ class Volumes(Objects[Volume]):
             options["connection"] = Name.parse(options["connection"])
         spec = VolumeSpec(Name.parse(name), location, **options)
         return volume_rules.create_volume(
-            self._session.catalog,
-            self._session.settings,
+            self._home.catalog,
+            self._home.settings,
             spec,
             or_replace=or_replace,
             if_not_exists=if_not_exists,
@@ -83,7 +64,7 @@ class Volumes(Objects[Volume]):
         """
         if isinstance(changes.get("connection"), str):
             changes["connection"] = Name.parse(changes["connection"])
-        catalog, settings = self._session.catalog, self._session.settings
+        catalog, settings = self._home.catalog, self._home.settings
         return volume_rules.alter_volume(catalog, settings, Name.parse(name), check=check, **changes)
 
     def drop(self, name: str, *, if_exists: bool = False, cascade: bool = False) -> bool:
@@ -95,13 +76,13 @@ class Volumes(Objects[Volume]):
         Raises:
             ObjectInUseError: a job processes its files.
         """
-        volume = self._session.catalog.volumes.find(Name.parse(name)) if cascade else None
+        volume = self._home.catalog.volumes.find(Name.parse(name)) if cascade else None
         if volume is not None:
-            for job in volume_rules.jobs_on(self._session.catalog, volume):
-                (self._session.dynamic_tables if job.dynamic else self._session.jobs).drop(str(job.name))
-            for stream in volume_rules.streams_on(self._session.catalog, volume):
-                self._session.streams.drop(str(stream.name))
-        return volume_rules.drop_volume(self._session.catalog, Name.parse(name), if_exists=if_exists)
+            for job in volume_rules.jobs_on(self._home.catalog, volume):
+                (self._dynamic_tables if job.dynamic else self._jobs).drop(str(job.name))
+            for stream in volume_rules.streams_on(self._home.catalog, volume):
+                self._streams.drop(str(stream.name))
+        return volume_rules.drop_volume(self._home.catalog, Name.parse(name), if_exists=if_exists)
 
     def refresh(
         self, name: str, subdirectory: str = "", *, accept_removals: bool = False, stop: Stop | None = None
@@ -117,55 +98,14 @@ class Volumes(Objects[Volume]):
             StorageError: the listing did not come to its end; nothing was changed.
             NotFoundError: there are no files in the sub-directory, and none were known.
         """
-        from volstream.delta.places import reached
-        from volstream.directory.keeper import DirectoryKeeper, lease_name
 
-        catalog, settings = self._session.catalog, self._session.settings
-        volume = self.get(name)
-        prefix = _prefix(subdirectory)
-        if not volume.selection.descends(prefix.rstrip("/")):
-            raise InvalidValueError(f"{printable(prefix)} is not part of volume {name}: it is ignored.")
-        if accept_removals and prefix:
-            raise InvalidValueError(
-                "Only a listing of the whole volume holds removals.", "Leave the sub-directory out."
-            )
-        if accept_removals:
-            volume = catalog.volumes.change(volume, accept_removals=True)
-        before = catalog.refreshes.last(volume.id)
-        owner, stopped = new_owner(), Stop() if stop is None else stop
-        asked: datetime | None = None
-        while not stopped:
-            with held(
-                catalog.leases, lease_name(volume), owner, f"refresh of {volume.name}", settings.lease_seconds
-            ) as other:
-                if other is None:
-                    keeper = DirectoryKeeper(volume, catalog, settings, stopped.wait, stopped.__bool__)
-                    with reached(settings.warehouse_path):
-                        done = keeper.reconcile(prefix)
-                        keeper.maintain()
-                    if asked is not None:
-                        catalog.refreshes.checked(volume.id, {prefix: asked})
-                    if prefix and not (done.files or done.findings or done.counts):
-                        raise NotFoundError(f"There is nothing below {prefix} in volume {name}, and there was not.")
-                    return Refreshed(
-                        done.counts.inserted, done.counts.updated, done.counts.deleted, done, done.held
-                    )  # fmt: skip
-            if asked is None:
-                asked = catalog.refreshes.ask_check(volume.id, [prefix])
-            elif not catalog.refreshes.is_asked(volume.id, prefix):
-                number = before.number if before else 0
-                since = catalog.refreshes.sums_after(volume.id, number)
-                return Refreshed(*since, reconciled=None, held=0 if prefix else self.get(name).held_removals)
-            stopped.wait(_ASK_SECONDS)
-        raise InvalidStateError(f"The refresh of volume {volume.name} was stopped.")
+        from volstream.directory.foreground import refresh
 
-
-def _prefix(subdirectory: str) -> str:
-    """A sub-directory as users write it, as a prefix of relative paths. Raises InvalidValueError."""
-    parts = [part for part in subdirectory.split("/") if part not in ("", ".")]
-    if ".." in parts:
-        raise InvalidValueError(f"The sub-directory {subdirectory!r} leads out of the volume.")
-    prefix = "".join(f"{part}/" for part in parts)
-    if why_no_row(prefix) is not None:
-        raise InvalidValueError(f"No file below {printable(prefix)} can be in the directory.", "Its name is not text.")
-    return prefix
+        return refresh(
+            self._home.catalog,
+            self._home.settings,
+            self.get(name),
+            subdirectory,
+            accept_removals=accept_removals,
+            stop=stop,
+        )

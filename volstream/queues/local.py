@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from volstream.errors import InvalidValueError, QueueError
 from volstream.model.locations import local_path, scheme_of
 from volstream.queues.base import Message, QueueSpec
+from volstream.queues.debounce import Change, Kind, Settler
 from volstream.queues.hint_codec import encode
 from volstream.queues.inflight import InFlight
-from volstream.queues.settle import Change, Kind, Settler
 from volstream.queues.watch import DirectoryWatch
 
 

@@ -26,7 +26,7 @@ from volstream.cloud import aliyun
 from volstream.cloud.access import Access
 from volstream.errors import InvalidValueError, QueueError
 from volstream.queues.base import QueueSpec, QueueState
-from volstream.queues.held import Delivery
+from volstream.queues.received import Delivery
 from volstream.queues.remote import RemoteQueue
 
 #: What MNS allows. A wait of zero is left to the queue's own setting.

@@ -15,7 +15,7 @@ from volstream.lifecycle.backoff import Backoff
 from volstream.lifecycle.stop import Stop
 from volstream.log import get
 from volstream.queues.base import Message, QueueSettings, QueueState
-from volstream.queues.held import Delivery, Held
+from volstream.queues.received import Delivery, Held
 
 _log = get("queue")
 

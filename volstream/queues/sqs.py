@@ -18,7 +18,7 @@ from volstream.cloud import aws
 from volstream.cloud.access import Access
 from volstream.errors import InvalidValueError, QueueError
 from volstream.queues.base import QueueSpec, QueueState
-from volstream.queues.held import Delivery
+from volstream.queues.received import Delivery
 from volstream.queues.remote import RemoteQueue
 
 #: What SQS allows.

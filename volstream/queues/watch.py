@@ -32,7 +32,7 @@ from watchdog.utils import BaseThread
 
 from volstream.errors import QueueError
 from volstream.model.files import printable
-from volstream.queues.settle import Change, Kind
+from volstream.queues.debounce import Change, Kind
 
 #: Opened and closed-without-writing are left out: volstream's own reading would flood the queue. FileAttribEvent is
 #: in: it is all that a changed modification time gives.

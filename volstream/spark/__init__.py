@@ -1,1 +1,1 @@
-"""Spark: the engine's JVM (Java, jars, command, start) and the client side (connections, sessions, errors)."""
+"""The client of Spark: connections, sessions, errors, frames."""

@@ -18,8 +18,8 @@ import grpc
 from pyspark.errors import PySparkException
 from pyspark.sql.connect.session import SparkSession
 
-from volstream.spark.address import Address
-from volstream.spark.channel import ClientChannelBuilder, builder_for, policy_for
+from volstream.jvm.address import Address
+from volstream.jvm.channel import ClientChannelBuilder, builder_for, policy_for
 
 #: What a call may raise when the engine goes away meanwhile. ValueError is gRPC's word for a closed channel.
 BROKEN = (PySparkException, grpc.RpcError, ValueError)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from volstream.errors import DiskFullError, EngineError, EngineLostError, SqlError, VolstreamError
-from volstream.spark.death import remedy_of
+from volstream.jvm.death import remedy_of
 from volstream.spark.loading import load
 
 #: Delta raises these when two writers meet; the same statement can be tried again. Conditions have suffixes such as

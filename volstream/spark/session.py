@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from volstream.errors import EngineLostError
-from volstream.spark.address import Address, EngineAddress
-from volstream.spark.compiled import compile_in
-from volstream.spark.death import noted
+from volstream.jvm.address import Address, EngineAddress
+from volstream.jvm.codegen import compile_in
+from volstream.jvm.death import noted
 from volstream.spark.errors import engine_lost, says_lost
 from volstream.spark.loading import load
 
@@ -103,7 +103,7 @@ class SparkGateway:
         statement may still be running in it.
 
         Args:
-            compiled: one in which Spark compiles; see :mod:`volstream.spark.compiled`.
+            compiled: one in which Spark compiles; see :mod:`volstream.jvm.codegen`.
 
         Raises:
             EngineLostError: as :meth:`fresh`.

@@ -6,9 +6,9 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
+from volstream.jvm.address import Address
+from volstream.jvm.channel import Beat, Heartbeat, builder_for
 from volstream.lifecycle.stop import Stop
-from volstream.spark.address import Address
-from volstream.spark.channel import Beat, Heartbeat, builder_for
 
 #: Between two looks at the processes.
 _LOOK_SECONDS = 1.0

@@ -1,1 +1,1 @@
-"""SQL statements: finding the names in them, making tables and streams visible to Spark, running them."""
+"""The text of SQL statements: their grammar, the names in them, and what is written in another form. Pure."""

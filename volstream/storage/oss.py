@@ -154,9 +154,15 @@ class OssStore:
         auth = _DayAuth(self._signing) if self._signing else oss2.ProviderAuthV4(_Source(self._access))
         with _errors(self._place.name("")):
             return oss2.Bucket(
-                auth, endpoint, self._place.bucket, session=oss2.Session(_CONNECTIONS), connect_timeout=_TIMEOUTS,
-                enable_crc=False, region=place, is_verify_object_strict=False,
-            )  # fmt: skip
+                auth,
+                endpoint,
+                self._place.bucket,
+                session=oss2.Session(_CONNECTIONS),
+                connect_timeout=_TIMEOUTS,
+                enable_crc=False,
+                region=place,
+                is_verify_object_strict=False,
+            )
 
     @property
     def _region(self) -> str:
@@ -173,9 +179,14 @@ class OssStore:
         start = self._place.root + after if after else ""
         while more:
             page = self._ask(
-                prefix, self._bucket.list_objects_v2, self._place.root + prefix, "" if deep else "/", token, start,
+                prefix,
+                self._bucket.list_objects_v2,
+                self._place.root + prefix,
+                "" if deep else "/",
+                token,
+                start,
                 max_keys=self._page,
-            )  # fmt: skip
+            )
             self._seen = time.monotonic()
             yield page
             more, token = page.is_truncated, page.next_continuation_token

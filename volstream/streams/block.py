@@ -212,15 +212,43 @@ class Block:
         if pinned is None:
             return None
         plan = Plan(
-            id=str(uuid.uuid4()), kind=PlanKind.STATEMENT, state=PlanState.OPEN, job_id=self._job_id, stream_id=stream.id,
-            table_id=pinned.table_id, from_version=pinned.from_version, to_version=pinned.to_version,
-            initial=pinned.initial, location="", where=None, files=0, bytes=0, created_on=datetime.now(UTC),
-        )  # fmt: skip
+            id=str(uuid.uuid4()),
+            kind=PlanKind.STATEMENT,
+            state=PlanState.OPEN,
+            job_id=self._job_id,
+            stream_id=stream.id,
+            table_id=pinned.table_id,
+            from_version=pinned.from_version,
+            to_version=pinned.to_version,
+            initial=pinned.initial,
+            location="",
+            where=None,
+            files=0,
+            bytes=0,
+            created_on=datetime.now(UTC),
+        )
         batch = Batch(
-            id=str(uuid.uuid4()), plan_id=plan.id, job_id=self._job_id, stream_id=stream.id, number=1, state=BatchState.PLANNED,
-            after_path=None, until_path=None, files=0, replaced=0, removals=0, moves=0, bytes=0, sequence=None,
-            attempts=0, succeeded=0, failed=0, rows=0, created_on=plan.created_on, committed_on=None,
-        )  # fmt: skip
+            id=str(uuid.uuid4()),
+            plan_id=plan.id,
+            job_id=self._job_id,
+            stream_id=stream.id,
+            number=1,
+            state=BatchState.PLANNED,
+            after_path=None,
+            until_path=None,
+            files=0,
+            replaced=0,
+            removals=0,
+            moves=0,
+            bytes=0,
+            sequence=None,
+            attempts=0,
+            succeeded=0,
+            failed=0,
+            rows=0,
+            created_on=plan.created_on,
+            committed_on=None,
+        )
         return Taken(current, pinned, plan, batch)
 
     def _commit(self) -> None:

@@ -15,9 +15,16 @@ from volstream.streams.volume_source import VolumeSource
 
 
 def query(
-    catalog: Catalog, warehouse: str, of: Name, first: int, last: int | None, mode: str, *, compute_updates: bool,
+    catalog: Catalog,
+    warehouse: str,
+    of: Name,
+    first: int,
+    last: int | None,
+    mode: str,
+    *,
+    compute_updates: bool,
     directory: bool = False,
-) -> str:  # fmt: skip
+) -> str:
     """SQL: the changes of versions ``first`` to ``last``, both included. Raises as :meth:`volstream.Session.changes`.
 
     Args:

@@ -74,9 +74,16 @@ class Consumer:
         return self._catalog.consumptions.add_target(intent, self._target(location))
 
     def write(
-        self, intent: Intent, told: Mapping[str, Any], statement: Callable[[SparkSession], None], number: int = 0, *,
-        apart: bool = False, like: Any = None, directly: Callable[[Marker], bool] = lambda _: False,
-    ) -> Commit:  # fmt: skip
+        self,
+        intent: Intent,
+        told: Mapping[str, Any],
+        statement: Callable[[SparkSession], None],
+        number: int = 0,
+        *,
+        apart: bool = False,
+        like: Any = None,
+        directly: Callable[[Marker], bool] = lambda _: False,
+    ) -> Commit:
         """Makes one commit of an attempt, by a DML statement or without Spark, and verifies that it is in the target's log.
 
         Args:
@@ -93,10 +100,14 @@ class Consumer:
             intent.app_id(number),
             intent.marker_sequence,
             {
-                "stream": intent.marker_stream_id, "sequence": intent.marker_sequence, "statement": number,
-                "attempt": intent.attempt, "batch": intent.batch_id, **told,
+                "stream": intent.marker_stream_id,
+                "sequence": intent.marker_sequence,
+                "statement": number,
+                "attempt": intent.attempt,
+                "batch": intent.batch_id,
+                **told,
             },
-        )  # fmt: skip
+        )
         if not directly(marker):
             with self._delta.marked(marker, intent.targets[number].location, apart=apart, like=like) as session:
                 statement(session)

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from volstream.catalog import Catalog
 from volstream.delta import folders
 from volstream.delta.log import DeltaLog, Schema
-from volstream.directory.definitions import exclusive
 from volstream.errors import (
     AlreadyExistsError,
     InvalidStateError,
@@ -22,6 +21,7 @@ from volstream.model.objects import SourceKind, Stream, StreamSpec
 from volstream.model.units import in_utc
 from volstream.streams.source import NEEDED, TRACKING, Source, TableSource, primary_key, source_of
 from volstream.streams.volume_source import VolumeSource
+from volstream.volumes.definitions import exclusive
 
 #: Columns that a stream adds to its source's.
 CHANGE_COLUMNS = ("__change_type", "__commit_version", "__commit_timestamp")
@@ -130,10 +130,20 @@ def _stream(
     identity: Sequence[str] = (),
 ) -> Stream:
     return Stream(
-        id=str(uuid.uuid4()), name=spec.name, source_kind=kind, source_id=source_id, source_name=source_name,
-        table_id=table_id, mode=spec.mode, offset=offset, initial=spec.show_initial_rows and offset is not None,
-        sequence=0, comment=spec.comment, created_on=datetime.now(UTC), identity=tuple(identity),
-    )  # fmt: skip
+        id=str(uuid.uuid4()),
+        name=spec.name,
+        source_kind=kind,
+        source_id=source_id,
+        source_name=source_name,
+        table_id=table_id,
+        mode=spec.mode,
+        offset=offset,
+        initial=spec.show_initial_rows and offset is not None,
+        sequence=0,
+        comment=spec.comment,
+        created_on=datetime.now(UTC),
+        identity=tuple(identity),
+    )
 
 
 def tracked(schema: Schema) -> bool:

@@ -13,9 +13,9 @@ from volstream.catalog import Catalog
 from volstream.changelog import process
 from volstream.directory import table
 from volstream.errors import StreamStaleError
+from volstream.jvm.codegen import compile_in
 from volstream.model.objects import Mode, SourceKind, Stream
 from volstream.model.work import Plan
-from volstream.spark.compiled import compile_in
 from volstream.spark.frames import relation
 from volstream.spark.views import Views
 from volstream.streams import net

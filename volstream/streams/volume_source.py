@@ -13,7 +13,7 @@ from volstream.changelog.base import Changelog
 from volstream.directory import table
 from volstream.directory.snapshot import Snapshot
 from volstream.errors import InvalidValueError, NotFoundError
-from volstream.spark.compiled import LARGE_BYTES, LARGE_ROWS
+from volstream.jvm.codegen import LARGE_BYTES, LARGE_ROWS
 
 
 @dataclass(frozen=True)
@@ -82,9 +82,7 @@ class VolumeSource:
     def is_large(self) -> bool:
         """Whether Spark should compile what reads it."""
         found = self.find()
-        return found is not None and (
-            found.rows > LARGE_ROWS or found.base.bytes + found.tail.bytes > LARGE_BYTES
-        )  # fmt: skip
+        return found is not None and (found.rows > LARGE_ROWS or found.base.bytes + found.tail.bytes > LARGE_BYTES)
 
     def resolve(self, what: str, version: int | None, timestamp: datetime | None) -> int:
         """See :class:`~volstream.streams.source.Source`."""

@@ -49,8 +49,12 @@ def test_the_offset_moves_at_the_last_batch_and_not_before(catalog: Catalog, job
     stored = catalog.consumptions.batch(batches[0].id)
     assert stored is not None
     assert (stored.state, stored.succeeded, stored.rows, stored.sequence, stored.attempts) == (
-        BatchState.COMMITTED, 2, 2, 1, 1,
-    )  # fmt: skip
+        BatchState.COMMITTED,
+        2,
+        2,
+        1,
+        1,
+    )
     assert stored.committed_on is not None
 
 

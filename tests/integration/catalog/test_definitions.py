@@ -19,19 +19,44 @@ from volstream.model.work import Refresh
 
 def test_what_is_stored_comes_back_equal(catalog: Catalog) -> None:
     connection = Connection(
-        objects.new_id(), Name("media", "s3 main"), "s3", "eu-west-1", None, "arn:aws:iam::1:role/r", "external", "env",
-        "it's ours", objects.NOW,
-    )  # fmt: skip
+        objects.new_id(),
+        Name("media", "s3 main"),
+        "s3",
+        "eu-west-1",
+        None,
+        "arn:aws:iam::1:role/r",
+        "external",
+        "env",
+        "it's ours",
+        objects.NOW,
+    )
     source = objects.volume(
-        "media.`my volume`", connection_id=connection.id, queue_type=QueueType.POLL, patterns=("*.jpg", "a/**"),
-        ignores=(), recursive=False, comment="naïve ☃",
-    )  # fmt: skip
+        "media.`my volume`",
+        connection_id=connection.id,
+        queue_type=QueueType.POLL,
+        patterns=("*.jpg", "a/**"),
+        ignores=(),
+        recursive=False,
+        comment="naïve ☃",
+    )
     on_it = objects.stream(source, mode=Mode.APPEND_ONLY, offset=None, table_id=None, comment="c")
     consumer = objects.job(
-        on_it, trigger=Trigger(TriggerKind.EVERY, every=0.5), where="size > 3", write=Write.APPEND, timeout_seconds=1.5,
-        isolate=True, max_files=3, max_bytes=1 << 40, arguments={"k": "v"}, state=JobState.PAUSED, state_reason="why",
-        owns_stream=True, clean=True, into=Name("results", "labels"), last_outcome="fine",
-    )  # fmt: skip
+        on_it,
+        trigger=Trigger(TriggerKind.EVERY, every=0.5),
+        where="size > 3",
+        write=Write.APPEND,
+        timeout_seconds=1.5,
+        isolate=True,
+        max_files=3,
+        max_bytes=1 << 40,
+        arguments={"k": "v"},
+        state=JobState.PAUSED,
+        state_reason="why",
+        owns_stream=True,
+        clean=True,
+        into=Name("results", "labels"),
+        last_outcome="fine",
+    )
     with catalog.database.transaction() as transaction:
         catalog.connections.add(transaction, connection)
         catalog.volumes.add(transaction, source)

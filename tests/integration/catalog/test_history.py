@@ -41,8 +41,12 @@ def test_what_ended_is_forgotten_and_sums_and_what_is_open_stay(catalog: Catalog
     assert counts(catalog) == {"refreshes": 10, "plans": 1, "batches": 2, "intents": 0}
     assert catalog.consumptions.open_plan(stream.id) == kept
     assert catalog.consumptions.totals(job.id) == {
-        "batches": 6, "succeeded": 12, "failed": 6, "rows": 30, "bytes": 120,
-    }  # fmt: skip
+        "batches": 6,
+        "succeeded": 12,
+        "failed": 6,
+        "rows": 30,
+        "bytes": 120,
+    }
     assert catalog.refreshes.file_count(volume.id) == 30
     assert catalog.refreshes.changed_after(volume.id, None) == (120, 300)
     assert catalog.refreshes.changed_after(volume.id, 20) == (40, 100)

@@ -169,8 +169,9 @@ def test_what_anybody_sends_is_kept_and_bounded(catalog: Catalog, volume: Volume
     catalog.refreshes.reject(volume.id, odd)
     kept = catalog.refreshes.rejected(volume.id)
     assert sorted((one.subject, one.reason, one.count) for one in kept) == [
-        ("nul \\x00", "half \\ud800", 2), ("x" * 10_000, "long", 2),
-    ]  # fmt: skip
+        ("nul \\x00", "half \\ud800", 2),
+        ("x" * 10_000, "long", 2),
+    ]
     catalog.refreshes.reject(volume.id, [Rejection(f"new {number}", "r") for number in range(1500)])
     assert catalog.refreshes.rejected_count(volume.id) == 1000
     assert "new 0" in {one.subject for one in catalog.refreshes.rejected(volume.id)}

@@ -37,7 +37,8 @@ def test_each_file_is_read_and_one_that_changed_or_went_meanwhile_is_told(
     assert b"long-lived" not in pickle.dumps(run.work(CODE, store=store, isolate=isolate))
     table = run(CODE, files, store=store, isolate=isolate)
     assert {path: kind for path, (kind, _) in failed(table).items()} == {
-        "ü 4.txt": FailureKind.CHANGED, "ü 5.txt": FailureKind.VANISHED,
-    }  # fmt: skip
+        "ü 4.txt": FailureKind.CHANGED,
+        "ü 5.txt": FailureKind.VANISHED,
+    }
     rows = [(path, row["n"]) for path, row in results(table) if row is not None]
     assert rows == [(f"ü {number}.txt", number) for number in range(4)]

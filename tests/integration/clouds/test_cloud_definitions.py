@@ -12,15 +12,16 @@ import pytest
 from click.testing import CliRunner
 
 from tests.clouds import Cloud
-from volstream import config, details
+from volstream import config
 from volstream.cli.objects import describe_command, list_command
 from volstream.config import Settings
-from volstream.directory.access import access_of
 from volstream.errors import InvalidValueError, QueueError, StorageDeniedError, StorageError
+from volstream.inspection import details
 from volstream.model.names import Name
 from volstream.model.objects import Connection, QueueType
+from volstream.objects.sql import rows as rows_of
 from volstream.session import Session
-from volstream.sql.run import rows as rows_of
+from volstream.volumes.access import access_of
 
 C = Name.parse("c")
 
@@ -51,7 +52,7 @@ def test_a_volume_in_a_bucket_is_reached_through_its_connection(session: Session
     connection = connect(session, s3)
     volume = session.volumes.create("v", "s3a://reached/in/", connection="c")
     assert (volume.location, volume.queue_type) == ("s3://reached/in", QueueType.POLL)
-    access = access_of(volume, session.catalog, session.settings)
+    access = access_of(volume, session.home.catalog, session.home.settings)
     assert access == replace(s3.access, external_id=connection.external_id)
 
 
@@ -63,7 +64,7 @@ def test_a_volume_in_a_bucket_needs_none_and_says_what_is_wrong(session: Session
     with pytest.raises(InvalidValueError, match="c is of the type s3, and oss://reached needs one of the type oss"):
         session.volumes.create("v", "oss://reached", connection="c")
     with pytest.raises(InvalidValueError, match="needs one of the type local"):
-        session.volumes.create("v", str(session.settings.home), connection="c")
+        session.volumes.create("v", str(session.home.settings.home), connection="c")
     session.connections.create("d", "oss", region="cn-hangzhou", endpoint=oss.access.endpoint, credentials="static")
     with pytest.raises(InvalidValueError, match=r"below \[credentials.d\] in volstream.toml"):
         session.volumes.create("v", "oss://reached", connection="d")
@@ -125,9 +126,9 @@ def test_describe_prints_the_external_id_and_policies_to_paste(session: Session,
     session.volumes.create(
         "v", "s3://described/in", connection="c", queue_type=QueueType.SQS, queue_name="q", check=False
     )
-    text = CliRunner().invoke(describe_command, ["connection", "c", "--home", str(session.settings.home)]).output
+    text = CliRunner().invoke(describe_command, ["connection", "c", "--home", str(session.home.settings.home)]).output
     said = CliRunner().invoke(
-        describe_command, ["connection", "c", "--home", str(session.settings.home), "--format", "json"]
+        describe_command, ["connection", "c", "--home", str(session.home.settings.home), "--format", "json"]
     )
     found = json.loads(said.output)
     assert found["external_id"] == connection.external_id
@@ -139,7 +140,7 @@ def test_describe_prints_the_external_id_and_policies_to_paste(session: Session,
     assert queue["Resource"] == ["arn:aws:sqs:eu-west-1:123456789012:q"]
     assert json.loads(text.partition("permission_policy:")[2]) == found["permission_policy"]
     assert session.connections.policies("c") == {key: found[key] for key in ("trust_policy", "permission_policy")}
-    _, described = rows_of(session, "DESCRIBE CONNECTION c")
+    _, described = rows_of(session.objects, "DESCRIBE CONNECTION c")
     rows = {row["property"]: row["value"] for row in described}
     assert rows["externalId"] == connection.external_id
     assert json.loads(rows["permissionPolicy"]) == found["permission_policy"]
@@ -148,7 +149,7 @@ def test_describe_prints_the_external_id_and_policies_to_paste(session: Session,
 def test_a_local_connection_has_no_policies(session: Session) -> None:
     session.connections.create("c", "local")
     assert session.connections.policies("c") == {}
-    assert "trust_policy" not in details.described(session, session.connections.get("c"))
+    assert "trust_policy" not in details.described(session.home, session.connections.get("c"))
 
 
 def test_no_secret_is_shown_or_kept_anywhere(session: Session, s3: Cloud, capfd: pytest.CaptureFixture[str]) -> None:
@@ -157,14 +158,19 @@ def test_no_secret_is_shown_or_kept_anywhere(session: Session, s3: Cloud, capfd:
     secret = s3.access.keys.secret
     connection = connect(session, s3)
     volume = session.volumes.create("v", "s3://secret", connection="c")
-    access = access_of(volume, session.catalog, session.settings)
+    access = access_of(volume, session.home.catalog, session.home.settings)
     assert access is not None
     assert access.keys == s3.access.keys
-    home = ["--home", str(session.settings.home)]
+    home = ["--home", str(session.home.settings.home)]
     shown = [
-        repr(access), str(access), repr(session.settings), session.settings.model_dump_json(), str(asdict(connection)),
-        repr(pickle.dumps(connection)), *(repr(path.read_bytes()) for path in session.settings.home.glob("catalog.db*")),
-    ]  # fmt: skip
+        repr(access),
+        str(access),
+        repr(session.home.settings),
+        session.home.settings.model_dump_json(),
+        str(asdict(connection)),
+        repr(pickle.dumps(connection)),
+        *(repr(path.read_bytes()) for path in session.home.settings.home.glob("catalog.db*")),
+    ]
     for command, arguments in ((describe_command, ["connection", "c"]), (list_command, ["connections"])):
         for form in ("text", "json"):
             shown.append(CliRunner().invoke(command, [*arguments, *home, "--format", form]).output)

@@ -59,10 +59,12 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
         scheme = cloud.access.provider
         cloud.make_bucket(name)
         yield Place(
-            f"{scheme}://{name}/a prefix", f"{scheme}://{name}-missing/a prefix",
+            f"{scheme}://{name}/a prefix",
+            f"{scheme}://{name}-missing/a prefix",
             lambda path, content: cloud.put(name, f"a prefix/{path}", content),
-            lambda path: cloud.delete(name, f"a prefix/{path}"), cloud.access,
-        )  # fmt: skip
+            lambda path: cloud.delete(name, f"a prefix/{path}"),
+            cloud.access,
+        )
 
 
 def listed(store: ObjectStore, prefix: str = "", selection: Selection = ALL) -> dict[str, FileInfo]:

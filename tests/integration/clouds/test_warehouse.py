@@ -54,21 +54,30 @@ class Home:
     def session(self, **settings: Any) -> Session:
         return Session(
             config.load(
-                self.folder / "home", warehouse=self.warehouse, warehouse_options=self.options, settle_seconds=0.01,
+                self.folder / "home",
+                warehouse=self.warehouse,
+                warehouse_options=self.options,
+                settle_seconds=0.01,
                 **settings,
             )
-        )  # fmt: skip
+        )
 
     def command(self, *arguments: str) -> Any:
         """What the command prints as JSON, in a process of its own."""
         environment = os.environ | {
-            "VOLSTREAM_HOME": str(self.folder / "home"), "VOLSTREAM_WAREHOUSE": self.warehouse,
-            "VOLSTREAM_WAREHOUSE_OPTIONS": json.dumps(self.options), "VOLSTREAM_SETTLE_SECONDS": "0.01",
-        }  # fmt: skip
+            "VOLSTREAM_HOME": str(self.folder / "home"),
+            "VOLSTREAM_WAREHOUSE": self.warehouse,
+            "VOLSTREAM_WAREHOUSE_OPTIONS": json.dumps(self.options),
+            "VOLSTREAM_SETTLE_SECONDS": "0.01",
+        }
         done = subprocess.run(
             [VOLSTREAM, *arguments, "--format", "json"],
-            env=environment, capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
         assert done.returncode == 0, done.stderr
         assert "s3-long-lived-secret" not in done.stdout + done.stderr
         return json.loads(done.stdout)
@@ -81,12 +90,16 @@ def _home_in(cloud: Cloud, region: str, folder: Path) -> Home:
     assert keys is not None
     assert cloud.access.endpoint is not None
     made = Home(
-        folder, f"s3://{bucket}/some/prefix",
+        folder,
+        f"s3://{bucket}/some/prefix",
         {
-            "AWS_ENDPOINT_URL": cloud.access.endpoint, "AWS_ALLOW_HTTP": "true", "AWS_REGION": region,
-            "AWS_ACCESS_KEY_ID": keys.id, "AWS_SECRET_ACCESS_KEY": keys.secret,
+            "AWS_ENDPOINT_URL": cloud.access.endpoint,
+            "AWS_ALLOW_HTTP": "true",
+            "AWS_REGION": region,
+            "AWS_ACCESS_KEY_ID": keys.id,
+            "AWS_SECRET_ACCESS_KEY": keys.secret,
         },
-    )  # fmt: skip
+    )
     made.files.mkdir()
     return made
 
@@ -100,7 +113,7 @@ def home(s3: Cloud, tmp_path: Path) -> Iterator[Home]:
 
 def _shown(session: Session) -> dict[str, int]:
     volume = session.volumes.get("v")
-    snapshot = Snapshot.open(table.location(session.warehouse, volume.id), volume.id)
+    snapshot = Snapshot.open(table.location(session.home.warehouse, volume.id), volume.id)
     assert snapshot is not None
     return {row["relative_path"]: row["size"] for rows in snapshot.at() for row in rows.to_pylist()}
 
@@ -112,14 +125,14 @@ def test_a_directory_is_listed_refreshed_folded_trimmed_and_swept(home: Home) ->
             (home.files / f"{number:02}.txt").write_text("x")
         volume = session.volumes.create("v", str(home.files), queue_type=QueueType.NONE)
         session.volumes.refresh("v")
-        keeper = DirectoryKeeper(volume, session.catalog, session.settings)
+        keeper = DirectoryKeeper(volume, session.home.catalog, session.home.settings)
         for number in range(17):  # as many commits as make small files be put together
             (home.files / f"{number:02}.txt").write_text("x" * (number + 2))
             assert keeper.reconcile().counts.updated == 1
         (home.files / "29.txt").unlink()
         keeper.reconcile()
         keeper.maintain()
-        writer = DirectoryWriter(volume, session.catalog, session.warehouse, 1)
+        writer = DirectoryWriter(volume, session.home.catalog, session.home.warehouse, 1)
         assert not writer.maintain()
         snapshot = writer.open()
         assert snapshot.through == snapshot.newest == 19
@@ -234,7 +247,7 @@ def test_oss_keeps_a_directory_where_it_heeds_conditions(
         (home.files / "a").write_text("aa")
         (home.files / "b").unlink()
         session.volumes.refresh("v")
-        writer = DirectoryWriter(volume, session.catalog, session.warehouse, 1)
+        writer = DirectoryWriter(volume, session.home.catalog, session.home.warehouse, 1)
         writer.maintain()
         writer.sweep()
         assert _shown(session) == {"a": 2}

@@ -20,7 +20,7 @@ from volstream.catalog import Catalog
 from volstream.catalog.tables import digest, failures
 from volstream.daemon.jobs import Scheduler
 from volstream.errors import EngineLostError, SqlError
-from volstream.jobs.lead import RunReport
+from volstream.jobs.lease import RunReport
 from volstream.jobs.progress import Observer
 from volstream.lifecycle.stop import Stop
 from volstream.model.objects import Job, Trigger, TriggerKind
@@ -107,10 +107,12 @@ def test_a_run_that_dies_with_the_engine_is_tried_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "error",
     [
-        SqlError("[DELTA_VIOLATE_CONSTRAINT_WITH_VALUES] CHECK constraint"), ValueError("not one of ours"), SystemExit(3),
+        SqlError("[DELTA_VIOLATE_CONSTRAINT_WITH_VALUES] CHECK constraint"),
+        ValueError("not one of ours"),
+        SystemExit(3),
     ],
     ids=lambda error: type(error).__name__,
-)  # fmt: skip
+)
 def test_a_job_that_fails_in_any_way_is_told_of_and_holds_no_other_job_up(tmp_path: Path, error: BaseException) -> None:
     world = World(tmp_path)
     other = objects.stream(name="others")

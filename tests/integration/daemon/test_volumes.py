@@ -18,13 +18,13 @@ from volstream.catalog import tables
 from volstream.catalog.definitions import note_trouble
 from volstream.daemon.share import Share
 from volstream.daemon.volumes import VolumeWorker
-from volstream.directory.access import queue_of
 from volstream.directory.keeper import DirectoryKeeper, lease_name
 from volstream.errors import CatalogError, InvalidValueError, QueueError
 from volstream.model.objects import QueueType, Volume
 from volstream.queues.base import EventQueue, QueueSpec
 from volstream.queues.memory import MemoryQueue
 from volstream.session import Session
+from volstream.volumes.access import queue_of
 
 
 class World:
@@ -40,9 +40,13 @@ class World:
     @contextmanager
     def worker(self, share: Share | None = None, queue: EventQueue | None = None) -> Iterator[VolumeWorker]:
         made = VolumeWorker(
-            self.volume, self.session.catalog, self.session.settings, lambda _: None, share or Share(1),
+            self.volume,
+            self.session.home.catalog,
+            self.session.home.settings,
+            lambda _: None,
+            share or Share(1),
             queue_of if queue is None else lambda *_: queue,
-        )  # fmt: skip
+        )
         thread = threading.Thread(target=made.run)
         thread.start()
         try:
@@ -54,14 +58,14 @@ class World:
 
     def has(self, *names: str) -> bool:
         volume: Volume = self.session.volumes.get("v")
-        return self.session.catalog.refreshes.file_count(volume.id) == len(names) and all(
+        return self.session.home.catalog.refreshes.file_count(volume.id) == len(names) and all(
             (self.files / name).exists() for name in names
         )
 
     def take_lease(self, owner: str, seconds: float) -> None:
         """As another host does when the lease has lapsed."""
-        leases = self.session.catalog.leases
-        with self.session.catalog.database.transaction() as transaction:
+        leases = self.session.home.catalog.leases
+        with self.session.home.catalog.database.transaction() as transaction:
             transaction.execute(update(tables.leases).values(owner=owner))
         assert leases.acquire(lease_name(self.volume), owner, "test", seconds) is None
 
@@ -80,7 +84,7 @@ def test_a_worker_that_lost_its_lease_waits_and_then_keeps_the_volume_again(worl
         world.take_lease("elsewhere/1/1.00/x", 3600)
         eventually(lambda: not worker.keeps)
         (world.files / "b").write_text("b")  # nobody watches
-        world.session.catalog.leases.release(lease_name(world.volume), "elsewhere/1/1.00/x")
+        world.session.home.catalog.leases.release(lease_name(world.volume), "elsewhere/1/1.00/x")
         eventually(lambda: world.has("a", "b"))
         assert worker.keeps
 
@@ -93,7 +97,7 @@ def test_a_fenced_worker_gives_up_its_turn_and_takes_the_next_one(tmp_path: Path
         eventually(lambda: world.has("a"))
         # Another writer without a lease, as a process is that was away for long.
         (world.files / "b").write_text("b")
-        zombie = DirectoryKeeper(world.volume, world.session.catalog, world.session.settings)
+        zombie = DirectoryKeeper(world.volume, world.session.home.catalog, world.session.home.settings)
         assert zombie.reconcile().commit is not None
         (world.files / "c").write_text("c")
         world.session.volumes.refresh("v")
@@ -116,7 +120,7 @@ def test_a_volume_that_is_handed_over_is_taken_by_a_worker_with_a_place(world: W
 
 
 def test_an_end_before_the_lease_is_had_is_not_lost(world: World) -> None:
-    world.session.catalog.leases.acquire(lease_name(world.volume), "elsewhere/1/1.00/x", "test", 3600)
+    world.session.home.catalog.leases.acquire(lease_name(world.volume), "elsewhere/1/1.00/x", "test", 3600)
     with world.worker() as worker:
         assert not worker.keeps
 
@@ -144,7 +148,7 @@ def test_a_volume_whose_root_is_gone_says_so_to_all_until_it_is_back(world: Worl
 
 def test_a_catalog_that_is_away_for_a_moment_ends_no_worker(world: World) -> None:
     def rename(before: str, after: str) -> None:
-        with closing(sqlite3.connect(world.session.settings.home / "catalog.db", timeout=10)) as connection:
+        with closing(sqlite3.connect(world.session.home.settings.home / "catalog.db", timeout=10)) as connection:
             connection.execute(f"ALTER TABLE {before} RENAME TO {after}")
             connection.commit()
 
@@ -162,11 +166,13 @@ def test_what_is_wrong_with_a_volume_does_not_end_its_worker_where_the_catalog_i
         if disk.why_not:
             pytest.skip(f"no tmpfs can be mounted: {disk.why_not}")
         world = World(tmp_path)
-        worker = VolumeWorker(world.volume, world.session.catalog, world.session.settings, lambda _: None, Share(1))
+        worker = VolumeWorker(
+            world.volume, world.session.home.catalog, world.session.home.settings, lambda _: None, Share(1)
+        )
         disk.fill()
         worker.trouble.failed(QueueError("gone"))
         with pytest.raises(CatalogError, match="Free some space"):
-            note_trouble(world.session.catalog.database, world.volume.id, "gone")
+            note_trouble(world.session.home.catalog.database, world.volume.id, "gone")
         disk.empty()
         assert worker.reason == "gone"
         world.session.close()
@@ -191,7 +197,7 @@ def test_what_others_ask_for_is_done_while_the_queue_does_not_answer(world: Worl
 def test_a_refresh_of_a_folder_outside_of_the_volume_is_answered(world: World) -> None:
     with world.worker() as worker:
         eventually(lambda: worker.keeps)
-        asked = world.session.catalog.refreshes
+        asked = world.session.home.catalog.refreshes
         asked.ask_check(world.volume.id, [".ignored/", "x.tmp"])
         eventually(lambda: not asked.asked_checks(world.volume.id, 10))
 
@@ -207,7 +213,7 @@ def test_held_removals_are_told_of_and_accepted_by_a_refresh_that_the_daemon_doe
     with world.worker() as worker:
         eventually(lambda: worker.held_removals == 12)
         assert world.session.volumes.refresh("v").held == 12
-        assert world.session.catalog.refreshes.file_count(world.volume.id) == 12
+        assert world.session.home.catalog.refreshes.file_count(world.volume.id) == 12
         done = world.session.volumes.refresh("v", accept_removals=True)
         assert (done.reconciled, done.deleted, done.held) == (None, 12, 0)
         eventually(lambda: worker.held_removals == 0)
@@ -221,7 +227,7 @@ def test_a_folder_that_is_ignored_cannot_be_refreshed(world: World) -> None:
 
 
 def test_who_does_not_keep_a_volume_has_no_say_in_what_is_wrong_with_it(world: World) -> None:
-    catalog = world.session.catalog
+    catalog = world.session.home.catalog
     catalog.leases.acquire(lease_name(world.volume), "elsewhere/1/1.00/x", "test", 3600)
     note_trouble(catalog.database, world.volume.id, "The queue does not exist.")
     world.volume = world.session.volumes.get("v")

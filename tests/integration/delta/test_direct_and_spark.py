@@ -17,19 +17,29 @@ from volstream.spark.session import SparkGateway
 
 SCHEMA = pa.schema(
     [
-        ("tags", pa.map_(pa.string(), pa.list_(pa.int32()))), ("seen", pa.timestamp("us", tz="UTC")),
-        ("day", pa.date32()), ("cost", pa.decimal128(12, 3)), ("place", pa.struct([("x", pa.float32())])),
-        ("raw", pa.binary()), ("path", pa.string()), ("n", pa.int64()),
+        ("tags", pa.map_(pa.string(), pa.list_(pa.int32()))),
+        ("seen", pa.timestamp("us", tz="UTC")),
+        ("day", pa.date32()),
+        ("cost", pa.decimal128(12, 3)),
+        ("place", pa.struct([("x", pa.float32())])),
+        ("raw", pa.binary()),
+        ("path", pa.string()),
+        ("n", pa.int64()),
     ]
-)  # fmt: skip
+)
 
 
 def rows(paths: list[str], number: int) -> pa.Table:
     moment = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=number, microseconds=number)
     one = {
-        "tags": [("a", [number, None])], "seen": moment, "day": moment.date(), "cost": None, "place": {"x": 0.5},
-        "raw": b"\x00\xff", "n": number,
-    }  # fmt: skip
+        "tags": [("a", [number, None])],
+        "seen": moment,
+        "day": moment.date(),
+        "cost": None,
+        "place": {"x": 0.5},
+        "raw": b"\x00\xff",
+        "n": number,
+    }
     return pa.Table.from_pylist([{**one, "path": path} for path in paths], schema=SCHEMA)
 
 

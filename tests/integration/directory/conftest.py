@@ -13,7 +13,6 @@ from tests.directories import Directory
 from volstream import config
 from volstream.catalog import Catalog
 from volstream.directory import table
-from volstream.directory.definitions import create_volume
 from volstream.directory.fold import Fold
 from volstream.directory.keeper import DirectoryKeeper, Tick
 from volstream.directory.snapshot import Snapshot
@@ -21,6 +20,7 @@ from volstream.model.hints import Hint
 from volstream.model.names import Name
 from volstream.model.objects import QueueType, Volume, VolumeSpec
 from volstream.storage.base import ObjectStore
+from volstream.volumes.definitions import create_volume
 
 LONG_AGO = 1_700_000_000
 

@@ -19,11 +19,40 @@ from volstream.storage.local import LocalStore
 
 #: Names that break quoting, escaping, globbing or ordering somewhere.
 ODD_NAMES = (
-    "sp ace", "pl+us", "per%cent", "%2F", "am&p=er", "quo'te", 'dou"ble', "back\\slash", "back`tick", "new\nline", "tab\t",
-    "uml-ü", "中文", "emoji-\U0001f600", "\ue000private", "dollar$", "${env:HOME}", "${spark.app.name}", "semi;colon", "brace{}",
-    "brack[et]", "star*", "quest?", "hash#", "co:lon", "dir with space/ü/file", "x=y/part", "-dash", "_under", "CASE", "case",
-    "e\u0301", "\u00e9",
-)  # fmt: skip
+    "sp ace",
+    "pl+us",
+    "per%cent",
+    "%2F",
+    "am&p=er",
+    "quo'te",
+    'dou"ble',
+    "back\\slash",
+    "back`tick",
+    "new\nline",
+    "tab\t",
+    "uml-ü",
+    "中文",
+    "emoji-\U0001f600",
+    "\ue000private",
+    "dollar$",
+    "${env:HOME}",
+    "${spark.app.name}",
+    "semi;colon",
+    "brace{}",
+    "brack[et]",
+    "star*",
+    "quest?",
+    "hash#",
+    "co:lon",
+    "dir with space/ü/file",
+    "x=y/part",
+    "-dash",
+    "_under",
+    "CASE",
+    "case",
+    "e\u0301",
+    "\u00e9",
+)
 
 
 def test_the_first_listing_is_one_refresh_and_the_base_itself(kept: Keeping) -> None:
@@ -38,10 +67,16 @@ def test_the_first_listing_is_one_refresh_and_the_base_itself(kept: Keeping) -> 
     info = open_store(kept.volume.location).head("a")
     assert info is not None
     assert first == {
-        "relative_path": "a", "url": f"file://{kept.folder}/a", "size": 1, "last_modified_time": info.last_modified_time,
-        "etag": info.etag, "version_id": None, "content_type": None, "refresh_id": 1,
+        "relative_path": "a",
+        "url": f"file://{kept.folder}/a",
+        "size": 1,
+        "last_modified_time": info.last_modified_time,
+        "etag": info.etag,
+        "version_id": None,
+        "content_type": None,
+        "refresh_id": 1,
         "refreshed_on": kept.catalog.refreshes.committed(kept.volume.id)[0].committed_on,
-    }  # fmt: skip
+    }
     assert kept.volume.table_id == snapshot.table_id
     assert kept.volume.reconciled_on is not None
 
@@ -80,8 +115,10 @@ def test_only_rows_that_differ_are_in_a_refresh(kept: Keeping) -> None:
     kept.keeper().reconcile()
     changed = kept.snapshot().changed(1, 2).select(["relative_path", "change", "size", "old_size", "old_refresh_id"])
     assert [tuple(row.values()) for row in changed.to_pylist()] == [
-        ("b", "update", 5, 1, 1), ("c", "delete", 1, 1, 1), ("e", "insert", 1, None, None),
-    ]  # fmt: skip
+        ("b", "update", 5, 1, 1),
+        ("c", "delete", 1, 1, 1),
+        ("e", "insert", 1, None, None),
+    ]
     assert kept.refreshes()[-1] == (2, "reconcile", 1, 1, 1)
     assert kept.directory() == {"a": 1, "b": 5, "d": 1, "e": 1}
 

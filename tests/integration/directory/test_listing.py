@@ -48,9 +48,14 @@ def test_a_listing_has_a_row_a_file_with_the_directorys_columns(store: MemorySto
     assert (listing.files, listing.bytes, listing.finding_count, listing.unsettled) == (2, 7, 0, [])
     assert {found.schema for found in listed_in(target)} == {table.SCHEMA}
     assert rows(target)[0] == {
-        "relative_path": "a b/ü.txt", "url": f"{store.url('')}a%20b/%C3%BC.txt", "size": 7, "last_modified_time": OLD,
-        "etag": info.etag, "version_id": None, "content_type": "text/plain",
-    }  # fmt: skip
+        "relative_path": "a b/ü.txt",
+        "url": f"{store.url('')}a%20b/%C3%BC.txt",
+        "size": 7,
+        "last_modified_time": OLD,
+        "etag": info.etag,
+        "version_id": None,
+        "content_type": "text/plain",
+    }
 
 
 def test_only_what_is_below_the_prefix_and_selected_is_listed(store: MemoryStore, target: str) -> None:

@@ -87,14 +87,16 @@ _CATALOG = (
         f"""INSERT INTO refreshes (volume_id, number, state, cause, base_version, version, inserted, updated, deleted, bytes,
             started_on, committed_on) VALUES ('{VOLUME}', {number}, '{state}', 'events', {base}, {version}, {counts}, 0, :now, {when})"""
         for number, state, base, version, counts, when in (
-            (1, "committed", 0, 1, "3, 0, 0", ":now"), (2, "committed", 1, 2, "1, 0, 0", ":now"),
-            (3, "aborted", 2, "NULL", "0, 0, 0", "NULL"), (4, "committed", 3, 4, "0, 1, 0", ":now"),
+            (1, "committed", 0, 1, "3, 0, 0", ":now"),
+            (2, "committed", 1, 2, "1, 0, 0", ":now"),
+            (3, "aborted", 2, "NULL", "0, 0, 0", "NULL"),
+            (4, "committed", 3, 4, "0, 1, 0", ":now"),
             (5, "intent", 4, "NULL", "0, 0, 1", "NULL"),
         )
     ),
     f"""INSERT INTO plans (id, kind, state, stream_id, table_id, from_version, to_version, initial, location, files, bytes,
         created_on) VALUES ('{PLAN}', 'stream', 'done', '{STREAM}', 'old-table', 1, 5, 0, '', 1, 1, :now)""",
-)  # fmt: skip
+)
 
 
 @pytest.fixture

@@ -69,8 +69,12 @@ def test_each_key_is_listed_once_whatever_the_shards(tmp_path: Path) -> None:
     assert listed(tmp_path / "l") == sorted(keys)
     assert (listing.files, listing.bytes, listing.resumed) == (len(keys), 3 * len(keys), False)
     assert {(prefix, deep) for prefix, _, deep in store.asked} == {
-        ("", False), ("a/", True), ("b/", True), ("ü/", True), ("z/", True),
-    }  # fmt: skip
+        ("", False),
+        ("a/", True),
+        ("b/", True),
+        ("ü/", True),
+        ("z/", True),
+    }
 
 
 def test_a_single_prefix_is_gone_down_for_several(tmp_path: Path) -> None:
@@ -140,9 +144,11 @@ shards.ShardedListing(sys.argv[1], Bucket(keys_of("a/", "b/", number=95)), "", A
 def test_a_process_that_is_killed_in_the_middle_leaves_what_the_next_goes_on_with(tmp_path: Path) -> None:
     folder = tmp_path / "l"
     ended = subprocess.run(
-        [sys.executable, "-c", _KILLED, str(folder)], env={"VOLSTREAM_FAULT": "listing.file#5", "PYTHONPATH": "."},
-        timeout=60, check=False,
-    )  # fmt: skip
+        [sys.executable, "-c", _KILLED, str(folder)],
+        env={"VOLSTREAM_FAULT": "listing.file#5", "PYTHONPATH": "."},
+        timeout=60,
+        check=False,
+    )
     assert ended.returncode == -signal.SIGKILL
     keys = keys_of("a/", "b/", number=95)
     store = Bucket(keys)

@@ -148,8 +148,11 @@ def test_a_writer_that_is_killed_leaves_a_directory_that_the_next_makes_right(tm
         directory.list_first({"a": 1, "b": 1})
     ended = subprocess.run(
         [sys.executable, "-c", _KILLED, str(tmp_path), "first" if first else "then"],
-        env={"VOLSTREAM_FAULT": point, "PYTHONPATH": "."}, timeout=60, check=False, cwd=Path(__file__).parents[3],
-    )  # fmt: skip
+        env={"VOLSTREAM_FAULT": point, "PYTHONPATH": "."},
+        timeout=60,
+        check=False,
+        cwd=Path(__file__).parents[3],
+    )
     assert ended.returncode == -signal.SIGKILL
     done = point != "refresh.intent"
     if first:

@@ -25,12 +25,12 @@ from volstream.engine.control import engine_status, stop_engine
 from volstream.engine.lock import Owner
 from volstream.engine.process import Engine
 from volstream.errors import EngineBusyError, EngineError, EngineLostError, JavaError
+from volstream.jvm.address import EngineAddress
+from volstream.jvm.codegen import COMPILED, INTERPRETED
+from volstream.jvm.server import start_jvm
 from volstream.lifecycle import identity
 from volstream.lifecycle.stop import Stop
-from volstream.spark.address import EngineAddress
-from volstream.spark.compiled import COMPILED, INTERPRETED
 from volstream.spark.errors import map_spark_errors
-from volstream.spark.server import start_jvm
 from volstream.spark.session import SparkGateway
 
 pytestmark = pytest.mark.timeout(180)

@@ -12,10 +12,10 @@ import pytest
 from volstream import config
 from volstream.engine.process import Engine
 from volstream.errors import NotFoundError, SqlError
+from volstream.jvm import jars
 from volstream.lifecycle.stop import Stop
 from volstream.model.objects import QueueType
 from volstream.session import Session
-from volstream.spark import jars
 from volstream.spark.session import SparkGateway
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.long]
@@ -36,12 +36,15 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
     metastore = f"jdbc:derby:;databaseName={tmp_path_factory.mktemp('hive') / 'metastore'};create=true"
     delta = os.pathsep.join(map(str, jars.installed(config.cache_directory())))
     profile = {
-        "spark_master": "local-cluster[2,1,1024]", "driver_memory": "1GiB",
+        "spark_master": "local-cluster[2,1,1024]",
+        "driver_memory": "1GiB",
         "spark_conf": {
-            "spark.executor.memory": "512m", "spark.executor.extraClassPath": delta,
-            "spark.sql.catalogImplementation": "hive", "spark.hadoop.javax.jdo.option.ConnectionURL": metastore,
+            "spark.executor.memory": "512m",
+            "spark.executor.extraClassPath": delta,
+            "spark.sql.catalogImplementation": "hive",
+            "spark.hadoop.javax.jdo.option.ConnectionURL": metastore,
         },
-    }  # fmt: skip
+    }
     home = tmp_path_factory.mktemp("cluster")
     settings = config.load(home, virtual_clusters={"two": profile}, settle_seconds=0.05).for_cluster("TWO")
     engine = Engine(settings, kind="background", stop=Stop())

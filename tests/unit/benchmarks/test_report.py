@@ -29,8 +29,11 @@ def test_the_document_has_every_round_and_can_be_read_again(figures: Figures, tm
     document = json.loads((tmp_path / "out" / "results.json").read_text())
     own = next(one for one in document["figures"] if one["contender"] == "volstream")
     assert (own["seconds"], own["parts"], own["median"], own["ratio"]) == (
-        [4.0, 5.0, 3.0], {"refresh": [2.0, 2.5, 1.5]}, 4.0, 2.0,
-    )  # fmt: skip
+        [4.0, 5.0, 3.0],
+        {"refresh": [2.0, 2.5, 1.5]},
+        4.0,
+        2.0,
+    )
 
 
 def test_the_table_shows_medians_and_parts(figures: Figures) -> None:

@@ -42,10 +42,14 @@ def test_commands_are_completed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 @pytest.mark.parametrize(
     ("arguments", "as_json"),
     [
-        ([], False), (["--format"], False), (["json"], False), (["list", "--format", "text", "json"], False),
-        (["list", "--format", "json"], True), (["--format=json"], True),
+        ([], False),
+        (["--format"], False),
+        (["json"], False),
+        (["list", "--format", "text", "json"], False),
+        (["list", "--format", "json"], True),
+        (["--format=json"], True),
     ],
-)  # fmt: skip
+)
 def test_errors_are_json_where_the_arguments_ask_for_it(arguments: list[str], as_json: bool) -> None:
     assert Output.for_errors(arguments).as_json is as_json
 

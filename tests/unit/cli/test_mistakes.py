@@ -68,13 +68,17 @@ def said(home: str, capsys: pytest.CaptureFixture[str]) -> Said:
         (["alter-job", "j", "--max-bytes", "99999999TiB"], 2, "more than 1 EiB"),
         (["alter-job", "j", "--max-files", "9" * 30], 2, "too large a number"),
         (["alter-job", "j", "--retries", "9" * 5000], 2, "not a whole number"),
-        (["create-stream", "x", "--on-volume", "v", "--at-timestamp", "0001-01-01T00:00:00+14:00"], 2, "years 1 to 9999"),
+        (
+            ["create-stream", "x", "--on-volume", "v", "--at-timestamp", "0001-01-01T00:00:00+14:00"],
+            2,
+            "years 1 to 9999",
+        ),
         (["reset-stream", "s", "--to-timestamp", "9999-12-31T23:59:59-14:00"], 2, "years 1 to 9999"),
         (["reset-stream", "s", "--to-version", "9" * 30], 2, "too large a number"),
         (["list", "batches", "--limit", "9" * 30], 2, "--limit"),
         (["sql", "ALTER STREAM s RESET TO VERSION " + "9" * 30], 3, "VERSION cannot be"),
     ],
-)  # fmt: skip
+)
 def test_a_mistake_is_the_users(said: Said, arguments: list[str], code: int, message: str) -> None:
     found, text = said(*arguments)
     assert (found, "Traceback" in text) == (code, False), text

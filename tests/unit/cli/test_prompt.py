@@ -18,8 +18,8 @@ from volstream.cli.output import Output
 from volstream.cli.prompt import SqlCompleter, is_complete, is_end, object_names, run_prompt, suggestions
 from volstream.errors import CatalogError
 from volstream.model.objects import QueueType
+from volstream.objects.sql import rows
 from volstream.session import Session
-from volstream.sql.run import rows
 
 NAMES = ["orders", "sales.orders", "`two words`", "photos"]
 
@@ -117,7 +117,7 @@ def converse(session: Session, typed: str) -> None:
     def run(statement: str) -> None:
         if "stop" in statement:
             raise KeyboardInterrupt
-        columns, found = rows(session, statement)
+        columns, found = rows(session.objects, statement)
         output.table(list(found), columns, "No rows.")
 
     with create_pipe_input() as pipe, create_app_session(input=pipe, output=DummyOutput()):

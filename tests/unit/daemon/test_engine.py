@@ -18,9 +18,9 @@ from volstream.errors import (
     JavaError,
     VolstreamError,
 )
+from volstream.jvm.address import Address, EngineAddress
 from volstream.lifecycle.backoff import Backoff
 from volstream.lifecycle.stop import Stop
-from volstream.spark.address import Address, EngineAddress
 
 
 class FakeJvm:

@@ -12,8 +12,8 @@ from tests import objects
 from volstream import config
 from volstream.catalog import Catalog
 from volstream.daemon.housekeeping import Housekeeper, clean
+from volstream.functions.printing import Line, Printed
 from volstream.jobs import logs
-from volstream.jobs.printing import Line, Printed
 from volstream.lifecycle.stop import Stop
 
 

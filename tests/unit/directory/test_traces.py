@@ -20,13 +20,13 @@ from volstream.directory import table
 from volstream.directory.confirm import Confirm, Since
 from volstream.directory.difference import compare
 from volstream.directory.fold import Fold
-from volstream.directory.route import route
 from volstream.model.files import FileInfo
 from volstream.model.hints import Rejection
 from volstream.model.names import Name
 from volstream.model.objects import QueueType, Volume
 from volstream.queues import parser_for
 from volstream.storage.memory import MemoryStore
+from volstream.volumes.route import route
 
 _ODD = ["a", "b c", "b+c", "b%20c", "%", "d/e", "/lead", "d//e", "q'\"&=", "new\nline", "日/ü"]
 KEYS = [*_ODD, *(f"{number:03}" for number in range(30))]
@@ -67,10 +67,19 @@ class World:
         self.body: Callable[[str, str, random.Random], bytes] = _s3 if scheme == "s3" else _oss
         self.parse = parser_for("sqs" if scheme == "s3" else "mns")
         self.volume = Volume(
-            id="v", name=Name("public", "v"), location=f"{scheme}://bucket/in", connection_id=None, queue_type=QueueType.SQS,
-            queue_name="q", virtual_cluster="DEFAULT", recursive=True, patterns=(), ignores=(), comment=None,
+            id="v",
+            name=Name("public", "v"),
+            location=f"{scheme}://bucket/in",
+            connection_id=None,
+            queue_type=QueueType.SQS,
+            queue_name="q",
+            virtual_cluster="DEFAULT",
+            recursive=True,
+            patterns=(),
+            ignores=(),
+            comment=None,
             created_on=datetime.now(UTC),
-        )  # fmt: skip
+        )
         self.under_way: list[bytes] = []
         self.lost: set[str] = set()
         self.directory: dict[str, FileInfo] = {}

@@ -13,8 +13,8 @@ from volstream.engine import record
 from volstream.engine.attach import attach, remote_address, start
 from volstream.engine.lock import HomeLock, Owner
 from volstream.errors import EngineError, InvalidValueError
+from volstream.jvm.address import EngineAddress
 from volstream.lifecycle import identity
-from volstream.spark.address import EngineAddress
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from volstream.engine.attach import attach
 from volstream.engine.control import engine_status, stop_engine
 from volstream.engine.lock import HomeLock, Owner
 from volstream.errors import InvalidStateError
+from volstream.jvm.address import EngineAddress, RemoteAddress
 from volstream.lifecycle import identity
-from volstream.spark.address import EngineAddress, RemoteAddress
 
 
 @pytest.fixture

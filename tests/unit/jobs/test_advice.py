@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests import objects
+from volstream.functions.printing import PRINTED_LAST
 from volstream.jobs.advice import remedy, what_next, where_printed
-from volstream.jobs.printing import PRINTED_LAST
 from volstream.model.units import about
 from volstream.model.work import FailureKind, FailureState
 

@@ -142,10 +142,17 @@ def test_columns_must_be_declared_somewhere(place: Place) -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"retries": -1}, {"pause_after": -1}, {"max_files": 0}, {"trigger": on_cron("never")}, {"where": "size >"},
-        {"where": "colour = 'red'"}, {"where": "size > 1; DROP TABLE t"}, {"where": "size > 1 -- all"}, {"where": "true GROUP BY size"},
+        {"retries": -1},
+        {"pause_after": -1},
+        {"max_files": 0},
+        {"trigger": on_cron("never")},
+        {"where": "size >"},
+        {"where": "colour = 'red'"},
+        {"where": "size > 1; DROP TABLE t"},
+        {"where": "size > 1 -- all"},
+        {"where": "true GROUP BY size"},
     ],
-)  # fmt: skip
+)
 def test_options_that_cannot_be_are_refused(place: Place, wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidValueError):
         place.create(**wrong)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from volstream.functions.printing import Line, Printed
 from volstream.jobs import logs
-from volstream.jobs.printing import Line, Printed
 
 MIB = 1 << 20
 LONG_AGO = datetime(1990, 1, 1, tzinfo=UTC)

@@ -167,8 +167,10 @@ def test_the_end_of_a_plan_is_cut_anew_and_its_bounds_and_numbers_go_on(tmp_path
     made, batches = cut_plan(location, Limits(5, 1000))
     again = plan.recut(made, batches[3], Limits(11, 1000))
     assert [(one.number, one.after_path, one.until_path, one.files) for one in again] == [
-        (4, "14", "25", 11), (5, "25", "36", 11), (6, "36", "39", 3),
-    ]  # fmt: skip
+        (4, "14", "25", 11),
+        (5, "25", "36", 11),
+        (6, "36", "39", 3),
+    ]
     assert {one.plan_id for one in again} == {made.id}
 
 

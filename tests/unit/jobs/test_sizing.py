@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tests import objects
 from volstream import config
+from volstream.functions.bounds import Bounds
 from volstream.jobs import sizing
-from volstream.jobs.bounds import Bounds
 from volstream.jobs.sizing import Limits, Rate
 from volstream.model.work import Batch, Waiting
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from volstream.jobs.outcomes import outcome_schema
-from volstream.jobs.schema import from_ddl
+from volstream.functions.outcomes import outcome_schema
+from volstream.functions.schema import from_ddl
 from volstream.jobs.staged import Staged, Totals
 
 RESULT = from_ddl("n BIGINT")
@@ -21,11 +21,16 @@ def stage(folder: Path, *parts: list[tuple[str, int | None, int | None, str | No
     for number, part in enumerate(parts):
         rows = [
             {
-                "path": path, "file_version": f"{path}1", "commit_version": 4, "rows": rows, "error_kind": kind,
-                "result": None if n is None else {"n": n}, "error_message": kind and f"{kind}!",
+                "path": path,
+                "file_version": f"{path}1",
+                "commit_version": 4,
+                "rows": rows,
+                "error_kind": kind,
+                "result": None if n is None else {"n": n},
+                "error_message": kind and f"{kind}!",
             }
             for path, rows, n, kind in part
-        ]  # fmt: skip
+        ]
         pq.write_table(pa.Table.from_pylist(rows, schema=schema), folder / f"part-{number:05}.snappy.parquet")
     (folder / "_SUCCESS").touch()
     return Staged(folder.as_uri(), RESULT)

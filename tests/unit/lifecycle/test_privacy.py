@@ -11,7 +11,7 @@ import pytest
 
 from volstream import config
 from volstream.catalog import Catalog
-from volstream.doctor import State, home_check
+from volstream.inspection.doctor import State, home_check
 from volstream.lifecycle.privacy import keep_private, make_directory
 
 

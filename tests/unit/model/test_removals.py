@@ -11,11 +11,21 @@ from volstream.model.removals import RemovalLimit
 @pytest.mark.parametrize(
     ("text", "removed", "of", "held"),
     [
-        (None, 50, 100, False), (None, 51, 100, True), (None, 9, 10, False), (None, 10, 10, True), (None, 9, 9, False),
-        ("20%", 21, 100, True), ("100%", 100, 100, False), ("5", 6, 1000, True), ("5", 5, 5, False),
-        ("50%,5", 6, 1000, True), ("50%, 1000", 60, 100, True), ("all", 1000, 1000, False), ("0", 1, 5, True),
+        (None, 50, 100, False),
+        (None, 51, 100, True),
+        (None, 9, 10, False),
+        (None, 10, 10, True),
+        (None, 9, 9, False),
+        ("20%", 21, 100, True),
+        ("100%", 100, 100, False),
+        ("5", 6, 1000, True),
+        ("5", 5, 5, False),
+        ("50%,5", 6, 1000, True),
+        ("50%, 1000", 60, 100, True),
+        ("all", 1000, 1000, False),
+        ("0", 1, 5, True),
     ],
-)  # fmt: skip
+)
 def test_a_share_or_a_count_or_everything_is_held(text: str | None, removed: int, of: int, held: bool) -> None:
     assert RemovalLimit.parse(text).holds(removed, of) is held
 

@@ -12,7 +12,7 @@ import pytest
 from tests.waiting import eventually
 from volstream.errors import QueueError, StorageDeniedError, VolstreamError
 from volstream.queues.base import Message, QueueSettings, QueueState
-from volstream.queues.held import Delivery, Held
+from volstream.queues.received import Delivery, Held
 from volstream.queues.remote import RemoteQueue
 
 SETTINGS = QueueSettings(visibility_seconds=60, wait_seconds=20)

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql.connect.proto import base_pb2, base_pb2_grpc
 
 from volstream.errors import EngineError, EngineLostError
-from volstream.spark.address import Address, RemoteAddress
+from volstream.jvm.address import Address, RemoteAddress
 from volstream.spark.session import SparkGateway
 
 

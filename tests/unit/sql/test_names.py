@@ -76,11 +76,13 @@ def test_calls_are_found_by_tokens() -> None:
         ("CHANGES FROM VERSION 2 EXCLUSIVE TO VERSION 4 EXCLUSIVE WHERE a", (3, 3), {}, " WHERE a"),
         ("CHANGES FROM VERSION 2 INCLUSIVE", (2, None), {}, ""),
         (
-            "CHANGES FROM VERSION 0 WITH (deduplicationMode='none', computeUpdates='true') AS c", (0, None),
-            {"deduplicationmode": "none", "computeupdates": "true"}, " AS c",
+            "CHANGES FROM VERSION 0 WITH (deduplicationMode='none', computeUpdates='true') AS c",
+            (0, None),
+            {"deduplicationmode": "none", "computeupdates": "true"},
+            " AS c",
         ),
     ],
-)  # fmt: skip
+)
 def test_the_versions_whose_changes_are_asked_for(
     clause: str, bounds: tuple[int, int | None], options: dict[str, str], rest: str
 ) -> None:

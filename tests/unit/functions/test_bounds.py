@@ -1,0 +1,85 @@
+"""Rows are measured as they come: what is too large fails its file with its size, and what is large is handed on in pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tests.running import Runner, failed, planned, results
+from volstream.functions.bounds import Bounds, size_of
+from volstream.model.work import FailureKind
+from volstream.storage.memory import MemoryStore
+
+MIB = 1 << 20
+SMALL = Bounds(row_bytes=1000, file_bytes=5000)
+
+
+@pytest.mark.parametrize(
+    ("value", "size"),
+    [
+        (None, 8),
+        (True, 8),
+        (1.5, 8),
+        ("abc", 3),
+        ("é", 2),
+        (b"1234", 4),
+        (bytearray(5), 5),
+        ([1.0] * 100, 800),
+        (["ab", "c"], 3),
+        ({"k": "vvv"}, 4),
+        ([{"k": b"12"}], 3),
+        ([], 0),
+        (np.zeros(10), 80),
+        ("\udc80", 3),
+    ],
+)
+def test_values_have_the_size_that_they_take_in_a_table(value: object, size: int) -> None:
+    assert size_of(value) == size
+
+
+def test_a_row_that_is_too_large_fails_its_file_with_its_size(run: Runner, store: MemoryStore) -> None:
+    files = [store.put("a", b"x" * 1001), store.put("b", b"x" * 1000)]
+    table = run("def f(file): return {'s': file.read_bytes()}", files, "s BINARY", bounds=SMALL)
+    (kind, message) = failed(table)["a"]
+    assert kind is FailureKind.TOO_LARGE
+    assert "Row 0 has 1001 B of values, and a row may have 1000 B (setting result_row_bytes)" in message
+    assert [path for path, row in results(table) if row] == ["b"]
+
+
+@pytest.mark.parametrize("isolate", [False, True])
+def test_a_generator_is_not_asked_for_more_rows_than_may_be(
+    run: Runner, isolated: Callable[..., pa.Table], store: MemoryStore, isolate: bool
+) -> None:
+    code = """
+def f(file):
+    for number in range(10**12):
+        if number > 10: raise RuntimeError("asked for more")
+        yield {"s": "x" * 900}
+"""
+    given: dict[str, Any] = {"returns": "s STRING", "bounds": SMALL}
+    table = isolated(code, ["a"], **given) if isolate else run(code, [store.put("a", b"")], **given)
+    (kind, message) = failed(table)["a"]
+    assert kind is FailureKind.TOO_LARGE
+    assert "The first 6 rows have 5.3 KiB" in message
+    assert "result_file_bytes" in message
+
+
+def test_large_rows_are_handed_on_one_by_one_and_small_ones_together(run: Runner, store: MemoryStore) -> None:
+    files = [store.put(f"{number}", b"") for number in range(4)]
+    work = run.work("def f(file): return [{'s': 'x' * (12 << 20)}] * 3", "s STRING")
+    pieces = [(batch.num_rows, batch.nbytes) for batch in work([planned(files)])]
+    assert sum(rows for rows, _ in pieces) == 12
+    assert max(size for _, size in pieces) < 25 * MIB
+    small = run.work("def f(file): return {'s': 'x'}", "s STRING")
+    assert [batch.num_rows for batch in small([planned(files)])] == [4]
+
+
+def test_what_is_handed_on_in_pieces_is_the_whole(run: Runner, store: MemoryStore) -> None:
+    table = run("def f(file): return [{'s': str(n) * (6 << 20)} for n in range(9)]", [store.put("a", b"")], "s STRING")
+    assert table["rows"].to_pylist() == [9, *[None] * 8]
+    assert [row["s"][0] for _, row in results(table) if row] == [str(n) for n in range(9)]
+    assert {len(row["s"]) for _, row in results(table) if row} == {6 << 20}

@@ -1,0 +1,191 @@
+"""Result columns: declared in three ways, kept as DDL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from volstream.errors import InvalidValueError
+from volstream.functions.schema import PROVENANCE, from_ddl, from_declaration, of_function, to_ddl
+from volstream.functions.source import function
+
+SIMPLE = st.sampled_from(
+    [
+        pa.bool_(),
+        pa.int8(),
+        pa.int16(),
+        pa.int32(),
+        pa.int64(),
+        pa.float32(),
+        pa.float64(),
+        pa.string(),
+        pa.binary(),
+        pa.date32(),
+        pa.timestamp("us", tz="UTC"),
+        pa.timestamp("us"),
+        pa.decimal128(38, 18),
+        pa.decimal128(5, 0),
+    ]
+)
+NAMES = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs", "Zl", "Zp")), min_size=1, max_size=12)
+
+
+def struct(inner: st.SearchStrategy[pa.DataType]) -> st.SearchStrategy[pa.DataType]:
+    names = st.lists(st.sampled_from("abcdef"), min_size=1, max_size=3, unique=True)
+    return names.flatmap(
+        lambda chosen: st.tuples(*[inner] * len(chosen)).map(
+            lambda kinds: pa.struct([pa.field(*pair) for pair in zip(chosen, kinds, strict=True)])
+        )
+    )
+
+
+TYPES = st.recursive(
+    SIMPLE, lambda inner: st.one_of(inner.map(pa.list_), st.builds(pa.map_, SIMPLE, inner), struct(inner)), max_leaves=5
+)
+SCHEMAS = st.lists(
+    st.tuples(NAMES.filter(lambda name: not name.startswith("_")), TYPES),
+    min_size=1,
+    max_size=5,
+    unique_by=lambda field: field[0].lower(),
+).map(lambda fields: pa.schema([pa.field(*field) for field in fields]))
+
+
+@given(SCHEMAS)
+def test_ddl_reads_back_what_it_wrote(schema: pa.Schema) -> None:
+    assert from_ddl(to_ddl(schema)) == schema
+
+
+def test_words_of_sql_can_be_columns() -> None:
+    from sqlglot.dialects.databricks import Databricks
+
+    words = sorted({word.lower() for word in Databricks.Tokenizer.KEYWORDS if word.isidentifier()})
+    assert "select" in words
+    schema = pa.schema([pa.field(word, pa.int32()) for word in words])
+    assert from_ddl(to_ddl(schema)) == schema
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("label STRING, score DOUBLE", {"label": pa.string(), "score": pa.float64()}),
+        ("a int, b bigint, c float, d boolean", {"a": pa.int32(), "b": pa.int64(), "c": pa.float32(), "d": pa.bool_()}),
+        (
+            "a tinyint, b smallint, c binary, d date",
+            {"a": pa.int8(), "b": pa.int16(), "c": pa.binary(), "d": pa.date32()},
+        ),
+        ("t TIMESTAMP, n TIMESTAMP_NTZ", {"t": pa.timestamp("us", tz="UTC"), "n": pa.timestamp("us")}),
+        ("tags ARRAY<STRING>", {"tags": pa.list_(pa.string())}),
+        ("m MAP<STRING, INT>", {"m": pa.map_(pa.string(), pa.int32())}),
+        ("s STRUCT<a: INT, b: STRING>", {"s": pa.struct([("a", pa.int32()), ("b", pa.string())])}),
+        ("d DECIMAL(5,2), e DECIMAL", {"d": pa.decimal128(5, 2), "e": pa.decimal128(10, 0)}),
+        ("`my label` VARCHAR(20)", {"my label": pa.string()}),
+        ("Größe INT", {"Größe": pa.int32()}),
+    ],
+)
+def test_ddl_is_read_as_spark_writes_it(text: str, expected: dict[str, pa.DataType]) -> None:
+    assert dict(zip(from_ddl(text).names, from_ddl(text).types, strict=True)) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "label", "label STRING score", "(((", "a INT; DROP TABLE t", "x NONSENSE_TYPE", "v VARIANT", "\udcff INT"],
+)
+def test_what_is_no_list_of_columns_is_refused(text: str) -> None:
+    with pytest.raises(InvalidValueError):
+        from_ddl(text)
+
+
+@pytest.mark.parametrize("name", [*PROVENANCE.names, "_FILE_PATH", "_commit_version", "_metadata"])
+def test_names_that_volstream_adds_are_refused(name: str) -> None:
+    with pytest.raises(InvalidValueError, match="volstream or Delta adds itself"):
+        from_ddl(f"`{name}` STRING")
+
+
+def test_a_name_that_comes_twice_is_refused_whatever_its_case() -> None:
+    with pytest.raises(InvalidValueError, match="'label' is declared twice"):
+        from_ddl("label STRING, LABEL INT")
+
+
+@dataclass
+class Inner:
+    a: int
+
+
+@dataclass
+class Row:
+    label: str
+    score: float | None
+    tags: list[str]
+    counts: dict[str, int]
+    inner: Inner
+    when: datetime
+    day: date
+    amount: Decimal
+    raw: bytes
+    good: bool
+
+
+ROW = pa.schema(
+    [
+        ("label", pa.string()),
+        ("score", pa.float64()),
+        ("tags", pa.list_(pa.string())),
+        ("counts", pa.map_(pa.string(), pa.int64())),
+        ("inner", pa.struct([("a", pa.int64())])),
+        ("when", pa.timestamp("us", tz="UTC")),
+        ("day", pa.date32()),
+        ("amount", pa.decimal128(38, 18)),
+        ("raw", pa.binary()),
+        ("good", pa.bool_()),
+    ]
+)
+
+
+def one(file: object) -> Row: ...  # type: ignore[empty-body]  # only its annotation is read
+def maybe(file: object) -> Row | None: ...
+def several(file: object) -> list[Row]: ...  # type: ignore[empty-body]  # as above
+def lazily(file: object) -> Iterator[Row]: ...  # type: ignore[empty-body]  # as above
+def any_of(file: object) -> Iterable[Row] | None: ...
+
+
+class Callable_:  # noqa: N801  # a callable object
+    def __call__(self, file: object) -> Row: ...  # type: ignore[empty-body]  # as above
+
+
+@pytest.mark.parametrize("declaring", [one, maybe, several, lazily, any_of, Callable_])
+def test_a_dataclass_as_the_return_type_declares_the_columns(declaring: type) -> None:
+    assert of_function(declaring) == ROW
+
+
+def test_a_function_without_a_declaration_has_none() -> None:
+    def plain(file: object): ...  # type: ignore[no-untyped-def]  # this is what is tested
+    def unresolved(file: object) -> NotThere: ...  # type: ignore[name-defined]  # noqa: F821  # as above
+    def basic(file: object) -> dict[str, str]: ...  # type: ignore[empty-body]  # as above
+
+    assert [of_function(one) for one in (plain, unresolved, basic)] == [None] * 3
+
+
+@pytest.mark.parametrize("declared", ["label STRING", pa.schema([pa.field("label", pa.string(), nullable=False)])])
+def test_a_decorator_declares_the_columns_and_they_may_be_null(declared: object) -> None:
+    @function(returns=declared)
+    def decorated(file: object) -> Row: ...  # type: ignore[empty-body]  # as above
+
+    assert of_function(decorated) == pa.schema([pa.field("label", pa.string(), nullable=True)])
+
+
+@dataclass
+class Odd:
+    value: complex
+
+
+@pytest.mark.parametrize("declared", [Odd, 3, dict, pa.schema([("x", pa.duration("s"))])])
+def test_what_has_no_sql_type_is_refused(declared: object) -> None:
+    with pytest.raises(InvalidValueError):
+        from_declaration(declared)

@@ -1,0 +1,48 @@
+"""Which class archive fits."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from volstream.jvm import archive
+from volstream.jvm.java import Java
+
+JAVA = Java(Path("/usr/bin/java"), 17, "17.0.15")
+
+
+def test_an_archive_is_for_one_java_one_set_of_options_unchanged_jars_and_one_volstream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jar = tmp_path / "a.jar"
+    jar.write_bytes(b"1")
+    first = archive.path_of(tmp_path, JAVA, "", [jar])
+    assert archive.path_of(tmp_path, JAVA, "", [jar]) == first
+    others = {
+        archive.path_of(tmp_path, Java(JAVA.executable, 17, "17.0.16"), "", [jar]),
+        archive.path_of(tmp_path, JAVA, "-XX:+UseG1GC", [jar]),
+    }
+    jar.write_bytes(b"12")
+    others.add(archive.path_of(tmp_path, JAVA, "", [jar]))
+    assert len(others | {first}) == 4
+    monkeypatch.setattr(archive, "version", lambda _: "0.0.0")
+    others.add(archive.path_of(tmp_path, JAVA, "", [jar]))
+    assert len(others | {first}) == 5
+
+
+def test_an_archive_that_is_not_there_is_not_asked_for(tmp_path: Path) -> None:
+    assert archive.use(tmp_path / "cds-1.jsa") == []
+    (tmp_path / "cds-1.jsa").touch()
+    assert f"-XX:SharedArchiveFile={tmp_path / 'cds-1.jsa'}" in archive.use(tmp_path / "cds-1.jsa")
+
+
+def test_only_archives_that_nobody_used_for_long_are_removed(tmp_path: Path) -> None:
+    ours, recent, old = (tmp_path / f"cds-{name}.jsa" for name in ("ours", "recent", "old"))
+    for path in (ours, recent, old):
+        path.touch()
+    os.utime(ours, (0, 0))
+    os.utime(old, (0, 0))
+    archive.remove_unused(tmp_path, keep=ours)
+    assert sorted(tmp_path.iterdir()) == [ours, recent]

@@ -1,0 +1,32 @@
+"""Reading the end of a log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from volstream.jvm import log_file
+
+
+def test_only_the_last_lines_after_a_point_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "x.log"
+    path.write_text("before\na\nb\nc\n")
+    assert log_file.last_lines(path, count=2) == "b\nc"
+    assert log_file.last_lines(path, since=len("before\n")) == "a\nb\nc"
+    assert log_file.last_lines(tmp_path / "none") == ""
+
+
+def test_the_log_of_the_jvm_before_is_kept_beside(tmp_path: Path) -> None:
+    log_file.begin(tmp_path).write_text("first")
+    assert not log_file.begin(tmp_path).exists()
+    assert (tmp_path / "jvm.log.1").read_text() == "first"
+
+
+def test_the_log_of_a_jvm_that_runs_is_emptied_and_goes_on(tmp_path: Path) -> None:
+    with log_file.begin(tmp_path).open("ab", buffering=0) as log:
+        log.write(b"x" * 90)
+        log_file.roll(tmp_path, most=100)
+        log.write(b"y" * 20)
+        log_file.roll(tmp_path, most=100)
+        log.write(b"end")
+    assert log_file.jvm_log(tmp_path).read_bytes() == b"end"
+    assert (tmp_path / "jvm.log.1").read_bytes() == b"x" * 90 + b"y" * 20

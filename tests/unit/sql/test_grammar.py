@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from volstream.errors import SqlError
+from volstream.model.names import Name
+from volstream.sql import names
+from volstream.sql.grammar import Text, owned, parse
+
+
+def options(text: str) -> dict[str, object]:
+    assert owned(names.words(text))
+    return dict(parse(text).options)
+
+
+def test_the_source_documents_statements_are_read() -> None:
+    connection = parse(
+        "CREATE STORAGE CONNECTION conn_sh_oss TYPE OSS REGION = 'cn-shanghai' "
+        "ROLE_ARN = 'acs:ram::145:role/czvolumestreamrole' -- Replace with your own RoleARN\n"
+        "ENDPOINT = 'oss-cn-shanghai.aliyuncs.com'"
+    )
+    assert (connection.action, connection.kind, connection.name) == (
+        "create",
+        "connection",
+        Name("public", "conn_sh_oss"),
+    )
+    assert connection.options["region"] == "cn-shanghai"
+    volume = parse(
+        "CREATE EXTERNAL VOLUME vol_dish_images LOCATION 'oss://sh-oss-derek/dish-images/' USING CONNECTION conn_sh_oss "
+        "NOTIFICATION = ( QUEUE_TYPE = 'ALICLOUD_MNS', QUEUE_NAME = 'cz-queue', VIRTUAL_CLUSTER = 'DEFAULT' ) "
+        "DIRECTORY = (ENABLE = TRUE) RECURSIVE = TRUE"
+    )
+    assert volume.options == {
+        "location": "oss://sh-oss-derek/dish-images/",
+        "using_connection": Name("public", "conn_sh_oss"),
+        "notification": {"queue_type": "ALICLOUD_MNS", "queue_name": "cz-queue", "virtual_cluster": "DEFAULT"},
+        "directory": True,
+        "recursive": True,
+    }
+    stream = parse("CREATE STREAM IF NOT EXISTS s ON VOLUME v WITH PROPERTIES ('TABLE_STREAM_MODE' = 'STANDARD')")
+    assert stream.if_not_exists
+    assert stream.options["properties"] == {"TABLE_STREAM_MODE": "STANDARD"}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "CREATE STREAM s ON TABLE t TIMESTAMP AS OF now() - INTERVAL 1 HOUR COMMENT 'it''s'",
+            {
+                "source_kind": "TABLE",
+                "source": Name("public", "t"),
+                "timestamp_as_of": Text("now() - INTERVAL 1 HOUR"),
+                "comment": "it's",
+            },
+        ),
+        ("ALTER STREAM s RESET TO VERSION 3", {"number": "3"}),
+        (
+            "CREATE FUNCTION IF NOT EXISTS public.f AS '/my dir/f.py:g' RETURNS MAP<STRING, DECIMAL(3, 1)> COMMENT 'c'",
+            {"string": "/my dir/f.py:g", "expression": Text("MAP<STRING, DECIMAL(3, 1)>"), "comment": "c"},
+        ),
+        ("ALTER STREAM `a b`.s RESET TO TIMESTAMP '2026-01-01'", {"expression": Text("'2026-01-01'")}),
+        ("ALTER VOLUME v REFRESH SUBDIRECTORY 'a/b'", {"string": "a/b"}),
+        ("ALTER VOLUME v REFRESH ACCEPT REMOVALS", {"accept_removals": True}),
+        ("CREATE VOLUME v LOCATION '/d' MAX_REMOVALS '20%'", {"location": "/d", "max_removals": "20%"}),
+        (
+            "CREATE JOB j ON STREAM s FUNCTION 'f.py:f' INTO TABLE t RETURNS (a STRING, b DECIMAL(3,1)) WHERE (size < (10)) "
+            "EVERY '30s'",
+            {
+                "on_stream": Name("public", "s"),
+                "function": "f.py:f",
+                "into": Name("public", "t"),
+                "returns": "a STRING, b DECIMAL(3,1)",
+                "where": "size < (10)",
+                "every": "30s",
+            },
+        ),
+        (
+            "CREATE JOB j ON CHANGE AS INSERT INTO t SELECT ')', a FROM s",
+            {"on_change": True, "as_statement": Text("INSERT INTO t SELECT ')', a FROM s")},
+        ),
+        ("SHOW TABLE STREAMS IN x LIKE 'a%'", {"string": "a%"}),
+    ],
+)
+def test_what_a_statement_says(text: str, said: dict[str, object]) -> None:
+    assert options(text) == said
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column", "said"),
+    [
+        ("CREATE STREAM s ON VIEW t", 1, 20, "'VIEW' was not expected; expected VOLUME or TABLE"),
+        ("CREATE STREAM s\n  ON TABLE", 2, 11, "something is missing; expected a name"),
+        ("ALTER TABLE t SET PROPERTIES ('a' 'b')", 1, 35, "expected ="),
+        ("CREATE VOLUME v LOCATION /a", 1, 26, "expected a text in quotes"),
+    ],
+)
+def test_a_wrong_statement_is_shown_with_a_caret(text: str, line: int, column: int, said: str) -> None:
+    with pytest.raises(SqlError) as caught:
+        parse(text)
+    message = str(caught.value)
+    assert f"Line {line}, column {column}: " in message
+    assert said in message
+    *_, shown, caret = message.splitlines()
+    assert shown == "  " + text.splitlines()[line - 1]
+    assert caret.index("^") == column + 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CREATE TABLE stream (a INT)",
+        "DESC stream",
+        "ALTER TABLE t SET TBLPROPERTIES ('a' = 'b')",
+        "SHOW TABLES",
+        "CREATE FUNCTION f AS 'org.example.F'",
+        "SELECT * FROM volume",
+        "DROP TABLE volume",
+    ],
+)
+def test_other_statements_are_sparks(text: str) -> None:
+    assert not owned(names.words(text))
+
+
+@given(st.text(alphabet=st.sampled_from("abct '\"`();=-/*\n,.0"), max_size=60))
+def test_whatever_follows_is_read_or_refused(rest: str) -> None:
+    with suppress(SqlError):
+        parse("CREATE STREAM " + rest)

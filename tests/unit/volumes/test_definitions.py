@@ -1,0 +1,144 @@
+"""Connections and volumes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from volstream import config
+from volstream.catalog import Catalog
+from volstream.errors import AlreadyExistsError, InvalidValueError, NotFoundError, ObjectInUseError, StorageError
+from volstream.model.names import Name
+from volstream.model.objects import QueueType, VolumeSpec
+from volstream.storage.memory import MemoryStore
+from volstream.volumes.definitions import create_connection, create_volume, drop_connection, drop_volume
+
+V = Name.parse("v")
+SETTINGS = config.load("/nowhere")
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[Catalog]:
+    opened = Catalog(f"sqlite:///{tmp_path}/catalog.db")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "my files"
+    made.mkdir()
+    return made
+
+
+def test_a_volume_on_a_directory_watches_it(catalog: Catalog, folder: Path) -> None:
+    made = create_volume(catalog, SETTINGS, VolumeSpec(V, str(folder)))
+    assert (made.location, made.queue_type) == (f"file://{str(folder).replace(' ', '%20')}", QueueType.LOCAL)
+    assert catalog.volumes.get(V).id == made.id
+    assert made.table_id is None
+
+
+def test_a_queue_that_cannot_serve_the_location_is_refused(catalog: Catalog, folder: Path) -> None:
+    with pytest.raises(InvalidValueError, match="Choose one of local, poll, none"):
+        create_volume(catalog, SETTINGS, VolumeSpec(V, str(folder), queue_type=QueueType.SQS))
+    assert (
+        create_volume(catalog, SETTINGS, VolumeSpec(V, str(folder), queue_type=QueueType.POLL)).queue_type
+        is QueueType.POLL
+    )
+
+
+def test_a_directory_that_is_not_there_is_the_users_mistake(catalog: Catalog, folder: Path) -> None:
+    with pytest.raises(NotFoundError, match=r"my files/none does not exist"):
+        create_volume(catalog, SETTINGS, VolumeSpec(V, f"{folder}/none"))
+    (folder / "file").write_text("")
+    with pytest.raises(NotFoundError, match="is not a directory"):
+        create_volume(catalog, SETTINGS, VolumeSpec(V, f"{folder}/file"))
+    with pytest.raises(StorageError):
+        create_volume(catalog, SETTINGS, VolumeSpec(V, "memory://nobody-made-this"))
+    assert catalog.volumes.list() == []
+
+
+def test_a_scheme_without_a_store_is_refused(catalog: Catalog) -> None:
+    with pytest.raises(InvalidValueError, match="gopher"):
+        create_volume(catalog, SETTINGS, VolumeSpec(V, "gopher://hole"))
+
+
+@pytest.mark.parametrize("glob", ["", "/absolute/*"])
+def test_what_is_no_glob_is_refused(catalog: Catalog, folder: Path, glob: str) -> None:
+    with pytest.raises(InvalidValueError, match="not a glob"):
+        create_volume(catalog, SETTINGS, VolumeSpec(V, str(folder), patterns=(glob,)))
+    with pytest.raises(InvalidValueError, match="not a glob"):
+        create_volume(catalog, SETTINGS, VolumeSpec(V, str(folder), ignores=(glob,)))
+
+
+def test_a_name_is_taken_once_unless_asked_otherwise(catalog: Catalog, folder: Path) -> None:
+    first = create_volume(catalog, SETTINGS, VolumeSpec(V, str(folder)))
+    with pytest.raises(AlreadyExistsError):
+        create_volume(catalog, SETTINGS, VolumeSpec(V, str(folder)))
+    with pytest.raises(InvalidValueError, match="exclude each other"):
+        create_volume(catalog, SETTINGS, VolumeSpec(V, str(folder)), or_replace=True, if_not_exists=True)
+    assert create_volume(catalog, SETTINGS, VolumeSpec(V, f"{folder}/none"), if_not_exists=True).id == first.id
+    assert create_volume(catalog, SETTINGS, VolumeSpec(V, str(folder)), or_replace=True).id != first.id
+    assert len(catalog.volumes.list()) == 1
+
+
+def test_a_replacement_that_cannot_be_leaves_what_there_was(catalog: Catalog, folder: Path) -> None:
+    first = create_volume(catalog, SETTINGS, VolumeSpec(V, str(folder)))
+    with pytest.raises(NotFoundError):
+        create_volume(catalog, SETTINGS, VolumeSpec(V, f"{folder}/none"), or_replace=True)
+    assert catalog.volumes.get(V).id == first.id
+
+
+def test_a_dropped_volume_is_gone_and_dropping_nothing_says_so(catalog: Catalog, folder: Path) -> None:
+    create_volume(catalog, SETTINGS, VolumeSpec(V, str(folder)))
+    assert drop_volume(catalog, V)
+    assert not drop_volume(catalog, V, if_exists=True)
+    with pytest.raises(NotFoundError):
+        drop_volume(catalog, V)
+
+
+def test_a_connection_has_an_external_id_of_its_own_and_no_secret(catalog: Catalog) -> None:
+    one = create_connection(catalog, Name.parse("one"), "s3", region="eu-west-1", credentials="profile:work")
+    two = create_connection(catalog, Name.parse("two"), "oss")
+    assert one.external_id != two.external_id
+    assert create_connection(catalog, Name.parse("one"), "oss", if_not_exists=True) == one
+    with pytest.raises(AlreadyExistsError):
+        create_connection(catalog, Name.parse("one"), "s3")
+    with pytest.raises(InvalidValueError, match="not a connection type"):
+        create_connection(catalog, Name.parse("x"), "ftp")
+    with pytest.raises(InvalidValueError, match="names no credentials"):
+        create_connection(catalog, Name.parse("x"), "s3", credentials="AKIA-SECRET")
+
+
+def test_a_connection_in_use_is_not_dropped(catalog: Catalog) -> None:
+    name = Name.parse("c")
+    create_connection(catalog, name, "local")
+    store = MemoryStore("memory://connected")
+    store.create()
+    create_volume(catalog, SETTINGS, VolumeSpec(V, "memory://connected", connection=name))
+    with pytest.raises(ObjectInUseError, match="Volume v"):
+        drop_connection(catalog, name)
+    drop_volume(catalog, V)
+    assert drop_connection(catalog, name)
+    assert not drop_connection(catalog, name, if_exists=True)
+    store.drop()
+
+
+def test_a_volume_on_a_missing_connection_is_refused(catalog: Catalog, folder: Path) -> None:
+    with pytest.raises(NotFoundError, match="no connection nobody"):
+        create_volume(catalog, SETTINGS, VolumeSpec(V, str(folder), connection=Name.parse("nobody")))
+
+
+def test_a_queues_url_with_a_password_is_refused_and_not_repeated(catalog: Catalog) -> None:
+    spec = VolumeSpec(V, "s3://bucket/", queue_name="https://u:hidden@sqs.eu-west-1.amazonaws.com/1/q")
+    with pytest.raises(InvalidValueError, match="password in it") as refused:
+        create_volume(catalog, SETTINGS, spec, check=False)
+    assert "hidden" not in str(refused.value)
+
+
+@pytest.mark.parametrize("endpoint", ["http://minio:99999", "http://minio:0", "http://minio:abc"])
+def test_an_endpoint_with_a_port_that_cannot_be_is_refused(catalog: Catalog, endpoint: str) -> None:
+    with pytest.raises(InvalidValueError, match="not the URL of a server"):
+        create_connection(catalog, Name.parse("c"), "s3", endpoint=endpoint)

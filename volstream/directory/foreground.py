@@ -1,0 +1,108 @@
+"""Refreshing a volume in the foreground: by this process, or by the daemon that keeps the volume."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from volstream.catalog import Catalog
+from volstream.catalog.leases import held
+from volstream.config import Settings
+from volstream.delta.places import reached
+from volstream.directory.keeper import DirectoryKeeper, lease_name
+from volstream.directory.reconcile import Reconciled
+from volstream.errors import InvalidStateError, InvalidValueError, NotFoundError
+from volstream.lifecycle.identity import new_owner
+from volstream.lifecycle.stop import Stop
+from volstream.model.files import printable, why_no_row
+from volstream.model.objects import Volume
+
+#: Seconds between two questions to the catalog whether the daemon is done.
+_POLL_SECONDS = 0.1
+
+
+@dataclass(frozen=True)
+class Refreshed:
+    """The result of a foreground refresh.
+
+    Attributes:
+        reconciled: what the listing found; None if the daemon did it, which reports to the catalog only.
+        held: removals that were found and wait for ``accept_removals``.
+    """
+
+    inserted: int
+    updated: int
+    deleted: int
+    reconciled: Reconciled | None
+    held: int = 0
+
+
+def refresh(
+    catalog: Catalog,
+    settings: Settings,
+    volume: Volume,
+    subdirectory: str = "",
+    *,
+    accept_removals: bool = False,
+    stop: Stop | None = None,
+) -> Refreshed:
+    """Lists a volume, or a sub-directory of it, and returns once the directory table matches.
+
+    If a daemon keeps the volume, the daemon is asked to do it and waited for.
+
+    Args:
+        accept_removals: remove what is gone, however much it is.
+
+    Raises:
+        StorageError: the listing failed; nothing was changed.
+        NotFoundError: the sub-directory has no files, and had none.
+        InvalidValueError: the sub-directory is ignored, or leads out of the volume.
+        InvalidStateError: it was stopped.
+    """
+    prefix = _prefix(subdirectory)
+    if not volume.selection.descends(prefix.rstrip("/")):
+        raise InvalidValueError(f"{printable(prefix)} is not part of volume {volume.name}: it is ignored.")
+    if accept_removals and prefix:
+        raise InvalidValueError("Only a listing of the whole volume holds removals.", "Leave the sub-directory out.")
+    if accept_removals:
+        volume = catalog.volumes.change(volume, accept_removals=True)
+    before = catalog.refreshes.last(volume.id)
+    owner, stopped = new_owner(), Stop() if stop is None else stop
+    asked: datetime | None = None
+    while not stopped:
+        with held(
+            catalog.leases, lease_name(volume), owner, f"refresh of {volume.name}", settings.lease_seconds
+        ) as other:
+            if other is None:
+                keeper = DirectoryKeeper(volume, catalog, settings, stopped.wait, stopped.__bool__)
+                with reached(settings.warehouse_path):
+                    done = keeper.reconcile(prefix)
+                    keeper.maintain()
+                if asked is not None:
+                    catalog.refreshes.checked(volume.id, {prefix: asked})
+                if prefix and not (done.files or done.findings or done.counts):
+                    raise NotFoundError(f"There is nothing below {prefix} in volume {volume.name}, and there was not.")
+                return Refreshed(
+                    done.counts.inserted, done.counts.updated, done.counts.deleted, done, done.held
+                )  # fmt: skip
+        if asked is None:
+            asked = catalog.refreshes.ask_check(volume.id, [prefix])
+        elif not catalog.refreshes.is_asked(volume.id, prefix):
+            number = before.number if before else 0
+            since = catalog.refreshes.sums_after(volume.id, number)
+            return Refreshed(
+                *since, reconciled=None, held=0 if prefix else catalog.volumes.get(volume.name).held_removals
+            )
+        stopped.wait(_POLL_SECONDS)
+    raise InvalidStateError(f"The refresh of volume {volume.name} was stopped.")
+
+
+def _prefix(subdirectory: str) -> str:
+    """A sub-directory as users write it, as a prefix of relative paths. Raises InvalidValueError."""
+    parts = [part for part in subdirectory.split("/") if part not in ("", ".")]
+    if ".." in parts:
+        raise InvalidValueError(f"The sub-directory {subdirectory!r} leads out of the volume.")
+    prefix = "".join(f"{part}/" for part in parts)
+    if why_no_row(prefix) is not None:
+        raise InvalidValueError(f"No file below {printable(prefix)} can be in the directory.", "Its name is not text.")
+    return prefix

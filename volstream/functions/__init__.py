@@ -1,0 +1,1 @@
+"""Users' functions: finding them, and calling them file by file, on executors."""

@@ -1,0 +1,302 @@
+"""Calling the function in this process on a file, or on a group of files, and reading what it returns or raises.
+
+Runs on executors, and in the child processes of ``isolation``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import pyarrow as pa
+
+from volstream.errors import FunctionLoadError, StorageDeniedError, StorageError
+from volstream.functions.bounds import Bounds, Measured, TooLargeError
+from volstream.functions.file import File
+from volstream.functions.outcomes import FileOutcome, FileTask
+from volstream.functions.printing import Printed, Prints, Shown
+from volstream.functions.schema import check_declared
+from volstream.functions.source import FunctionSource, batch_size_of
+from volstream.model.units import format_duration, format_size
+from volstream.model.work import FailureKind
+
+#: The object made of each class that is a function, with what it was made from: a model is loaded once by a worker, which
+#: serves batch after batch.
+_set_up: dict[str, tuple[object, Callable[..., Any]]] = {}
+
+
+class Caller:
+    """Calls a function on files here. Importing and setting up happen once, when it is made.
+
+    A function that cannot be imported or set up is told as the outcome of each file, for that no file is to blame.
+
+    Args:
+        arguments: of the function; of a class, arguments of its set-up.
+        timeout_seconds: for each file; None: none.
+        prints: where what the function prints goes. Where somebody watches it, they may interrupt the function.
+        bounds: of the rows of a file.
+        columns: those of the result, where the function's declaration has to agree with them; else None.
+
+    Attributes:
+        batch_size: files of one call; None: the function takes one file, not a list.
+    """
+
+    def __init__(
+        self,
+        source: FunctionSource,
+        arguments: Mapping[str, str],
+        timeout_seconds: float | None,
+        prints: Prints,
+        bounds: Bounds,
+        columns: pa.Schema | None = None,
+    ) -> None:
+        self.batch_size: int | None = None
+        self._prints = prints
+        self._watched = isinstance(prints, Shown)
+        self._bounds = bounds
+        self._source = source
+        self._arguments = arguments
+        self._timeout = timeout_seconds
+        self._broken: tuple[str, str | None] | None = None
+        try:
+            with prints.during():
+                self._function = self._prepare(columns)
+        except FunctionLoadError as error:
+            self._broken = (str(error), None)
+        except BaseException as error:  # the user's set-up may raise anything
+            if isinstance(error, KeyboardInterrupt) and self._watched:
+                raise
+            self._broken = (_message(error), _user_traceback(error))
+        self._printed = prints.take(())
+        if self._broken is not None and self._printed:
+            message, trace = self._broken
+            self._broken = (message, with_tail(trace, self._printed))
+
+    def __call__(self, group: Sequence[tuple[FileTask, File]]) -> list[FileOutcome]:
+        """What became of each file, in order. A call on several files that fails is made again on each of them alone."""
+        outcomes = self._outcomes(group)
+        if self._printed:
+            outcomes[0].printed = [*self._printed, *outcomes[0].printed]
+            self._printed = ()
+        return outcomes
+
+    def _outcomes(self, group: Sequence[tuple[FileTask, File]]) -> list[FileOutcome]:
+        if self._broken is not None:
+            message, trace = self._broken
+            return [FileOutcome(task, kind=FailureKind.SET_UP, message=message, traceback=trace) for task, _ in group]
+        outcomes = self._call(group)
+        if len(group) > 1 and all(outcome.kind is not None for outcome in outcomes):
+            self._printed = [*self._printed, *outcomes[0].printed]
+            return [outcome for one in group for outcome in self._call([one])]
+        return outcomes
+
+    def _prepare(self, columns: pa.Schema | None) -> Callable[..., Any]:
+        function = self._source.load()
+        if columns is not None:
+            check_declared(function, columns)
+        self.batch_size = batch_size_of(function)
+        if not isinstance(function, type):
+            return function
+        made_from = (self._source.fingerprint, dict(self._arguments))
+        place = f"{self._source.root}:{self._source.module}:{self._source.attribute}"
+        if place not in _set_up or _set_up[place][0] != made_from:
+            _set_up.pop(place, None)  # before the next one is made: there may not be room for two
+            with self._source.importable():
+                _set_up[place] = (made_from, function(**self._arguments))
+        self._arguments = {}
+        return _set_up[place][1]
+
+    def _call(self, group: Sequence[tuple[FileTask, File]]) -> list[FileOutcome]:
+        tasks = [task for task, _ in group]
+        outcomes = self._called(tasks, [file for _, file in group])
+        printed = self._prints.take([task.info.relative_path for task in tasks])
+        if printed:
+            outcomes[0].printed = printed
+            for outcome in outcomes:
+                if outcome.kind is not None:
+                    outcome.traceback = with_tail(outcome.traceback, printed)
+        return outcomes
+
+    def _called(self, tasks: Sequence[FileTask], files: Sequence[File]) -> list[FileOutcome]:
+        limit = None if self._timeout is None else self._timeout * len(files)
+        try:
+            with self._source.importable(), self._prints.during(), time_limit(limit):
+                if self.batch_size is None:
+                    each = [_rows(self._function(files[0], **self._arguments), self._bounds)]
+                else:
+                    each = _rows_of_each(self._function(files, **self._arguments), len(files), self._bounds)
+                return [
+                    FileOutcome(task, rows=rows, bytes=size) for task, (rows, size) in zip(tasks, each, strict=True)
+                ]
+        except TimeLimitError:
+            kind = FailureKind.TIMED_OUT
+            message, trace = f"The function ran longer than {format_duration(limit or 0)}.", None
+        except _NotRowsError as error:
+            kind, message, trace = FailureKind.WRONG_RESULT, str(error), None
+        except TooLargeError as error:
+            kind, message, trace = FailureKind.TOO_LARGE, str(error), None
+        except StorageDeniedError as error:
+            kind, message, trace = FailureKind.DENIED, str(error), None
+        except StorageError as error:
+            kind, message, trace = FailureKind.UNREADABLE, str(error), None
+        except MemoryError as error:
+            kind, message, trace = FailureKind.OUT_OF_MEMORY, _message(error), _user_traceback(error)
+        except BaseException as error:  # the function may raise anything: SystemExit, CancelledError
+            if isinstance(error, KeyboardInterrupt) and self._watched:
+                raise
+            kind = FailureKind.CODE if _is_of_code(error) else FailureKind.RAISED
+            message, trace = _message(error), _user_traceback(error)
+        finally:
+            for file in files:
+                file.close()
+        return [FileOutcome(task, kind=kind, message=message, traceback=trace) for task in tasks]
+
+
+class TimeLimitError(BaseException):
+    """Raised inside a function that runs too long; not an Exception, so that a broad except does not swallow it."""
+
+
+class _NotRowsError(Exception):
+    """The function returned something that is no row."""
+
+
+@contextmanager
+def time_limit(seconds: float | None) -> Iterator[None]:
+    """Interrupts Python code in the block after ``seconds``: with a signal, which only a main thread receives.
+
+    Code that never returns to the interpreter is not interrupted: that is what isolation is for.
+    """
+    if seconds is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise TimeLimitError
+
+    previous = signal.signal(signal.SIGALRM, interrupt)
+    # Again and again: a function that catches the first one in a finally or a bare except meets the next.
+    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+
+
+@contextmanager
+def memory_limit(size: int | None) -> Iterator[None]:
+    """Lets the process take at most ``size`` more bytes of memory in the block: beyond, Python raises MemoryError.
+
+    On Linux, where the kernel counts a process's private writable memory; elsewhere nothing is limited.
+    """
+    used = _data_bytes() if size is not None else None
+    if size is None or used is None:
+        yield
+        return
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    wanted = used + size
+    resource.setrlimit(resource.RLIMIT_DATA, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+def explain_memory(outcome: FileOutcome, limit: int | None) -> None:
+    """Says in an outcome that ended for want of memory which limit it met."""
+    if outcome.kind is FailureKind.OUT_OF_MEMORY and limit is not None:
+        outcome.message = f"The function needs more than {format_size(limit)} of memory (setting function_memory)."
+
+
+def _data_bytes() -> int | None:
+    """What the kernel counts against RLIMIT_DATA; None where it does not say."""
+    if not sys.platform.startswith("linux"):
+        return None
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[5]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def with_tail(trace: str | None, printed: Sequence[Printed]) -> str:
+    """A traceback with the last lines that were printed."""
+    return "\n".join([*([trace.rstrip("\n")] if trace else []), printed[-1].tail()])
+
+
+def _is_of_code(error: BaseException) -> bool:
+    """Whether what was raised says that a module cannot be found or compiled: it is so for all files, and stays so."""
+    if isinstance(error, SyntaxError):  # one of a text that was read of the file is the file's
+        return error.filename is not None and error.filename.endswith(".py") and os.path.isfile(error.filename)
+    return isinstance(error, ImportError)
+
+
+def _rows_of_each(returned: object, files: int, bounds: Bounds) -> list[tuple[list[Mapping[str, Any]], int]]:
+    """The rows of each file in what a function of several files returned: one entry a file, in order."""
+    if isinstance(returned, Iterable) and not isinstance(returned, str | bytes | Mapping):
+        entries = [_rows(entry, bounds) for entry in returned]
+        if len(entries) == files:
+            return entries
+        raise _NotRowsError(
+            f"The function was given {files} files and returned {len(entries)} entries; give one for each file, in order."
+        )
+    raise _NotRowsError(
+        f"The function was given {files} files and returned a {type(returned).__name__}; give a list, one entry a file."
+    )
+
+
+def _rows(returned: object, bounds: Bounds) -> tuple[list[Mapping[str, Any]], int]:
+    """The rows in what a function returned (None, one row, or an iterable of rows), and the size of their values.
+
+    They are measured as they come: a generator is not asked for more than may be. Raises TooLargeError.
+    """
+    measured = Measured(bounds)
+    rows: list[Mapping[str, Any]] = []
+    if returned is None:
+        return rows, 0
+    if (row := _row(returned)) is not None:
+        measured.add(row)
+        return [row], measured.bytes
+    if isinstance(returned, Iterable) and not isinstance(returned, str | bytes):
+        for item in returned:
+            row = _row(item)
+            if row is None:
+                raise _NotRowsError(
+                    f"The function gave a {type(item).__name__} where a row (dict or dataclass) belongs."
+                )
+            measured.add(row)
+            rows.append(row)
+        return rows, measured.bytes
+    raise _NotRowsError(
+        f"The function returned a {type(returned).__name__}; give a dict, a dataclass, several of them, or None."
+    )
+
+
+def _row(value: object) -> Mapping[str, Any] | None:
+    if isinstance(value, Mapping):
+        return value
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    return None
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # noqa: BLE001  # its __str__ is the user's, too
+        return f"{type(error).__name__} (its message cannot be shown)"
+
+
+def _user_traceback(error: BaseException) -> str:
+    """The traceback from the first frame of the user's code on."""
+    frames = error.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename == __file__ and frames.tb_next is not None:
+        frames = frames.tb_next
+    return "".join(traceback.format_exception(type(error), error, frames))

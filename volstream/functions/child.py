@@ -1,0 +1,235 @@
+"""Calling the function in a child process that can crash, be killed for its time, or exit, without harm to the batch.
+
+The child is a plain Python process that reads calls and writes outcomes over two pipes of its own (what the function
+prints does not meet them). It is kept for file after file, and made anew after a death.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pickle
+import select
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from typing import IO, TYPE_CHECKING, Any
+
+from volstream.functions.outcomes import FileOutcome, FileTask
+from volstream.functions.printing import Line, Printed
+from volstream.model.units import format_duration
+from volstream.model.work import FailureKind
+
+if TYPE_CHECKING:
+    from volstream.functions.worker import Work
+
+#: A child interrupts Python code by itself at the limit; one that does not answer this much later is killed.
+_GRACE_SECONDS = 2.0
+
+_PR_SET_PDEATHSIG = 1
+
+#: So much of what a child that died wrote to standard error last, or the function printed, is kept with the failure.
+_LAST_WORDS = 4000
+
+
+class ChildWorker:
+    """Calls the function of a :class:`~volstream.functions.worker.Work` in a child process; see ``runtime.Worker``.
+
+    Attributes:
+        batch_size, fetch_ahead: as the child says; it imports the function, this process does not.
+    """
+
+    def __init__(self, work: Work) -> None:
+        self.batch_size = 1
+        self.fetch_ahead = False
+        self._work = work
+        self._child: subprocess.Popen[bytes] | None = None
+        self._requests = self._answers = -1
+        self._errors: IO[bytes] | None = None
+        # Its temporary files, copies of objects among them, which a child that is killed cannot remove.
+        self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        self._broken: tuple[str, str | None] | None = None
+        self._served = False
+        self._start()
+
+    def fetch(self, group: Sequence[FileTask]) -> None:
+        """Lets the child fetch the contents of a coming group."""
+        if self._child is not None:
+            try:
+                _send(self._requests, ("fetch", group))
+            except BrokenPipeError:  # the next call finds out, and why
+                self.fetch_ahead = False
+
+    def call(self, group: Sequence[FileTask]) -> list[FileOutcome]:
+        """What became of each file; a child that died is the failure of its file, found by calls on each alone.
+
+        Want of memory is a file's failure only in a child that served no other: what it kept of those is not to blame.
+        """
+        fresh = not self._served
+        kind, message, words = self._call(group)
+        if not isinstance(kind, FailureKind):
+            if fresh or all(outcome.kind is not FailureKind.OUT_OF_MEMORY for outcome in kind):
+                return kind
+            self.close()
+            return self.call(group)
+        if len(group) > 1:
+            return [outcome for task in group for outcome in self.call([task])]
+        printed = () if words is None else (Printed([group[0].info.relative_path], _lines(words)),)
+        return [FileOutcome(group[0], kind=kind, message=message, traceback=words, printed=printed)]
+
+    def close(self) -> None:
+        """Ends the child; a later call makes another."""
+        self._served = False
+        if self._child is not None:
+            self._child.kill()
+            self._child.wait()
+            os.close(self._requests)
+            os.close(self._answers)
+            self._child = None
+        if self._errors is not None:
+            self._errors.close()
+            self._errors = None
+        if self._scratch is not None:
+            self._scratch.cleanup()
+            self._scratch = None
+
+    def _call(self, group: Sequence[FileTask]) -> tuple[FailureKind | list[FileOutcome], str, str | None]:
+        """The outcomes; or why there are none, and the child's last words."""
+        if self._child is None and self._broken is None:
+            self._start()
+        if self._broken is not None:
+            return FailureKind.WORKER_DIED, *self._broken
+        limit = None if self._work.timeout_seconds is None else self._work.timeout_seconds * len(group)
+        deadline = None if limit is None else time.monotonic() + limit + _GRACE_SECONDS
+        try:
+            _send(self._requests, ("call", group))
+            outcomes, self.fetch_ahead = _receive(self._answers, deadline)
+            self._served = True
+        except TimeoutError:
+            words = self._last_words()
+            self.close()
+            message = f"The function ran longer than {format_duration(limit or 0)} and was killed."
+            return FailureKind.TIMED_OUT, message, words
+        except (EOFError, BrokenPipeError):
+            return FailureKind.WORKER_DIED, *self._cause()
+        return outcomes, "", None
+
+    def _start(self) -> None:
+        child_reads, self._requests = os.pipe()
+        self._answers, child_writes = os.pipe()
+        self._errors = tempfile.TemporaryFile(prefix="volstream-")  # noqa: SIM115  # closed by `close`
+        self._scratch = tempfile.TemporaryDirectory(prefix="volstream-", ignore_cleanup_errors=True)
+        self._child = subprocess.Popen(
+            # -P: a file in the current folder that is called like a module is not one.
+            [
+                sys.executable,
+                "-P",
+                "-m",
+                "volstream.functions.child",
+                str(os.getpid()),
+                str(child_reads),
+                str(child_writes),
+            ],
+            pass_fds=(child_reads, child_writes),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=self._errors,
+            env={**os.environ, "TMPDIR": self._scratch.name},
+        )
+        os.close(child_reads)
+        os.close(child_writes)
+        try:
+            _send(self._requests, self._work)
+            self.batch_size = _receive(self._answers)
+        except (EOFError, BrokenPipeError):  # each child would die of importing the function
+            self._broken = self._cause()
+
+    def _cause(self) -> tuple[str, str | None]:
+        """Why the child is gone, and its last words."""
+        assert self._child is not None
+        code = self._child.wait()
+        words = self._last_words()
+        self.close()
+        if code < 0:
+            name = signal.Signals(-code).name if -code in {*signal.Signals} else str(-code)
+            return f"The process that ran the function was killed by {name}.", words
+        return f"The process that ran the function ended with exit status {code}.", words
+
+    def _last_words(self) -> str | None:
+        """The end of what the child wrote, and of what the function printed in it."""
+        assert self._errors is not None
+        descriptor = self._errors.fileno()
+        start = max(0, os.fstat(descriptor).st_size - _LAST_WORDS)
+        return os.pread(descriptor, _LAST_WORDS, start).decode("utf-8", "replace") or None
+
+
+def _lines(words: str) -> Sequence[Line]:
+    """Last words as lines. Nobody knows any more when each of them was printed."""
+    now = time.time()
+    return [Line(now, "stderr", line) for line in words.splitlines()]
+
+
+def _send(descriptor: int, value: Any) -> None:
+    data = pickle.dumps(value)
+    view = memoryview(struct.pack(">Q", len(data)) + data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _receive(descriptor: int, deadline: float | None = None) -> Any:
+    """The next value. Raises EOFError at the end, TimeoutError at the deadline (monotonic)."""
+    (length,) = struct.unpack(">Q", _read(descriptor, 8, deadline))
+    return pickle.loads(_read(descriptor, length, deadline))
+
+
+def _read(descriptor: int, length: int, deadline: float | None) -> bytes:
+    data = bytearray()
+    while len(data) < length:
+        if deadline is not None and not select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            raise TimeoutError
+        chunk = os.read(descriptor, min(1 << 20, length - len(data)))
+        if not chunk:
+            raise EOFError
+        data += chunk
+    return bytes(data)
+
+
+def _requests(descriptor: int) -> Iterator[Any]:
+    """What the parent sends, until it closes its end."""
+    while True:
+        try:
+            yield _receive(descriptor)
+        except EOFError:
+            return
+
+
+def _end_with(parent: int) -> None:
+    """Lets the kernel kill this process when its parent ends: the function may run for ever, and then reads no pipe.
+
+    On Linux. The parent is the thread that made this process, which is the one that reads its answers.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:  # it ended before the request was made
+            sys.exit(1)
+
+
+def _child(requests: int, answers: int) -> None:
+    from volstream.functions.worker import serve
+
+    work: Work = _receive(requests)
+    errors = os.dup(2)  # the function may close its own, and another file have the number then
+    for answer in serve(work, _requests(requests), copy_output_to=errors):
+        _send(answers, answer)
+
+
+if __name__ == "__main__":
+    import faulthandler
+
+    faulthandler.enable()  # a crash says where in Python it was
+    _end_with(int(sys.argv[1]))
+    _child(int(sys.argv[2]), int(sys.argv[3]))

@@ -1,0 +1,178 @@
+"""What became of each file: its rows or its error, never both; and both as Arrow, checked against the declared columns.
+
+Runs on executors. What outcomes are used for is ``jobs.run``'s.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+
+from volstream.functions.printing import Printed
+from volstream.model.files import FileInfo
+from volstream.model.work import FailureKind
+
+
+@dataclass(frozen=True, slots=True)
+class FileTask:
+    """One file of a batch, as the plan has it."""
+
+    info: FileInfo
+    commit_version: int
+
+
+@dataclass(slots=True)
+class FileOutcome:
+    """What became of one file: ``rows``, or ``kind`` with ``message`` and ``traceback``.
+
+    Attributes:
+        bytes: of the values of the rows.
+        printed: what was printed meanwhile; of a call on several files, the first one's outcome has it.
+    """
+
+    task: FileTask
+    rows: Sequence[Mapping[str, Any]] = ()
+    kind: FailureKind | None = None
+    message: str = ""
+    traceback: str | None = None
+    processed_at: datetime = dataclasses.field(default_factory=lambda: datetime.now(UTC))
+    bytes: int = 0
+    printed: Sequence[Printed] = ()
+
+
+def outcome_schema(result: pa.Schema) -> pa.Schema:
+    """The columns of staged outcomes for a function with these result columns; see :meth:`OutcomeCodec.encode`."""
+    return pa.schema(
+        [
+            pa.field("path", pa.string()),
+            pa.field("file_version", pa.string()),
+            pa.field("commit_version", pa.int64()),
+            pa.field("rows", pa.int64()),
+            pa.field("processed_at", pa.timestamp("us", tz="UTC")),
+            pa.field("result", pa.struct(list(result))),
+            pa.field("error_kind", pa.string()),
+            pa.field("error_message", pa.string()),
+            pa.field("error_traceback", pa.string()),
+            pa.field("printed", pa.string()),
+        ]
+    )
+
+
+class OutcomeCodec:
+    """Turns outcomes into Arrow. A file whose rows do not fit the declared columns becomes a failure that says why.
+
+    Args:
+        result: the function's own columns.
+    """
+
+    def __init__(self, result: pa.Schema) -> None:
+        self._result = result
+        self._names = frozenset(result.names)
+        self._schema = outcome_schema(result)
+
+    def encode(self, outcomes: Sequence[FileOutcome]) -> pa.RecordBatch:
+        """Rows of :func:`outcome_schema`: one for each row that a file gave; for a file without rows, or a failed one, one
+        whose ``result`` is NULL. A file's first row has their number in ``rows``, the others NULL.
+        """
+        results = self._results(outcomes)
+        columns: dict[str, list[Any]] = {name: [] for name in self._schema.names if name != "result"}
+        for outcome in outcomes:
+            info, more = outcome.task.info, max(1, len(outcome.rows)) - 1
+            failed = outcome.kind is not None
+            for name, value in (
+                ("path", info.relative_path),
+                ("file_version", info.version),
+                ("commit_version", outcome.task.commit_version),
+                ("processed_at", outcome.processed_at),
+                ("error_kind", outcome.kind),
+                ("error_message", _text(outcome.message) if failed else None),
+                ("error_traceback", outcome.traceback and _text(outcome.traceback)),
+            ):
+                columns[name] += [value] * (more + 1)
+            columns["rows"] += [len(outcome.rows), *[None] * more]
+            columns["printed"] += [None] * (more + 1)
+        arrays = [
+            results if field.name == "result" else pa.array(columns[field.name], field.type) for field in self._schema
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def encode_printed(self, entries: Sequence[str]) -> pa.RecordBatch:
+        """Rows of :func:`outcome_schema` that are of no file: nothing but what was printed."""
+        arrays = [
+            pa.array(entries if field.name == "printed" else [None] * len(entries), field.type)
+            for field in self._schema
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def check(self, outcome: FileOutcome) -> None:
+        """Makes an outcome whose rows do not fit the declared columns a failure that names the column."""
+        try:
+            self._struct(outcome.rows)
+        except _WRONG_VALUES:
+            outcome.message = self._explain(outcome.rows)
+            outcome.kind, outcome.rows = FailureKind.WRONG_RESULT, ()
+
+    def plain(self, outcome: FileOutcome) -> None:
+        """Turns rows into plain values of the declared columns, which any process can unpickle; else as :meth:`check`.
+
+        A value may be of a class that only the process which imported the function knows.
+        """
+        self.check(outcome)
+        outcome.rows = self._struct(outcome.rows).to_pylist()
+
+    def _results(self, outcomes: Sequence[FileOutcome]) -> pa.StructArray:
+        """The ``result`` column. Converted all at once; where that fails, file by file, to find whose value is wrong."""
+        try:
+            return self._struct(_in_order(outcomes))
+        except _WRONG_VALUES:
+            for outcome in outcomes:
+                self.check(outcome)
+            return self._struct(_in_order(outcomes))
+
+    def _struct(self, rows: Sequence[Mapping[str, Any] | None]) -> pa.StructArray:
+        for row in rows:
+            if row is not None and not row.keys() <= self._names:
+                raise KeyError(next(iter(row.keys() - self._names)))
+        fields = list(self._result)
+        columns = [
+            pa.array([None if row is None else row.get(field.name) for row in rows], field.type) for field in fields
+        ]
+        missing = pa.array([row is None for row in rows], pa.bool_())
+        return pa.StructArray.from_arrays(columns, fields=fields, mask=missing)
+
+    def _explain(self, rows: Sequence[Mapping[str, Any]]) -> str:
+        for number, row in enumerate(rows):
+            unknown = sorted(str(name) for name in row.keys() - self._names)
+            if unknown:
+                known = ", ".join(self._result.names)
+                return f"Row {number} has a column {unknown[0]!r} that the result does not declare (it has {known})."
+            for field in self._result:
+                try:
+                    pa.array([row.get(field.name)], field.type)
+                except _WRONG_VALUES as error:
+                    value = repr(row.get(field.name))
+                    shown = value if len(value) <= 200 else f"{value[:200]}..."
+                    return f"Column {field.name!r} of row {number} cannot be {field.type}: {shown} ({error})."
+        return "The rows cannot be converted to the declared columns."
+
+
+#: What PyArrow raises for a value that does not fit its column, and :class:`OutcomeCodec` for an unknown column.
+_WRONG_VALUES = (pa.ArrowException, TypeError, ValueError, OverflowError, KeyError)
+
+
+def _in_order(outcomes: Sequence[FileOutcome]) -> list[Mapping[str, Any] | None]:
+    """The rows of all outcomes; None for one without rows."""
+    rows: list[Mapping[str, Any] | None] = []
+    for outcome in outcomes:
+        rows += [*outcome.rows] or [None]
+    return rows
+
+
+def _text(text: str) -> str:
+    """``text`` without what UTF-8 cannot hold, such as the halves of characters in undecodable file names."""
+    return text.encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,97 @@
+"""Contents that are fetched before the function asks for them, and versions that are looked at after it: so that neither
+waits for a network, one file at a time. Runs on executors.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from volstream.errors import StorageDeniedError, StorageError
+from volstream.functions.file import File
+from volstream.functions.outcomes import FileOutcome, FileTask
+from volstream.model.work import FailureKind
+from volstream.storage.base import HasLocalPaths, ObjectStore
+
+#: Requests under way at once, for each of the two: they wait for a network, not for a processor.
+_AT_ONCE = 32
+
+
+class Fetcher:
+    """Reads contents in threads, ahead of the function. To be used in one thread.
+
+    Attributes:
+        useful: the function has read the contents of the last files, and they are not files of this machine.
+    """
+
+    def __init__(self, store: ObjectStore) -> None:
+        self.useful = False
+        self._store = store
+        self._near = isinstance(store, HasLocalPaths)
+        self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="fetch")  # makes its threads when they are needed
+        self._contents: dict[str, Future[bytes]] = {}
+
+    def fetch(self, tasks: Iterable[FileTask]) -> None:
+        """Begins to read the contents of coming files."""
+        for task in tasks:
+            path = task.info.relative_path
+            self._contents[path] = self._pool.submit(self._read, path)
+
+    def files(self, tasks: Sequence[FileTask]) -> list[File]:
+        """The files of one call of the function, with what was fetched of them."""
+        return [File(self._store, task.info, self._contents.pop(task.info.relative_path, None)) for task in tasks]
+
+    def learn(self, files: Iterable[File]) -> None:
+        """Takes note of whether the function asked for the contents of files that it was given."""
+        self.useful = not self._near and any(file.was_read for file in files)
+
+    def close(self) -> None:
+        """Ends the threads; what is under way is not waited for."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _read(self, path: str) -> bytes:
+        with self._store.open(path) as content:
+            return content.read()
+
+
+def confirmed(store: ObjectStore, outcomes: Iterable[FileOutcome]) -> Iterator[FileOutcome]:
+    """The outcomes, in order, those of files that are another version by now as failures.
+
+    What the function saw counts only if the file is still, after it, the version that the plan names.
+    """
+    if isinstance(store, HasLocalPaths):
+        for outcome in outcomes:
+            yield _confirmed(outcome, _moved(store, outcome.task))
+        return
+    waiting: deque[tuple[FileOutcome, Future[FileOutcome | None]]] = deque()
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="confirm") as pool:
+        for outcome in outcomes:
+            waiting.append((outcome, pool.submit(_moved, store, outcome.task)))
+            if len(waiting) > 2 * _AT_ONCE:
+                oldest, moved = waiting.popleft()
+                yield _confirmed(oldest, moved.result())
+        for oldest, moved in waiting:
+            yield _confirmed(oldest, moved.result())
+
+
+def _confirmed(outcome: FileOutcome, moved: FileOutcome | None) -> FileOutcome:
+    if moved is None:
+        return outcome
+    moved.printed = outcome.printed
+    return moved
+
+
+def _moved(store: ObjectStore, task: FileTask) -> FileOutcome | None:
+    """What became of a file that is not the planned version any more; None for one that is."""
+    try:
+        now = store.head(task.info.relative_path)
+    except StorageDeniedError as error:
+        return FileOutcome(task, kind=FailureKind.DENIED, message=str(error))
+    except StorageError as error:
+        return FileOutcome(task, kind=FailureKind.UNREADABLE, message=str(error))
+    if now is None:
+        return FileOutcome(task, kind=FailureKind.VANISHED, message="The file was gone when it was processed.")
+    if now.version != task.info.version:
+        return FileOutcome(task, kind=FailureKind.CHANGED, message="The file changed before or while it was processed.")
+    return None

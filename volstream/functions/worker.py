@@ -1,0 +1,253 @@
+"""What runs on executors: one pass over a partition of a plan, which decides each file and stages the outcome.
+
+How the function is called is ``calling``'s (here) and ``isolation``'s (in a child process), what comes of it ``outcomes``'s.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from volstream.functions.bounds import Bounds
+from volstream.functions.call import Caller, explain_memory, memory_limit
+from volstream.functions.child import ChildWorker
+from volstream.functions.outcomes import FileOutcome, FileTask, OutcomeCodec
+from volstream.functions.prefetch import Fetcher, confirmed
+from volstream.functions.printing import Capture, Kept
+from volstream.functions.source import FunctionSource
+from volstream.model.files import FileInfo
+from volstream.model.work import FailureKind
+from volstream.storage.base import ObjectStore
+
+#: Outcomes are handed on as soon as they are so many rows, or so many bytes; those of more bytes, as large ones of a file may
+#: be, in several pieces: Spark holds several copies of a piece at once.
+_FLUSH_ROWS, _FLUSH_BYTES = 2000, 16 << 20
+
+#: At most so many files are fetched ahead of the function, however small they are.
+_AHEAD_FILES = 256
+
+
+@dataclass(frozen=True)
+class Work:
+    """All that an executor needs for a job's files; it is pickled with the query.
+
+    Attributes:
+        arguments: of the function; of a class, of its set-up.
+        schema: the result's own columns.
+        timeout_seconds: for each file; None: none.
+        isolate: run each file in a child process that can die or be killed without harm.
+        memory_bytes: what the function may take, in each worker; None: no limit.
+        ahead_bytes: contents fetched ahead of the function, in each worker.
+        bounds: of what comes of a file.
+        declared: the function declares the columns, and must declare no others by now.
+    """
+
+    source: FunctionSource
+    arguments: Mapping[str, str]
+    store: ObjectStore
+    schema: pa.Schema
+    timeout_seconds: float | None
+    isolate: bool
+    memory_bytes: int | None
+    ahead_bytes: int
+    bounds: Bounds
+    declared: bool
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Processes a partition of a plan; yields outcomes as :meth:`OutcomeCodec.encode` has them."""
+        codec = OutcomeCodec(self.schema)
+        printed = Kept(self.bounds.log_batch_bytes)
+        pending: list[FileOutcome] = []
+        rows = size = 0
+        with ExitStack() as resources:
+            if not self.isolate:
+                resources.enter_context(memory_limit(self.memory_bytes))
+            worker = resources.enter_context(closing(self.worker()))
+            for outcome in confirmed(self.store, self._outcomes(worker, _tasks(batches))):
+                pending.append(outcome)
+                rows += max(1, len(outcome.rows))
+                size += outcome.bytes
+                for entry in outcome.printed:
+                    failed = outcome.kind is not None
+                    printed.add(entry.encoded(failed=failed), failed=failed)
+                if rows >= _FLUSH_ROWS or size >= _FLUSH_BYTES:
+                    yield from _pieces(codec.encode(pending))
+                    pending, rows, size = [], 0, 0
+            if pending:
+                yield from _pieces(codec.encode(pending))
+            if entries := printed.encoded():
+                yield codec.encode_printed(entries)
+
+    def worker(self) -> Worker:
+        """What calls the function, as this work says."""
+        return ChildWorker(self) if self.isolate else HereWorker(self)
+
+    def caller(self, copy_output_to: int | None = None) -> Caller:
+        """The function, imported in this process.
+
+        Args:
+            copy_output_to: a file descriptor for what it prints, besides what is kept of that.
+        """
+        prints = Capture(self.bounds.log_file_bytes, copy_output_to)
+        columns = self.schema if self.declared else None
+        return Caller(self.source, self.arguments, self.timeout_seconds, prints, self.bounds, columns)
+
+    def _outcomes(self, worker: Worker, tasks: Iterator[FileTask]) -> Iterator[FileOutcome]:
+        """Calls the function on group after group, with contents fetched ahead where that helps."""
+        groups = _groups(tasks, worker.batch_size)
+        ahead: deque[list[FileTask]] = deque()
+        held = files = 0
+        while True:
+            while not ahead or (worker.fetch_ahead and held < self.ahead_bytes and files < _AHEAD_FILES):
+                group = next(groups, None)
+                if group is None:
+                    break
+                ahead.append(group)
+                held += _size(group)
+                files += len(group)
+                if worker.fetch_ahead and held <= self.ahead_bytes:
+                    worker.fetch(group)
+            if not ahead:
+                return
+            group = ahead.popleft()
+            held -= _size(group)
+            files -= len(group)
+            yield from worker.call(group)
+
+
+class Worker(Protocol):
+    """Calls the function on groups of files."""
+
+    @property
+    def batch_size(self) -> int:
+        """Files of a group."""
+
+    @property
+    def fetch_ahead(self) -> bool:
+        """Whether fetching the contents of coming files is worth it."""
+
+    def fetch(self, group: Sequence[FileTask]) -> None:
+        """Begins to fetch the contents of a coming group."""
+
+    def call(self, group: Sequence[FileTask]) -> list[FileOutcome]:
+        """What became of each file of a group, in order."""
+
+    def close(self) -> None:
+        """Ends what runs in the background."""
+
+
+class HereWorker:
+    """Calls the function in this process; what ends for want of memory is called again in a child, which starts empty.
+
+    A function that keeps a little of each file would otherwise fail files that are not to blame.
+    """
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self._fetcher = Fetcher(work.store)
+        self._caller = work.caller()
+        self._child: ChildWorker | None = None
+
+    @property
+    def batch_size(self) -> int:
+        """See :class:`Worker`."""
+        return self._caller.batch_size or 1
+
+    @property
+    def fetch_ahead(self) -> bool:
+        """See :class:`Worker`."""
+        return self._fetcher.useful
+
+    def fetch(self, group: Sequence[FileTask]) -> None:
+        """See :class:`Worker`."""
+        self._fetcher.fetch(group)
+
+    def call(self, group: Sequence[FileTask]) -> list[FileOutcome]:
+        """See :class:`Worker`."""
+        files = self._fetcher.files(group)
+        outcomes = self._caller(list(zip(group, files, strict=True)))
+        self._fetcher.learn(files)
+        return [
+            self._in_child(outcome) if outcome.kind is FailureKind.OUT_OF_MEMORY else outcome for outcome in outcomes
+        ]
+
+    def close(self) -> None:
+        """See :class:`Worker`."""
+        self._fetcher.close()
+        if self._child is not None:
+            self._child.close()
+
+    def _in_child(self, outcome: FileOutcome) -> FileOutcome:
+        if self._work.memory_bytes is None:
+            return outcome
+        if self._child is None:
+            self._child = ChildWorker(self._work)
+        again = self._child.call([outcome.task])[0]
+        again.printed = [*outcome.printed, *again.printed]
+        return again
+
+
+def serve(
+    work: Work, receive: Iterator[tuple[str, Sequence[FileTask]]], copy_output_to: int | None = None
+) -> Iterator[object]:
+    """The child's side of :class:`ChildWorker`: answers the set-up, and then each call.
+
+    Args:
+        copy_output_to: see :meth:`Work.caller`.
+
+    Yields:
+        The batch size; then for each call the outcomes, and whether fetching ahead is worth it.
+    """
+    codec = OutcomeCodec(work.schema)
+    with memory_limit(work.memory_bytes), closing(Fetcher(work.store)) as fetcher:
+        caller = work.caller(copy_output_to)
+        yield caller.batch_size or 1
+        for what, group in receive:
+            if what == "fetch":
+                fetcher.fetch(group)
+                continue
+            files = fetcher.files(group)
+            outcomes = caller(list(zip(group, files, strict=True)))
+            fetcher.learn(files)
+            for outcome in outcomes:
+                explain_memory(outcome, work.memory_bytes)
+                codec.plain(outcome)
+            yield outcomes, fetcher.useful
+
+
+def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """A batch in pieces that are no larger than one should be, if they have more than one row."""
+    if batch.nbytes <= _FLUSH_BYTES or batch.num_rows == 1:
+        yield batch
+        return
+    half = batch.num_rows // 2
+    yield from _pieces(batch.slice(0, half))
+    yield from _pieces(batch.slice(half))
+
+
+def _tasks(batches: Iterable[pa.RecordBatch]) -> Iterator[FileTask]:
+    names = FileInfo._fields
+    for batch in batches:
+        columns = [batch.column(name).to_pylist() for name in names]
+        for *info, version in zip(*columns, batch.column("commit_version").to_pylist(), strict=True):
+            yield FileTask(FileInfo(*info), version)
+
+
+def _groups(tasks: Iterator[FileTask], size: int) -> Iterator[list[FileTask]]:
+    group: list[FileTask] = []
+    for task in tasks:
+        group.append(task)
+        if len(group) == size:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
+def _size(group: Sequence[FileTask]) -> int:
+    return sum(task.info.size for task in group)

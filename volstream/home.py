@@ -1,0 +1,138 @@
+"""An open home: its settings, its catalog and its connection to Spark. Everything below the surface takes a home, or less."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from volstream.catalog import Catalog
+from volstream.config import Settings
+from volstream.delta import options
+from volstream.errors import InvalidStateError, InvalidValueError
+
+if TYPE_CHECKING:
+    from pyspark.sql.connect.session import SparkSession
+
+    from volstream.spark.session import SparkGateway
+    from volstream.streams.block import Block
+    from volstream.streams.read import StreamReader
+
+
+class Home:
+    """An open home. Safe for threads. A context manager: it closes its connections; the engine goes on.
+
+    The catalog and the logs answer without Spark, which is connected to at its first use.
+
+    Args:
+        connect: makes the connection to Spark, and a new one when that is lost; None: to the home's engine.
+    """
+
+    def __init__(self, settings: Settings, connect: Callable[[], SparkGateway] | None = None) -> None:
+        self.settings = settings
+        options.know(settings.warehouse_path, settings.warehouse_storage)
+        self.catalog = Catalog(settings.database_url)
+        self._connect = connect or self._to_engine
+        self._gateway: SparkGateway | None = None
+        self._connecting = threading.Lock()
+        self._local = threading.local()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def warehouse(self) -> str:
+        """The folder or URI of all Delta tables."""
+        return self.settings.warehouse_path
+
+    @property
+    def zone(self) -> ZoneInfo:
+        """The time zone of cron expressions. Raises InvalidValueError."""
+        try:
+            return ZoneInfo(self.settings.time_zone)
+        except (ZoneInfoNotFoundError, ValueError):
+            raise InvalidValueError(
+                f"There is no time zone {self.settings.time_zone!r}.", "Write for example Europe/Berlin."
+            ) from None
+
+    @property
+    def gateway(self) -> SparkGateway:
+        """The connection to Spark. Its first session attaches to the home's engine, or starts one; that raises EngineError."""
+        with self._connecting:
+            if self._gateway is None or self._gateway.lost is not None:
+                self._gateway = self._connect()
+            return self._gateway
+
+    @property
+    def spark(self) -> SparkSession:
+        """This thread's Spark session. It knows the tables that SQL mentioned, and no streams. Raises EngineError."""
+        return self.gateway.session()
+
+    @property
+    def reader(self) -> StreamReader:
+        """Reads streams."""
+        from volstream.streams.read import StreamReader
+
+        return StreamReader(self.catalog, self.warehouse)
+
+    @property
+    def open_block(self) -> Block | None:
+        """This thread's transaction, or None."""
+        return getattr(self._local, "block", None)
+
+    @contextmanager
+    def block(self, *, again: bool = False, timeout: float = 0.0, job_id: str | None = None) -> Iterator[Block]:
+        """A consumption of streams: this thread's transaction, or one of its own.
+
+        Args:
+            again, timeout, job_id: see :class:`~volstream.streams.block.Block`.
+        """
+        from volstream.delta.writer import DeltaWriter
+        from volstream.streams.block import Block
+        from volstream.streams.consume import Consumer
+
+        if self.open_block is not None:
+            yield self.open_block
+            return
+        with Block(
+            self.catalog,
+            self.reader,
+            Consumer(self.catalog, DeltaWriter(self.gateway)),
+            lease_seconds=self.settings.lease_seconds,
+            again=again,
+            timeout=timeout,
+            job_id=job_id,
+        ) as block:
+            yield block
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Makes this thread's statements one consumption. Raises InvalidStateError if one is open: they do not nest."""
+        if self.open_block is not None:
+            raise InvalidStateError("This thread is in a transaction already.", "Transactions do not nest.")
+        with self.block() as block:
+            self._local.block = block
+            try:
+                yield
+            finally:
+                self._local.block = None
+
+    def close(self) -> None:
+        """Closes the connections. The engine goes on, and ends after it was idle for a while."""
+        if self._gateway is not None:
+            self._gateway.close()
+        self.catalog.close()
+
+    def _to_engine(self) -> SparkGateway:
+        from volstream.engine.attach import attach
+        from volstream.spark.session import SparkGateway
+
+        return SparkGateway(lambda: attach(self.settings), stall_seconds=self.settings.engine_stall_seconds)

@@ -1,0 +1,1 @@
+"""Looking into a home: what is wrong with it, what happened to a file, all about an object."""

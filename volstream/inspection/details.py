@@ -1,0 +1,97 @@
+"""Everything about one object, for people and programs: its definition, and what that does not say. No JVM is started."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from volstream.errors import VolstreamError
+from volstream.model.names import Name
+from volstream.model.objects import Connection, Function, Job, SourceKind, Stream, Volume
+from volstream.volumes.access import policies
+
+if TYPE_CHECKING:
+    from volstream.home import Home
+
+
+def values(one: Any) -> dict[str, Any]:
+    """The attributes of a definition; names as text."""
+    found = {field.name: getattr(one, field.name) for field in dataclasses.fields(one)}
+    return {key: str(value) if isinstance(value, Name) else value for key, value in found.items()}
+
+
+def shown(home: Home, one: Connection | Volume | Stream | Job | Function) -> dict[str, Any]:
+    """What a list shows of an object."""
+    found = values(one)
+    match one:
+        case Job():
+            trigger = one.trigger
+            detail = trigger.cron or (f"{trigger.every:g}s" if trigger.every else "")
+            found["trigger"] = f"{trigger.kind} {detail}".strip()
+        case Stream():
+            found |= _state(home, one)
+        case _:
+            pass
+    return found
+
+
+def described(home: Home, one: Connection | Volume | Stream | Job | Function) -> dict[str, Any]:
+    """Everything about an object."""
+    return {**shown(home, one), **_more(home, one)}
+
+
+def _state(home: Home, stream: Stream) -> dict[str, Any]:
+    try:
+        unread: bool | None = home.reader.has_data(stream)
+        return {"has_data": unread, "stale": None, "stale_after": home.reader.stale_after(stream)}
+    except VolstreamError as error:
+        return {"has_data": None, "stale": error.message, "stale_after": None}
+
+
+def _more(home: Home, one: Connection | Volume | Stream | Job | Function) -> dict[str, Any]:
+    catalog = home.catalog
+    match one:
+        case Connection():
+            users = catalog.volumes.list(connection_id=one.id)
+            return {"volumes": [str(volume.name) for volume in users], **policies(one, catalog)}
+        case Volume():
+            last = catalog.refreshes.last(one.id)
+            return {
+                "files": catalog.refreshes.file_count(one.id),
+                "rejected": catalog.refreshes.rejected_count(one.id),
+                "completeness": next(map(values, catalog.refreshes.reconciles(one.id)), None),
+                "last_refresh": None if last is None else values(last),
+                "streams": [str(stream.name) for stream in catalog.streams.list(source_id=one.id)],
+            }
+        case Stream():
+            job = catalog.job_of(one)
+            if one.source_kind is SourceKind.TABLE:
+                return {"job": str(job.name) if job else None}
+            behind = home.reader.lag(one) or (None, None)
+            return {"unread": behind[0], "unread_bytes": behind[1], "job": str(job.name) if job else None}
+        case Job():
+            streams = [str(stream.name) for stream in map(catalog.streams.by_id, one.stream_ids) if stream]
+            return {
+                "stream": next(iter(streams), None),
+                "streams": streams,
+                "failures": catalog.failures.counts(one.id),
+                "next_retry": catalog.failures.next_due(one.id),
+                "totals": catalog.consumptions.totals(one.id),
+                "code": _code(one),
+            }
+        case _:
+            return {}
+
+
+def _code(job: Job) -> str | None:
+    from volstream.functions.source import find
+
+    if job.function is None:
+        return None
+    try:
+        same = find(job.function, job.search_path).fingerprint == job.fingerprint
+    except VolstreamError as error:
+        return error.message
+    if same:
+        return "as when the job was made"
+    return f"changed since; new files run with it, old results stay until: volstream replay {job.name}"

@@ -1,0 +1,389 @@
+"""Whether everything that a home or a volume needs is in order, checked one by one; what is not, and how to mend it.
+
+Each check asks the thing itself and changes nothing, but for the canary: an object that is written, awaited in the
+directory table and removed again.
+"""
+
+from __future__ import annotations
+
+import shlex
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from volstream.directory.keeper import lease_name
+from volstream.engine.control import engine_status
+from volstream.errors import DependencyError, StorageError, VolstreamError
+from volstream.model.files import FileInfo, printable
+from volstream.model.locations import scheme_of
+from volstream.model.names import Name
+from volstream.model.objects import QueueType, Volume
+from volstream.model.units import format_duration
+from volstream.queues.base import Described, QueueState
+from volstream.storage.base import ObjectStore, Writable
+from volstream.storage.bucket import Place
+from volstream.streams.volume_source import VolumeSource
+from volstream.volumes.access import access_of, queue_of, store_of
+
+if TYPE_CHECKING:
+    from volstream.home import Home
+
+#: How many files are looked at to find one that is there and can be read.
+_TRIED = 10
+
+#: How long a canary may take.
+_CANARY_SECONDS = 60.0
+
+#: Without a longer time, messages come again while a commit of their effect is under way, should this process stall.
+_LEAST_VISIBILITY = 30.0
+
+
+class State(StrEnum):
+    """How a check ended."""
+
+    OK = "ok"
+    WARNING = "warning"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at.
+
+    Attributes:
+        what: such as ``queue``.
+        said: what was found.
+        fix: what to do about it; empty where nothing is wrong.
+    """
+
+    what: str
+    state: State
+    said: str
+    fix: str = ""
+
+
+def examine(home: Home, volume_name: str | None = None, *, canary: bool = False) -> Iterator[Check]:
+    """Checks the home, and a volume, one thing after the other.
+
+    Args:
+        canary: write an object into the volume and time its way into the directory; the volume's jobs see it, too.
+
+    Raises:
+        NotFoundError: no such volume.
+    """
+    volume = home.catalog.volumes.get(Name.parse(volume_name)) if volume_name is not None else None
+    yield from _home(home)
+    if volume is not None:
+        yield from _Patient(home, volume).checks(canary=canary)
+
+
+def _home(home: Home) -> Iterator[Check]:
+    from volstream.jvm import connectors, java
+
+    yield home_check(home.settings.home)
+    yield _try("java", lambda: "Java {0.major}, {0.executable}".format(java.find()))
+    yield _try("jars", lambda: f"{len(connectors.installed(home.settings))} files are there")
+    yield _try("catalog", lambda: f"{home.catalog.database.describe()}, {len(home.catalog.volumes.list())} volumes")
+    yield _try("warehouse", lambda: _writes(home.warehouse))
+    status = engine_status(home.settings)
+    if status is None or status.kind != "daemon":
+        fix = "Run: volstream daemon (or refresh and run-job by a scheduler)."
+        yield Check("daemon", State.WARNING, "No daemon runs in this home.", fix)
+    else:
+        yield Check("daemon", State.OK, f"{status.state}, pid {status.pid}, up {format_duration(status.up_seconds)}")
+
+
+def home_check(home: Path) -> Check:
+    """Whether the home is the user's alone: an older one, or one that was made by hand, may not be."""
+    if home.is_dir() and home.stat().st_mode & 0o077:
+        said = f"{home} can be entered by other users of this machine."
+        return Check("home", State.WARNING, said, f"Run: chmod 700 {shlex.quote(str(home))}")
+    return Check("home", State.OK, str(home))
+
+
+def _writes(warehouse: str) -> str:
+    from volstream.delta.places import filesystem_of, make_folder
+
+    filesystem, path = filesystem_of(warehouse)
+    probe = f"{path}/_probe-{uuid.uuid4().hex}"
+    try:
+        make_folder(warehouse)
+        with filesystem.open_output_stream(probe) as file:
+            file.write(b"x")
+        filesystem.delete_file(probe)
+    except OSError as error:
+        raise DependencyError(f"{warehouse} cannot be written: {error}.", "Correct the setting `warehouse`.") from None
+    return warehouse
+
+
+class _Patient:
+    """A volume that is examined."""
+
+    def __init__(self, home: Home, volume: Volume) -> None:
+        self._home = home
+        self._volume = volume
+        self._scheme = scheme_of(volume.location)
+        self._found: list[FileInfo] = []
+
+    def checks(self, *, canary: bool) -> Iterator[Check]:
+        access: Check | None = self._access()
+        if access is not None:
+            yield access
+            if access.state is State.FAILED:
+                return
+        store = store_of(self._volume, self._home.catalog, self._home.settings)
+        listing = _try("listing", lambda: self._listing(store))
+        yield listing
+        yield (
+            _try("reading", lambda: self._reading(store))
+            if self._found
+            else Check("reading", State.SKIPPED, "There is no file to read.")
+        )
+        yield from self._queue()
+        yield self._wiring()
+        yield self._writer()
+        yield self._completeness()
+        yield self._rejected()
+        if canary and listing.state is State.OK:
+            yield self._canary(store)
+
+    def _access(self) -> Check | None:
+        """Whether keys are there, the role can be assumed, and keys for tasks can be had."""
+
+        def s3() -> str:
+            from volstream.cloud import aws
+
+            access = access_of(self._volume, self._home.catalog, self._home.settings)
+            assert access is not None, "S3 needs access"
+            with aws.errors("The credentials"):
+                keys = aws.temporary_keys(access)
+            return f"{access.credentials}, {access.role_arn or 'no role'}; tasks get the temporary key {keys.id}"
+
+        def oss() -> str:
+            from volstream.cloud import aliyun
+
+            access = access_of(self._volume, self._home.catalog, self._home.settings)
+            assert access is not None, "OSS needs access"
+            keys = aliyun.keys(access)
+            lasting = (
+                "tasks get signing keys of a day" if keys.token is None else f"tasks get the temporary key {keys.id}"
+            )
+            return f"{access.credentials}, {access.role_arn or 'no role'}; {lasting}"
+
+        ask = {"s3": s3, "oss": oss}.get(self._scheme)
+        return None if ask is None else _try("credentials", ask)
+
+    def _listing(self, store: ObjectStore) -> str:
+        listed = store.list("", self._volume.selection)
+        self._found = [one for one in islice(listed, _TRIED) if isinstance(one, FileInfo)]
+        if not self._found:
+            return f"{self._volume.location} can be listed, and has no file that the volume selects"
+        return f"{self._volume.location} can be listed; the first file is {printable(self._found[0].relative_path)}"
+
+    def _reading(self, store: ObjectStore) -> str:
+        for one in self._found:
+            path = one.relative_path
+            if store.head(path) is None:
+                continue  # gone since
+            with store.open(path) as file:
+                file.read(1)
+            return f"{printable(path)} can be looked at and read"
+        raise StorageError("None of the files that were listed is there.", "Is the volume being emptied?")
+
+    def _queue(self) -> Iterator[Check]:
+        queue = queue_of(self._volume, self._home.catalog, self._home.settings)
+        if not isinstance(queue, Described):
+            yield Check("queue", State.OK, f"{self._volume.queue_type}: it needs nobody else")
+            return
+        found: list[QueueState] = []
+
+        def ask() -> str:
+            state = queue.describe()
+            found.append(state)
+            counts = "" if state.waiting is None else f": {state.waiting} waiting, {state.in_flight} in flight"
+            return f"{self._volume.queue_name}{counts}"
+
+        yield _try("queue", ask)
+        for state in found:
+            yield from self._queue_settings(state)
+
+    def _queue_settings(self, state: QueueState) -> Iterator[Check]:
+        if state.retention_seconds < 2 * self._home.settings.reconcile_seconds:
+            yield Check(
+                "retention",
+                State.WARNING,
+                f"Messages are lost after {format_duration(state.retention_seconds)}.",
+                "Raise the retention to days: messages wait there while no daemon runs.",
+            )
+        if state.visibility_seconds < _LEAST_VISIBILITY:
+            yield Check(
+                "visibility",
+                State.WARNING,
+                f"Messages are redelivered after {format_duration(state.visibility_seconds)}.",
+                "Set the queue's visibility time-out to a minute.",
+            )
+        if state.dead_letter_queue == "":
+            yield Check(
+                "dead letters",
+                State.WARNING,
+                "The queue has no dead-letter queue.",
+                "Add one: otherwise a message that always fails is retried until it expires.",
+            )
+
+    def _wiring(self) -> Check:
+        """Whether the bucket tells the queue of its changes."""
+        if self._volume.queue_type is QueueType.MNS:
+            return Check(
+                "wiring",
+                State.SKIPPED,
+                "OSS does not report its event rules.",
+                "Look at the bucket's event notifications in the console, or use --canary.",
+            )
+        if self._volume.queue_type is not QueueType.SQS:
+            return Check("wiring", State.OK, "none is needed")
+        from volstream.cloud import aws
+
+        access = access_of(self._volume, self._home.catalog, self._home.settings)
+        assert access is not None, "S3 needs access"
+        place = Place.of(self._volume.location)
+        try:
+            with aws.errors("The notifications of the bucket"):
+                told = aws.notifications(access, place.bucket)
+        except DependencyError as error:
+            fix = "Allow s3:GetBucketNotification to have this checked, or use --canary."
+            return Check("wiring", State.SKIPPED, error.message, fix)
+        return wiring(told, self._volume.queue_name or "", place.root)
+
+    def _writer(self) -> Check:
+        name = lease_name(self._volume)
+        holder = next((one for one in self._home.catalog.leases.held() if one.name == name), None)
+        if holder is not None and self._volume.trouble is not None:
+            fix = "It is tried again until it works; the daemon's log tells more."
+            return Check("writer", State.FAILED, self._volume.trouble, fix)
+        if holder is not None:
+            return Check("writer", State.OK, f"{holder.purpose}: {holder.owner}")
+        cluster = self._volume.virtual_cluster
+        return Check(
+            "writer",
+            State.WARNING,
+            "No daemon keeps the volume.",
+            f"Run: volstream daemon --virtual-cluster {cluster}." if cluster != "DEFAULT" else "Run: volstream daemon.",
+        )
+
+    def _completeness(self) -> Check:
+        found = next(iter(self._home.catalog.refreshes.reconciles(self._volume.id)), None)
+        if found is None:
+            fix = f"Run: volstream refresh {self._volume.name}."
+            return Check("completeness", State.WARNING, "The volume was never listed.", fix)
+        current = self._home.catalog.volumes.by_id(self._volume.id)
+        if current is not None and current.held_removals:
+            return Check(
+                "completeness",
+                State.WARNING,
+                f"{current.held_removals} files are gone, and their removal is held.",
+                f"If they were deleted, run: volstream refresh {self._volume.name} --accept-removals.",
+            )
+        untold = found.missing + found.changed + found.phantom - found.late
+        said = (
+            f"{found.began_on:%F %T}: {found.listed} files listed, {found.missing} missing, {found.changed} changed, "
+            f"{found.phantom} phantom, {found.late} of them too new to tell"
+        )
+        # Where nobody listens, or nobody tells, listings are the way in which files come.
+        if untold <= 0 or found.cause == "bootstrap" or self._volume.queue_type in (QueueType.NONE, QueueType.POLL):
+            return Check("completeness", State.OK, said)
+        return Check(
+            "completeness",
+            State.WARNING,
+            f"{said}: {untold} changes came without an event.",
+            "If a daemon ran all the time, events are lost: check the wiring, and its prefix and event types.",
+        )
+
+    def _rejected(self) -> Check:
+        count = self._home.catalog.refreshes.rejected_count(self._volume.id)
+        if not count:
+            return Check("rejected", State.OK, "none")
+        return Check(
+            "rejected", State.WARNING, f"{count} messages or names could not be used.", "See: volstream list rejected."
+        )
+
+    def _canary(self, store: ObjectStore) -> Check:
+        path = f"volstream-canary-{uuid.uuid4().hex[:12]}"
+        suffixes = [Path(glob).suffix for glob in self._volume.patterns] or [""]
+        path = next((path + one for one in suffixes if self._volume.selection.accepts(path + one)), "")
+        if not path or not isinstance(store, Writable):
+            return Check("canary", State.SKIPPED, "No name that the volume selects is known to be free.")
+        if self._volume.queue_type is QueueType.NONE:
+            return Check("canary", State.SKIPPED, "The volume has no event source.")
+        began = time.monotonic()
+        try:
+            store.write(path, b"canary\n")
+        except VolstreamError as error:
+            return Check("canary", State.SKIPPED, f"It may not be written: {error.message}")
+        try:
+            while time.monotonic() - began < _CANARY_SECONDS:
+                if self._is_there(path):
+                    return Check("canary", State.OK, f"in the directory after {time.monotonic() - began:.1f} s")
+                time.sleep(0.1)
+        finally:
+            store.remove(path)
+        return Check(
+            "canary",
+            State.FAILED,
+            f"After {_CANARY_SECONDS:.0f} s it was not in the directory.",
+            "Is a daemon running, and does the bucket notify the volume's queue?",
+        )
+
+    def _is_there(self, path: str) -> bool:
+        found = VolumeSource(self._home.catalog, self._home.warehouse, self._volume.id).find()
+        return found is not None and bool(found.find([path]).num_rows)
+
+
+def wiring(told: Mapping[str, Any], queue: str, root: str) -> Check:
+    """Whether a bucket's notifications reach a queue, for all that lies below ``root``. Pure.
+
+    Args:
+        told: as S3 shows it.
+        queue: name or URL.
+    """
+    if "EventBridgeConfiguration" in told:
+        return Check("wiring", State.OK, "The bucket tells EventBridge, whose rules are not looked at.")
+    name = queue.rpartition("/")[2]
+    mine = [one for one in told.get("QueueConfigurations", ()) if one["QueueArn"].rpartition(":")[2] == name]
+    if not mine:
+        if told.get("TopicConfigurations"):
+            return Check("wiring", State.OK, "The bucket tells SNS topics, whose subscriptions are not looked at.")
+        return Check(
+            "wiring",
+            State.FAILED,
+            f"The bucket does not notify the queue {name}.",
+            "Add a notification of s3:ObjectCreated:* and s3:ObjectRemoved:* to it, as deploy/aws does.",
+        )
+    covering = [one for one in mine if _covers(one.get("Filter", {}), root)]
+    if not covering:
+        fix = "Take the notification's filter away, or let its prefix be one of the volume's."
+        return Check("wiring", State.FAILED, "The notification is for other prefixes or suffixes.", fix)
+    events = {event for one in covering for event in one["Events"]}
+    missing = [kind for kind in ("ObjectCreated", "ObjectRemoved") if f"s3:{kind}:*" not in events]
+    if missing:
+        listed = ", ".join(f"s3:{kind}:*" for kind in missing)
+        return Check("wiring", State.WARNING, f"The notification does not have {listed}.", f"Add {listed}.")
+    return Check("wiring", State.OK, f"The bucket tells the queue {name}.")
+
+
+def _covers(filter_: Mapping[str, Any], root: str) -> bool:
+    """Whether a notification's filter lets through all keys below ``root``."""
+    rules = {rule["Name"].lower(): rule["Value"] for rule in filter_.get("Key", {}).get("FilterRules", ())}
+    return root.startswith(rules.get("prefix", "")) and not rules.get("suffix")
+
+
+def _try(what: str, ask: Callable[[], str]) -> Check:
+    try:
+        return Check(what, State.OK, ask())
+    except VolstreamError as error:
+        return Check(what, State.FAILED, error.message, error.remedy)

@@ -1,0 +1,227 @@
+"""The whole story of one file: what the directory showed when, which batches took it, how attempts ended, its rows now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from volstream.delta import folders, rows
+from volstream.delta.log import DeltaLog
+from volstream.directory.snapshot import Snapshot
+from volstream.directory.table import DELETE, INSERT, UPDATE, WROTE
+from volstream.errors import NotFoundError
+from volstream.jobs.advice import where_printed
+from volstream.model.files import is_utf8, printable
+from volstream.model.names import Name
+from volstream.model.objects import Job, Volume
+from volstream.model.work import PlanKind
+from volstream.streams.volume_source import VolumeSource
+from volstream.volumes.access import store_of
+from volstream.volumes.definitions import jobs_on
+
+if TYPE_CHECKING:
+    from volstream.home import Home
+
+
+_SAYS = {INSERT: "in the directory", UPDATE: "changed in the directory", DELETE: "gone from the directory"}
+
+#: What is read of a result table.
+_ROWS = pa.schema(
+    [
+        ("_file_path", pa.string()),
+        ("_file_version", pa.string()),
+        ("_batch_id", pa.string()),
+        ("_processed_at", pa.timestamp("us", tz="UTC")),
+    ]
+)
+
+#: So many other files are looked at for the same content: a move is one of two.
+_MOST_ALIKE = 100
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened to the file. ``time`` None: now, or not known."""
+
+    time: datetime | None
+    what: str
+    details: dict[str, Any]
+
+
+def tell(home: Home, volume_name: str, path: str) -> list[Event]:
+    """What is known of a file, the oldest first.
+
+    Reads the kept history for this one path, and those of the same content: cost grows with the history, not the directory.
+    No Spark.
+
+    Raises:
+        NotFoundError: no such volume, or no trace of the file.
+    """
+    volume = home.catalog.volumes.get(Name.parse(volume_name))
+    events: list[Event] = []
+    if not volume.selection.accepts(path):
+        events.append(Event(None, "outside of the volume", {"patterns": volume.patterns, "ignores": volume.ignores}))
+    for rejected in home.catalog.refreshes.rejected(volume.id):
+        if rejected.subject == printable(path):
+            events.append(Event(rejected.last_seen, "rejected", {"reason": rejected.reason, "count": rejected.count}))
+    if is_utf8(path):
+        history = _history(home, volume, path)
+        events += [_seen(change) for change in history[path]]
+        # The rows of a statement tell of no file.
+        for job in (one for one in jobs_on(home.catalog, volume) if one.statement is None):
+            events += _of_job(home, job, path, history)
+    known = [event for event in events if event.time is not None]
+    events = [event for event in events if event.time is None] + sorted(
+        known, key=lambda event: event.time or datetime.max
+    )
+    now = _now(home, volume, path)
+    if now is None and not known:
+        raise NotFoundError(
+            f"Nothing is known of {printable(path)} in volume {volume_name}, and it is not in the store."
+        )
+    return [*events, now or Event(None, "not in the store now", {})]
+
+
+def _history(home: Home, volume: Volume, path: str) -> dict[str, list[dict[str, Any]]]:
+    """The changes of the file in the directory, and of others that had the same content once: by path, the oldest first.
+
+    What was there when the kept history begins counts as inserted when it was written.
+    """
+    found = VolumeSource(home.catalog, home.warehouse, volume.id).find()
+    if found is None:
+        return {path: []}
+    changes = found.history()
+    mine = _by_path(changes.filter(pc.equal(changes["relative_path"], path)))
+    history = {path: [*_before(found, path, mine.get(path, [])), *mine.get(path, [])]}
+    etags = pa.array(sorted({row["etag"] for row in history[path]}), pa.string())
+    alike = changes.filter(
+        pc.and_(pc.is_in(changes["etag"], value_set=etags), pc.not_equal(changes["relative_path"], path))
+    )
+    others = pc.unique(alike["relative_path"]).slice(0, _MOST_ALIKE)
+    return history | _by_path(changes.filter(pc.is_in(changes["relative_path"], value_set=others)))
+
+
+def _by_path(changes: pa.Table) -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = {}
+    for change in changes.to_pylist():
+        found.setdefault(change["relative_path"], []).append(change)
+    return found
+
+
+def _before(found: Snapshot, path: str, changes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """How the file came to be, where that is older than the history that is kept."""
+    if changes:
+        old = {name: changes[0][f"old_{name}"] for name in ("size", "last_modified_time", "etag", *WROTE)}
+        known = [] if changes[0]["change"] == INSERT else [old]
+    else:
+        known = found.find([path]).to_pylist()
+    return [{**row, "relative_path": path, "change": INSERT} for row in known]
+
+
+def _seen(change: Mapping[str, Any]) -> Event:
+    details = {
+        "version": change["refresh_id"],
+        "size": change["size"],
+        "modified": change["last_modified_time"],
+        "etag": change["etag"],
+    }
+    return Event(change["refreshed_on"], _SAYS[change["change"]], details)
+
+
+def moved(history: Mapping[str, Sequence[Mapping[str, Any]]], path: str, after: int, to: int) -> dict[str, str]:
+    """``moved_to`` or ``moved_from`` with the other path, where the net changes of ``(after, to]`` say so, as in a plan.
+
+    Args:
+        history: changes of the path, and of others with the same content, in order.
+    """
+    gone: dict[tuple[str, int], list[str]] = {}
+    came: dict[tuple[str, int], list[str]] = {}
+    for one, changes in history.items():
+        inside = [change for change in changes if after < change["refresh_id"] <= to]
+        if not inside:
+            continue
+        had, has = inside[0]["change"] != INSERT, inside[-1]["change"] != DELETE
+        content = (inside[-1]["etag"], inside[-1]["size"]) if has else (inside[0]["old_etag"], inside[0]["old_size"])
+        if had != has:
+            (gone if had else came).setdefault(content, []).append(one)
+    for content in gone.keys() & came.keys():
+        if len(gone[content]) == len(came[content]) == 1:
+            (old,), (new,) = gone[content], came[content]
+            if path in (old, new):
+                return {"moved_to": new} if path == old else {"moved_from": old}
+    return {}
+
+
+def _of_job(home: Home, job: Job, path: str, history: dict[str, list[dict[str, Any]]]) -> list[Event]:
+    events: list[Event] = []
+    versions = [change["refresh_id"] for change in history[path]]
+    for batch in home.catalog.consumptions.batches_of(job.id, covering=path):
+        plan = home.catalog.consumptions.plan(batch.plan_id)
+        if plan is None:
+            continue
+        start = 0 if plan.from_version is None else plan.from_version
+        if not any(version <= plan.to_version and (plan.initial or version > start) for version in versions):
+            continue
+        move = {} if plan.initial or plan.kind is not PlanKind.STREAM else moved(history, path, start, plan.to_version)
+        if "moved_to" in move:  # what becomes of the old path is the business of the new one's batch
+            others = home.catalog.consumptions.batches_of(job.id, covering=move["moved_to"])
+            batch = next((other for other in others if other.plan_id == plan.id), batch)
+        details = {
+            "job": str(job.name),
+            "batch": batch.id,
+            "state": batch.state,
+            "attempts": batch.attempts,
+            "kind": plan.kind,
+        }
+        events.append(Event(batch.committed_on or batch.created_on, "in the range of a batch", details | move))
+    for failure in home.catalog.failures.active(job.id, path=path):
+        details = {
+            "job": str(job.name),
+            "state": failure.state,
+            "kind": failure.kind,
+            "message": failure.message,
+            "attempts": failure.attempts,
+            "next_try": failure.next_try,
+            "batch": failure.batch_id,
+            "printed": where_printed(failure, job),
+        }
+        events.append(Event(failure.failed_on, "failed", details))
+    events += _rows(home, job, path)
+    return events
+
+
+def _rows(home: Home, job: Job, path: str) -> list[Event]:
+    """The file's rows in the job's table now, by batch and version of the file."""
+    location = folders.table_location(home.warehouse, job.into)
+    version = DeltaLog(location).latest_version()
+    if version is None:
+        return []
+    found = rows.read(location, version, _ROWS, f"_file_path = {rows.text(path)}")
+    counted = found.group_by(["_batch_id", "_file_version"]).aggregate(
+        [("_processed_at", "max"), ("_file_path", "count")]
+    )
+    return [
+        Event(
+            row["_processed_at_max"],
+            "has result rows",
+            {
+                "table": str(job.into),
+                "rows": row["_file_path_count"],
+                "batch": row["_batch_id"],
+                "file_version": row["_file_version"],
+            },
+        )
+        for row in counted.to_pylist()
+    ]
+
+
+def _now(home: Home, volume: Volume, path: str) -> Event | None:
+    info = store_of(volume, home.catalog, home.settings).head(path)
+    if info is None:
+        return None
+    return Event(None, "in the store now", {"size": info.size, "modified": info.last_modified_time, "etag": info.etag})

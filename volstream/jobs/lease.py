@@ -1,0 +1,105 @@
+"""Leading a job: one run of it at a time, by the holder of its lease, and the catalog is told how it ended.
+
+What a run does is its runner's: ``jobs.run`` for functions, ``statements.jobs`` for statements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from volstream.catalog import Catalog
+from volstream.catalog.definitions import note_run
+from volstream.catalog.leases import held
+from volstream.errors import InvalidStateError, NotFoundError, StreamBusyError, in_brief
+from volstream.jobs.progress import Observer, Progress
+from volstream.lifecycle.identity import new_owner
+from volstream.lifecycle.stop import Stop
+from volstream.model.objects import Job, JobState
+
+
+@dataclass
+class RunReport:
+    """What a run did. ``paused`` is the reason for which the job paused itself meanwhile, or None."""
+
+    progress: Progress = field(default_factory=Progress)
+    recovered: bool = False
+    paused: str | None = None
+
+
+class Runner(Protocol):
+    """Runs jobs of one kind. Safe for threads."""
+
+    def run(
+        self, job: Job, *, until_empty: bool = False, stop: Stop | None = None, observe: Observer | None = None
+    ) -> RunReport:
+        """Consumes what the job's streams hold now.
+
+        Args:
+            until_empty: go on while new changes arrive.
+            stop: asked between batches.
+            observe: told of the progress.
+
+        Raises:
+            StreamBusyError: another process runs the job.
+            InvalidStateError: the job is paused.
+            FencedError: another process took over in the middle; nothing that was not committed is kept.
+        """
+
+    def has_work(self, job: Job) -> bool:
+        """Whether a run would find something to do, by the catalog and the log alone: no Spark."""
+
+
+@dataclass
+class Lead:
+    """A run that holds its job's lease.
+
+    Attributes:
+        job: as the catalog has it now.
+        summary: one line for the catalog, of a run that ends well.
+    """
+
+    job: Job
+    owner: str
+    summary: str = ""
+
+
+@contextmanager
+def led(catalog: Catalog, job: Job, lease_seconds: float) -> Iterator[Lead]:
+    """Holds the job's lease for a run, and notes its beginning and how it ended.
+
+    Raises:
+        StreamBusyError: another process runs the job.
+        NotFoundError, InvalidStateError: it was dropped; it is paused.
+    """
+    with settling(catalog, job, lease_seconds) as owner:
+        lead = Lead(_current(catalog, job), owner)
+        note_run(catalog.database, lead.job, "running", ended=False)
+        try:
+            yield lead
+        except Exception as error:
+            note_run(catalog.database, lead.job, f"failed: {in_brief(error)}", ended=True)
+            raise
+        note_run(catalog.database, lead.job, lead.summary, ended=True)
+
+
+@contextmanager
+def settling(catalog: Catalog, job: Job, lease_seconds: float) -> Iterator[str]:
+    """Holds the job's lease, paused or not, and gives its owner's name. Raises StreamBusyError."""
+    owner = new_owner()
+    with held(catalog.leases, f"job:{job.id}", owner, f"run of job {job.name}", lease_seconds) as other:
+        if other is not None:
+            raise StreamBusyError(f"The job {job.name} is being run by {other.owner}.", "Wait for it to end.")
+        yield owner
+
+
+def _current(catalog: Catalog, job: Job) -> Job:
+    current = catalog.jobs.by_id(job.id)
+    if current is None:
+        raise NotFoundError(f"The job {job.name} was dropped.")
+    if current.state is JobState.PAUSED:
+        reason = f": {current.state_reason}" if current.state_reason else ""
+        raise InvalidStateError(f"The job {job.name} is paused{reason}.", f"Run: volstream resume {job.name}.")
+    return current

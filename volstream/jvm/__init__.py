@@ -1,0 +1,1 @@
+"""The JVM of an engine: its jars, its command line, its process, its log. No Spark session."""

@@ -1,0 +1,168 @@
+"""The engine's jars: Delta's five, where jars are kept, and how set-up fetches them. Nothing here runs Spark.
+
+The fetching is left to Apache Ivy, which pyspark ships, with its own default settings: proxies and the like are
+Java's usual ones (``JAVA_TOOL_OPTIONS``), and what arrives must have the checksum written here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from volstream.errors import JavaError
+from volstream.jvm.java import Java
+
+DELTA_VERSION = "4.4.0"
+
+
+@dataclass(frozen=True)
+class Jar:
+    """A jar of Maven Central.
+
+    Attributes:
+        sha256: of the jar; no other one is taken.
+    """
+
+    organisation: str
+    artifact: str
+    revision: str
+    sha256: str
+
+    @property
+    def name(self) -> str:
+        """Of its file."""
+        return f"{self.artifact}-{self.revision}.jar"
+
+
+DELTA = tuple(
+    Jar("io.delta", artifact, DELTA_VERSION, checksum)
+    for artifact, checksum in {
+        "delta-spark_4.2_2.13": "27d4fd8b1f879535c573ed1c718177d6a27f24d3e626ba02e216369725721ead",
+        "delta-storage": "c46735481fa8e326b0957be02b4420cbcab4b325bb08009b7f2045a95133f1cc",
+        "delta-kernel-api": "ee9b5a14ac3b7efdff4d61a58478fe8eb0e5a3fbca43889dca7290795fe79a11",
+        "delta-kernel-defaults": "225c975199e4718b38ee5b7e6da7f19e9585024262b2cec2656b32151a856b0b",
+        "delta-kernel-unitycatalog": "cea22dfb4ac562b3cd27bf652697750e8336009d73fb06631363aaaad5345ffa",
+    }.items()
+)
+
+SET_UP = "Run `make setup`, or `python -m volstream.engine.setup` where volstream is installed as a package."
+
+#: Some megabytes over a slow line; Ivy's own time-outs are per connection.
+_FETCH_SECONDS = 600.0
+
+
+def pyspark_directory() -> Path:
+    """The folder of the installed pyspark package, found without importing it."""
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise JavaError("The package pyspark is not installed.", "Install volstream again.")
+    return Path(spec.origin).parent
+
+
+def installed(cache: Path, wanted: Sequence[Jar] = DELTA, set_up: str = SET_UP) -> list[Path]:
+    """Jars in the cache, in their order, each with the checksum that is written here: 15 MB take some 20 ms.
+
+    Args:
+        set_up: how they are fetched.
+
+    Raises:
+        JavaError: they were not fetched yet, or are others by now.
+    """
+    paths = [_path(cache, jar) for jar in wanted]
+    missing = [path.name for path in paths if not path.is_file()]
+    if missing:
+        raise JavaError(f"The engine's jars are not in {cache}: {', '.join(missing)}.", set_up)
+    changed = [jar.name for jar, path in zip(wanted, paths, strict=True) if not _is_whole(path, jar)]
+    if changed:
+        raise JavaError(
+            f"Jars in {cache} are not those that volstream was built with: {', '.join(changed)}.",
+            f"{set_up} It fetches them again.",
+        )
+    return paths
+
+
+def resolve(cache: Path, java: Java, wanted: Sequence[Jar] = DELTA) -> bool:
+    """Fetches the jars that the cache lacks or holds damaged; whether there was anything to fetch.
+
+    Safe beside another set-up: each jar is checked in a folder of its own and moved into place whole.
+
+    Raises:
+        JavaError: the download failed (the last lines of Ivy are in the message), or brought something else.
+    """
+    lacking = [jar for jar in wanted if not _is_whole(_path(cache, jar), jar)]
+    if not lacking:
+        return False
+    directory = cache / "jars"
+    directory.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=directory, prefix=".fetch-") as scratch:
+        fetched = _fetch(Path(scratch), java, lacking)
+        for jar in lacking:
+            new = fetched / jar.name
+            if not _is_whole(new, jar):
+                raise JavaError(
+                    f"The download of {jar.name} is not the jar that volstream was built with.",
+                    "Look at the network: a proxy may have answered instead of the repository.",
+                )
+            os.replace(new, _path(cache, jar))
+    return True
+
+
+def _path(cache: Path, jar: Jar) -> Path:
+    return cache / "jars" / jar.name
+
+
+def _is_whole(path: Path, jar: Jar) -> bool:
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest() == jar.sha256
+
+
+def _fetch(scratch: Path, java: Java, wanted: Sequence[Jar]) -> Path:
+    """Lets Ivy put the jars into a folder below ``scratch``, which it returns."""
+    module = scratch / "ivy.xml"
+    module.write_text(_ivy_module(wanted), encoding="utf-8")
+    target = scratch / "jars"
+    ivy = next((pyspark_directory() / "jars").glob("ivy-*.jar"))
+    command = [
+        str(java.executable),
+        "-jar",
+        str(ivy),
+        "-ivy",
+        str(module),
+        "-cache",
+        str(scratch / "ivy"),
+        "-retrieve",
+        f"{target}/[artifact]-[revision].[ext]",
+    ]
+    try:
+        run = subprocess.run(command, capture_output=True, text=True, timeout=_FETCH_SECONDS, check=False, cwd=scratch)
+    except subprocess.TimeoutExpired:
+        raise JavaError(f"The engine's jars did not arrive within {_FETCH_SECONDS:.0f} s.", "Try again.") from None
+    if run.returncode != 0:
+        lines = [line.strip() for line in (run.stdout + run.stderr).splitlines() if line.strip()]
+        raise JavaError(
+            "The engine's jars could not be fetched; Ivy says: " + " | ".join(lines[-12:]),
+            "Look at the network, or set the proxy in JAVA_TOOL_OPTIONS (-Dhttps.proxyHost=... -Dhttps.proxyPort=...).",
+        )
+    return target
+
+
+def _ivy_module(wanted: Sequence[Jar]) -> str:
+    """A module that depends on exactly these jars: what they ask for beyond them is in pyspark already."""
+    dependencies = "\n".join(
+        f'  <dependency org="{jar.organisation}" name="{jar.artifact}" rev="{jar.revision}" transitive="false" '
+        'conf="default->master"/>'
+        for jar in wanted
+    )
+    return (
+        '<ivy-module version="2.0">\n <info organisation="volstream" module="engine"/>\n'
+        ' <configurations><conf name="default"/></configurations>\n'
+        f" <dependencies>\n{dependencies}\n </dependencies>\n</ivy-module>\n"
+    )

@@ -1,0 +1,41 @@
+"""All objects of a home."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from volstream.home import Home
+from volstream.objects.batches import Batches
+from volstream.objects.connections import Connections
+from volstream.objects.dynamic import DynamicTables
+from volstream.objects.functions import Functions
+from volstream.objects.jobs import Jobs
+from volstream.objects.streams import Streams
+from volstream.objects.volumes import Volumes
+
+
+class Objects:
+    """All objects of a home, one collection per kind.
+
+    Attributes:
+        by_kind: the collections by the word that SQL and the command line have for one object.
+    """
+
+    def __init__(self, home: Home) -> None:
+        self.home = home
+        self.connections = Connections(home)
+        self.functions = Functions(home)
+        self.streams = Streams(home)
+        self.jobs = Jobs(home, self.streams)
+        self.dynamic_tables = DynamicTables(home, self.jobs)
+        self.volumes = Volumes(home, self.streams, self.jobs, self.dynamic_tables)
+        self.batches = Batches(home, self.jobs)
+        self.by_kind: Mapping[str, Any] = {
+            "connection": self.connections,
+            "volume": self.volumes,
+            "stream": self.streams,
+            "job": self.jobs,
+            "function": self.functions,
+            "dynamic": self.dynamic_tables,
+        }

@@ -1,0 +1,372 @@
+"""Running the statements that volstream owns."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from volstream.directory.table import COLUMNS
+from volstream.errors import InvalidValueError, NotFoundError, SqlError
+from volstream.inspection import details
+from volstream.model.names import Name
+from volstream.model.objects import Mode, OnMove, QueueType, Trigger, TriggerKind, Write
+from volstream.model.units import parse_duration, parse_size
+from volstream.objects.all import Objects
+from volstream.sql.grammar import Statement, Text
+from volstream.sqltext import literal
+from volstream.statements.result import Result
+from volstream.statements.run import SparkStatements
+from volstream.streams.volume_source import VolumeSource
+
+_QUEUES = {"ALICLOUD_MNS": "mns", "AWS_SQS": "sqs"}
+
+_CONNECTION_KEYS = {
+    "external_id": "externalId",
+    "role_arn": "roleArn",
+    "trust_policy": "trustPolicy",
+    "permission_policy": "permissionPolicy",
+}
+
+#: What SHOW shows of each kind, in this order.
+_SHOWN: Mapping[str, Sequence[str]] = {
+    "connection": ("name", "type", "region", "endpoint", "role_arn", "comment", "created_on"),
+    "volume": ("name", "location", "queue_type", "virtual_cluster", "recursive", "comment", "created_on"),
+    "stream": (
+        "name",
+        "source_kind",
+        "source_name",
+        "mode",
+        "offset",
+        "initial",
+        "has_data",
+        "stale",
+        "stale_after",
+        "comment",
+        "created_on",
+    ),
+    "dynamic": ("name", "statement", "trigger", "state", "last_ended", "last_outcome", "comment", "created_on"),
+    "job": ("name", "function", "statement", "into", "trigger", "state", "last_outcome", "comment", "created_on"),
+}
+
+
+class Ddl:
+    """Runs the statements that volstream owns: each is one operation of a collection. No Spark, except where it says so."""
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+        self._home = objects.home
+        self._makers: Mapping[str, Callable[[Statement], Any]] = {
+            "connection": self._create_connection,
+            "volume": self._create_volume,
+            "stream": self._create_stream,
+            "job": self._create_job,
+            "function": self._create_function,
+            "dynamic": self._create_dynamic,
+        }
+
+    def run(self, statement: Statement) -> Result:
+        """Runs a statement. Raises VolstreamError, as the operation does."""
+        match statement.action, statement.kind:
+            case "create", kind:
+                made = self._makers[kind](statement)
+                return Result(["status"], [{"status": f"{_said(kind)} {made.name} is there."}])
+            case "drop", kind:
+                dropped = self._collection(kind).drop(_text(statement.name), if_exists=statement.if_exists)
+                said = "is dropped" if dropped else "was not there"
+                return Result(["status"], [{"status": f"{_said(kind)} {statement.name} {said}."}])
+            case "show", "directory":
+                return self._show_directory(statement)
+            case "show", kind:
+                return self._show(statement, kind)
+            case "describe", kind:
+                found = details.described(self._home, self._collection(kind).get(_text(statement.name)))
+                if kind == "connection":
+                    found = {_CONNECTION_KEYS.get(key, key): value for key, value in found.items()}
+                rows = [{"property": key, "value": _plain(value)} for key, value in found.items()]
+                return Result(["property", "value"], rows)
+            case "alter", "volume":
+                done = self._objects.volumes.refresh(
+                    _text(statement.name),
+                    statement.options.get("string", ""),
+                    accept_removals=statement.options.get("accept_removals", False),
+                )
+                row = {"inserted": done.inserted, "updated": done.updated, "deleted": done.deleted, "held": done.held}
+                return Result(list(row), [row])
+            case "alter", "table":
+                return SparkStatements(self._home).set_properties(statement)
+            case "alter", "stream":
+                return self._reset(statement)
+            case "refresh", "dynamic":
+                written = self._objects.dynamic_tables.refresh(_text(statement.name))
+                return Result(["num_affected_rows"], [{"num_affected_rows": written}])
+            case "alter", "job" | "dynamic" as kind:
+                self._collection(kind).get(_text(statement.name))
+                act = self._objects.jobs.pause if "pause" in statement.options else self._objects.jobs.resume
+                job = act(_text(statement.name))
+                return Result(["status"], [{"status": f"{_said(kind)} {job.name} is {job.state}."}])
+            case _:
+                raise SqlError(f"{statement.action.upper()} {statement.kind.upper()} is not part of this version.")
+
+    def _collection(self, kind: str) -> Any:
+        return self._objects.by_kind[kind]
+
+    def _create_connection(self, statement: Statement) -> Any:
+        options = dict(statement.options)
+        type_ = options.pop("word").lower()
+        return self._objects.connections.create(
+            _text(statement.name), type_, if_not_exists=statement.if_not_exists, **options
+        )
+
+    def _create_volume(self, statement: Statement) -> Any:
+        options = dict(statement.options)
+        if "location" not in options:
+            raise SqlError("A volume needs LOCATION 'uri'.")
+        if options.pop("directory", True) is False:
+            raise InvalidValueError("A volume always has a directory table.", "Leave DIRECTORY out.")
+        said = options.pop("notification", {})
+        unknown = sorted({*said} - {"queue_type", "queue_name", "virtual_cluster"})
+        if unknown:
+            raise InvalidValueError(
+                f"NOTIFICATION has no {unknown[0].upper()}.", "It has QUEUE_TYPE, QUEUE_NAME and VIRTUAL_CLUSTER."
+            )
+        found: dict[str, Any] = {key: value for key, value in said.items() if key != "queue_type"}
+        if "queue_type" in said:
+            queue = _QUEUES.get(said["queue_type"].upper(), said["queue_type"].lower())
+            found["queue_type"] = _one_of(QueueType, queue, "QUEUE_TYPE")
+        return self._objects.volumes.create(
+            _text(statement.name),
+            options.pop("location"),
+            **self._existing(statement),
+            **found,
+            connection=options.pop("using_connection", None),
+            **options,
+        )
+
+    def _create_stream(self, statement: Statement) -> Any:
+        options = statement.options
+        said = {key.lower(): value for key, value in options.get("properties", {}).items()}
+        found: dict[str, Any] = {"comment": options.get("comment")}
+        if "table_stream_mode" in said:
+            found["mode"] = _one_of(Mode, said.pop("table_stream_mode").lower().replace("_", "-"), "TABLE_STREAM_MODE")
+        if "show_initial_rows" in said:
+            found["show_initial_rows"] = _boolean(said.pop("show_initial_rows"), "SHOW_INITIAL_ROWS")
+        if "identity" in said:
+            found["identity"] = [column.strip() for column in said.pop("identity").split(",")]
+        _none_left(said, "stream", "TABLE_STREAM_MODE, SHOW_INITIAL_ROWS and IDENTITY")
+        if "timestamp_as_of" in options:
+            found["at_timestamp"] = self._moment(options["timestamp_as_of"])
+        kind = "volume" if options["source_kind"].upper() == "VOLUME" else "table"
+        source: dict[str, Any] = {kind: _text(options["source"])}
+        return self._objects.streams.create(_text(statement.name), **(source | self._existing(statement) | found))
+
+    def _create_job(self, statement: Statement) -> Any:
+        options = statement.options
+        if "as_statement" in options:
+            return self._create_job_of_statement(statement)
+        for clause in ("function", "into"):
+            if clause not in options:
+                raise SqlError(
+                    f"A job needs {clause.upper()}.", "CREATE JOB j ON STREAM s FUNCTION 'f.py:f' INTO TABLE t"
+                )
+        said = {key.lower(): value for key, value in options.get("properties", {}).items()}
+        found: dict[str, Any] = {"arguments": {}}
+        for key, value in list(said.items()):
+            if key.startswith("arg."):
+                found["arguments"][key[4:]] = said.pop(key)
+            elif key in _JOB_PROPERTIES:
+                name, read = _JOB_PROPERTIES[key]
+                found[name] = read(value, key)
+                del said[key]
+        _none_left(said, "job", f"{', '.join(_JOB_PROPERTIES)} and arg.KEY")
+        return self._objects.jobs.create(
+            _text(statement.name),
+            options["function"],
+            _text(options["into"]),
+            stream=_optional(options.get("on_stream")),
+            volume=_optional(options.get("on_volume")),
+            returns=options.get("returns"),
+            where=options.get("where"),
+            comment=options.get("comment"),
+            trigger=_trigger(options),
+            **self._existing(statement),
+            **found,
+        )
+
+    def _create_job_of_statement(self, statement: Statement) -> Any:
+        options = statement.options
+        useless = sorted(options.keys() & {"function", "into", "returns", "where", "properties", "on_volume"})
+        if useless:
+            clause = useless[0].upper().replace("_", " ")
+            raise SqlError(
+                f"A job of a statement has no {clause}.", "CREATE JOB j EVERY '1m' AS INSERT INTO t SELECT ..."
+            )
+        return self._objects.jobs.create(
+            _text(statement.name),
+            statement=options["as_statement"].text,
+            stream=_optional(options.get("on_stream")),
+            comment=options.get("comment"),
+            trigger=_trigger(options),
+            **self._existing(statement),
+        )
+
+    def _create_function(self, statement: Statement) -> Any:
+        options = statement.options
+        return self._objects.functions.create(
+            _text(statement.name),
+            options["string"],
+            options["expression"].text,
+            comment=options.get("comment"),
+            **self._existing(statement),
+        )
+
+    def _create_dynamic(self, statement: Statement) -> Any:
+        options = statement.options
+        return self._objects.dynamic_tables.create(
+            _text(statement.name),
+            options["as_statement"].text,
+            comment=options.get("comment"),
+            trigger=_trigger(options),
+            **self._existing(statement),
+        )
+
+    def _reset(self, statement: Statement) -> Result:
+        options = statement.options
+        if "number" in options:
+            stream = self._objects.streams.reset(_text(statement.name), to_version=_count(options["number"], "VERSION"))
+        else:
+            moment = self._moment(options["expression"])
+            stream = self._objects.streams.reset(_text(statement.name), to_timestamp=moment)
+        return Result(["status"], [{"status": f"Stream {stream.name} is at version {stream.offset}."}])
+
+    def _show(self, statement: Statement, kind: str) -> Result:
+        pattern = statement.options.get("string", "%").replace("%", "*").replace("_", "?").lower()
+        found = self._collection(kind).list()
+        rows = [
+            {key: _plain(value) for key, value in details.shown(self._home, one).items() if key in _SHOWN[kind]}
+            for one in found
+            if fnmatch.fnmatchcase(one.name.name, pattern)
+            # IN takes a schema, which the grammar reads as a name.
+            and (statement.name is None or one.name.schema == statement.name.name)
+        ]
+        return Result(list(_SHOWN[kind]), rows)
+
+    def _show_directory(self, statement: Statement) -> Result:
+        name = statement.name
+        volume = None if name is None else self._home.catalog.volumes.find(name)
+        if name is None or volume is None:
+            raise NotFoundError(f"There is no volume {name}.", "See: SHOW VOLUMES.")
+        below = statement.options.get("string", "").strip("/")
+        prefix = f"{below}/" if below else ""
+        condition = f" WHERE startswith(relative_path, {literal(prefix)})" if below else ""
+        query = f"SELECT * FROM DIRECTORY(VOLUME {name.qualified}){condition} ORDER BY relative_path"
+        found = VolumeSource(self._home.catalog, self._home.warehouse, volume.id).find()
+        tables = [] if found is None else found.at(prefixes=[prefix])
+        return Result(COLUMNS, (row for rows in tables for row in rows.select(COLUMNS).to_pylist()), query)
+
+    def _moment(self, written: Text) -> datetime:
+        text = written.text.strip()
+        if text[:1] in ("'", '"') and text[-1:] == text[:1]:
+            try:
+                moment = datetime.fromisoformat(text[1:-1])
+            except ValueError:
+                return self._evaluated(text)
+            return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        return self._evaluated(text)
+
+    def _evaluated(self, expression: str) -> datetime:
+        """The value of a SQL expression as a time. Asks Spark."""
+        query = f"SELECT unix_micros(CAST(({expression}) AS TIMESTAMP)) AS moment"
+        found = self._home.spark.sql(query).collect()[0]["moment"]
+        if found is None:
+            raise InvalidValueError(f"{expression} is not a time.", "Write for example '2026-03-01 12:00:00'.")
+        try:
+            return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=found)
+        except OverflowError:
+            raise InvalidValueError(f"{expression} is not within the years 1 to 9999 of UTC.") from None
+
+    @staticmethod
+    def _existing(statement: Statement) -> dict[str, Any]:
+        return {"or_replace": statement.or_replace, "if_not_exists": statement.if_not_exists}
+
+
+def _said(kind: str) -> str:
+    return "Dynamic table" if kind == "dynamic" else kind.capitalize()
+
+
+def _trigger(options: Mapping[str, Any]) -> Trigger:
+    given = [key for key in ("schedule", "every", "on_change") if key in options]
+    if len(given) > 1:
+        raise SqlError("SCHEDULE, EVERY and ON CHANGE exclude each other.")
+    match given:
+        case ["schedule"]:
+            return Trigger(TriggerKind.CRON, cron=options["schedule"])
+        case ["every"]:
+            return Trigger(TriggerKind.EVERY, every=parse_duration(options["every"]))
+        case ["on_change"]:
+            return Trigger(TriggerKind.ON_CHANGE)
+        case _:
+            return Trigger()
+
+
+def _one_of(values: Any, text: str, what: str) -> Any:
+    try:
+        return values(text)
+    except ValueError:
+        allowed = ", ".join(one.value for one in values)
+        raise InvalidValueError(f"{what} cannot be {text!r}.", f"Choose one of {allowed}.") from None
+
+
+def _boolean(text: str, what: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise InvalidValueError(f"{what} cannot be {text!r}.", "Write 'TRUE' or 'FALSE'.")
+    return text.lower() == "true"
+
+
+def _count(text: str, what: str) -> int:
+    if not text.isdecimal() or len(text) > 18:
+        raise InvalidValueError(f"{what} cannot be {text!r}.", "Write a number of up to 18 digits.")
+    return int(text)
+
+
+_JOB_PROPERTIES: Mapping[str, tuple[str, Callable[[str, str], Any]]] = {
+    "write": ("write", lambda text, what: _one_of(Write, text.lower(), what)),
+    "on_move": ("on_move", lambda text, what: _one_of(OnMove, text.lower(), what)),
+    "retries": ("retries", _count),
+    "pause_after": ("pause_after", _count),
+    "timeout": ("timeout_seconds", lambda text, _: parse_duration(text)),
+    "isolate": ("isolate", _boolean),
+    "max_files": ("max_files", _count),
+    "max_bytes": ("max_bytes", lambda text, _: parse_size(text)),
+}
+
+
+def _none_left(said: Mapping[str, str], kind: str, allowed: str) -> None:
+    if said:
+        raise InvalidValueError(f"A {kind} has no property {min(said)!r}.", f"It has {allowed}.")
+
+
+def _text(name: Name | None) -> str:
+    assert name is not None, "the grammar asks for a name"
+    return str(name)
+
+
+def _optional(name: Name | None) -> str | None:
+    return None if name is None else str(name)
+
+
+def _plain(value: Any) -> str | None:
+    """A value as text, as DESCRIBE and SHOW print all of them."""
+    if value is None:
+        return None
+    if isinstance(value, datetime):
+        return value.isoformat(sep=" ", timespec="milliseconds")
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict):
+        return json.dumps(value, indent=2, default=str)
+    if isinstance(value, list | tuple):
+        return ", ".join(str(one) for one in value)
+    return str(value)

@@ -1,0 +1,81 @@
+"""Running a SQL statement: volstream's own by its objects, all others by Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from volstream.errors import InvalidValueError
+from volstream.home import Home
+from volstream.model.names import Name
+from volstream.objects.all import Objects
+from volstream.objects.ddl import Ddl
+from volstream.spark.errors import as_sql_errors
+from volstream.spark.frames import relation
+from volstream.sql import grammar, names
+from volstream.statements.result import Result
+from volstream.statements.run import SparkStatements
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def run_statement(objects: Objects, statement: str) -> DataFrame:
+    """Runs one statement; a query runs when its DataFrame is asked for rows.
+
+    Raises:
+        SqlError: volstream or Spark refuses it.
+    """
+    with as_sql_errors():
+        done = _run(objects, statement)
+        if isinstance(done, Result) and done.query is not None:
+            done = _run(objects, done.query)
+        if not isinstance(done, Result):
+            return done
+        text = pa.schema([(name, pa.string()) for name in done.columns])
+        found = [{name: _text(row.get(name)) for name in done.columns} for row in done.rows]
+        return relation(objects.home.spark, pa.Table.from_pylist(found, schema=text))
+
+
+def rows(objects: Objects, statement: str) -> tuple[list[str], Iterator[Mapping[str, Any]]]:
+    """Runs one statement and returns its columns and its rows, which are fetched from Spark one after the other.
+
+    Raises:
+        SqlError: as :func:`run_statement`; also while rows are fetched.
+    """
+    with as_sql_errors():
+        done = _run(objects, statement)
+        if isinstance(done, Result):
+            return list(done.columns), iter(done.rows)
+        columns = done.columns
+
+    def found() -> Iterator[dict[str, Any]]:
+        with as_sql_errors():
+            for row in done.toLocalIterator():
+                yield row.asDict(recursive=True)
+
+    return columns, found()
+
+
+def _run(objects: Objects, statement: str) -> DataFrame | Result:
+    words = names.words(statement)
+    if grammar.owned(words) or _drops_function(objects.home, statement, words):
+        return Ddl(objects).run(grammar.parse(statement))
+    return SparkStatements(objects.home).run(statement)
+
+
+def _drops_function(home: Home, statement: str, words: list[str]) -> bool:
+    """Whether a statement drops a function of the home, not one of Spark's."""
+    if words[:2] != ["DROP", "FUNCTION"]:
+        return False
+    try:
+        name = Name.parse(names.last(statement))
+    except InvalidValueError:
+        return False
+    return home.catalog.functions.find(name) is not None
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)

@@ -1,0 +1,210 @@
+"""Reading the statements that volstream owns: text in, a value out. Pure; its first words decide what it is."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from volstream.errors import SqlError
+from volstream.model.names import Name
+
+if TYPE_CHECKING:
+    from lark import Lark, Tree
+
+_OWNED = re.compile(
+    r"CREATE (OR REPLACE )?((STORAGE )?CONNECTION|(EXTERNAL )?VOLUME|(TABLE )?STREAM|JOB|DYNAMIC TABLE|MATERIALIZED VIEW) [^(]"
+    r"|ALTER (VOLUME|STREAM|JOB|DYNAMIC TABLE|MATERIALIZED VIEW)\b"
+    r"|REFRESH (DYNAMIC TABLE|MATERIALIZED VIEW) \S"
+    r"|ALTER TABLE .* SET PROPERTIES\b"
+    r"|SHOW ((STORAGE )?CONNECTIONS|(EXTERNAL )?VOLUMES|(TABLE )?STREAMS|JOBS|DYNAMIC TABLES|MATERIALIZED VIEWS)\b"
+    r"|SHOW VOLUME DIRECTORY\b"
+    r"|(DESC|DESCRIBE|DROP) ((STORAGE )?CONNECTION|(EXTERNAL )?VOLUME|(TABLE )?STREAM|JOB|DYNAMIC TABLE|MATERIALIZED VIEW) \S"
+)
+
+#: ``CREATE FUNCTION f AS 'file.py:func'``: Spark's own names a Java class, without a colon.
+_PYTHON_FUNCTION = re.compile(r"CREATE (OR REPLACE )?FUNCTION .*? AS (\S*|.*\.PY):\w+")
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One owned statement.
+
+    Attributes:
+        action: ``create``, ``alter``, ``show``, ``describe``, ``drop``, ``refresh``.
+        kind: ``connection``, ``volume``, ``stream``, ``job``, ``function``, ``dynamic``, ``table``, ``directory``.
+        name: of the object; None for SHOW of many.
+        options: what the statement says besides, by the names of its clauses in lower case.
+    """
+
+    action: str
+    kind: str
+    name: Name | None = None
+    or_replace: bool = False
+    if_not_exists: bool = False
+    if_exists: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Text:
+    """A part of a statement as it was written, for Spark."""
+
+    text: str
+
+
+def owned(words: Sequence[str]) -> bool:
+    """Whether a statement of these words (in upper case) is volstream's."""
+    text = " ".join(words)
+    return bool(_OWNED.match(text) or _PYTHON_FUNCTION.match(text))
+
+
+def parse(text: str) -> Statement:
+    """Reads an owned statement.
+
+    Raises:
+        SqlError: it is not one, with line, column and caret.
+    """
+    from lark.exceptions import UnexpectedInput
+
+    try:
+        tree = _parser().parse(text)
+    except UnexpectedInput as error:
+        raise _refused(text, error) from None
+    return _Reader(text).statement(tree.children[0])
+
+
+@functools.cache
+def _parser() -> Lark:
+    from lark import Lark
+
+    grammar = Path(__file__).with_name("grammar.lark").read_text(encoding="utf-8")
+    return Lark(grammar, parser="lalr", propagate_positions=True, maybe_placeholders=False)
+
+
+def _refused(text: str, error: Any) -> SqlError:
+    found = str(getattr(error, "token", "") or getattr(error, "char", ""))
+    line, column = (error.line, error.column) if found else _end(text)
+    lines = text.splitlines() or [""]
+    said = f"{found!r} was not expected" if found else "something is missing"
+    wanted = sorted({_wanted(name) for name in getattr(error, "accepts", None) or error.__dict__.get("allowed") or ()})
+    expected = f"; expected {', '.join(wanted)}" if 0 < len(wanted) <= 8 else ""
+    caret = " " * (column - 1) + "^"
+    return SqlError(f"Line {line}, column {column}: {said}{expected}.\n  {lines[line - 1]}\n  {caret}")
+
+
+def _end(text: str) -> tuple[int, int]:
+    lines = text.rstrip().splitlines() or [""]
+    return len(lines), len(lines[-1]) + 1
+
+
+def _wanted(terminal: str) -> str:
+    names = {
+        "WORD": "a name",
+        "BACKQUOTED": "a name",
+        "STRING": "a text in quotes",
+        "NUMBER": "a number",
+        "LPAR": "(",
+        "RPAR": ")",
+        "EQUAL": "=",
+        "COMMA": ",",
+        "DOT": ".",
+        "$END": "the end",
+        "SOURCE_KIND": "VOLUME or TABLE",
+        "CONNECTION_OPTION": "REGION, ROLE_ARN, ENDPOINT, CREDENTIALS or COMMENT",
+        "OPERATOR": "an expression",
+    }
+    return names.get(terminal, terminal)
+
+
+class _Reader:
+    """Walks a tree: each rule of the grammar has the method of its name, where it needs one."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def statement(self, tree: Any) -> Statement:
+        """The statement of the grammar's rule ``tree``."""
+        action, _, kind = str(tree.data).partition("_")
+        children: list[Any] = list(tree.children)
+        flags = {str(child.data): True for child in children if _is(child, "or_replace", "if_not_exists", "if_exists")}
+        names = [self._name(child) for child in children if _is(child, "name")]
+        name = names[0] if names else None
+        options: dict[str, Any] = {}
+        for child in children:
+            if _is(child, "name", *flags):
+                continue
+            if hasattr(child, "data"):
+                options |= self._clause(child)
+            elif child.type in ("SOURCE_KIND", "OBJECT", "OBJECTS", "NUMBER", "PAUSE", "RESUME"):
+                options[child.type.lower()] = str(child)
+        if len(names) > 1:
+            options["source"] = names[1]
+        if "object" in options or "objects" in options:
+            kind = _kind(options.pop("object", None) or options.pop("objects"))
+        return Statement(action, kind, name, options=options, **flags)
+
+    def _clause(self, tree: Tree[Any]) -> dict[str, Any]:
+        rule, children = str(tree.data), tree.children
+        match rule:
+            case "location" | "comment" | "function" | "schedule" | "every" | "max_removals":
+                return {rule: self._string(children[0])}
+            case "string" | "word":
+                return {rule: self._string(tree)}
+            case "using_connection" | "on_stream" | "on_volume" | "into":
+                return {rule: self._name(children[0])}
+            case "connection_option":
+                return {str(children[0]).lower(): self._string(children[1])}
+            case "notification":
+                return {
+                    rule: {self._string(one.children[0]).lower(): self._string(one.children[1]) for one in children}
+                }
+            case "properties":
+                return {rule: self._properties(children)}
+            case "property":
+                return {"properties": self._properties([tree])}
+            case "directory" | "recursive":
+                return {rule: self._string(children[0]).lower() in ("true", "yes", "on", "1")}
+            case "patterns":
+                return {rule: [self._string(child) for child in children]}
+            case "returns" | "where":
+                inside = self._written(tree.children[0])
+                return {rule: inside[1:-1].strip()}
+            case "timestamp_as_of":
+                return {rule: Text(self._written(children[0]))}
+            case "as_statement":
+                return {rule: Text(str(children[0])[2:].strip())}
+            case "expression":
+                return {rule: Text(self._written(tree))}
+            case "on_change" | "accept_removals":
+                return {rule: True}
+            case _:
+                raise AssertionError(rule)
+
+    def _properties(self, pairs: Sequence[Tree[Any]]) -> dict[str, str]:
+        return {self._string(pair.children[0]): self._string(pair.children[1]) for pair in pairs}
+
+    def _name(self, tree: Tree[Any]) -> Name:
+        return Name.parse(self._written(tree))
+
+    def _string(self, tree: Tree[Any]) -> str:
+        text = str(tree.children[0])
+        if text[:1] not in ("'", '"'):
+            return text
+        quote = text[0]
+        return re.sub(r"\\(.)", r"\1", text[1:-1].replace(quote * 2, quote))
+
+    def _written(self, tree: Tree[Any]) -> str:
+        return self._text[tree.meta.start_pos : tree.meta.end_pos]
+
+
+def _is(child: Any, *rules: str) -> bool:
+    return hasattr(child, "data") and str(child.data) in rules
+
+
+def _kind(words: str) -> str:
+    first, last = words.lower().split()[0], words.lower().split()[-1].rstrip("s")
+    return "dynamic" if first in ("dynamic", "materialized") else last

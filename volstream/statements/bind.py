@@ -1,0 +1,178 @@
+"""Making what a statement names visible to Spark: tables are attached by path, streams and directories become views,
+functions are registered.
+
+Spark's embedded catalog is in memory and dies with the engine, so tables are attached at their first mention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pyarrow import fs
+
+from volstream.changelog.base import Deduplication
+from volstream.delta import folders
+from volstream.delta.log import DeltaLog
+from volstream.delta.places import filesystem_of
+from volstream.delta.writer import compile_if_large
+from volstream.directory import table as directory
+from volstream.functions.scalar import call_of
+from volstream.jvm.codegen import compile_in
+from volstream.model.names import DEFAULT_SCHEMA, Name, quote
+from volstream.spark.frames import relation
+from volstream.spark.views import Views
+from volstream.sql import adapt, names
+from volstream.sqltext import literal, parquet_at
+from volstream.statements import facts
+from volstream.streams.changes import query
+from volstream.streams.source import spark_reads
+from volstream.streams.volume_source import VolumeSource
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.connect.session import SparkSession
+
+    from volstream.home import Home
+    from volstream.model.objects import Stream
+    from volstream.streams.block import Block
+    from volstream.streams.read import Range
+
+
+class Binding:
+    """The names of one statement, in one Spark session.
+
+    Args:
+        block: what pins the ranges of streams; None: they are pinned here, once for the statement.
+    """
+
+    def __init__(self, home: Home, spark: SparkSession, block: Block | None) -> None:
+        self.spark = spark
+        self.views = Views(spark)
+        self._home = home
+        self._block = block
+        self._pinned: dict[str, Range | None] = {}
+        self._tables = f"{home.warehouse}/tables"
+        self._use_schema(DEFAULT_SCHEMA)
+        spark.sql(f"USE `{DEFAULT_SCHEMA}`")
+
+    def bind(self, statement: str, merged_into: Sequence[str] | None = None) -> str:
+        """The statement with streams and directories as views, and every table it names attached.
+
+        Args:
+            merged_into: columns of the target of a MERGE whose source may be a stream.
+        """
+        text = statement = self._with_functions(statement)
+        for reference in reversed(names.references(statement)):
+            replacement: str | None = None
+            end = reference.end
+            stream = None if reference.directory else self._home.catalog.streams.find(reference.name)
+            changes = None if stream else names.changes_of(statement, reference)
+            if changes is not None and not self._is_sparks(reference):
+                replacement, end = self._changes_view(reference, changes), changes.end
+            elif reference.directory:
+                replacement = self.views.show(self._directory(reference.name))
+            elif stream is not None:
+                replacement = self._stream_view(stream)
+                if merged_into is not None:
+                    alias = names.alias_after(statement, reference.end) or stream.name.name
+                    replacement = self._filtered(replacement, statement, alias, merged_into)
+            elif (location := self.attach(reference.name)) is not None:
+                compile_if_large(self.spark, location)
+            elif facts.is_fact(reference.name):
+                replacement = self.views.of(f"SELECT * FROM {parquet_at(facts.write(self._home, reference.name))}")
+            if replacement is not None:
+                if reference.takes_alias:  # so that columns can be qualified by the relation's name
+                    replacement += f" AS {quote(reference.name.name)}"
+                text = text[: reference.start] + replacement + text[end:]
+        return text
+
+    def _is_sparks(self, reference: names.Reference) -> bool:
+        """Whether Spark itself can tell the changes of a relation."""
+        schema = DeltaLog(folders.table_location(self._home.warehouse, reference.name)).schema()
+        return not reference.directory and (schema is None or spark_reads(schema))
+
+    def _changes_view(self, reference: names.Reference, changes: names.Changes) -> str:
+        """A view of changes that Spark cannot tell: of directories, and of tables whose columns are mapped."""
+        options = changes.options
+        if not reference.directory:
+            compile_if_large(self.spark, folders.table_location(self._home.warehouse, reference.name))
+        text = query(
+            self._home.catalog,
+            self._home.warehouse,
+            reference.name,
+            changes.first,
+            changes.last,
+            options.get("deduplicationmode", Deduplication.DROP_CARRYOVERS),
+            compute_updates=options.get("computeupdates", "false").lower() == "true",
+            directory=reference.directory,
+        )
+        return self.views.of(text)
+
+    def _with_functions(self, statement: str) -> str:
+        """The statement with each call of a function of the home by the one part that names in Spark's registry have."""
+        known = {function.name: function for function in self._home.catalog.functions.list()}
+        text = statement
+        for call in reversed(names.calls(statement) if known else []):
+            function = known.get(call.name)
+            # Spark's own functions, and those of this session, come first, as they do in Spark.
+            if function is None or (not call.qualified and self.spark.catalog.functionExists(call.name.name)):
+                continue
+            name = f"{call.name.schema}.{call.name.name}"
+            self.spark.udf.register(name, call_of(function), function.returns)
+            quoted = name.replace("`", "``")
+            text = f"{text[: call.start]}`{quoted}`{text[call.end :]}"
+        return text
+
+    def _stream_view(self, stream: Stream) -> str:
+        """A view of what the stream shows."""
+        reader = self._home.reader
+        if self._block is not None:
+            covered = self._block.pin(stream)
+        else:
+            if stream.id not in self._pinned:
+                self._pinned[stream.id] = reader.pin(stream)
+            covered = self._pinned[stream.id]
+        if covered is None:
+            return self.views.show(reader.unlisted(self.spark))
+        return self.views.of(reader.query(self.views, covered))
+
+    def _filtered(self, view: str, statement: str, alias: str, columns: Sequence[str]) -> str:
+        """A view of the rows that can fire a clause of a MERGE into a table of these columns."""
+        wanted = adapt.merge_filter(statement, alias, self.spark.table(view).columns, columns)
+        if wanted is None:
+            return view
+        return self.views.of(f"SELECT * FROM {view} WHERE {wanted}")
+
+    def attach(self, name: Name) -> str | None:
+        """Makes a table of the warehouse, and its schema, known to Spark; where it lies, or None where there is none."""
+        location = folders.table_location(self._home.warehouse, name)
+        if self._is_folder(f"{self._tables}/{name.schema}"):
+            self._use_schema(name.schema)
+        if self._is_folder(f"{location}/_delta_log"):
+            self.spark.sql(f"CREATE TABLE IF NOT EXISTS {name.qualified} USING DELTA LOCATION {literal(location)}")
+            return location
+        return None
+
+    def attach_all(self, schema: str) -> None:
+        """Makes all tables of a schema known to Spark."""
+        for name in folders.inside(f"{self._tables}/{schema}"):
+            self.attach(Name(schema, name))
+
+    def _directory(self, name: Name) -> DataFrame:
+        volume = self._home.catalog.volumes.get(name)
+        source = VolumeSource(self._home.catalog, self._home.warehouse, volume.id)
+        found = source.find()
+        if found is None:
+            return relation(self.spark, directory.SCHEMA.empty_table())
+        if source.is_large:
+            compile_in(self.spark)
+        return self.spark.sql(f"SELECT {', '.join(directory.COLUMNS)} FROM ({found.at_query(found.newest)})")
+
+    def _use_schema(self, schema: str) -> None:
+        place = literal(f"{self._tables}/{schema}")
+        self.spark.sql(f"CREATE SCHEMA IF NOT EXISTS `{schema.replace('`', '``')}` LOCATION {place}")
+
+    def _is_folder(self, location: str) -> bool:
+        filesystem, path = filesystem_of(location)
+        return bool(filesystem.get_file_info(path).type == fs.FileType.Directory)

@@ -1,0 +1,137 @@
+"""Jobs whose run is one consumption by a SQL statement: what may be one, and its runner."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from volstream.errors import InvalidStateError, InvalidValueError, SqlError
+from volstream.jobs.lease import RunReport, led
+from volstream.jobs.progress import Observer
+from volstream.lifecycle.stop import Stop
+from volstream.model.names import Name
+from volstream.model.objects import Job, JobSpec, SourceKind, Stream, Trigger, TriggerKind
+from volstream.sql import names
+from volstream.statements.dynamic import refresh
+from volstream.statements.run import check_exists, consume, streams_of, target_of
+
+if TYPE_CHECKING:
+    from volstream.home import Home
+
+_DML = ("INSERT", "MERGE", "UPDATE", "DELETE", "WITH", "FROM")
+
+
+def spec_of_statement(
+    home: Home,
+    name: Name,
+    statement: str,
+    stream: Name | None,
+    *,
+    trigger: Trigger | None = None,
+    comment: str | None = None,
+) -> JobSpec:
+    """What is to be made of a job that runs ``statement``. No Spark: whether it is right is seen at the first run.
+
+    Args:
+        stream: one that it reads, as whose the job is known; None: the first.
+
+    Raises:
+        SqlError: not DML that reads a stream and writes a Delta table that is there.
+        InvalidValueError: ``stream`` is none of those it reads; each run would be a reason for the next.
+    """
+    trigger = Trigger() if trigger is None else trigger
+    if names.words(statement)[:1] not in [[word] for word in _DML] or not names.writes(statement):
+        raise SqlError(f"The statement of job {name} writes nothing.", "It can be INSERT, MERGE, UPDATE or DELETE.")
+    target, location = target_of(home, statement)
+    check_exists(target, location)
+    streams = streams_of(home, statement)
+    if not streams:
+        raise SqlError(f"The statement of job {name} reads no stream.", "A run is a consumption: select from a stream.")
+    if stream is not None and stream not in [one.name for one in streams]:
+        raise InvalidValueError(
+            f"The statement of job {name} does not read the stream {stream}.", "Leave ON STREAM out."
+        )
+    fed = [one for one in streams if one.source_kind is SourceKind.TABLE and one.source_name == target]
+    if trigger.kind is TriggerKind.ON_CHANGE and fed:
+        raise InvalidValueError(
+            f"The job {name} would run for ever: it writes {target}, and {fed[0].name} tells of that.",
+            "Let it write another table, or run by the clock.",
+        )
+    first, *others = sorted((one.name for one in streams), key=lambda one: one != (stream or streams[0].name))
+    return JobSpec(
+        name, None, target, stream=first, other_streams=others, statement=statement, trigger=trigger, comment=comment
+    )
+
+
+class StatementRunner:
+    """Runs jobs of statements; a :class:`~volstream.jobs.lease.Runner`."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+
+    def run(
+        self, job: Job, *, until_empty: bool = False, stop: Stop | None = None, observe: Observer | None = None
+    ) -> RunReport:
+        """Runs the statement, where one of its streams has something. See :class:`~volstream.jobs.lease.Runner`.
+
+        Raises:
+            SqlError: Spark refuses the statement; the offsets stay.
+        """
+        stopped, report = Stop() if stop is None else stop, RunReport()
+        if self._home.open_block is not None:
+            raise InvalidStateError(f"The job {job.name} cannot run inside a transaction.", "Run it before, or after.")
+        with led(self._home.catalog, job, self._home.settings.lease_seconds) as lead:
+            report.recovered = self._recover(lead.job)
+            while not stopped and self._is_any_to_read(lead.job):
+                report.progress.rows += self._write(lead.job)
+                report.progress.batches += 1
+                if observe is not None:
+                    observe(report.progress)
+                if not until_empty:
+                    break
+            lead.summary = f"{report.progress.rows} rows" if report.progress.batches else "nothing to do"
+        return report
+
+    def _write(self, job: Job) -> int:
+        return refresh(self._home, job) if job.dynamic else consume(self._home, _statement(job), job.id)
+
+    def has_work(self, job: Job) -> bool:
+        """See :class:`~volstream.jobs.lease.Runner`."""
+        consumptions = self._home.catalog.consumptions
+        return any(
+            self._home.reader.has_data(stream) or consumptions.open_plan(stream.id) is not None
+            for stream in self._streams(job)
+        )
+
+    def _recover(self, job: Job) -> bool:
+        """Settles what a run that died left open, before it is asked what is left to do."""
+        consumptions = self._home.catalog.consumptions
+        left = [stream for stream in self._streams(job) if consumptions.open_plan(stream.id) is not None]
+        if left:
+            with self._home.block() as block:
+                for stream in left:
+                    block.free(stream)
+        return bool(left)
+
+    def _is_any_to_read(self, job: Job) -> bool:
+        """Whether a stream holds more than commits without data; those are passed over here, without Spark."""
+        found = [stream for stream in self._streams(job) if self._is_to_read(stream)]
+        return bool(found)
+
+    def _is_to_read(self, stream: Stream) -> bool:
+        reader = self._home.reader
+        covered = reader.pin(stream) if reader.has_data(stream) else None
+        if covered is None or covered.empty:
+            return False
+        if reader.only_upkeep(covered):
+            self._home.catalog.consumptions.advance(stream, covered.to_version, covered.table_id)
+            return False
+        return True
+
+    def _streams(self, job: Job) -> list[Stream]:
+        found = [self._home.catalog.streams.by_id(stream_id) for stream_id in job.stream_ids]
+        return [stream for stream in found if stream is not None]
+
+
+def _statement(job: Job) -> str:
+    assert job.statement is not None, "a job of a function has another runner"
+    return job.statement

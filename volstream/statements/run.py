@@ -1,0 +1,224 @@
+"""Running Spark's statements: DML that reads streams is their consumption, the rest is passed on with its names bound."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from volstream.delta import folders
+from volstream.delta.log import DeltaLog
+from volstream.delta.writer import with_retries
+from volstream.errors import AlreadyExistsError, InvalidStateError, SqlError
+from volstream.model.names import DEFAULT_SCHEMA, Name
+from volstream.spark.errors import as_sql_errors, map_spark_errors
+from volstream.sql import adapt, grammar, names
+from volstream.sqltext import literal
+from volstream.statements import metastore
+from volstream.statements.bind import Binding
+from volstream.statements.result import Result
+from volstream.statements.vacuum import check_vacuum
+from volstream.streams.consume import is_unused
+from volstream.streams.definitions import CHANGE_COLUMNS
+from volstream.streams.source import PRIMARY_KEY, tracking
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.connect.session import SparkSession
+
+    from volstream.home import Home
+    from volstream.model.objects import Stream
+
+
+def consume(home: Home, statement: str, job_id: str) -> int:
+    """Runs the DML of a job as the consumption of the streams that it reads; how many rows it wrote, as far as is known.
+
+    Raises:
+        SqlError, StreamError: as :meth:`volstream.session.Session.sql`.
+    """
+    with home.gateway.explaining(), as_sql_errors():
+        target, location = target_of(home, statement)
+        check_exists(target, location)
+        streams = streams_of(home, statement)
+        return SparkStatements(home).write(statement, names.words(statement), streams, location, job_id) or 0
+
+
+def streams_of(home: Home, statement: str) -> list[Stream]:
+    """The streams that a statement reads, each once. Raises SqlError where it cannot be read."""
+    found = {
+        stream.id: stream
+        for reference in names.references(statement)
+        if not reference.directory and (stream := home.catalog.streams.find(reference.name)) is not None
+    }
+    return list(found.values())
+
+
+def target_of(home: Home, dml: str) -> tuple[Name, str]:
+    """The table that DML which reads streams writes, and where that is or will be.
+
+    Raises:
+        SqlError: it names none, or a stream.
+    """
+    reference = names.target(dml)
+    if reference is None:
+        raise SqlError("DML that reads a stream has to name the table that it writes.")
+    if home.catalog.streams.find(reference.name) is not None:
+        raise SqlError(f"{reference.name} is a stream: it cannot be written.", "Write its source.")
+    return reference.name, metastore.locate(home, reference.name)
+
+
+def check_exists(name: Name, location: str) -> None:
+    """Raises SqlError where there is no Delta table to write."""
+    if not DeltaLog(location).exists():
+        raise SqlError(f"There is no Delta table {name} to write.", f"First: CREATE TABLE {name} (...).")
+
+
+class SparkStatements:
+    """Runs statements that are Spark's, with the names of the home bound."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._tables = f"{home.warehouse}/tables"
+
+    def run(self, statement: str) -> DataFrame | Result:
+        """Runs a statement; DML that reads streams consumes them.
+
+        Raises:
+            SqlError, StreamError: as :meth:`volstream.session.Session.sql`.
+        """
+        words = names.words(statement)
+        if words[:2] == ["CREATE", "TABLE"] or words[:4] == ["CREATE", "OR", "REPLACE", "TABLE"]:
+            self._check_name(statement)
+            statement = adapt.create_table(statement, PRIMARY_KEY, tracking)
+        elif words[:2] == ["ALTER", "TABLE"]:
+            statement = adapt.create_table(statement, PRIMARY_KEY, tracking)
+        streams = streams_of(self._home, statement)
+        if streams and names.writes(statement) and not _is_temporary(words):
+            return self._consume(statement, words, streams)
+        binding = self._binding(self._home.spark)
+        if words[:1] == ["VACUUM"]:
+            check_vacuum(self._home, statement, words)
+        text = binding.bind(statement)
+        match words[:2]:
+            case ["SHOW", "TABLES"]:
+                binding.attach_all(Name.parse(names.last(statement)).name if len(words) > 2 else DEFAULT_SCHEMA)
+            case ["CREATE", "SCHEMA" | "DATABASE"] if "LOCATION" not in words:
+                schema = names.last(statement)
+                text += f" LOCATION {literal(f'{self._tables}/{Name.parse(schema).name}')}"
+            case ["DROP", "TABLE"]:
+                return self._drop(binding.spark, statement, text)
+            case ["MERGE", _]:
+                text = adapt.insert_all_columns(text, self._columns_of_target(statement))
+        frame = binding.spark.sql(text)
+        # A view of the user's may read ours as long as the session lives.
+        return frame if _is_temporary(words) else binding.views.live_with(frame)
+
+    def set_properties(self, statement: grammar.Statement) -> Result:
+        """``ALTER TABLE t SET PROPERTIES``: change tracking is several of Delta's properties; others are passed on."""
+        assert statement.name is not None, "the grammar asks for a name"
+        properties = dict(statement.options["properties"])
+        tracked = properties.pop("change_tracking", None)
+        if tracked is not None:
+            properties |= tracking(tracked)
+        schema = DeltaLog(folders.table_location(self._home.warehouse, statement.name)).schema()
+        present = {} if schema is None else schema.properties
+        changed = {key: value for key, value in properties.items() if present.get(key) != value}
+        binding = self._binding(self._home.spark)
+        binding.attach(statement.name)
+        if changed or schema is None:
+            pairs = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in changed.items())
+            binding.spark.sql(f"ALTER TABLE {statement.name.qualified} SET TBLPROPERTIES ({pairs})").collect()
+        return Result([], [])
+
+    def _binding(self, spark: SparkSession) -> Binding:
+        return Binding(self._home, spark, self._home.open_block)
+
+    def _consume(self, statement: str, words: list[str], streams: list[Stream]) -> DataFrame | Result:
+        """Runs DML that reads streams, once, and moves their offsets with it (R-17, R-18)."""
+        made = adapt.as_insert(statement)
+        if made is None and words[0] == "CREATE":
+            raise SqlError(
+                "A view cannot be made of a stream: its rows are gone once they are consumed.",
+                "Make a table of it (CREATE TABLE ... AS), or read the stream itself.",
+            )
+        dml = statement if made is None else made[1]
+        target, location = target_of(self._home, dml)
+        if made is not None:
+            if "REPLACE" in words[:3]:
+                raise SqlError(
+                    "A table that is replaced by a stream's rows would lose its own if that failed.",
+                    "Write INSERT OVERWRITE, or drop the table first.",
+                )
+            if "EXISTS" in words[:6] and DeltaLog(location).exists():
+                return Result([], [])  # nothing is done, so nothing is consumed
+            self._create_empty(made[0])
+        else:
+            check_exists(target, location)
+        try:
+            count = self.write(dml, words, streams, location)
+        except BaseException:
+            if made is not None and is_unused(self._home.catalog, location, [stream.id for stream in streams]):
+                self._drop_table(self._home.spark, target, f"DROP TABLE {target.qualified}")
+            raise
+        return Result(["num_affected_rows"], [{"num_affected_rows": count}])
+
+    def _create_empty(self, statement: str) -> None:
+        with self._home.gateway.fresh() as spark:
+            binding = Binding(self._home, spark, None)
+            spark.sql(binding.bind(statement)).collect()
+
+    def write(
+        self, statement: str, words: list[str], streams: list[Stream], location: str, job_id: str | None = None
+    ) -> int | None:
+        """Runs DML that reads streams, and moves their offsets with it; how many rows it wrote, where that is known."""
+        with self._home.block(job_id=job_id) as block:
+            taken = block.take(*streams)
+
+            def dml(spark: SparkSession) -> None:
+                binding = Binding(self._home, spark, block)
+                columns = list(DeltaLog(location).columns()) if words[:1] == ["MERGE"] else None
+                text = binding.bind(statement, columns)
+                if columns is not None:
+                    text = adapt.filter_query(adapt.insert_all_columns(text, columns), CHANGE_COLUMNS, columns)
+                with_retries(lambda: spark.sql(text).collect())
+
+            if not taken:  # on volumes that were never listed: there is nothing to consume
+                with map_spark_errors(), self._home.gateway.fresh() as spark:
+                    dml(spark)
+                return None
+            return block.write(location, dml)
+
+    def _columns_of_target(self, statement: str) -> list[str]:
+        reference = names.target(statement)
+        if reference is None:
+            return []
+        return list(DeltaLog(folders.table_location(self._home.warehouse, reference.name)).columns())
+
+    def _check_name(self, statement: str) -> None:
+        """Tables and streams share their names."""
+        for reference in names.references(statement)[:1]:
+            if self._home.catalog.streams.find(reference.name) is not None:
+                raise AlreadyExistsError(f"There is already a stream {reference.name}.", "Choose another name.")
+
+    def _drop(self, spark: SparkSession, statement: str, text: str) -> DataFrame:
+        """Drops a table with its data: Spark takes an attached table for one whose files are somebody else's."""
+        name = Name.parse(names.last(statement))
+        location = folders.table_location(self._home.warehouse, name)
+        owner = DeltaLog(location).properties().get("volstream.job")
+        job = self._home.catalog.jobs.by_id(owner) if owner else None
+        if job is not None:
+            first = f"DROP DYNAMIC TABLE {job.name}" if job.dynamic else f"first: volstream drop job {job.name}"
+            raise InvalidStateError(f"The table {name} belongs to job {job.name}.", f"Run {first}.")
+        return self._drop_table(spark, name, text)
+
+    def _drop_table(self, spark: SparkSession, name: Name, text: str) -> DataFrame:
+        result, warehouse = spark.sql(text), self._home.warehouse
+        own = folders.own_location(warehouse, name)
+        if folders.table_location(warehouse, name) != own:  # another's: what becomes of its files, its metastore knows
+            folders.link(warehouse, name, None)
+        else:
+            folders.remove(own)
+        return result
+
+
+def _is_temporary(words: list[str]) -> bool:
+    """Whether a statement makes a view of this session."""
+    return words[:1] == ["CREATE"] and any(word in ("TEMPORARY", "TEMP") for word in words[1:4])

@@ -1,0 +1,1 @@
+"""Connections and volumes: their rules, and access to their stores and queues."""

@@ -1,0 +1,96 @@
+"""How the stores and queues of volumes are reached: what a connection says together with what the settings hold for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from volstream.catalog import Catalog
+from volstream.cloud.access import PROVIDERS, Access, Keys
+from volstream.cloud.policies import Need, permission_policy, trust_policy
+from volstream.config import Settings
+from volstream.errors import InvalidValueError
+from volstream.model.locations import scheme_of
+from volstream.model.objects import Connection, QueueType, Volume
+from volstream.queues import open_queue
+from volstream.queues.base import EventQueue, QueueSettings, QueueSpec
+from volstream.storage import open_store
+from volstream.storage.base import ObjectStore
+from volstream.storage.bucket import Place
+
+_QUEUES = (QueueType.SQS, QueueType.MNS)
+
+
+def access_of(volume: Volume, catalog: Catalog, settings: Settings) -> Access | None:
+    """How the provider of a volume is reached; None for what needs no access, such as a directory.
+
+    Without a connection the provider's own settings count.
+
+    Raises:
+        InvalidValueError: its connection uses static keys, and the settings have none.
+    """
+    scheme = scheme_of(volume.location)
+    if scheme not in PROVIDERS:
+        return None
+    connection = catalog.connections.by_id(volume.connection_id) if volume.connection_id else None
+    if connection is None:
+        return Access(scheme)
+    return Access(
+        scheme,
+        connection.region,
+        connection.endpoint,
+        connection.role_arn,
+        connection.external_id,
+        connection.credentials,
+        _keys(connection, settings) if connection.credentials == "static" else None,
+    )
+
+
+def store_of(volume: Volume, catalog: Catalog, settings: Settings) -> ObjectStore:
+    """What a volume's files are read through. Raises as :func:`access_of`."""
+    return open_store(volume.location, access_of(volume, catalog, settings))
+
+
+def queue_of(volume: Volume, catalog: Catalog, settings: Settings) -> EventQueue:
+    """Where a volume hears of changes, not started. Raises as :func:`access_of`."""
+    waiting = QueueSettings(
+        debounce_seconds=settings.debounce_seconds,
+        poll_seconds=settings.poll_seconds,
+        visibility_seconds=max(60.0, settings.engine_stall_seconds * 2),
+        pollers=settings.queue_pollers,
+    )
+    access = access_of(volume, catalog, settings)
+    return open_queue(
+        volume.queue_type, QueueSpec(volume.location, volume.selection, waiting, volume.queue_name, access)
+    )
+
+
+def policies(connection: Connection, catalog: Catalog) -> dict[str, Any]:
+    """What to paste at the provider: ``trust_policy`` of the role, and ``permission_policy`` of the role or user.
+
+    The permissions are those of the volumes that use the connection. Empty for a local connection.
+    """
+    if connection.type not in PROVIDERS:
+        return {}
+    needs = [_need(volume) for volume in catalog.volumes.list(connection_id=connection.id)]
+    return {
+        "trust_policy": trust_policy(connection.type, connection.external_id, connection.role_arn),
+        "permission_policy": permission_policy(connection.type, needs, connection.region, connection.role_arn),
+    }
+
+
+def _need(volume: Volume) -> Need:
+    place = Place.of(volume.location)
+    return Need(place.bucket, place.root, volume.queue_name if volume.queue_type in _QUEUES else None)
+
+
+def _keys(connection: Connection, settings: Settings) -> Keys:
+    found = settings.credentials.get(str(connection.name))
+    if found is None:
+        raise InvalidValueError(
+            f"The connection {connection.name} uses static keys, and the settings have none for it.",
+            f"Write access_key_id and access_key_secret below [credentials.{connection.name}] in volstream.toml.",
+        )
+    token = found.security_token
+    return Keys(
+        found.access_key_id, found.access_key_secret.get_secret_value(), token.get_secret_value() if token else None
+    )

@@ -1,0 +1,345 @@
+"""Making, replacing and dropping connections and volumes. No Spark: a directory table is made by its first refresh."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+from volstream.catalog import Catalog
+from volstream.cloud.access import PROVIDERS
+from volstream.config import Settings
+from volstream.errors import AlreadyExistsError, InvalidValueError, NotFoundError, ObjectInUseError, StorageDeniedError
+from volstream.model.files import printable
+from volstream.model.locations import local_path, scheme_of
+from volstream.model.names import Name
+from volstream.model.objects import Connection, Job, QueueType, Stream, Volume, VolumeSpec
+from volstream.model.removals import RemovalLimit
+from volstream.model.selection import Selection
+from volstream.queues.base import Described
+from volstream.storage import normalise_location
+from volstream.storage.base import PROBE
+from volstream.volumes.access import queue_of, store_of
+
+_CONNECTION_TYPES = ("local", *PROVIDERS)
+
+#: Without path, query and, above all, user and password: the catalog keeps no secret.
+_ENDPOINT = re.compile(r"https?://[A-Za-z0-9.-]+(:\d+)?/?|https?://\[[0-9a-fA-F:]+\](:\d+)?/?")
+
+_REGION = re.compile(r"[a-z0-9-]+")
+
+#: By provider: a role's ARN, and one that can be pasted.
+_ROLES = {
+    "s3": (re.compile(r"arn:aws[a-z-]*:iam::\d{12}:role/[\w+=,.@/-]+"), "arn:aws:iam::123456789012:role/volstream"),
+    "oss": (re.compile(r"acs:ram::\d+:role/[\w.-]+"), "acs:ram::1234567890123456:role/volstream"),
+}
+
+
+def create_connection(
+    catalog: Catalog,
+    name: Name,
+    type_: str,
+    *,
+    region: str | None = None,
+    endpoint: str | None = None,
+    role_arn: str | None = None,
+    credentials: str = "env",
+    comment: str | None = None,
+    if_not_exists: bool = False,
+) -> Connection:
+    """Makes a connection, with an external id of its own for the role's trust policy.
+
+    Args:
+        endpoint: URL of the store; a host alone is asked by HTTPS.
+
+    Raises:
+        InvalidValueError: an unknown type or credential source; a region, endpoint or role that is none.
+        AlreadyExistsError: the name is taken.
+    """
+    existing = catalog.connections.find(name)
+    if existing is not None and if_not_exists:
+        return existing
+    if type_ not in _CONNECTION_TYPES:
+        raise InvalidValueError(
+            f"{type_!r} is not a connection type.", f"Choose one of {', '.join(_CONNECTION_TYPES)}."
+        )
+    if not re.fullmatch(r"env|static|profile:.+", credentials):
+        raise InvalidValueError(f"{credentials!r} names no credentials.", "Write env, static or profile:NAME.")
+    if endpoint is not None and "://" not in endpoint:  # as the providers' pages name their own
+        endpoint = f"https://{endpoint}"
+    _check_place(type_, region, endpoint, role_arn)
+    connection = Connection(
+        str(uuid.uuid4()),
+        name,
+        type_,
+        region,
+        endpoint,
+        role_arn,
+        secrets.token_urlsafe(18),
+        credentials,
+        comment,
+        datetime.now(UTC),
+    )
+    with catalog.database.transaction() as transaction:
+        catalog.connections.add(transaction, connection)
+    return connection
+
+
+def create_volume(
+    catalog: Catalog,
+    settings: Settings,
+    spec: VolumeSpec,
+    *,
+    or_replace: bool = False,
+    if_not_exists: bool = False,
+    check: bool = True,
+) -> Volume:
+    """Makes a volume.
+
+    Args:
+        check: ask for the directory or bucket, and the queue, first.
+        or_replace: in the place of one of that name; it is a new volume then, and streams of the old one are stale.
+
+    Raises:
+        InvalidValueError: a location, connection, glob, limit or queue that cannot be used; both options at once.
+        AlreadyExistsError: the name is taken.
+        NotFoundError: no such directory or connection.
+        StorageError, QueueError: the bucket or queue cannot be asked now, or does not exist; StorageDeniedError: or may
+            not be.
+    """
+    exclusive(or_replace=or_replace, if_not_exists=if_not_exists)
+    existing = catalog.volumes.find(spec.name)
+    if existing is not None and if_not_exists:
+        return existing
+    if existing is not None and not or_replace:
+        raise AlreadyExistsError(
+            f"There is already a volume {spec.name}.", "Use --or-replace or --if-not-exists, or another name."
+        )
+    location = normalise_location(spec.location)
+    connection = catalog.connections.get(spec.connection) if spec.connection is not None else None
+    _check_type(connection, location)
+    queue_type = _queue_type(spec, location)
+    volume = Volume(
+        id=str(uuid.uuid4()),
+        name=spec.name,
+        location=location,
+        connection_id=connection.id if connection else None,
+        queue_type=queue_type,
+        queue_name=spec.queue_name,
+        virtual_cluster=spec.virtual_cluster,
+        recursive=spec.recursive,
+        patterns=tuple(spec.patterns),
+        ignores=tuple(spec.ignores),
+        comment=spec.comment,
+        created_on=datetime.now(UTC),
+        max_removals=spec.max_removals,
+    )
+    _check(volume, catalog, settings, reachable=check)
+    with catalog.database.transaction() as transaction:
+        if existing is not None:
+            catalog.volumes.remove(transaction, existing)
+        catalog.volumes.add(transaction, volume)
+    return volume
+
+
+def alter_volume(catalog: Catalog, settings: Settings, name: Name, *, check: bool = True, **changes: Any) -> Volume:
+    """Changes a volume; its directory, its streams and their offsets stay.
+
+    Files that the new patterns leave out are removals of the next full listing, those that they let in are new.
+
+    Args:
+        check: as of :func:`create_volume`.
+        changes: attributes of a :class:`VolumeSpec`, but for name and location.
+
+    Raises:
+        As :func:`create_volume`.
+    """
+    volume = catalog.volumes.get(name)
+    connection: Connection | None = None
+    if volume.connection_id is not None:
+        connection = catalog.connections.by_id(volume.connection_id)
+    if "connection" in changes:
+        connection = catalog.connections.get(changes.pop("connection"))
+        changes["connection_id"] = connection.id
+    _check_type(connection, volume.location)
+    if changes.keys() & {"queue_type", "queue_name"}:
+        asked = VolumeSpec(
+            name,
+            volume.location,
+            queue_type=changes.get("queue_type", volume.queue_type),
+            queue_name=changes.get("queue_name", volume.queue_name),
+        )
+        changes["queue_type"] = _queue_type(asked, volume.location)
+    _check(replace(volume, **changes), catalog, settings, reachable=check)
+    return catalog.volumes.change(volume, **changes)
+
+
+def drop_connection(catalog: Catalog, name: Name, *, if_exists: bool = False) -> bool:
+    """Drops a connection; false where there was none and ``if_exists`` allows it. Raises ObjectInUseError."""
+    connection = catalog.connections.find(name) if if_exists else catalog.connections.get(name)
+    if connection is None:
+        return False
+    users = catalog.volumes.list(connection_id=connection.id)
+    if users:
+        raise ObjectInUseError(f"Volume {users[0].name} uses the connection {name}.", "Drop the volume first.")
+    with catalog.database.transaction() as transaction:
+        catalog.connections.remove(transaction, connection)
+    return True
+
+
+def drop_volume(catalog: Catalog, name: Name, *, if_exists: bool = False) -> bool:
+    """Drops a volume; its streams become stale, its files and its directory table's data stay. False as above.
+
+    Raises:
+        ObjectInUseError: a job processes its files.
+    """
+    volume = catalog.volumes.find(name) if if_exists else catalog.volumes.get(name)
+    if volume is None:
+        return False
+    users = sorted(str(job.name) for job in jobs_on(catalog, volume))
+    if users:
+        raise ObjectInUseError(
+            f"The volume {name} is used by {'job' if len(users) == 1 else 'jobs'} {', '.join(users)}.",
+            "Drop what uses it first, or all at once: volstream drop volume NAME --cascade.",
+        )
+    with catalog.database.transaction() as transaction:
+        catalog.volumes.remove(transaction, volume)
+    return True
+
+
+def streams_on(catalog: Catalog, volume: Volume) -> Sequence[Stream]:
+    """The streams on a volume's directory."""
+    return catalog.streams.list(source_id=volume.id)
+
+
+def jobs_on(catalog: Catalog, volume: Volume) -> Sequence[Job]:
+    """The jobs that consume streams on a volume's directory."""
+    ids = {stream.id for stream in streams_on(catalog, volume)}
+    return [job for job in catalog.jobs.list() if ids.intersection(job.stream_ids)]
+
+
+def exclusive(*, or_replace: bool, if_not_exists: bool) -> None:
+    """Raises InvalidValueError where both ways to meet an existing object are asked for."""
+    if or_replace and if_not_exists:
+        raise InvalidValueError("OR REPLACE and IF NOT EXISTS exclude each other.", "Give one of them.")
+
+
+def _queue_type(spec: VolumeSpec, location: str) -> QueueType:
+    """The queue that was asked for, or what suits the location; raises InvalidValueError where it cannot work there."""
+    scheme = scheme_of(location)
+    own = {"file": QueueType.LOCAL, "memory": QueueType.MEMORY, "s3": QueueType.SQS, "oss": QueueType.MNS}[scheme]
+    suitable = (own, QueueType.POLL, QueueType.NONE)
+    named = scheme not in PROVIDERS or spec.queue_name
+    chosen = spec.queue_type or (own if named else QueueType.POLL)
+    if chosen not in suitable:
+        raise InvalidValueError(
+            f"A volume at {scheme}: cannot use the queue type {chosen}.", f"Choose one of {', '.join(suitable)}."
+        )
+    if chosen is own and not named:
+        raise InvalidValueError(f"A queue of the type {chosen} needs a name.", "Give --queue-name.")
+    if spec.queue_name and "://" in spec.queue_name and "@" in urlsplit(spec.queue_name).netloc:
+        # Not repeated, for it is the password that must not be seen.
+        raise InvalidValueError(
+            "The queue's URL has a user name or password in it, which all who read the catalog would see.",
+            "Leave it out; the connection says whose keys are used.",
+        )
+    return chosen
+
+
+def _check_place(type_: str, region: str | None, endpoint: str | None, role_arn: str | None) -> None:
+    if region is not None and not _REGION.fullmatch(region):
+        raise InvalidValueError(f"{region!r} is not a region.", "Write for example eu-west-1 or cn-hangzhou.")
+    if endpoint is not None and not (_ENDPOINT.fullmatch(endpoint) and _has_port(endpoint)):
+        # It may have a password in it, and so is not repeated.
+        raise InvalidValueError(
+            "The endpoint is not the URL of a server.", "Write for example https://minio.example:9000."
+        )
+    if role_arn is None:
+        return
+    if type_ not in _ROLES:
+        raise InvalidValueError(f"A connection of the type {type_} has no role.", "Leave --role-arn out.")
+    pattern, example = _ROLES[type_]
+    # The roles of S3-compatible stores have ARNs of their own.
+    foreign = type_ == "s3" and endpoint is not None and re.fullmatch(r"arn:\S+", role_arn)
+    if not foreign and not pattern.fullmatch(role_arn):
+        raise InvalidValueError(f"{role_arn!r} is not a role of type {type_}.", f"Write for example {example}.")
+
+
+def _has_port(endpoint: str) -> bool:
+    """Whether the port of a URL, if it names one, can be one."""
+    try:
+        return urlsplit(endpoint).port != 0
+    except ValueError:
+        return False
+
+
+def _check_type(connection: Connection | None, location: str) -> None:
+    scheme = scheme_of(location)
+    needed = scheme if scheme in PROVIDERS else "local"
+    if connection is not None and connection.type != needed:
+        raise InvalidValueError(
+            f"The connection {connection.name} is of the type {connection.type}, and {location} needs one of the type "
+            f"{needed}.",
+            "Use another connection, or none.",
+        )
+
+
+def _check(volume: Volume, catalog: Catalog, settings: Settings, *, reachable: bool) -> None:
+    """Raises what :func:`create_volume` says of limits, globs and places; with ``reachable`` it asks the store and the queue."""
+    RemovalLimit.parse(volume.max_removals)
+    for glob in (*volume.patterns, *volume.ignores):
+        _check_glob(glob)
+    _check_apart(volume, settings)
+    if reachable:
+        _check_reachable(volume, catalog, settings)
+
+
+def _check_apart(volume: Volume, settings: Settings) -> None:
+    """Raises InvalidValueError where the home or the warehouse would be files of the volume, and so change with each look."""
+    if scheme_of(volume.location) != "file":
+        return
+    root = os.path.realpath(local_path(volume.location))
+    for what, place in (("home", str(settings.home)), ("warehouse", settings.warehouse_path.removeprefix("file://"))):
+        inside = os.path.relpath(os.path.realpath(place), root)
+        if "://" in place or inside.split(os.sep)[0] == os.pardir:
+            continue
+        if any(
+            volume.selection.accepts(os.path.normpath(f"{inside}/{name}")) for name in ("catalog.db", "part-0.parquet")
+        ):
+            raise InvalidValueError(
+                f"The volume would contain the {what} of volstream, {printable(place)}.",
+                f"Choose a folder beside it, or leave it out: --ignore '{inside}/**'.",
+            )
+
+
+def _check_reachable(volume: Volume, catalog: Catalog, settings: Settings) -> None:
+    """Asks for the directory or bucket, and for a provider's queue."""
+    if scheme_of(volume.location) == "file":
+        folder = local_path(volume.location)
+        if not os.path.isdir(folder):
+            what = "is not a directory" if os.path.exists(folder) else "does not exist"
+            raise NotFoundError(f"The location {printable(folder)} {what}.", "Make it, or correct the path.")
+    try:
+        store_of(volume, catalog, settings).head(PROBE)
+        queue = queue_of(volume, catalog, settings)
+        if isinstance(queue, Described):
+            queue.describe()
+    except StorageDeniedError as error:
+        # What a connection's policies must allow is known when its volumes are.
+        remedy = f"{error.remedy} Make the volume with --no-check first: then they name its bucket and queue."
+        raise StorageDeniedError(error.message, remedy) from error
+
+
+def _check_glob(glob: str) -> None:
+    try:
+        Selection(patterns=(glob,)).accepts("a/b")
+    except re.error as error:
+        raise InvalidValueError(f"The pattern {glob!r} is not a glob: {error}.") from None
+    if not glob or glob.startswith("/"):
+        raise InvalidValueError(f"The pattern {glob!r} is not a glob.", "Write for example *.jpg or images/**/*.png.")
