@@ -31,10 +31,10 @@ from volstream.daemon.share import Share
 from volstream.daemon.volumes import VolumeWorker
 from volstream.directory.confirm import HEADS_AT_ONCE
 from volstream.directory.fold import Fold
-from volstream.model.hints import Hint, ObjectHint, Rejection
+from volstream.model.hints import Hint, ObjectHint
 from volstream.model.names import Name
 from volstream.model.objects import QueueType, Volume
-from volstream.queues import open_queue, parser_for
+from volstream.queues import open_queue
 from volstream.queues.base import Described, QueueSettings, QueueSpec
 from volstream.session import Session
 from volstream.volumes.access import queue_of
@@ -127,7 +127,7 @@ def _through(place: Place, name: str, keys: Sequence[str], pollers: int) -> floa
     location = f"{place.access.provider}://{_BUCKET}/in"
     settings = QueueSettings(pollers=pollers, wait_seconds=1)
     queue = open_queue(place.kind, QueueSpec(location, settings=settings, name=name, access=place.access))
-    parse, volume = parser_for(place.kind), _volume(location, place.kind)
+    volume = _volume(location, place.kind)
     fold, left = Fold(volume.selection), len(keys)
     started = time.perf_counter()
     queue.start()
@@ -135,10 +135,9 @@ def _through(place: Place, name: str, keys: Sequence[str], pollers: int) -> floa
         messages = queue.receive(1000, 1)
         hints: list[Hint | ObjectHint] = []
         for message in messages:
-            parsed = parse(message.body)
-            if isinstance(parsed, Rejection):
-                raise WrongRowsError(f"{place.kind}: {parsed.reason}")
-            hints += parsed
+            if message.rejection is not None:
+                raise WrongRowsError(f"{place.kind}: {message.rejection.reason}")
+            hints += message.hints
         fold.add(route(volume, [volume], hints).own)
         queue.acknowledge(messages)
         left -= len(messages)

@@ -26,7 +26,7 @@ from volstream.model.names import Name
 from volstream.model.removals import RemovalLimit
 from volstream.model.selection import Selection
 from volstream.model.units import format_duration, format_size, parse_duration, parse_size
-from volstream.queues import QUEUE_TYPES, parser_for
+from volstream.queues import oss_events, s3_events
 
 #: Exit codes that the README documents, but for 1: that is a bug.
 #: Exit codes that the README documents, but for 1: that is a bug.
@@ -86,8 +86,8 @@ def _for_spark(text: str) -> None:
 
 def _body(text: str) -> None:
     body = text.encode("utf-8", "surrogatepass")
-    for queue_type in QUEUE_TYPES:
-        parser_for(queue_type)(body)
+    s3_events.parse(body)
+    oss_events.parse(body)
 
 
 def _duration(text: str) -> None:

@@ -35,7 +35,6 @@ from volstream.lifecycle.supervisor import Trouble, is_transient, run_loop
 from volstream.log import get
 from volstream.model.hints import Hint, ObjectHint, Rejection, unusable
 from volstream.model.objects import Volume
-from volstream.queues import parser_for
 from volstream.queues.base import EventQueue, Message
 from volstream.volumes.access import queue_of
 from volstream.volumes.route import route
@@ -187,7 +186,6 @@ class _Turn:
         self._settings = settings
         self._keeper = DirectoryKeeper(volume, catalog, settings, stop.wait, stop.__bool__)
         self._queue = queue
-        self._parse = parser_for(volume.queue_type)
         self._fold = Fold(volume.selection)
         self._heard: list[Message] = []  # received, not yet folded
         self._unacknowledged: list[Message] = []
@@ -314,9 +312,10 @@ class _Turn:
         if not self._heard:
             return
         self._of.last_event = datetime.now(UTC)
-        parsed = [self._parse(message.body) for message in self._heard]
-        rejected = [one for one in parsed if isinstance(one, Rejection)]
-        self._take([hint for one in parsed if not isinstance(one, Rejection) for hint in one], rejected)
+        self._take(
+            [hint for message in self._heard for hint in message.hints],
+            [message.rejection for message in self._heard if message.rejection is not None],
+        )
         self._unacknowledged += self._heard
         self._heard = []
 

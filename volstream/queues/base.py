@@ -19,12 +19,19 @@ class Message:
     """One received message.
 
     Attributes:
-        receipt: what acknowledges this delivery of it.
-        body: as delivered.
+        receipt: identifies the message when it is acknowledged.
+        hints: what the message says; empty: nothing of interest.
+        rejection: why the message cannot be read; it has no hints then.
     """
 
     receipt: str
-    body: bytes
+    hints: Sequence[Hint | ObjectHint] = ()
+    rejection: Rejection | None = None
+
+    @classmethod
+    def of(cls, receipt: str, parsed: Sequence[Hint | ObjectHint] | Rejection) -> Message:
+        """A message with this content."""
+        return cls(receipt, (), parsed) if isinstance(parsed, Rejection) else cls(receipt, parsed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +129,7 @@ class Described(Protocol):
 
 
 class Parser(Protocol):
-    """Reads a message's body; pure, and never raises."""
+    """Reads the body of a provider's message; pure, and never raises."""
 
     def __call__(self, body: bytes) -> Sequence[Hint | ObjectHint] | Rejection:
         """The hints in ``body`` (none: nothing of interest), or why it cannot be read."""

@@ -9,6 +9,7 @@ import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from volstream.model.hints import Hint
 from volstream.queues.base import Message
 
 #: With this many unacknowledged, nothing new is delivered: a consumer that never acknowledges must not fill memory.
@@ -46,9 +47,9 @@ class InFlight:
         """When the next message is delivered again; None where none is in flight."""
         return next((delivery.due for delivery in self._deliveries.values()), None)
 
-    def deliver(self, body: bytes, now: float) -> Message:
-        """A new message with ``body``."""
-        message = Message(str(next(self._receipts)), body)
+    def deliver(self, hint: Hint, now: float) -> Message:
+        """A new message with this hint."""
+        message = Message(str(next(self._receipts)), (hint,))
         self._deliveries[message.receipt] = _Delivery(message, now + self._visibility_seconds)
         return message
 

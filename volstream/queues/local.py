@@ -2,7 +2,7 @@
 
 It lives in memory: a restart forgets what waited, and every start is followed by a reconcile. The watch is checked
 every second or so and armed again where it went deaf (the root was replaced, the kernel dropped events, watchdog died); a hint
-for the whole volume then covers what was missed. What does not belong here: when a path has settled (``settle``), the
+for the whole volume then covers what was missed. What does not belong here: when a path has settled (``debounce``), the
 operating system's notifications (``watch``).
 """
 
@@ -17,7 +17,6 @@ from volstream.errors import InvalidValueError, QueueError
 from volstream.model.locations import local_path, scheme_of
 from volstream.queues.base import Message, QueueSpec
 from volstream.queues.debounce import Change, Kind, Settler
-from volstream.queues.hint_codec import encode
 from volstream.queues.inflight import InFlight
 from volstream.queues.watch import DirectoryWatch
 
@@ -83,7 +82,7 @@ class LocalQueue:
                 now = time.monotonic()
                 messages = self._in_flight.redeliver(now, limit)
                 room = min(limit - len(messages), self._in_flight.room)
-                messages += [self._in_flight.deliver(encode(hint), now) for hint in self._settler.release(now, room)]
+                messages += [self._in_flight.deliver(hint, now) for hint in self._settler.release(now, room)]
                 if messages:
                     return messages
                 if now >= deadline:

@@ -10,26 +10,27 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
+from volstream.model.hints import Hint
 from volstream.queues.base import Message, QueueSpec
 from volstream.queues.inflight import InFlight
 
 
 class MemoryQueue:
-    """Delivers the bodies that are given to :meth:`send`, in order, at least once.
+    """Delivers the hints that are given to :meth:`send`, in order, at least once.
 
     Like a provider's queue, and unlike a watcher, it keeps what is sent while nobody listens.
     """
 
     def __init__(self, spec: QueueSpec) -> None:
         self._changed = threading.Condition()
-        self._waiting: deque[bytes] = deque()
+        self._waiting: deque[Hint] = deque()
         self._in_flight = InFlight(spec.settings.visibility_seconds)
         self._listening = False
 
-    def send(self, body: bytes) -> None:
+    def send(self, hint: Hint) -> None:
         """Adds a message."""
         with self._changed:
-            self._waiting.append(body)
+            self._waiting.append(hint)
             self._changed.notify_all()
 
     def start(self) -> None:

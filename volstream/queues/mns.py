@@ -25,6 +25,7 @@ from mns.mns_request import GetQueueAttributesRequest, GetQueueAttributesRespons
 from volstream.cloud import aliyun
 from volstream.cloud.access import Access
 from volstream.errors import InvalidValueError, QueueError
+from volstream.queues import oss_events
 from volstream.queues.base import QueueSpec, QueueState
 from volstream.queues.received import Delivery
 from volstream.queues.remote import RemoteQueue
@@ -53,7 +54,7 @@ def mns_queue(spec: QueueSpec) -> RemoteQueue:
         InvalidValueError: the volume names no queue, or has no connection; or from a bare name the queue's address
             cannot be told.
     """
-    return RemoteQueue(MnsService(spec), spec.settings)
+    return RemoteQueue(MnsService(spec), spec.settings, oss_events.parse)
 
 
 class MnsService:

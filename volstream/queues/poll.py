@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 from volstream.model.hints import SubtreeHint
 from volstream.queues.base import Message, QueueSpec
-from volstream.queues.hint_codec import encode
 from volstream.queues.inflight import InFlight
 
 
@@ -50,7 +49,7 @@ class PollQueue:
                 messages = self._in_flight.redeliver(now, limit)
                 if not self._in_flight and now >= self._due and limit > 0:
                     self._due = now + self._period
-                    messages = [self._in_flight.deliver(encode(SubtreeHint("", "poll")), now)]
+                    messages = [self._in_flight.deliver(SubtreeHint("", "poll"), now)]
                 if messages or now >= deadline:
                     return messages
                 due = self._in_flight.next_due

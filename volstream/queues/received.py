@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from volstream.queues.base import Message
+from volstream.queues.base import Message, Parser
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +33,11 @@ class _Kept:
     due: float
 
 
-class Held:
+class Received:
     """Messages by their id, which is their receipt: a handle may change while the consumer has the message."""
 
-    def __init__(self) -> None:
+    def __init__(self, parse: Parser) -> None:
+        self._parse = parse
         self._kept: dict[str, _Kept] = {}
         self._waiting: deque[Message] = deque()
 
@@ -51,7 +52,7 @@ class Held:
     def add(self, delivery: Delivery, due: float) -> None:
         """Takes a delivery in that is kept until ``due``. One of a message that is here already only has a newer handle."""
         if delivery.id not in self._kept:
-            self._waiting.append(Message(delivery.id, delivery.body))
+            self._waiting.append(Message.of(delivery.id, self._parse(delivery.body)))
         self._kept[delivery.id] = _Kept(delivery.handle, due)
 
     def take(self, limit: int) -> list[Message]:

@@ -14,13 +14,13 @@ from volstream.errors import QueueError, VolstreamError
 from volstream.lifecycle.backoff import Backoff
 from volstream.lifecycle.stop import Stop
 from volstream.log import get
-from volstream.queues.base import Message, QueueSettings, QueueState
-from volstream.queues.received import Delivery, Held
+from volstream.queues.base import Message, Parser, QueueSettings, QueueState
+from volstream.queues.received import Delivery, Received
 
 _log = get("queue")
 
 #: With so many untaken, or so many unacknowledged, no more are asked for: others may do them, and each must be kept.
-_MOST_WAITING, _MOST_HELD = 1_000, 10_000
+_MAX_WAITING, _MAX_RECEIVED = 1_000, 10_000
 
 #: How often those that a provider failed to delete are tried, with a pause; then they come again.
 _DELETIONS, _PAUSE_SECONDS = 3, 0.1
@@ -67,14 +67,15 @@ class RemoteQueue:
     one thread's while it is used, and is taken first; ``_changed`` guards the rest and is never held during a request.
     """
 
-    def __init__(self, service: Service, settings: QueueSettings) -> None:
+    def __init__(self, service: Service, settings: QueueSettings, parse: Parser) -> None:
         self._service = service
+        self._parse = parse
         self._pollers = settings.pollers
         self._wait_seconds = settings.wait_seconds
         self._visibility = settings.visibility_seconds
         self._handles = threading.Lock()
         self._changed = threading.Condition()
-        self._held = Held()
+        self._received = Received(parse)
         self._stopping: Stop | None = None  # of the run that is on; each start begins another
         self._failure: VolstreamError | None = None
         self._unanswered: VolstreamError | None = None  # why no message was asked for with success since
@@ -90,7 +91,7 @@ class RemoteQueue:
         visibility = self._service.open()
         stopping = Stop()
         with self._changed:
-            self._held, self._failure, self._unanswered, self._broken = Held(), None, None, None
+            self._received, self._failure, self._unanswered, self._broken = Received(self._parse), None, None, None
             self._stopping = stopping
         parts: list[Callable[[], None]] = [lambda: self._poll(stopping, visibility)] * self._pollers
         parts.append(lambda: self._keep(stopping, min(visibility, self._visibility)))
@@ -109,7 +110,7 @@ class RemoteQueue:
         # Whoever uses the handles may wait for a provider that does not answer: a stop does not.
         if self._handles.acquire(timeout=_HAND_BACK_SECONDS):
             try:
-                self._hand_back(list(self._held.handles(self._held.ending(float("inf"))).values()))
+                self._hand_back(list(self._received.handles(self._received.ending(float("inf"))).values()))
             finally:
                 self._handles.release()
 
@@ -120,7 +121,7 @@ class RemoteQueue:
             while self._stopping is not None:
                 if self._broken is not None:
                     raise self._broken
-                if messages := self._held.take(limit):
+                if messages := self._received.take(limit):
                     self._changed.notify_all()  # there is room
                     return messages
                 failure, self._failure = self._failure, None
@@ -139,11 +140,11 @@ class RemoteQueue:
         for receipts in _batches(list(dict.fromkeys(message.receipt for message in messages)), self._service.batch):
             with self._handles:
                 with self._changed:
-                    handles = self._held.handles(receipts)
+                    handles = self._received.handles(receipts)
                 if handles:
                     self._delete(list(handles.values()))
                 with self._changed:
-                    self._held.forget(receipts)
+                    self._received.forget(receipts)
                     self._changed.notify_all()  # there is room
 
     def depth(self) -> int | None:
@@ -163,7 +164,7 @@ class RemoteQueue:
                 ):  # else some may have been counted there and are here now: once more, next time
                     self._counted = time.monotonic()
         with self._changed:
-            return self._waiting + self._held.waiting
+            return self._waiting + self._received.waiting
 
     def describe(self) -> QueueState:
         """See :meth:`Described.describe`."""
@@ -189,7 +190,7 @@ class RemoteQueue:
         """How many more messages may come; 0 where it is time to end."""
         with self._changed:
             while not stopping:
-                room = min(_MOST_WAITING - self._held.waiting, _MOST_HELD - len(self._held))
+                room = min(_MAX_WAITING - self._received.waiting, _MAX_RECEIVED - len(self._received))
                 if room > 0:
                     return room
                 self._changed.wait()
@@ -200,7 +201,7 @@ class RemoteQueue:
             if stopping:
                 return False
             for delivery in deliveries:
-                self._held.add(delivery, due)
+                self._received.add(delivery, due)
             self._arrived += len(deliveries)
             self._waiting = max(0, self._waiting - len(deliveries))
             self._changed.notify_all()
@@ -210,7 +211,7 @@ class RemoteQueue:
         """One thread: keeps everything that is held, from half of its time on."""
         while not stopping.wait(visibility / 4):
             with self._changed:
-                ending = self._held.ending(time.monotonic() + self._visibility / 2)
+                ending = self._received.ending(time.monotonic() + self._visibility / 2)
             try:
                 for receipts in _batches(ending, self._service.batch):
                     self._keep_some(stopping, receipts)
@@ -220,13 +221,13 @@ class RemoteQueue:
     def _keep_some(self, stopping: Stop, receipts: Sequence[str]) -> None:
         with self._handles:
             with self._changed:
-                held = {} if stopping else self._held.handles(receipts)
+                held = {} if stopping else self._received.handles(receipts)
             due = time.monotonic() + self._visibility
             kept = self._service.keep(list(held.values()), self._visibility) if held else {}
             with self._changed:
                 for receipt, handle in held.items():
                     if handle in kept:
-                        self._held.renew(receipt, kept[handle], due)
+                        self._received.renew(receipt, kept[handle], due)
 
     def _delete(self, handles: Sequence[str]) -> None:
         for attempt in range(1, _DELETIONS + 1):

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from volstream.cloud import aws
 from volstream.cloud.access import Access
 from volstream.errors import InvalidValueError, QueueError
+from volstream.queues import s3_events
 from volstream.queues.base import QueueSpec, QueueState
 from volstream.queues.received import Delivery
 from volstream.queues.remote import RemoteQueue
@@ -33,7 +34,7 @@ def sqs_queue(spec: QueueSpec) -> RemoteQueue:
     Raises:
         InvalidValueError: the volume names no queue, or has no connection.
     """
-    return RemoteQueue(SqsService(spec), spec.settings)
+    return RemoteQueue(SqsService(spec), spec.settings, s3_events.parse)
 
 
 class SqsService:

@@ -15,10 +15,9 @@ import pytest
 
 from tests.waiting import eventually
 from volstream.errors import QueueError
-from volstream.model.hints import Hint, KeyHint, Rejection, SubtreeHint
+from volstream.model.hints import Hint, KeyHint, ObjectHint, SubtreeHint
 from volstream.model.selection import Selection
 from volstream.queues.base import QueueSettings, QueueSpec
-from volstream.queues.hint_codec import parse
 from volstream.queues.local import LocalQueue
 
 # Watchdog says this of every directory that it meets both by walking and by its event: nothing is wrong.
@@ -42,9 +41,8 @@ class Listener:
         """Takes and acknowledges what is there."""
         messages = self.queue.receive(1000, wait_seconds)
         for message in messages:
-            hints = parse(message.body)
-            assert not isinstance(hints, Rejection)
-            for hint in hints:
+            for hint in message.hints:
+                assert not isinstance(hint, ObjectHint)
                 self.on_hint(hint)
         self.queue.acknowledge(messages)
 

@@ -24,7 +24,7 @@ from volstream.model.files import FileInfo
 from volstream.model.hints import Rejection
 from volstream.model.names import Name
 from volstream.model.objects import QueueType, Volume
-from volstream.queues import parser_for
+from volstream.queues import oss_events, s3_events
 from volstream.storage.memory import MemoryStore
 from volstream.volumes.route import route
 
@@ -65,7 +65,7 @@ class World:
         self.store = MemoryStore(f"memory://trace-{scheme}-{seed}")
         self.store.create()
         self.body: Callable[[str, str, random.Random], bytes] = _s3 if scheme == "s3" else _oss
-        self.parse = parser_for("sqs" if scheme == "s3" else "mns")
+        self.parse = s3_events.parse if scheme == "s3" else oss_events.parse
         self.volume = Volume(
             id="v",
             name=Name("public", "v"),

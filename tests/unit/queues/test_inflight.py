@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from volstream.model.hints import KeyHint
 from volstream.queues.inflight import CAPACITY, InFlight
 
 
 def test_a_delivery_comes_back_when_its_time_is_over_and_then_again() -> None:
     in_flight = InFlight(60)
-    message = in_flight.deliver(b"x", now=0)
+    message = in_flight.deliver(KeyHint("x"), now=0)
     assert in_flight.redeliver(59, 10) == []
     assert in_flight.redeliver(60, 10) == [message]
     assert in_flight.redeliver(61, 10) == []
@@ -16,7 +17,7 @@ def test_a_delivery_comes_back_when_its_time_is_over_and_then_again() -> None:
 
 def test_no_more_comes_back_than_asked_for_oldest_first() -> None:
     in_flight = InFlight(60)
-    first, second = in_flight.deliver(b"1", 0), in_flight.deliver(b"2", 1)
+    first, second = in_flight.deliver(KeyHint("1"), 0), in_flight.deliver(KeyHint("2"), 1)
     assert in_flight.redeliver(100, 1) == [first]
     assert in_flight.redeliver(100, 1) == [second]
 
@@ -24,5 +25,5 @@ def test_no_more_comes_back_than_asked_for_oldest_first() -> None:
 def test_a_consumer_that_never_acknowledges_leaves_no_room() -> None:
     in_flight = InFlight(60)
     for _ in range(CAPACITY):
-        in_flight.deliver(b"", 0)
+        in_flight.deliver(KeyHint(""), 0)
     assert in_flight.room == 0

@@ -11,11 +11,16 @@ import pytest
 
 from tests.waiting import eventually
 from volstream.errors import QueueError, StorageDeniedError, VolstreamError
+from volstream.model.hints import KeyHint
 from volstream.queues.base import Message, QueueSettings, QueueState
-from volstream.queues.received import Delivery, Held
+from volstream.queues.received import Delivery, Received
 from volstream.queues.remote import RemoteQueue
 
 SETTINGS = QueueSettings(visibility_seconds=60, wait_seconds=20)
+
+
+def as_key(body: bytes) -> Sequence[KeyHint]:
+    return (KeyHint(body.decode()),)
 
 
 class Provider:
@@ -98,7 +103,7 @@ def start() -> Iterator[Start]:
     started: list[tuple[RemoteQueue, Provider]] = []
 
     def begin(provider: Provider, settings: QueueSettings = SETTINGS) -> RemoteQueue:
-        queue = RemoteQueue(provider, settings)
+        queue = RemoteQueue(provider, settings, as_key)
         queue.start()
         started.append((queue, provider))
         return queue
@@ -110,7 +115,7 @@ def start() -> Iterator[Start]:
 
 
 def bodies(messages: Sequence[Message]) -> list[str]:
-    return [message.body.decode() for message in messages]
+    return [hint.path for message in messages for hint in message.hints if isinstance(hint, KeyHint)]
 
 
 def test_messages_are_delivered_once_and_deleted_when_they_are_acknowledged(start: Start) -> None:
@@ -298,7 +303,7 @@ def test_threads_end_with_the_queue(start: Start) -> None:
 
 
 def test_messages_that_are_held_forget_handles_that_are_gone() -> None:
-    held = Held()
+    held = Received(as_key)
     held.add(Delivery("a", "a1", b""), due=10)
     held.renew("b", "b1", 20)
     assert held.ending(before=11) == ["a"]
