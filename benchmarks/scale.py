@@ -46,7 +46,7 @@ from volstream.jobs.results import ResultTables, write_batch
 from volstream.jobs.sizing import Limits
 from volstream.jobs.staged import Staged
 from volstream.model.names import Name
-from volstream.model.objects import QueueType
+from volstream.model.objects import FileJob, QueueType
 from volstream.model.work import Batch, Plan, PlanKind
 from volstream.session import Session
 from volstream.sqltext import table_at
@@ -78,6 +78,7 @@ class Results:
         session.volumes.refresh(name)
         session.jobs.create(name, function_named("summarise"), name, volume=name)
         job = session.home.catalog.jobs.get(Name.parse(name))
+        assert isinstance(job, FileJob), "it was made so"
         self._job = replace(
             ResultTables(session.home.catalog, self._delta, session.home.warehouse).prepare(job), clean=False
         )

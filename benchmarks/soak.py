@@ -22,7 +22,18 @@ from volstream.catalog import Catalog
 from volstream.catalog.consumptions import Outcome
 from volstream.model.hints import Rejection
 from volstream.model.names import Name
-from volstream.model.objects import Job, JobState, Mode, OnMove, QueueType, SourceKind, Stream, Trigger, Volume, Write
+from volstream.model.objects import (
+    FileJob,
+    JobState,
+    Mode,
+    OnMove,
+    QueueType,
+    SourceKind,
+    Stream,
+    Trigger,
+    Volume,
+    Write,
+)
 from volstream.model.work import Batch, BatchState, Plan, PlanKind, PlanState, Refresh, Target
 
 REFRESHES, STEPS = 1_000_000, 10
@@ -120,7 +131,7 @@ def _refresh(catalog: Catalog, volume: Volume, number: int) -> None:
         catalog.refreshes.reject(volume.id, [Rejection(f"message {number}", "It is of no use.")])
 
 
-def _batch(catalog: Catalog, stream_id: str, job: Job, number: int) -> None:
+def _batch(catalog: Catalog, stream_id: str, job: FileJob, number: int) -> None:
     """What a run tells: a plan of one batch, an attempt, its end."""
     stream = catalog.streams.by_id(stream_id)
     assert stream is not None, "nobody drops it"
@@ -168,7 +179,7 @@ def _batch(catalog: Catalog, stream_id: str, job: Job, number: int) -> None:
     catalog.consumptions.commit(intent, Outcome(10, 0, 10, seconds=1.0))
 
 
-def _asked(catalog: Catalog, volume: Volume, stream: Stream, job: Job) -> dict[str, float]:
+def _asked(catalog: Catalog, volume: Volume, stream: Stream, job: FileJob) -> dict[str, float]:
     """Milliseconds of the questions that daemon, scheduler and scrapes ask."""
     questions: dict[str, Callable[[], object]] = {
         "open plan": lambda: catalog.consumptions.open_plan(stream.id),
@@ -182,7 +193,7 @@ def _asked(catalog: Catalog, volume: Volume, stream: Stream, job: Job) -> dict[s
     return {name: 1000 * sum(_timed(ask) for _ in range(_ASKED)) / _ASKED for name, ask in questions.items()}
 
 
-def _definitions(catalog: Catalog) -> tuple[Volume, Stream, Job]:
+def _definitions(catalog: Catalog) -> tuple[Volume, Stream, FileJob]:
     volume = Volume(
         id=str(uuid.uuid4()),
         name=Name.parse("files"),
@@ -211,13 +222,13 @@ def _definitions(catalog: Catalog) -> tuple[Volume, Stream, Job]:
         comment=None,
         created_on=_BEGIN,
     )
-    job = Job(
+    job = FileJob(
         id=str(uuid.uuid4()),
         name=Name.parse("count"),
         stream_id=stream.id,
         function="/f.py:f",
         search_path=None,
-        fingerprint=None,
+        fingerprint="",
         returns="n BIGINT",
         into=Name.parse("counts"),
         trigger=Trigger(),

@@ -10,7 +10,19 @@ from typing import Any
 
 from volstream.catalog import Catalog
 from volstream.model.names import Name
-from volstream.model.objects import Job, JobState, Mode, OnMove, QueueType, SourceKind, Stream, Trigger, Volume, Write
+from volstream.model.objects import (
+    FileJob,
+    Job,
+    JobState,
+    Mode,
+    OnMove,
+    QueueType,
+    SourceKind,
+    Stream,
+    Trigger,
+    Volume,
+    Write,
+)
 from volstream.model.work import Batch, BatchState, Failure, FailureKind, FailureState, Plan, PlanKind, PlanState
 
 NOW = datetime(2024, 5, 6, 7, 8, 9, 123456, tzinfo=UTC)
@@ -56,8 +68,8 @@ def stream(source: Volume | None = None, name: str = "changes", **changes: Any) 
     return dataclasses.replace(made, **changes)
 
 
-def job(of: Stream, name: str = "classify", **changes: Any) -> Job:
-    made = Job(
+def job(of: Stream, name: str = "classify", **changes: Any) -> FileJob:
+    made = FileJob(
         id=new_id(),
         name=Name.parse(name),
         stream_id=of.id,
@@ -86,6 +98,12 @@ def job(of: Stream, name: str = "classify", **changes: Any) -> Job:
         created_on=NOW,
     )
     return dataclasses.replace(made, **changes)
+
+
+def file_job(found: Job | None) -> FileJob:
+    """The job, which runs a function."""
+    assert isinstance(found, FileJob)
+    return found
 
 
 def plan(of: Job, **changes: Any) -> Plan:
@@ -153,7 +171,7 @@ def failure(of: Job, path: str, attempt: str, **changes: Any) -> Failure:
     return dataclasses.replace(made, **changes)
 
 
-def store_job(catalog: Catalog, *, pause_after: int = 3) -> tuple[Volume, Stream, Job]:
+def store_job(catalog: Catalog, *, pause_after: int = 3) -> tuple[Volume, Stream, FileJob]:
     """A volume, a stream on it and a job on that, in the catalog."""
     source = volume()
     on_it = stream(source)

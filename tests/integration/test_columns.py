@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import objects
 from tests.integration.conftest import Place
 from volstream.errors import FunctionLoadError, InvalidValueError
 from volstream.model.objects import JobState
@@ -48,7 +49,7 @@ def test_a_new_column_is_found_before_a_file_is_called_and_evolves_the_table(pla
     assert place.session.jobs.failures("j") == []
     assert place.session.jobs.get("j").state is JobState.PAUSED
     altered = place.session.jobs.alter("j", function=function)
-    assert (altered.state, altered.returns) == (JobState.ACTIVE, "n BIGINT, first STRING")
+    assert (altered.state, objects.file_job(altered).returns) == (JobState.ACTIVE, "n BIGINT, first STRING")
     place.run()
     assert place.table("_file_path, n, first") == [("a", 3, None), ("b", 5, "t")]
     place.session.jobs.replay("j")

@@ -54,7 +54,7 @@ def test_where_nothing_changed_nothing_is_run_and_nothing_is_written(home: Home)
     job = home.session.jobs.get(home.name("d"))
     before = versions(home)
 
-    assert not home.session.jobs.runner_of(job).has_work(job)
+    assert not home.session.jobs.runner(job).has_work()
     home.sql("REFRESH DYNAMIC TABLE d$; OPTIMIZE t$; REFRESH DYNAMIC TABLE d$")
 
     assert versions(home) == before

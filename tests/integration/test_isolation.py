@@ -172,7 +172,7 @@ time.sleep(60)
         assert process.stdout is not None
         child = int(process.stdout.readline())
         started = start_time(child)
-        eventually(lambda: "isolation" in " ".join(psutil.Process(child).cmdline()))
+        eventually(lambda: "volstream.functions.child" in " ".join(psutil.Process(child).cmdline()))
         process.kill()
     try:
         eventually(lambda: not is_alive(child, started))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import objects
 from tests.integration.conftest import Place
 from volstream.catalog.consumptions import Outcome
 from volstream.delta.folders import table_location
@@ -377,12 +378,12 @@ def _open_attempt(place: Place):  # type: ignore[no-untyped-def]  # (intent, loc
     session = place.session
     if place.volume.reconciled_on is None:
         place.refresh()
-    runner = session.jobs.runner
-    job = runner._results.prepare(session.jobs.get("j"))
+    parts = session.jobs.parts
+    job = parts.results.prepare(objects.file_job(session.jobs.get("j")))
     stream = session.streams.get("j_stream")
-    covered = runner._reader.pin(stream)
+    covered = parts.reader.pin(stream)
     assert covered is not None
-    made, batches = runner.planner.of_range(runner.session, job, covered)
+    made, batches = parts.planner.of_range(parts.session, job, covered)
     session.home.catalog.consumptions.open((made, batches, stream))
     table = table_location(session.home.warehouse, job.into)
     return Consumer(session.home.catalog, DeltaWriter(place.gateway)).begin(

@@ -14,7 +14,7 @@ from volstream.errors import (
     SqlError,
     StreamBusyError,
 )
-from volstream.model.objects import JobState, Trigger, TriggerKind
+from volstream.model.objects import JobState, StatementJob, Trigger, TriggerKind
 
 COPY = "INSERT INTO u$ SELECT id, name FROM s$ WHERE __change_type = 'INSERT'"
 
@@ -109,14 +109,14 @@ def test_a_statement_that_reads_two_streams_advances_both_and_keeps_both(home: H
     home.sql("CREATE TABLE u$ (id INT)")
     home.sql("CREATE JOB j$ ON STREAM s2$ AS INSERT INTO u$ SELECT id FROM s$ UNION ALL SELECT id FROM s2$")
     home.sql("INSERT INTO t2$ VALUES (2, 'b', 2)")
-    runner = home.session.jobs.runner_of(home.session.jobs.get(home.name("j")))
-    assert runner.has_work(home.session.jobs.get(home.name("j")))
+    runner = home.session.jobs.runner(home.session.jobs.get(home.name("j")))
+    assert runner.has_work()
 
     home.session.jobs.run(home.name("j"))
 
     assert home.rows("SELECT * FROM u$") == [(2,)]
     assert not home.session.streams.has_data(home.name("s2"))
-    assert not runner.has_work(home.session.jobs.get(home.name("j")))
+    assert not runner.has_work()
     for stream in ("s$", "s2$"):
         with pytest.raises(ObjectInUseError):
             home.sql(f"DROP STREAM {stream}")
@@ -202,7 +202,8 @@ def test_python_makes_the_same_job(home: Home) -> None:
     home.tracked()
     home.sql("CREATE TABLE u$ (id INT, name STRING)")
     job = home.session.jobs.create(home.name("j"), statement=home.own(COPY), comment="c")
-    assert (job.statement, job.into.name, job.function) == (home.own(COPY), "u", None)
+    assert isinstance(job, StatementJob)
+    assert (job.statement, job.into.name) == (home.own(COPY), "u")
 
 
 def test_a_volume_that_was_never_listed_is_listed_by_the_run(place: Place) -> None:

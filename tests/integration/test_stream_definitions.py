@@ -270,7 +270,7 @@ def test_after_a_jump_the_jobs_table_may_have_rows_of_new_paths(place: Place, ac
     place.create(at_version=2)
     place.add_job()
     getattr(place, act)(3)
-    assert not place.catalog.jobs.list()[0].clean
+    assert not objects.file_job(place.catalog.jobs.list()[0]).clean
 
 
 def test_a_stream_with_a_job_is_neither_dropped_nor_replaced(place: Place) -> None:

@@ -16,6 +16,8 @@ from volstream.errors import AlreadyExistsError, NotFoundError
 from volstream.model.names import Name
 from volstream.model.objects import (
     Connection,
+    DynamicJob,
+    FileJob,
     Function,
     Job,
     JobState,
@@ -23,6 +25,7 @@ from volstream.model.objects import (
     OnMove,
     QueueType,
     SourceKind,
+    StatementJob,
     Stream,
     Trigger,
     TriggerKind,
@@ -31,6 +34,7 @@ from volstream.model.objects import (
 )
 
 T = TypeVar("T", bound=Connection | Volume | Stream | Job | Function)
+Changed = TypeVar("Changed", bound=Connection | Volume | Stream | Job | Function)
 
 
 class Definitions(Generic[T]):
@@ -89,7 +93,7 @@ class Definitions(Generic[T]):
         """One whose columns have the given values, or None."""
         return next(iter(self.list(**equal)), None)
 
-    def change(self, value: T, **changes: Any) -> T:
+    def change(self, value: Changed, **changes: Any) -> Changed:
         """Stores new values of some attributes, and returns the object with them."""
         changed = dataclasses.replace(value, **changes)
         before, after = self._columns(value), self._columns(changed)
@@ -119,7 +123,7 @@ class Definitions(Generic[T]):
     def _named(self, name: Name) -> Any:
         return and_(self._table.c.schema_name == name.schema, self._table.c.name == name.name)
 
-    def _columns(self, value: T) -> dict[str, Any]:
+    def _columns(self, value: Any) -> dict[str, Any]:
         columns = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
         name: Name = columns.pop("name")
         return {"schema_name": name.schema, "name": name.name, **self._more_columns(columns)}
@@ -165,6 +169,17 @@ def streams(database: Database) -> Definitions[Stream]:
     return Definitions(database, "stream", tables.streams, value, columns, dependents)
 
 
+#: The columns of a job that runs no function.
+_NO_FUNCTION = {
+    **dict.fromkeys(("function", "search_path", "fingerprint", "returns", "where")),
+    **dict.fromkeys(("timeout_seconds", "max_files", "max_bytes")),
+    **dict.fromkeys(("declared", "isolate", "clean"), False),
+    **dict.fromkeys(("retries", "pause_after", "failed_batches"), 0),
+    "write": Write.UPSERT,
+    "on_move": OnMove.RERUN,
+}
+
+
 def jobs(database: Database) -> Definitions[Job]:
     """Rows of ``jobs``; with one go its failures, batches, plans and sums, and the intents of its stream."""
 
@@ -180,19 +195,26 @@ def jobs(database: Database) -> Definitions[Job]:
             "state": JobState(values["state"]),
             "other_stream_ids": tuple(values["other_stream_ids"]),
         }
-        return Job(**{**values, **typed, "trigger": trigger, "into": into})
+        values |= {**typed, "trigger": trigger, "into": into}
+        values["query"] = values["statement"]
+        kind = DynamicJob if values["dynamic"] else FileJob if values["statement"] is None else StatementJob
+        return kind(**{field.name: values[field.name] for field in dataclasses.fields(kind)})
 
     def columns(values: dict[str, Any]) -> dict[str, Any]:
         into: Name = values.pop("into")
         trigger: Trigger = values.pop("trigger")
+        query = values.pop("query", None)
         return {
+            **_NO_FUNCTION,
+            "statement": query,
+            "dynamic": query is not None,
             **values,
             "into_schema": into.schema,
             "into_name": into.name,
             "trigger_kind": trigger.kind,
             "trigger_every": trigger.every,
             "trigger_cron": trigger.cron,
-            "arguments": dict(values["arguments"]),
+            "arguments": dict(values.get("arguments", {})),
             "other_stream_ids": [*values["other_stream_ids"]],
         }
 

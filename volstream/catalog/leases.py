@@ -64,7 +64,7 @@ class Leases:
 
 
 @contextmanager
-def held(
+def lease(
     leases_: Leases, name: str, owner: str, purpose: str, seconds: float, lost: Callable[[], object] = lambda: None
 ) -> Iterator[Lease | None]:
     """Holds a lease while the block runs, renewed in the background; given back at its end.

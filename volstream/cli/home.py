@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import click
 
-from volstream import config
 from volstream.cli.options import common, founding
-from volstream.cli.output import Output
-from volstream.engine.control import engine_status, stop_engine
+from volstream.cli.output import Output, age
+from volstream.engine.control import engine_status
 from volstream.errors import JavaError, VolstreamError
-from volstream.lifecycle.privacy import keep_private, make_directory
+from volstream.lifecycle.privacy import make_directory
 from volstream.model.objects import QueueType
-from volstream.model.units import format_duration
 from volstream.session import Session
 
 _TOML = """\
@@ -87,7 +83,7 @@ def status_command(session: Session, output: Output) -> None:
         output.result({"home": home, "engine": status, "volumes": volumes, "streams": streams, "jobs": jobs}, "")
         return
     running = (
-        f"{status.state}, {status.kind}, pid {status.pid}, up {_age(status.up_seconds)}" if status else "not running"
+        f"{status.state}, {status.kind}, pid {status.pid}, up {age(status.up_seconds)}" if status else "not running"
     )
     output.details({"home": home, "engine": running})
     output.table(
@@ -97,64 +93,6 @@ def status_command(session: Session, output: Output) -> None:
     )
     output.table(streams, ["stream", "source", "offset", "has_data", "unread", "note"], "No streams.")
     output.table(jobs, ["job", "state", "trigger", "waiting", "failed", "last run", "outcome"], "No jobs.")
-
-
-@click.group("engine")
-def engine_command() -> None:
-    """Show or stop the Spark process that the commands of a home share."""
-
-
-@engine_command.command("status")
-@founding
-def engine_status_command(session: Session, output: Output) -> None:
-    """Show whether the home's engine runs."""
-    status = engine_status(session.home.settings)
-    text = (
-        f"{status.state}: {status.kind} engine, pid {status.pid}, JVM {status.jvm_pid}, up {_age(status.up_seconds)}"
-        if status
-        else "No engine runs; the first command that needs Spark starts one."
-    )
-    output.result(status, text)
-
-
-@engine_command.command("stop")
-@click.option("--now", is_flag=True, help="Do not wait for its clients.")
-@founding
-def engine_stop_command(session: Session, output: Output, now: bool) -> None:
-    """Stop the background engine once its clients are done."""
-    ended = stop_engine(session.home.settings, at_once=now)
-    output.result({"stopped": ended}, "The engine is stopped." if ended else "No engine runs.")
-
-
-@click.command("daemon")
-@click.option("--virtual-cluster", default="DEFAULT", show_default=True, help="Serve the volumes of this cluster.")
-@click.option(
-    "--http-port", type=click.IntRange(0, 65535), help="Port of /healthz, /readyz and /metrics; 0: any free one."
-)
-@click.option(
-    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
-)
-@click.option("--home", metavar="DIR", help="The home directory.  [env: VOLSTREAM_HOME]")
-@click.option(
-    "--format", "format_", type=click.Choice(["text", "json"]), default="text", help="Format of the log on stderr."
-)
-def daemon_command(virtual_cluster: str, http_port: int | None, log_level: str, home: str | None, format_: str) -> None:
-    """Keep directory tables up to date and run due jobs, until SIGTERM."""
-    from volstream import log
-    from volstream.daemon.service import Daemon
-    from volstream.lifecycle.stop import Stop, stop_on_signals
-
-    log.configure(log_level, json=format_ == "json")
-    given = {} if http_port is None else {"http_port": http_port}
-    stop = Stop()
-    settings = config.load(home, **given).for_cluster(virtual_cluster)
-    keep_private(settings)
-    daemon = Daemon(settings, virtual_cluster, stop)
-    with stop_on_signals(stop, second=daemon.kill):
-        daemon.run()
-    # Threads that did not finish in time wait for Spark, which is gone by now: they must not keep the process.
-    sys.stderr.flush()
-    os._exit(0)
 
 
 def _volume(session: Session, volume: Any) -> dict[str, Any]:
@@ -213,7 +151,3 @@ def _or_note(question: Callable[[], bool]) -> tuple[bool | None, str | None]:
         return question(), None
     except VolstreamError as error:
         return None, error.message
-
-
-def _age(seconds: float) -> str:
-    return format_duration(float(round(max(1.0, seconds))))

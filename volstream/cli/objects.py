@@ -13,6 +13,7 @@ from volstream.cli.options import common, kinds, like
 from volstream.cli.output import Output
 from volstream.inspection import details
 from volstream.model.names import Name
+from volstream.model.objects import FileJob
 from volstream.model.work import FailureKind, FailureState
 from volstream.session import Session
 
@@ -147,7 +148,7 @@ def _rows(session: Session, kind: str, job: str | None, volume: str | None, limi
 def _failures(session: Session, job: str | None, wanted: Wanted, limit: int | None) -> list[dict[str, Any]]:
     from volstream.jobs.advice import remedy, what_next
 
-    jobs = {one.id: one for one in session.jobs.list()}
+    jobs = {one.id: one for one in session.jobs.list() if isinstance(one, FileJob)}
     volumes = {one.id: str(one.name) for one in session.volumes.list()}
     of_stream = {one.id: volumes.get(one.source_id) for one in session.streams.list()}
     now = datetime.now(UTC)

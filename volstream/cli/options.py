@@ -132,3 +132,14 @@ def like(help_: str) -> Callable[[F], F]:
 def interactive() -> bool:
     """Whether a person watches standard error."""
     return sys.stderr.isatty()
+
+
+def parse_arguments(pairs: tuple[str, ...]) -> dict[str, str]:
+    """KEY=VALUE pairs as a mapping."""
+    arguments: dict[str, str] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key.isidentifier():
+            raise click.BadParameter(f"{pair!r} is not KEY=VALUE.", param_hint="'--arg'")
+        arguments[key] = value
+    return arguments

@@ -16,6 +16,7 @@ from volstream.errors import VolstreamError
 from volstream.model.files import printable
 from volstream.model.names import Name
 from volstream.model.text import json_document, one_line, visible
+from volstream.model.units import format_duration
 
 #: Least room of a column with its padding, in characters. With less, rich leaves columns out.
 _COLUMN_WIDTH = 7
@@ -177,3 +178,8 @@ def _cell(value: Any) -> Any:
         case _:
             text = str(value)
     return Text(one_line(text))
+
+
+def age(seconds: float) -> str:
+    """A duration as text, in whole seconds."""
+    return format_duration(float(round(max(1.0, seconds))))

@@ -27,7 +27,7 @@ from volstream.lifecycle.backoff import Backoff
 from volstream.lifecycle.stop import Stop
 from volstream.lifecycle.supervisor import run_loop
 from volstream.log import get
-from volstream.model.objects import Job, JobState, TriggerKind
+from volstream.model.objects import FileJob, Job, JobState, TriggerKind
 
 _log = get("scheduler")
 
@@ -114,7 +114,7 @@ class Scheduler:
                 self._failed(job, error)
                 continue
             if due:
-                self._running[job.id] = pool.submit(self._runner_of(job).run, job, stop=self._stop)
+                self._running[job.id] = pool.submit(self._runner_of(job).run, stop=self._stop)
                 self._running[job.id].add_done_callback(lambda _: self._wake.set())
         self._wake.wait(_LOOK_SECONDS)
 
@@ -133,7 +133,7 @@ class Scheduler:
             return False
         if time.time() < self._idle_until.get(job.id, 0.0):
             return False
-        if self._runner_of(job).has_work(job):
+        if self._runner_of(job).has_work():
             return True
         self._note_idle(job)
         return False
@@ -141,7 +141,7 @@ class Scheduler:
     def _note_idle(self, job: Job) -> None:
         """Lets a job of files not be looked at again before the catalog changes or a retry is due: each of its files comes
         by a commit of the catalog, which costs nothing to notice. Tables tell the catalog nothing."""
-        if job.statement is None:
+        if isinstance(job, FileJob):
             due = self._catalog.failures.next_due(job.id)
             self._idle_until[job.id] = float("inf") if due is None else due.timestamp()
 

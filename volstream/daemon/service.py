@@ -106,7 +106,7 @@ class Daemon:
         clean(catalog, self._settings.warehouse_path, alone=alone)
         self._scheduler = scheduler = Scheduler(
             catalog,
-            session.jobs.runner_of,
+            session.jobs.runner,
             self._settings,
             session.home.zone,
             lambda job: self._serves(catalog, job),

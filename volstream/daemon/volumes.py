@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from volstream.catalog import Catalog
 from volstream.catalog.definitions import note_trouble
-from volstream.catalog.leases import held
+from volstream.catalog.leases import lease
 from volstream.config import Settings
 from volstream.daemon.share import Share
 from volstream.delta.places import reached
@@ -155,7 +155,7 @@ class VolumeWorker:
         if self.stop:  # it was set before there was this turn to end
             return
         name, purpose = lease_name(self.volume), f"daemon's writer of volume {self.volume.name}"
-        with held(self._catalog.leases, name, new_owner(), purpose, self._settings.lease_seconds, turn.set) as other:
+        with lease(self._catalog.leases, name, new_owner(), purpose, self._settings.lease_seconds, turn.set) as other:
             if other is not None:
                 return
             self.keeps = True

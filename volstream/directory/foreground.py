@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from volstream.catalog import Catalog
-from volstream.catalog.leases import held
+from volstream.catalog.leases import lease
 from volstream.config import Settings
 from volstream.delta.places import reached
 from volstream.directory.keeper import DirectoryKeeper, lease_name
@@ -70,7 +70,7 @@ def refresh(
     owner, stopped = new_owner(), Stop() if stop is None else stop
     asked: datetime | None = None
     while not stopped:
-        with held(
+        with lease(
             catalog.leases, lease_name(volume), owner, f"refresh of {volume.name}", settings.lease_seconds
         ) as other:
             if other is None:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from volstream.errors import FunctionLoadError, InvalidValueError
 from volstream.model.files import is_utf8, printable
 from volstream.model.names import quote
-from volstream.model.objects import Job
+from volstream.model.objects import FileJob
 from volstream.sqltext import tree_of
 
 #: What volstream adds to each row of a result table.
@@ -121,7 +121,7 @@ def reason_of(error: Exception) -> str:
     return found[0]["description"] if found else str(error).partition("\n")[0]
 
 
-def of_job(job: Job) -> pa.Schema:
+def of_job(job: FileJob) -> pa.Schema:
     """The columns that the function of a job gives."""
     assert job.returns is not None, "a job of a statement has no function"
     return from_ddl(job.returns)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from volstream.errors import VolstreamError
 from volstream.model.names import Name
-from volstream.model.objects import Connection, Function, Job, SourceKind, Stream, Volume
+from volstream.model.objects import Connection, DynamicJob, FileJob, Function, Job, SourceKind, Stream, Volume
 from volstream.volumes.access import policies
 
 if TYPE_CHECKING:
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 def values(one: Any) -> dict[str, Any]:
     """The attributes of a definition; names as text."""
     found = {field.name: getattr(one, field.name) for field in dataclasses.fields(one)}
+    if isinstance(one, Job):  # all jobs have the same attributes here, so that programs need not tell them apart
+        query = found.pop("query", None)
+        every = {field.name: None for field in dataclasses.fields(FileJob)}
+        found = {**every, "statement": query, "dynamic": isinstance(one, DynamicJob), **found}
     return {key: str(value) if isinstance(value, Name) else value for key, value in found.items()}
 
 
@@ -86,7 +90,7 @@ def _more(home: Home, one: Connection | Volume | Stream | Job | Function) -> dic
 def _code(job: Job) -> str | None:
     from volstream.functions.source import find
 
-    if job.function is None:
+    if not isinstance(job, FileJob):
         return None
     try:
         same = find(job.function, job.search_path).fingerprint == job.fingerprint

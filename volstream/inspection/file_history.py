@@ -18,7 +18,7 @@ from volstream.errors import NotFoundError
 from volstream.jobs.advice import where_printed
 from volstream.model.files import is_utf8, printable
 from volstream.model.names import Name
-from volstream.model.objects import Job, Volume
+from volstream.model.objects import FileJob, Volume
 from volstream.model.work import PlanKind
 from volstream.streams.volume_source import VolumeSource
 from volstream.volumes.access import store_of
@@ -73,7 +73,7 @@ def tell(home: Home, volume_name: str, path: str) -> list[Event]:
         history = _history(home, volume, path)
         events += [_seen(change) for change in history[path]]
         # The rows of a statement tell of no file.
-        for job in (one for one in jobs_on(home.catalog, volume) if one.statement is None):
+        for job in (one for one in jobs_on(home.catalog, volume) if isinstance(one, FileJob)):
             events += _of_job(home, job, path, history)
     known = [event for event in events if event.time is not None]
     events = [event for event in events if event.time is None] + sorted(
@@ -157,7 +157,7 @@ def moved(history: Mapping[str, Sequence[Mapping[str, Any]]], path: str, after: 
     return {}
 
 
-def _of_job(home: Home, job: Job, path: str, history: dict[str, list[dict[str, Any]]]) -> list[Event]:
+def _of_job(home: Home, job: FileJob, path: str, history: dict[str, list[dict[str, Any]]]) -> list[Event]:
     events: list[Event] = []
     versions = [change["refresh_id"] for change in history[path]]
     for batch in home.catalog.consumptions.batches_of(job.id, covering=path):
@@ -195,7 +195,7 @@ def _of_job(home: Home, job: Job, path: str, history: dict[str, list[dict[str, A
     return events
 
 
-def _rows(home: Home, job: Job, path: str) -> list[Event]:
+def _rows(home: Home, job: FileJob, path: str) -> list[Event]:
     """The file's rows in the job's table now, by batch and version of the file."""
     location = folders.table_location(home.warehouse, job.into)
     version = DeltaLog(location).latest_version()

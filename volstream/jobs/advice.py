@@ -6,7 +6,7 @@ import shlex
 from datetime import datetime
 
 from volstream.functions.printing import PRINTED_LAST
-from volstream.model.objects import Job
+from volstream.model.objects import FileJob
 from volstream.model.units import about
 from volstream.model.work import Failure, FailureKind, FailureState
 
@@ -23,7 +23,7 @@ _HELPS = {
 }
 
 
-def what_next(failure: Failure, job: Job, now: datetime) -> str:
+def what_next(failure: Failure, job: FileJob, now: datetime) -> str:
     """What becomes of a failed file without anybody's doing."""
     match failure.state:
         case FailureState.RETRYING:
@@ -38,7 +38,7 @@ def what_next(failure: Failure, job: Job, now: datetime) -> str:
             return "no automatic retry; processed when it changes"
 
 
-def where_printed(failure: Failure, job: Job) -> str | None:
+def where_printed(failure: Failure, job: FileJob) -> str | None:
     """The command that shows what was printed for the file; None where nothing was."""
     trace = failure.traceback or ""
     last_words = failure.kind in (FailureKind.WORKER_DIED, FailureKind.TIMED_OUT) and trace
@@ -47,7 +47,7 @@ def where_printed(failure: Failure, job: Job) -> str | None:
     return f"volstream logs {job.name} --file {shlex.quote(failure.path)}"
 
 
-def remedy(failure: Failure, job: Job, volume: str | None) -> str:
+def remedy(failure: Failure, job: FileJob, volume: str | None) -> str:
     """What the reader can do about it.
 
     Args:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import uuid
 from collections.abc import Mapping, Sequence
@@ -20,7 +21,23 @@ from volstream.functions.schema import from_ddl, of_function, reason_of, to_ddl
 from volstream.functions.source import absolute, check_signature, find
 from volstream.jobs.schedule import check_cron
 from volstream.model.names import DEFAULT_SCHEMA, Name
-from volstream.model.objects import Job, JobSpec, JobState, OnMove, Stream, StreamSpec, TriggerKind, Write
+from volstream.model.objects import (
+    DynamicJob,
+    DynamicJobSpec,
+    FileJob,
+    FileJobSpec,
+    Job,
+    JobSpec,
+    JobState,
+    OnMove,
+    StatementJob,
+    StatementJobSpec,
+    Stream,
+    StreamSpec,
+    Trigger,
+    TriggerKind,
+    Write,
+)
 from volstream.model.units import MAX_BYTES, MAX_SECONDS
 from volstream.model.work import LASTING, FailureState
 from volstream.sqltext import tree_of
@@ -28,7 +45,10 @@ from volstream.streams.definitions import new_stream
 from volstream.volumes.definitions import exclusive
 
 #: The largest number of files or tries that the catalog keeps.
-_MOST = 2**31 - 1
+_MAX_COUNT = 2**31 - 1
+
+#: Attributes of a job of files that its definition has as they are.
+_LIMITS = ("where", "retries", "pause_after", "timeout_seconds", "max_files", "max_bytes")
 
 #: How the reason begins for which a job is paused whose function fails before it sees a file.
 FUNCTION_BROKEN = "its function cannot be set up"
@@ -60,48 +80,44 @@ def create_job(
         raise AlreadyExistsError(
             f"There is already a job {spec.name}.", "Use --or-replace or --if-not-exists, or another name."
         )
-    if [spec.stream is None, spec.volume is None, not spec.own_streams].count(False) != 1:
-        raise InvalidValueError("A job needs a stream or a volume, one of them.", "Give --stream or --on-volume.")
-    _check(spec, zone)
+    if isinstance(spec, FileJobSpec):
+        if (spec.stream is None) == (spec.volume is None):
+            raise InvalidValueError("A job needs a stream or a volume, one of them.", "Give --stream or --on-volume.")
+        _check_limits(spec)
+    _check_trigger(spec.trigger, zone)
     if existing is not None:
         _check_idle(catalog, existing)
-    runs: dict[str, Any] = {"function": None, "search_path": None, "fingerprint": None, "returns": None}
-    if spec.function is not None:
-        runs = _function(spec.function, spec.returns, spec.arguments)
+    function = _function(spec.function, spec.returns, spec.arguments) if isinstance(spec, FileJobSpec) else {}
     made = [_own(catalog, warehouse, own, existing) for own in _own_streams(spec)]
-    streams = made or [_unused(catalog, name, existing) for name in (spec.stream, *spec.other_streams) if name]
+    streams = made or [_unused(catalog, name, existing) for name in _given_streams(spec)]
     if catalog.streams.find(spec.into) is not None:
         raise AlreadyExistsError(f"{spec.into} is a stream.", "Choose another name for the table.")
-    if spec.function is not None:
-        _check_schema(warehouse, spec.into)
-    job = Job(
-        id=str(uuid.uuid4()),
-        name=spec.name,
-        stream_id=streams[0].id,
-        into=spec.into,
-        trigger=spec.trigger,
-        where=spec.where,
-        write=spec.write,
-        on_move=spec.on_move,
-        retries=spec.retries,
-        pause_after=spec.pause_after,
-        timeout_seconds=spec.timeout_seconds,
-        isolate=spec.isolate,
-        max_files=spec.max_files,
-        max_bytes=spec.max_bytes,
-        arguments=dict(spec.arguments),
-        state=JobState.ACTIVE,
-        state_reason=None,
-        owns_stream=bool(made),
-        clean=False,
-        failed_batches=0,
-        comment=spec.comment,
-        created_on=datetime.now(UTC),
-        statement=spec.statement,
-        other_stream_ids=tuple(stream.id for stream in streams[1:]),
-        dynamic=bool(spec.own_streams),
-        **runs,
-    )
+    common: dict[str, Any] = {
+        "id": str(uuid.uuid4()),
+        "name": spec.name,
+        "stream_id": streams[0].id,
+        "other_stream_ids": tuple(stream.id for stream in streams[1:]),
+        "into": spec.into,
+        "trigger": spec.trigger,
+        "state": JobState.ACTIVE,
+        "state_reason": None,
+        "owns_stream": bool(made),
+        "comment": spec.comment,
+        "created_on": datetime.now(UTC),
+    }
+    job: Job
+    match spec:
+        case FileJobSpec():
+            _check_schema(warehouse, spec.into)
+            chosen = {name: getattr(spec, name) for name in (*_LIMITS, "write", "on_move", "isolate")}
+            chosen["arguments"] = dict(spec.arguments)
+            job = FileJob(**common, **function, **chosen, clean=False, failed_batches=0)
+        case StatementJobSpec():
+            job = StatementJob(**common, statement=spec.statement)
+        case DynamicJobSpec():
+            job = DynamicJob(**common, query=spec.query)
+        case _:
+            raise AssertionError(spec)
     with catalog.database.transaction() as transaction:
         if existing is not None:
             _remove(catalog, transaction, existing, keep=job.stream_ids)
@@ -112,7 +128,7 @@ def create_job(
 
 
 def alter_job(catalog: Catalog, name: Name, zone: ZoneInfo, **changes: Any) -> Job:
-    """Changes a job; its cursor and its failures stay. ``changes`` are attributes of a :class:`JobSpec`, but for names.
+    """Changes a job; its cursor and its failures stay. ``changes`` are attributes of a :class:`FileJobSpec`, but for names.
 
     With another function, or other columns, files are due again that could only fail with those that there were, and a job that
     was paused for its function is active.
@@ -123,40 +139,24 @@ def alter_job(catalog: Catalog, name: Name, zone: ZoneInfo, **changes: Any) -> J
     """
     job = catalog.jobs.get(name)
     useless = sorted(changes.keys() - {"trigger", "comment"})
-    if job.statement is not None and useless:
+    if not isinstance(job, FileJob) and useless:
         raise InvalidValueError(
             f"The job {name} runs a statement, which has no {useless[0]}.",
             "Its trigger and its comment can be changed; for the rest: CREATE OR REPLACE JOB.",
         )
+    _check_trigger(changes.get("trigger", job.trigger), zone)
+    if not isinstance(job, FileJob):
+        return catalog.jobs.change(job, **changes)
     plan = catalog.consumptions.open_plan(job.stream_id)
     if plan is not None and changes.keys() & {"where", "into", "on_move"}:
         raise InvalidStateError(f"The job {name} is in the middle of plan {plan.id}.", "Run it to the end first.")
-    names = (
-        "where",
-        "write",
-        "on_move",
-        "retries",
-        "pause_after",
-        "timeout_seconds",
-        "max_files",
-        "max_bytes",
-        "arguments",
-        "trigger",
-    )
-    current = {field: getattr(job, field) for field in names}
-    spec = JobSpec(
-        **{**current, **{key: value for key, value in changes.items() if key in names}},
-        name=name,
-        function=changes.get("function", job.function),
-        into=job.into,
-    )
-    _check(spec, zone)
+    _check_limits(dataclasses.replace(job, **{key: value for key, value in changes.items() if key != "function"}))
+    arguments = changes.get("arguments", job.arguments)
     if "function" in changes or "returns" in changes:
-        assert spec.function is not None, "a statement has been refused"
-        changes |= _function(spec.function, changes.get("returns"), spec.arguments, fallback=job.returns)
+        function = changes.get("function", job.function)
+        changes |= _function(function, changes.get("returns"), arguments, fallback=job.returns)
     elif "arguments" in changes:
-        assert job.function is not None, "a statement has been refused"
-        check_signature(find(job.function, job.search_path).load(), spec.arguments)
+        check_signature(find(job.function, job.search_path).load(), arguments)
     if "function" not in changes and "returns" not in changes:
         return catalog.jobs.change(job, **changes)
     if job.state is JobState.PAUSED and (job.state_reason or "").startswith(FUNCTION_BROKEN):
@@ -171,9 +171,10 @@ def set_paused(catalog: Catalog, name: Name, *, paused: bool) -> Job:
     """Pauses a job, or lets it run again; its place is kept."""
     job = catalog.jobs.get(name)
     state = JobState.PAUSED if paused else JobState.ACTIVE
-    return catalog.jobs.change(
-        job, state=state, state_reason="paused by the user" if paused else None, failed_batches=0
-    )
+    changes: dict[str, Any] = {"state": state, "state_reason": "paused by the user" if paused else None}
+    if isinstance(job, FileJob):
+        changes["failed_batches"] = 0
+    return catalog.jobs.change(job, **changes)
 
 
 def drop_job(catalog: Catalog, name: Name, *, if_exists: bool = False, force: bool = False) -> bool:
@@ -236,10 +237,25 @@ def _check_schema(warehouse: str, table: Name) -> None:
 
 def _own_streams(spec: JobSpec) -> Sequence[StreamSpec]:
     """The streams that are made with the job."""
-    if spec.volume is None:
-        return spec.own_streams
-    name = Name(spec.name.schema, f"{spec.name.name}_stream")
-    return [StreamSpec(name, spec.volume, show_initial_rows=True)]
+    match spec:
+        case DynamicJobSpec():
+            return spec.own_streams
+        case FileJobSpec() if spec.volume is not None:
+            name = Name(spec.name.schema, f"{spec.name.name}_stream")
+            return [StreamSpec(name, spec.volume, show_initial_rows=True)]
+        case _:
+            return ()
+
+
+def _given_streams(spec: JobSpec) -> Sequence[Name]:
+    """The names of the streams that are there before the job."""
+    match spec:
+        case StatementJobSpec():
+            return spec.streams
+        case FileJobSpec() if spec.stream is not None:
+            return [spec.stream]
+        case _:
+            return ()
 
 
 def _own(catalog: Catalog, warehouse: str, spec: StreamSpec, existing: Job | None) -> Stream:
@@ -263,7 +279,14 @@ def _unused(catalog: Catalog, name: Name, existing: Job | None) -> Stream:
     return stream
 
 
-def _check(spec: JobSpec, zone: ZoneInfo) -> None:
+def _check_trigger(trigger: Trigger, zone: ZoneInfo) -> None:
+    if trigger.every is not None and not trigger.every <= MAX_SECONDS:
+        raise InvalidValueError(f"--every cannot be {trigger.every:g}.", f"Give {MAX_SECONDS:g} or less.")
+    if trigger.kind is TriggerKind.CRON and trigger.cron is not None:
+        check_cron(trigger.cron, zone)
+
+
+def _check_limits(spec: FileJobSpec | FileJob) -> None:
     for option, value, least in (
         ("retries", spec.retries, 0),
         ("pause-after", spec.pause_after, 0),
@@ -272,12 +295,11 @@ def _check(spec: JobSpec, zone: ZoneInfo) -> None:
         if value is not None and value < least:
             raise InvalidValueError(f"--{option} cannot be {value}.", f"Give {least} or more.")
     for option, amount, most in (
-        ("every", spec.trigger.every, MAX_SECONDS),
         ("timeout", spec.timeout_seconds, MAX_SECONDS),
         ("max-bytes", spec.max_bytes, MAX_BYTES),
-        ("max-files", spec.max_files, _MOST),
-        ("retries", spec.retries, _MOST),
-        ("pause-after", spec.pause_after, _MOST),
+        ("max-files", spec.max_files, _MAX_COUNT),
+        ("retries", spec.retries, _MAX_COUNT),
+        ("pause-after", spec.pause_after, _MAX_COUNT),
     ):
         if amount is not None and not amount <= most:
             raise InvalidValueError(f"--{option} cannot be {amount:g}.", f"Give {most:g} or less.")
@@ -285,8 +307,6 @@ def _check(spec: JobSpec, zone: ZoneInfo) -> None:
         raise InvalidValueError(
             "Where a table logs every processed version, no rows can follow a file.", "Leave out --on-move, or --write."
         )
-    if spec.trigger.kind is TriggerKind.CRON and spec.trigger.cron is not None:
-        check_cron(spec.trigger.cron, zone)
     if spec.where is not None:
         check_where(spec.where)
 

@@ -8,16 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
-from volstream.catalog import Catalog
+from volstream.catalog import Catalog, leases
 from volstream.catalog.definitions import note_run
-from volstream.catalog.leases import held
 from volstream.errors import InvalidStateError, NotFoundError, StreamBusyError, in_brief
 from volstream.jobs.progress import Observer, Progress
 from volstream.lifecycle.identity import new_owner
 from volstream.lifecycle.stop import Stop
 from volstream.model.objects import Job, JobState
+
+J = TypeVar("J", bound=Job)
 
 
 @dataclass
@@ -30,11 +31,9 @@ class RunReport:
 
 
 class Runner(Protocol):
-    """Runs jobs of one kind. Safe for threads."""
+    """Runs one job. Safe for threads."""
 
-    def run(
-        self, job: Job, *, until_empty: bool = False, stop: Stop | None = None, observe: Observer | None = None
-    ) -> RunReport:
+    def run(self, *, until_empty: bool = False, stop: Stop | None = None, observe: Observer | None = None) -> RunReport:
         """Consumes what the job's streams hold now.
 
         Args:
@@ -48,12 +47,12 @@ class Runner(Protocol):
             FencedError: another process took over in the middle; nothing that was not committed is kept.
         """
 
-    def has_work(self, job: Job) -> bool:
+    def has_work(self) -> bool:
         """Whether a run would find something to do, by the catalog and the log alone: no Spark."""
 
 
 @dataclass
-class Lead:
+class Lead(Generic[J]):
     """A run that holds its job's lease.
 
     Attributes:
@@ -61,13 +60,13 @@ class Lead:
         summary: one line for the catalog, of a run that ends well.
     """
 
-    job: Job
+    job: J
     owner: str
     summary: str = ""
 
 
 @contextmanager
-def led(catalog: Catalog, job: Job, lease_seconds: float) -> Iterator[Lead]:
+def lease(catalog: Catalog, job: J, lease_seconds: float) -> Iterator[Lead[J]]:
     """Holds the job's lease for a run, and notes its beginning and how it ended.
 
     Raises:
@@ -89,16 +88,17 @@ def led(catalog: Catalog, job: Job, lease_seconds: float) -> Iterator[Lead]:
 def settling(catalog: Catalog, job: Job, lease_seconds: float) -> Iterator[str]:
     """Holds the job's lease, paused or not, and gives its owner's name. Raises StreamBusyError."""
     owner = new_owner()
-    with held(catalog.leases, f"job:{job.id}", owner, f"run of job {job.name}", lease_seconds) as other:
+    with leases.lease(catalog.leases, f"job:{job.id}", owner, f"run of job {job.name}", lease_seconds) as other:
         if other is not None:
             raise StreamBusyError(f"The job {job.name} is being run by {other.owner}.", "Wait for it to end.")
         yield owner
 
 
-def _current(catalog: Catalog, job: Job) -> Job:
+def _current(catalog: Catalog, job: J) -> J:
     current = catalog.jobs.by_id(job.id)
     if current is None:
         raise NotFoundError(f"The job {job.name} was dropped.")
+    assert isinstance(current, type(job)), "an id is of one job"
     if current.state is JobState.PAUSED:
         reason = f": {current.state_reason}" if current.state_reason else ""
         raise InvalidStateError(f"The job {job.name} is paused{reason}.", f"Run: volstream resume {job.name}.")

@@ -22,7 +22,7 @@ from volstream.delta.places import filesystem_of
 from volstream.directory.snapshot import Snapshot
 from volstream.directory.table import COLUMNS, CONTENT, SCHEMA
 from volstream.jobs.sizing import Limits
-from volstream.model.objects import Job
+from volstream.model.objects import FileJob
 from volstream.model.work import Batch, BatchState, Plan, PlanKind, PlanState
 from volstream.spark.errors import map_spark_errors
 from volstream.spark.frames import relation
@@ -175,7 +175,7 @@ def write_frame(planned: DataFrame, location: str, at_most: int) -> None:
 
 def cut(
     plan_id: str,
-    job: Job,
+    job: FileJob,
     kind: PlanKind,
     covered: Range,
     location: str,

@@ -18,7 +18,7 @@ from volstream.jobs.sizing import Limits
 from volstream.jvm.codegen import compile_in
 from volstream.lifecycle import faults
 from volstream.log import get
-from volstream.model.objects import Job, OnMove, Stream
+from volstream.model.objects import FileJob, OnMove, Stream
 from volstream.model.work import Batch, Failure, Plan, PlanKind
 from volstream.streams import net_files
 from volstream.streams.read import Range, StreamReader
@@ -44,13 +44,13 @@ class Planner:
         self._reader = reader
         self._settings = settings
 
-    def of_range(self, spark: Spark, job: Job, covered: Range) -> tuple[Plan, Sequence[Batch]]:
+    def of_range(self, spark: Spark, job: FileJob, covered: Range) -> tuple[Plan, Sequence[Batch]]:
         """A plan of the net changes of a stream's range that pass the job's condition."""
         location = self._new_location()
         self._write_range(spark, job, covered, job.where, location)
         return self._cut(job, PlanKind.STREAM, covered, location, job.where)
 
-    def of_retries(self, job: Job, covered: Range, due: Sequence[Failure]) -> tuple[Plan, Sequence[Batch]]:
+    def of_retries(self, job: FileJob, covered: Range, due: Sequence[Failure]) -> tuple[Plan, Sequence[Batch]]:
         """A plan of failed files whose version the directory still shows; newer ones come through the stream."""
         failed = {one.path: one for one in due}
         found = _source(covered).snapshot().find(list(failed))
@@ -65,14 +65,14 @@ class Planner:
         plan.write([plan.files_of_rows(rows.append_column("commit_version", commits), plan.REPLACE)], location)
         return self._cut(job, PlanKind.RETRY, covered, location, None)
 
-    def of_replay(self, spark: Spark, job: Job, covered: Range, where: str | None) -> tuple[Plan, Sequence[Batch]]:
+    def of_replay(self, spark: Spark, job: FileJob, covered: Range, where: str | None) -> tuple[Plan, Sequence[Batch]]:
         """A plan of the delivered files that pass the job's condition and ``where``."""
         both = " AND ".join(f"({one})" for one in (job.where, where) if one) or None
         location = self._new_location()
         self._write_replay(spark, covered, both, location)
         return self._cut(job, PlanKind.REPLAY, covered, location, both)
 
-    def write_again(self, spark: Spark, job: Job, made: Plan, stream: Stream) -> bool:
+    def write_again(self, spark: Spark, job: FileJob, made: Plan, stream: Stream) -> bool:
         """Writes the files of a plan as they were; false where what they were is not known any more."""
         covered = self._reader.range_of(made, stream)
         match made.kind:
@@ -84,7 +84,7 @@ class Planner:
                 return False
         return True
 
-    def files_of(self, session: SparkSession, job: Job, made: Plan, batch: Batch, stream: Stream) -> DataFrame:
+    def files_of(self, session: SparkSession, job: FileJob, made: Plan, batch: Batch, stream: Stream) -> DataFrame:
         """The files of a batch, lazily: the directory's columns, ``commit_version``, ``action`` and ``old_path``.
 
         Raises:
@@ -110,7 +110,7 @@ class Planner:
                     f"Its rows have _batch_id = '{batch.id}', its failures: volstream describe batch {batch.id}.",
                 )
 
-    def resize(self, job: Job, made: Plan, cut_by: Limits | None) -> Limits | None:
+    def resize(self, job: FileJob, made: Plan, cut_by: Limits | None) -> Limits | None:
         """Cuts what waits of an open plan anew, where its batches would take much longer or shorter than they should.
 
         Args:
@@ -146,7 +146,7 @@ class Planner:
         return limits
 
     def _cut(
-        self, job: Job, kind: PlanKind, covered: Range, location: str, where: str | None
+        self, job: FileJob, kind: PlanKind, covered: Range, location: str, where: str | None
     ) -> tuple[Plan, Sequence[Batch]]:
         """Cuts a plan by how fast the job was before; where that is not known, the first batch is to measure it."""
         most = self._most(job)
@@ -156,14 +156,14 @@ class Planner:
         identity = location.rpartition("/")[2]
         return plan.cut(identity, job, kind, covered, location, limits, first=first, where=where)
 
-    def _most(self, job: Job) -> Limits:
+    def _most(self, job: FileJob) -> Limits:
         settings = self._settings
         return Limits(job.max_files or settings.batch_max_files, job.max_bytes or settings.batch_max_bytes)
 
     def _new_location(self) -> str:
         return f"{self._settings.warehouse_path}/_plans/{uuid.uuid4().hex}"
 
-    def _write_range(self, spark: Spark, job: Job, covered: Range, where: str | None, location: str) -> None:
+    def _write_range(self, spark: Spark, job: FileJob, covered: Range, where: str | None, location: str) -> None:
         moves, snapshot = self._moves(job, covered), _source(covered).snapshot()
         if covered.whole and where is None:
             rows = net_files.present(snapshot, covered.to_version)
@@ -201,7 +201,7 @@ class Planner:
             _compile_if_large(session, covered)
             plan.write_frame(plan.replay_files(session, snapshot, since, now, where), location, snapshot.rows)
 
-    def _moves(self, job: Job, covered: Range) -> plan.Moves:
+    def _moves(self, job: FileJob, covered: Range) -> plan.Moves:
         return plan.Moves(not (covered.whole or covered.append_only), rekey=job.on_move is OnMove.REKEY)
 
 

@@ -6,13 +6,11 @@ import dataclasses
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from volstream.catalog import Catalog
 from volstream.delta import folders
 from volstream.jobs import sizing
-from volstream.jobs.planner import Planner, Spark
-from volstream.model.objects import Job, Stream
+from volstream.jobs.parts import Parts
+from volstream.model.objects import FileJob, Stream
 from volstream.model.work import Load, PlanKind
-from volstream.streams.read import StreamReader
 
 #: Due failures are counted up to here.
 _MOST_RETRIES = 10_000
@@ -37,13 +35,12 @@ class Preview:
     listed: bool
 
 
-def preview(spark: Spark, catalog: Catalog, reader: StreamReader, planner: Planner, job: Job) -> Preview:
+def preview(parts: Parts, job: FileJob) -> Preview:
     """Plans a run and forgets the plan. Raises StreamStaleError."""
-    stream = catalog.streams.by_id(job.stream_id)
-    assert stream is not None, "a job's stream cannot be dropped before the job"
+    catalog, stream = parts.catalog, parts.stream(job)
     volume = catalog.volumes.by_id(stream.source_id)
     unfinished = catalog.consumptions.waiting(job.id)
-    load = unfinished + _changes(spark, catalog, reader, planner, job, stream)
+    load = unfinished + _changes(parts, job, stream)
     rate = sizing.usual(catalog.consumptions.measured(job.id))
     return Preview(
         load=load,
@@ -54,14 +51,14 @@ def preview(spark: Spark, catalog: Catalog, reader: StreamReader, planner: Plann
     )
 
 
-def _changes(spark: Spark, catalog: Catalog, reader: StreamReader, planner: Planner, job: Job, stream: Stream) -> Load:
+def _changes(parts: Parts, job: FileJob, stream: Stream) -> Load:
     """What the stream holds after what is planned already."""
-    open_plan = catalog.consumptions.open_plan(stream.id)
+    open_plan = parts.catalog.consumptions.open_plan(stream.id)
     if open_plan is not None and open_plan.kind is PlanKind.STREAM:
         stream = dataclasses.replace(stream, offset=open_plan.to_version, table_id=open_plan.table_id, initial=False)
-    covered = reader.pin(stream) if reader.has_data(stream) else None
+    covered = parts.reader.pin(stream) if parts.reader.has_data(stream) else None
     if covered is None or covered.empty:
         return Load()
-    made, batches = planner.of_range(spark, job, covered)
+    made, batches = parts.planner.of_range(parts.session, job, covered)
     folders.remove(made.location)
     return Load.of(batches)

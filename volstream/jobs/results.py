@@ -19,7 +19,7 @@ from volstream.functions.schema import FORMER_REFRESH_ID, PROVENANCE, of_job, qu
 from volstream.jobs.plan import MOVE, REMOVE, going, of_files, of_origins, slice_of
 from volstream.jobs.staged import WITHOUT_STATISTICS, Staged
 from volstream.log import get
-from volstream.model.objects import Job, Mode, OnMove, Write
+from volstream.model.objects import FileJob, Mode, OnMove, Write
 from volstream.model.work import Batch, Plan
 from volstream.sqltext import MOST_NAMED, literal, one_of, table_at
 
@@ -53,11 +53,11 @@ class ResultTables:
         self._delta = delta
         self._warehouse = warehouse
 
-    def exists(self, job: Job) -> bool:
+    def exists(self, job: FileJob) -> bool:
         """Whether the job's table is there, by its log."""
         return DeltaLog(folders.table_location(self._warehouse, job.into)).exists()
 
-    def prepare(self, job: Job) -> Job:
+    def prepare(self, job: FileJob) -> FileJob:
         """Makes the job's table, or checks that there is one it may write; returns the job, with ``clean`` up to date.
 
         Asks Spark only where there is something to make or to change.
@@ -90,12 +90,12 @@ class ResultTables:
             return self._catalog.jobs.change(job, clean=False)
         return job
 
-    def _shows_deletes(self, job: Job) -> bool:
+    def _shows_deletes(self, job: FileJob) -> bool:
         """Whether the job hears of deletes: else a path that comes back is an INSERT, and its old rows are there."""
         stream = self._catalog.streams.by_id(job.stream_id)
         return stream is not None and stream.mode is Mode.STANDARD
 
-    def _check_owner(self, job: Job, owner: str | None) -> None:
+    def _check_owner(self, job: FileJob, owner: str | None) -> None:
         other = self._catalog.jobs.by_id(owner) if owner else None
         if other is not None:
             raise InvalidStateError(
@@ -103,7 +103,7 @@ class ResultTables:
                 f"Let {job.name} write another table, or append: --write append.",
             )
 
-    def _rename_former(self, job: Job, owner: str | None, location: str) -> None:
+    def _rename_former(self, job: FileJob, owner: str | None, location: str) -> None:
         """Gives a table of an earlier volstream its present column, unless another job mirrors files into it.
 
         In one commit, so that there is nothing to recover. It comes after the job's open attempt was settled; an attempt of
@@ -118,7 +118,7 @@ class ResultTables:
         self._delta.rename_column(location, FORMER_REFRESH_ID, _REFRESH_ID)
         _log.info("column_renamed", table=str(job.into), before=FORMER_REFRESH_ID, now=_REFRESH_ID)
 
-    def _fit(self, job: Job, location: str, existing: dict[str, str], wanted: pa.Schema) -> None:
+    def _fit(self, job: FileJob, location: str, existing: dict[str, str], wanted: pa.Schema) -> None:
         present = {name.lower(): kind for name, kind in existing.items()}
         missing: list[pa.Field] = []
         for field, kind in zip(wanted, _delta_types(wanted), strict=True):
@@ -148,7 +148,7 @@ def without_followed(session: SparkSession, files: DataFrame, location: str, ori
     )
 
 
-def put_batch(job: Job, made: Plan, batch: Batch, location: str, staged: Staged, marker: Marker) -> bool:
+def put_batch(job: FileJob, made: Plan, batch: Batch, location: str, staged: Staged, marker: Marker) -> bool:
     """As :func:`write_batch`, without Spark; false, and nothing was done, where it has to be Spark."""
     if batch.moves and job.on_move is OnMove.REKEY:
         return False
@@ -157,7 +157,7 @@ def put_batch(job: Job, made: Plan, batch: Batch, location: str, staged: Staged,
     return direct.commit(location, marker, direct.Change(staged.rows(batch.id), schema, "_file_path", gone))
 
 
-def _is_blind(job: Job, batch: Batch) -> bool:
+def _is_blind(job: FileJob, batch: Batch) -> bool:
     """Whether no row of the batch's files is in the table, or is to go: their paths were not in the directory before."""
     return job.write is Write.APPEND or (job.clean and not (batch.replaced or batch.removals or batch.moves))
 
@@ -176,7 +176,7 @@ def _small_footers(session: SparkSession, staged: Staged) -> Iterator[None]:
 
 
 def write_batch(
-    session: SparkSession, delta: DeltaWriter, job: Job, made: Plan, batch: Batch, location: str, staged: Staged
+    session: SparkSession, delta: DeltaWriter, job: FileJob, made: Plan, batch: Batch, location: str, staged: Staged
 ) -> None:
     """Commits a batch's outcomes in one statement; in none where every file of it failed.
 
@@ -191,7 +191,7 @@ def write_batch(
 
 
 def _write_batch(
-    session: SparkSession, delta: DeltaWriter, job: Job, made: Plan, batch: Batch, location: str, staged: Staged
+    session: SparkSession, delta: DeltaWriter, job: FileJob, made: Plan, batch: Batch, location: str, staged: Staged
 ) -> None:
     staged.read(session).createOrReplaceTempView("staged")
     own = [field.name for field in of_job(job)]

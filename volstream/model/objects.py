@@ -180,34 +180,57 @@ def on_cron(line: str) -> Trigger:
     return Trigger(TriggerKind.CRON, cron=line)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Job:
-    """A per-file function, or a SQL statement, bound to a stream and a result table.
+    """What consumes streams and fills a table: a :class:`FileJob`, a :class:`StatementJob` or a :class:`DynamicJob`.
 
     Attributes:
-        stream_id: of the stream; of the first one that a statement reads.
-        function: ``/abs/file.py:func`` or ``pkg.mod:func``; None: the job runs ``statement``.
-        search_path: folder from which ``pkg.mod`` is imported where it is not installed; None: installed.
-        fingerprint: hash of the function's source files when the job was made or altered; None: a statement.
-        returns: the result's own columns as DDL, for example ``label STRING, score DOUBLE``; None: a statement.
+        stream_id: the stream's; the first one's, if a statement reads several.
+        other_stream_ids: the other streams that a statement reads.
+        into: the table.
         owns_stream: the streams were made for this job and are dropped with it.
-        clean: the result table was made empty by this job, and nothing but its first pass wrote to it.
-        statement: DML that consumes the job's streams, or, where the job is ``dynamic``, a query; None: the job runs
-            ``function``.
-        other_stream_ids: of the further streams that the statement reads.
-        dynamic: ``into`` is a dynamic table: a run makes it show what the query returns.
-        declared: ``returns`` is what the function declared, and not what the user said besides.
     """
 
     id: str
     name: Name
     stream_id: str
-    function: str | None
-    search_path: str | None
-    fingerprint: str | None
-    returns: str | None
+    other_stream_ids: Sequence[str] = ()
     into: Name
     trigger: Trigger
+    state: JobState
+    state_reason: str | None
+    owns_stream: bool
+    comment: str | None
+    created_on: datetime
+    last_started: datetime | None = None
+    last_ended: datetime | None = None
+    last_outcome: str | None = None
+
+    @property
+    def stream_ids(self) -> Sequence[str]:
+        """The ids of all streams that the job consumes."""
+        return (self.stream_id, *self.other_stream_ids)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileJob(Job):
+    """Runs a function on each file of a volume's stream, into a result table.
+
+    Attributes:
+        function: ``/abs/file.py:func`` or ``pkg.mod:func``.
+        search_path: folder to import ``pkg.mod`` from if it is not installed; None: installed.
+        fingerprint: hash of the function's source files when the job was made or altered.
+        returns: the result's own columns as DDL, for example ``label STRING, score DOUBLE``.
+        declared: ``returns`` is what the function declares, not what the user gave besides.
+        clean: the result table was made empty by this job, and nothing but its first pass wrote to it.
+        failed_batches: batches in a row of which every file failed.
+    """
+
+    function: str
+    search_path: str | None
+    fingerprint: str
+    returns: str
+    declared: bool = False
     where: str | None
     write: Write
     on_move: OnMove
@@ -218,25 +241,22 @@ class Job:
     max_files: int | None
     max_bytes: int | None
     arguments: Mapping[str, str]
-    state: JobState
-    state_reason: str | None
-    owns_stream: bool
     clean: bool
     failed_batches: int
-    comment: str | None
-    created_on: datetime
-    last_started: datetime | None = None
-    last_ended: datetime | None = None
-    last_outcome: str | None = None
-    statement: str | None = None
-    other_stream_ids: Sequence[str] = ()
-    dynamic: bool = False
-    declared: bool = False
 
-    @property
-    def stream_ids(self) -> Sequence[str]:
-        """Of all streams that the job consumes."""
-        return (self.stream_id, *self.other_stream_ids)
+
+@dataclass(frozen=True, kw_only=True)
+class StatementJob(Job):
+    """Runs DML that consumes its streams."""
+
+    statement: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class DynamicJob(Job):
+    """Keeps a dynamic table, ``into``, equal to a query. The streams on what the query reads are its own."""
+
+    query: str
 
 
 @dataclass(frozen=True)
@@ -298,23 +318,24 @@ class StreamSpec:
     comment: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class JobSpec:
-    """What a user says of a job that is to be made: exactly one of ``function`` and ``statement``, and of ``stream``,
-    ``volume`` and ``own_streams``.
-
-    Attributes:
-        other_streams: what the statement reads besides ``stream``.
-        own_streams: made for the job: one on each source of a dynamic table's query, which is the statement then.
-    """
+    """The definition of a job that is to be made."""
 
     name: Name
-    function: str | None
     into: Name
+    trigger: Trigger = Trigger()
+    comment: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileJobSpec(JobSpec):
+    """The definition of a :class:`FileJob`: with one of ``stream`` and ``volume``."""
+
+    function: str
     stream: Name | None = None
     volume: Name | None = None
     returns: str | None = None
-    trigger: Trigger = Trigger()
     where: str | None = None
     write: Write = Write.UPSERT
     on_move: OnMove = OnMove.RERUN
@@ -325,7 +346,19 @@ class JobSpec:
     max_files: int | None = None
     max_bytes: int | None = None
     arguments: Mapping[str, str] = field(default_factory=dict)
-    comment: str | None = None
-    statement: str | None = None
-    other_streams: Sequence[Name] = ()
-    own_streams: Sequence[StreamSpec] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatementJobSpec(JobSpec):
+    """The definition of a :class:`StatementJob`: the streams that its statement reads, the first one by which it is known."""
+
+    statement: str
+    streams: Sequence[Name]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DynamicJobSpec(JobSpec):
+    """The definition of a :class:`DynamicJob`: the streams to make, one on each relation that its query reads."""
+
+    query: str
+    own_streams: Sequence[StreamSpec]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from volstream.errors import InvalidStateError, NotFoundError
+from volstream.model.objects import FileJob
 from volstream.model.work import Batch, Failure, PlanKind
 from volstream.objects.jobs import Jobs
 
@@ -59,7 +60,7 @@ class Batches:
             reader = self._home.reader
             return reader.frame(self._home.spark, reader.range_of(plan, stream))
         job = self._home.catalog.jobs.by_id(batch.job_id) if batch.job_id else None
-        assert job is not None, "but for those of statements, batches are of a job, and go with it"
-        runner = self._jobs.runner
-        with runner.session() as session:
-            return runner.planner.files_of(session, job, plan, batch, stream)
+        assert isinstance(job, FileJob), "but for those of statements, batches are of a job, and go with it"
+        parts = self._jobs.parts
+        with parts.session() as session:
+            return parts.planner.files_of(session, job, plan, batch, stream)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from volstream.errors import AlreadyExistsError, NotFoundError
 from volstream.model.names import Name
-from volstream.model.objects import Job, JobSpec, Trigger
+from volstream.model.objects import DynamicJob, DynamicJobSpec, Job, Trigger
 from volstream.objects.jobs import Jobs
 from volstream.volumes.definitions import exclusive
 
@@ -31,7 +31,7 @@ class DynamicTables:
         comment: str | None = None,
         or_replace: bool = False,
         if_not_exists: bool = False,
-    ) -> Job:
+    ) -> DynamicJob:
         """Makes a dynamic table, fills it, and has it kept by a job of its name.
 
         Args:
@@ -51,14 +51,13 @@ class DynamicTables:
         exclusive(or_replace=or_replace, if_not_exists=if_not_exists)
         catalog, table = self._home.catalog, Name.parse(name)
         existing = catalog.jobs.find(table)
-        replaced = existing is not None and existing.dynamic
-        if existing is not None and replaced and if_not_exists:
+        replaced = isinstance(existing, DynamicJob)
+        if isinstance(existing, DynamicJob) and if_not_exists:
             return existing
-        spec = JobSpec(
-            table,
-            None,
-            table,
-            statement=query,
+        spec = DynamicJobSpec(
+            name=table,
+            into=table,
+            query=query,
             own_streams=dynamic.streams_of(self._home, table, query),
             trigger=trigger or Trigger(),
             comment=comment,
@@ -73,6 +72,7 @@ class DynamicTables:
             raise AlreadyExistsError(f"There is already a table, stream or job {table}.", "Choose another name.")
         job = create_job(catalog, self._home.warehouse, spec, zone=self._home.zone)
         try:
+            assert isinstance(job, DynamicJob), "of such a spec"
             dynamic.make_table(self._home, job)
             self._jobs.run(name)
         except BaseException:
@@ -80,10 +80,10 @@ class DynamicTables:
             raise
         return job
 
-    def get(self, name: str) -> Job:
+    def get(self, name: str) -> DynamicJob:
         """The job that keeps the table. Raises NotFoundError."""
         job = self._home.catalog.jobs.find(Name.parse(name))
-        if job is None or not job.dynamic:
+        if not isinstance(job, DynamicJob):
             raise NotFoundError(f"There is no dynamic table {name}.", "See: SHOW DYNAMIC TABLES.")
         return job
 

@@ -10,7 +10,7 @@ from volstream.catalog.failures import ANY, Wanted
 from volstream.errors import InvalidStateError, InvalidValueError, NotFoundError, VolstreamError
 from volstream.lifecycle.stop import Stop
 from volstream.model.names import Name
-from volstream.model.objects import Job, JobSpec
+from volstream.model.objects import DynamicJob, FileJob, FileJobSpec, Job, JobSpec, StatementJob
 from volstream.model.work import Failure, FailureState
 from volstream.objects.base import Collection
 from volstream.objects.streams import Streams
@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from volstream.home import Home
     from volstream.jobs.lease import Runner, RunReport
     from volstream.jobs.logs import LogLine
+    from volstream.jobs.parts import Parts
     from volstream.jobs.preview import Preview
     from volstream.jobs.progress import Observer
-    from volstream.jobs.run import JobRunner
+    from volstream.jobs.run import FileRunner
 
 
 class Jobs(Collection[Job]):
@@ -31,18 +32,27 @@ class Jobs(Collection[Job]):
         super().__init__(home, home.catalog.jobs)
         self._streams = streams
 
-    @property
-    def runner(self) -> JobRunner:
-        """Runs jobs of functions."""
-        from volstream.jobs.run import JobRunner
+    def file_runner(self, job: FileJob) -> FileRunner:
+        """Returns the runner of a job of files."""
+        from volstream.jobs.run import FileRunner
 
-        return JobRunner(self._home.catalog, self._home.gateway, self._home.settings)
+        return FileRunner(self.parts, job)
 
-    def runner_of(self, job: Job) -> Runner:
-        """The runner of the job: for its function, or for its statement."""
+    def runner(self, job: Job) -> Runner:
+        """Returns the runner of a job."""
+        if isinstance(job, FileJob):
+            return self.file_runner(job)
         from volstream.statements.jobs import StatementRunner
 
-        return self.runner if job.statement is None else StatementRunner(self._home)
+        assert isinstance(job, StatementJob | DynamicJob), "there is no other"
+        return StatementRunner(self._home, job)
+
+    @property
+    def parts(self) -> Parts:
+        """What the runs of jobs of files share."""
+        from volstream.jobs.parts import Parts
+
+        return Parts(self._home.catalog, self._home.gateway, self._home.settings)
 
     def create(
         self,
@@ -57,7 +67,7 @@ class Jobs(Collection[Job]):
         if_not_exists: bool = False,
         **options: Any,
     ) -> Job:
-        """Makes a job; options are the attributes of :class:`~volstream.model.objects.JobSpec`.
+        """Makes a job; options are the attributes of :class:`~volstream.model.objects.FileJobSpec`.
 
         Args:
             function, into: what is run on each file, and the table for what it gives.
@@ -73,14 +83,14 @@ class Jobs(Collection[Job]):
                     f"The job {name} runs a statement: it has no function, table or volume besides."
                 )
             on = Name.parse(stream) if stream else None
-            spec = spec_of_statement(self._home, Name.parse(name), statement, on, **options)
+            spec: JobSpec = spec_of_statement(self._home, Name.parse(name), statement, on, **options)
         elif function is None or into is None:
             raise InvalidValueError(f"The job {name} needs a function and a table, or a statement.")
         else:
-            spec = JobSpec(
-                Name.parse(name),
-                function,
-                Name.parse(into),
+            spec = FileJobSpec(
+                name=Name.parse(name),
+                function=function,
+                into=Name.parse(into),
                 stream=Name.parse(stream) if stream else None,
                 volume=Name.parse(volume) if volume else None,
                 **options,
@@ -175,13 +185,13 @@ class Jobs(Collection[Job]):
             volume = catalog.volumes.by_id(stream.source_id) if stream else None
             if volume is not None and volume.reconciled_on is None:
                 refresh(catalog, self._home.settings, volume, stop=stop)
-        report = self.runner_of(job).run(job, until_empty=until_empty, stop=stop, observe=observe)
+        report = self.runner(job).run(until_empty=until_empty, stop=stop, observe=observe)
         self._forget_history()  # there may be no daemon, which does so every hour
         return report
 
     def preview(self, name: str) -> Preview:
         """What a run of the job would do now. Changes nothing; raises StreamStaleError."""
-        return self.runner.preview(self._of_files(name))
+        return self.file_runner(self._of_files(name)).preview()
 
     def replay(
         self, name: str, where: str | None = None, *, stop: Stop | None = None, observe: Observer | None = None
@@ -198,7 +208,7 @@ class Jobs(Collection[Job]):
 
         if where is not None:
             check_where(where)
-        return self.runner.replay(self._of_files(name), where, stop=stop, observe=observe)
+        return self.file_runner(self._of_files(name)).replay(where, stop=stop, observe=observe)
 
     def failures(
         self,
@@ -238,9 +248,11 @@ class Jobs(Collection[Job]):
         if job is None:
             return
         try:
-            if job.statement is None and self._home.catalog.consumptions.open_intent(job.stream_id) is not None:
-                self.runner.free(job)
-            for stream in map(self._home.catalog.streams.by_id, job.stream_ids if job.statement else ()):
+            if isinstance(job, FileJob):
+                if self._home.catalog.consumptions.open_intent(job.stream_id) is not None:
+                    self.file_runner(job).free()
+                return
+            for stream in map(self._home.catalog.streams.by_id, job.stream_ids):
                 if stream is not None:
                     self._streams.free(str(stream.name))
         except VolstreamError as error:
@@ -251,9 +263,9 @@ class Jobs(Collection[Job]):
         settings = self._home.settings
         self._home.catalog.history.forget(settings.history_begins(), kept=settings.directory_versions)
 
-    def _of_files(self, name: str) -> Job:
+    def _of_files(self, name: str) -> FileJob:
         job = self.get(name)
-        if job.statement is not None:
+        if not isinstance(job, FileJob):
             raise InvalidStateError(
                 f"The job {name} runs a statement, which knows no single files.",
                 "To deliver changes again: volstream reset-stream.",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from volstream.lifecycle.stop import Stop
 from volstream.model.names import Name
-from volstream.model.objects import Volume, VolumeSpec
+from volstream.model.objects import DynamicJob, Volume, VolumeSpec
 from volstream.objects.base import Collection
 from volstream.objects.dynamic import DynamicTables
 from volstream.objects.jobs import Jobs
@@ -79,7 +79,7 @@ class Volumes(Collection[Volume]):
         volume = self._home.catalog.volumes.find(Name.parse(name)) if cascade else None
         if volume is not None:
             for job in volume_rules.jobs_on(self._home.catalog, volume):
-                (self._dynamic_tables if job.dynamic else self._jobs).drop(str(job.name))
+                (self._dynamic_tables if isinstance(job, DynamicJob) else self._jobs).drop(str(job.name))
             for stream in volume_rules.streams_on(self._home.catalog, volume):
                 self._streams.drop(str(stream.name))
         return volume_rules.drop_volume(self._home.catalog, Name.parse(name), if_exists=if_exists)

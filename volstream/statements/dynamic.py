@@ -18,7 +18,7 @@ from volstream.delta.writer import with_retries
 from volstream.errors import InvalidStateError, SqlError
 from volstream.jvm.codegen import compile_in
 from volstream.model.names import Name, quote
-from volstream.model.objects import Job, SourceKind, Stream, StreamSpec
+from volstream.model.objects import DynamicJob, SourceKind, Stream, StreamSpec
 from volstream.spark.errors import as_sql_errors, map_spark_errors
 from volstream.spark.views import Views
 from volstream.sql import incremental, names
@@ -38,14 +38,13 @@ if TYPE_CHECKING:
 _OWNER = "volstream.job"
 
 
-def make_table(home: Home, job: Job) -> None:
+def make_table(home: Home, job: DynamicJob) -> None:
     """Makes the job's table: the columns of its query, no rows. Raises SqlError."""
-    assert job.statement is not None, "it has a query"
     properties = {**TRACKING, "delta.enableDeletionVectors": "true", _OWNER: job.id}
     location = folders.table_location(home.warehouse, job.into)
     listed = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in properties.items())
     with as_sql_errors(), home.gateway.fresh() as spark:
-        text = Binding(home, spark, None).bind(job.statement)
+        text = Binding(home, spark, None).bind(job.query)
         spark.sql(
             f"CREATE TABLE {job.into.qualified} USING DELTA LOCATION {literal(location)} TBLPROPERTIES ({listed}) "
             f"AS SELECT * FROM ({text}) LIMIT 0"
@@ -59,7 +58,7 @@ def drop_table(home: Home, name: Name) -> None:
     folders.remove(folders.table_location(home.warehouse, name))
 
 
-def refresh(home: Home, job: Job) -> int:
+def refresh(home: Home, job: DynamicJob) -> int:
     """Makes the table show what its query returns now; how many rows were written, as far as is known.
 
     Raises:
@@ -83,10 +82,11 @@ def refresh(home: Home, job: Job) -> int:
 class _Refresh:
     """One refresh: what the query reads, at the versions of a consumption."""
 
-    def __init__(self, home: Home, job: Job, block: Block, streams: Mapping[tuple[SourceKind, Name], Stream]) -> None:
-        assert job.statement is not None, "it has a query"
+    def __init__(
+        self, home: Home, job: DynamicJob, block: Block, streams: Mapping[tuple[SourceKind, Name], Stream]
+    ) -> None:
         self._home = home
-        self._query = job.statement
+        self._query = job.query
         self._block = block
         self._streams = streams
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from volstream.errors import InvalidStateError, InvalidValueError, SqlError
-from volstream.jobs.lease import RunReport, led
+from volstream.jobs.lease import RunReport, lease
 from volstream.jobs.progress import Observer
 from volstream.lifecycle.stop import Stop
 from volstream.model.names import Name
-from volstream.model.objects import Job, JobSpec, SourceKind, Stream, Trigger, TriggerKind
+from volstream.model.objects import DynamicJob, SourceKind, StatementJob, StatementJobSpec, Stream, Trigger, TriggerKind
 from volstream.sql import names
 from volstream.statements.dynamic import refresh
 from volstream.statements.run import check_exists, consume, streams_of, target_of
@@ -28,7 +28,7 @@ def spec_of_statement(
     *,
     trigger: Trigger | None = None,
     comment: str | None = None,
-) -> JobSpec:
+) -> StatementJobSpec:
     """What is to be made of a job that runs ``statement``. No Spark: whether it is right is seen at the first run.
 
     Args:
@@ -57,31 +57,30 @@ def spec_of_statement(
             "Let it write another table, or run by the clock.",
         )
     first, *others = sorted((one.name for one in streams), key=lambda one: one != (stream or streams[0].name))
-    return JobSpec(
-        name, None, target, stream=first, other_streams=others, statement=statement, trigger=trigger, comment=comment
+    return StatementJobSpec(
+        name=name, into=target, statement=statement, streams=[first, *others], trigger=trigger, comment=comment
     )
 
 
 class StatementRunner:
-    """Runs jobs of statements; a :class:`~volstream.jobs.lease.Runner`."""
+    """Runs a job of a statement or a query; a :class:`~volstream.jobs.lease.Runner`."""
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: Home, job: StatementJob | DynamicJob) -> None:
         self._home = home
+        self._job = job
 
-    def run(
-        self, job: Job, *, until_empty: bool = False, stop: Stop | None = None, observe: Observer | None = None
-    ) -> RunReport:
-        """Runs the statement, where one of its streams has something. See :class:`~volstream.jobs.lease.Runner`.
+    def run(self, *, until_empty: bool = False, stop: Stop | None = None, observe: Observer | None = None) -> RunReport:
+        """Runs the statement if one of its streams has data. See :class:`~volstream.jobs.lease.Runner`.
 
         Raises:
             SqlError: Spark refuses the statement; the offsets stay.
         """
-        stopped, report = Stop() if stop is None else stop, RunReport()
+        stopped, report, name = Stop() if stop is None else stop, RunReport(), self._job.name
         if self._home.open_block is not None:
-            raise InvalidStateError(f"The job {job.name} cannot run inside a transaction.", "Run it before, or after.")
-        with led(self._home.catalog, job, self._home.settings.lease_seconds) as lead:
-            report.recovered = self._recover(lead.job)
-            while not stopped and self._is_any_to_read(lead.job):
+            raise InvalidStateError(f"The job {name} cannot run inside a transaction.", "Run it before, or after.")
+        with lease(self._home.catalog, self._job, self._home.settings.lease_seconds) as lead:
+            report.recovered = self._recover()
+            while not stopped and self._is_any_to_read():
                 report.progress.rows += self._write(lead.job)
                 report.progress.batches += 1
                 if observe is not None:
@@ -91,30 +90,32 @@ class StatementRunner:
             lead.summary = f"{report.progress.rows} rows" if report.progress.batches else "nothing to do"
         return report
 
-    def _write(self, job: Job) -> int:
-        return refresh(self._home, job) if job.dynamic else consume(self._home, _statement(job), job.id)
-
-    def has_work(self, job: Job) -> bool:
+    def has_work(self) -> bool:
         """See :class:`~volstream.jobs.lease.Runner`."""
         consumptions = self._home.catalog.consumptions
         return any(
             self._home.reader.has_data(stream) or consumptions.open_plan(stream.id) is not None
-            for stream in self._streams(job)
+            for stream in self._streams()
         )
 
-    def _recover(self, job: Job) -> bool:
-        """Settles what a run that died left open, before it is asked what is left to do."""
+    def _write(self, job: StatementJob | DynamicJob) -> int:
+        if isinstance(job, DynamicJob):
+            return refresh(self._home, job)
+        return consume(self._home, job.statement, job.id)
+
+    def _recover(self) -> bool:
+        """Settles what a run left open when it died, before the streams are asked for what is left."""
         consumptions = self._home.catalog.consumptions
-        left = [stream for stream in self._streams(job) if consumptions.open_plan(stream.id) is not None]
+        left = [stream for stream in self._streams() if consumptions.open_plan(stream.id) is not None]
         if left:
             with self._home.block() as block:
                 for stream in left:
                     block.free(stream)
         return bool(left)
 
-    def _is_any_to_read(self, job: Job) -> bool:
-        """Whether a stream holds more than commits without data; those are passed over here, without Spark."""
-        found = [stream for stream in self._streams(job) if self._is_to_read(stream)]
+    def _is_any_to_read(self) -> bool:
+        """Returns whether a stream holds more than commits without data; those are passed over here, without Spark."""
+        found = [stream for stream in self._streams() if self._is_to_read(stream)]
         return bool(found)
 
     def _is_to_read(self, stream: Stream) -> bool:
@@ -127,11 +128,6 @@ class StatementRunner:
             return False
         return True
 
-    def _streams(self, job: Job) -> list[Stream]:
-        found = [self._home.catalog.streams.by_id(stream_id) for stream_id in job.stream_ids]
+    def _streams(self) -> list[Stream]:
+        found = map(self._home.catalog.streams.by_id, self._job.stream_ids)
         return [stream for stream in found if stream is not None]
-
-
-def _statement(job: Job) -> str:
-    assert job.statement is not None, "a job of a function has another runner"
-    return job.statement

@@ -9,6 +9,7 @@ from volstream.delta.log import DeltaLog
 from volstream.delta.writer import with_retries
 from volstream.errors import AlreadyExistsError, InvalidStateError, SqlError
 from volstream.model.names import DEFAULT_SCHEMA, Name
+from volstream.model.objects import DynamicJob, Stream
 from volstream.spark.errors import as_sql_errors, map_spark_errors
 from volstream.sql import adapt, grammar, names
 from volstream.sqltext import literal
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
     from volstream.home import Home
-    from volstream.model.objects import Stream
 
 
 def consume(home: Home, statement: str, job_id: str) -> int:
@@ -205,7 +205,11 @@ class SparkStatements:
         owner = DeltaLog(location).properties().get("volstream.job")
         job = self._home.catalog.jobs.by_id(owner) if owner else None
         if job is not None:
-            first = f"DROP DYNAMIC TABLE {job.name}" if job.dynamic else f"first: volstream drop job {job.name}"
+            first = (
+                f"DROP DYNAMIC TABLE {job.name}"
+                if isinstance(job, DynamicJob)
+                else f"first: volstream drop job {job.name}"
+            )
             raise InvalidStateError(f"The table {name} belongs to job {job.name}.", f"Run {first}.")
         return self._drop_table(spark, name, text)
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from volstream.catalog import Catalog
 from volstream.catalog.consumptions import Outcome
-from volstream.catalog.leases import held
+from volstream.catalog.leases import lease
 from volstream.errors import NotFoundError, StreamBusyError, VolstreamError
 from volstream.lifecycle import faults
 from volstream.lifecycle.identity import new_owner
@@ -160,9 +160,9 @@ class Block:
     def _hold(self, stream: Stream) -> None:
         name, purpose = f"stream:{stream.id}", f"consumption of stream {stream.name}"
         while True:
-            lease = held(self._catalog.leases, name, self._owner, purpose, self._lease_seconds)
+            held = lease(self._catalog.leases, name, self._owner, purpose, self._lease_seconds)
             with ExitStack() as attempt:
-                other = attempt.enter_context(lease)
+                other = attempt.enter_context(held)
                 busy = self._busy(stream) if other is None else f"it is being consumed by {other.owner}"
                 if busy is None:
                     self._held.push(attempt.pop_all())

@@ -143,14 +143,14 @@ def test_a_job_pauses_after_batches_in_a_row_in_which_every_file_failed(catalog:
         assert catalog.jobs.get(job.name).state is JobState.ACTIVE
         catalog.consumptions.commit(catalog.consumptions.begin(batch, owner="me", target=TARGET), outcome)
     # A success starts the count anew, a batch of removals says nothing.
-    assert catalog.jobs.get(job.name).failed_batches == 2
+    assert objects.file_job(catalog.jobs.get(job.name)).failed_batches == 2
     objects.store_plan(catalog, job, from_version=7)
     waiting = catalog.consumptions.open_plan(job.stream_id)
     assert waiting is not None
     last = catalog.consumptions.next_batch(waiting)
     assert last is not None
     catalog.consumptions.commit(catalog.consumptions.begin(last, owner="me", target=TARGET), ALL_FAILED)
-    paused = catalog.jobs.get(job.name)
+    paused = objects.file_job(catalog.jobs.get(job.name))
     assert (paused.state, paused.failed_batches) == (JobState.PAUSED, 0)
     assert paused.state_reason == "every file failed in 3 batches in a row"
 
@@ -207,7 +207,7 @@ def test_a_stream_is_not_moved_under_a_plan_nor_from_where_it_is_not(catalog: Ca
     with pytest.raises(FencedError):  # by who read it before
         catalog.consumptions.move(before, 2, "table")
     assert stream_of(catalog, job).offset == 1
-    assert not catalog.jobs.get(job.name).clean
+    assert not objects.file_job(catalog.jobs.get(job.name)).clean
 
 
 def sliced(made: Plan, number: int, *bounds: str | None) -> list[Batch]:

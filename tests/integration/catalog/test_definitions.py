@@ -116,7 +116,7 @@ def test_a_change_touches_only_what_it_names(catalog: Catalog) -> None:
     # Ours is older: it knows nothing of that comment, and must not undo it.
     changed = catalog.jobs.change(consumer, retries=9)
     assert (changed.retries, changed.comment) == (9, None)
-    stored = catalog.jobs.get(consumer.name)
+    stored = objects.file_job(catalog.jobs.get(consumer.name))
     assert (stored.retries, stored.comment) == (9, "theirs")
 
 

@@ -13,7 +13,7 @@ from sqlalchemy import update
 from tests.processes import race
 from tests.waiting import eventually
 from volstream.catalog import Catalog, tables
-from volstream.catalog.leases import held
+from volstream.catalog.leases import lease
 from volstream.lifecycle.identity import new_owner
 
 
@@ -87,11 +87,11 @@ for number in range(10):
 
 def test_a_held_lease_is_renewed_while_the_block_runs_and_given_back_at_its_end(catalog: Catalog) -> None:
     seconds = 2.0  # a lease of a moment lapses where the machine pauses for one
-    with held(catalog.leases, "name", "me", "test", seconds) as other:
+    with lease(catalog.leases, "name", "me", "test", seconds) as other:
         assert other is None
         (first,) = catalog.leases.held()
         eventually(lambda: catalog.leases.held()[0].expires > first.expires)
-        with held(catalog.leases, "name", "you", "test", seconds) as in_the_way:
+        with lease(catalog.leases, "name", "you", "test", seconds) as in_the_way:
             assert in_the_way is not None
             assert in_the_way.owner == "me"
     assert catalog.leases.held() == []
@@ -100,7 +100,7 @@ def test_a_held_lease_is_renewed_while_the_block_runs_and_given_back_at_its_end(
 
 def test_a_lease_is_given_back_when_the_block_fails(catalog: Catalog) -> None:
     try:
-        with held(catalog.leases, "name", "me", "test", 60):
+        with lease(catalog.leases, "name", "me", "test", 60):
             raise ZeroDivisionError
     except ZeroDivisionError:
         pass
@@ -109,7 +109,7 @@ def test_a_lease_is_given_back_when_the_block_fails(catalog: Catalog) -> None:
 
 def test_the_holder_is_told_when_somebody_else_has_the_lease(catalog: Catalog) -> None:
     lost = threading.Event()
-    with held(catalog.leases, "name", "me", "test", 1.0, lost.set) as other:
+    with lease(catalog.leases, "name", "me", "test", 1.0, lost.set) as other:
         assert other is None
         with catalog.database.transaction() as transaction:
             transaction.execute(update(tables.leases).values(owner="you"))

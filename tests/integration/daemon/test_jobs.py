@@ -34,17 +34,14 @@ class FakeRunner:
         self.failures = list(failures)
         self.runs = 0
 
-    def run(
-        self, job: Job, *, until_empty: bool = False, stop: Stop | None = None, observe: Observer | None = None
-    ) -> RunReport:
-        del job, until_empty, stop, observe
+    def run(self, *, until_empty: bool = False, stop: Stop | None = None, observe: Observer | None = None) -> RunReport:
+        del until_empty, stop, observe
         self.runs += 1
         if self.failures:
             raise self.failures.pop(0)
         return RunReport()
 
-    def has_work(self, job: Job) -> bool:
-        del job
+    def has_work(self) -> bool:
         return True
 
 
@@ -151,7 +148,7 @@ class Idle(FakeRunner):
         self.asked = 0
         self.work = False
 
-    def has_work(self, job: Job) -> bool:
+    def has_work(self) -> bool:
         self.asked += 1
         return self.work
 

@@ -327,7 +327,9 @@ def test_tables_that_are_older_than_the_catalog_go_on_from_its_number_and_are_li
     writer = directory.new_writer()
     assert writer.open().newest == 4
     assert directory.catalog.refreshes.is_asked(directory.volume.id, "")
-    assert not directory.catalog.jobs.get(consumer.name).clean, "files come again of which the table has rows"
+    assert not objects.file_job(directory.catalog.jobs.get(consumer.name)).clean, (
+        "files come again of which the table has rows"
+    )
     directory.catalog.refreshes.checked(
         directory.volume.id, directory.catalog.refreshes.asked_checks(directory.volume.id, 10)
     )

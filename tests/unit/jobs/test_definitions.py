@@ -23,7 +23,7 @@ from volstream.errors import (
 )
 from volstream.jobs.definitions import alter_job, create_job, drop_job, set_paused
 from volstream.model.names import Name
-from volstream.model.objects import Job, JobSpec, JobState, on_cron
+from volstream.model.objects import FileJob, FileJobSpec, JobState, on_cron
 from volstream.model.work import FailureKind, FailureState, Target
 
 J, V, T = Name.parse("j"), Name.parse("v"), Name.parse("t")
@@ -42,16 +42,22 @@ class Place:
         with self.catalog.database.transaction() as transaction:
             self.catalog.volumes.add(transaction, self.volume)
 
-    def create(self, *, or_replace: bool = False, if_not_exists: bool = False, **options: Any) -> Job:
+    def create(self, *, or_replace: bool = False, if_not_exists: bool = False, **options: Any) -> FileJob:
         given = {"name": J, "function": f"{self.code}:f", "into": T, "returns": "n INT", **options}
         if "stream" not in options:
             given.setdefault("volume", V)
-        return create_job(
-            self.catalog, self.warehouse, JobSpec(**given), or_replace=or_replace, if_not_exists=if_not_exists, zone=UTC
+        made = create_job(
+            self.catalog,
+            self.warehouse,
+            FileJobSpec(**given),
+            or_replace=or_replace,
+            if_not_exists=if_not_exists,
+            zone=UTC,
         )
+        return objects.file_job(made)
 
-    def alter(self, **changes: Any) -> Job:
-        return alter_job(self.catalog, J, UTC, **changes)
+    def alter(self, **changes: Any) -> FileJob:
+        return objects.file_job(alter_job(self.catalog, J, UTC, **changes))
 
     def open_plan(self) -> None:
         objects.store_plan(self.catalog, self.catalog.jobs.get(J))
@@ -233,7 +239,7 @@ def test_whether_the_columns_are_as_the_function_declares_is_kept(place: Place) 
     )
     assert not place.create().declared
     assert place.create(returns=None, or_replace=True).declared
-    assert place.catalog.jobs.get(J).declared
+    assert objects.file_job(place.catalog.jobs.get(J)).declared
     assert not place.alter(returns="n INT").declared
     assert place.alter(function=f"{place.code}:f").declared
     # Of this one nothing is declared: the columns stay what they were, and it is not held to them.
@@ -274,7 +280,7 @@ def test_a_pause_says_why_and_a_resume_forgets_it(place: Place) -> None:
     place.create()
     paused = set_paused(place.catalog, J, paused=True)
     assert (paused.state, paused.state_reason) == (JobState.PAUSED, "paused by the user")
-    resumed = set_paused(place.catalog, J, paused=False)
+    resumed = objects.file_job(set_paused(place.catalog, J, paused=False))
     assert (resumed.state, resumed.state_reason, resumed.failed_batches) == (JobState.ACTIVE, None, 0)
 
 

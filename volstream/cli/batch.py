@@ -1,4 +1,4 @@
-"""``read-batch``: the files that a job processes, or processed, together."""
+"""``read-batch``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``try``: run a function on a few files, here and now, without a job and without Spark."""
+"""Single files: ``explain-file``, ``try``."""
 
 from __future__ import annotations
 
@@ -7,9 +7,28 @@ from typing import Any
 
 import click
 
-from volstream.cli.options import DURATION
+from volstream.cli.options import DURATION, common, parse_arguments
 from volstream.cli.output import Output
 from volstream.errors import FilesFailedError, NotFoundError
+from volstream.session import Session
+
+
+@click.command("explain-file")
+@click.argument("volume")
+@click.argument("path", type=click.Path())
+@common
+def explain_file_command(session: Session, output: Output, volume: str, path: str) -> None:
+    """Show the history of one file: refreshes, batches, failures, result rows."""
+    from volstream.inspection.file_history import tell
+
+    events = tell(session.home, volume, path)
+    rows = [{"time": event.time, "what": event.what, "details": event.details} for event in events]
+    shown = [{**row, "details": _line(event.details)} for row, event in zip(rows, events, strict=True)]
+    output.table(shown, ["time", "what", "details"], "Nothing is known of it.", everything=rows)
+
+
+def _line(details: dict[str, Any]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in details.items() if value is not None)
 
 
 @click.command("try")
@@ -28,7 +47,6 @@ def try_command(
     format_: str,
 ) -> None:
     """Run a function on a few files and show its rows or the traceback. Writes nothing."""
-    from volstream.cli.create import parse_arguments
     from volstream.functions.trial import try_function
 
     output = Output(format_ == "json")

@@ -1,0 +1,37 @@
+"""``engine status``, ``engine stop``."""
+
+from __future__ import annotations
+
+import click
+
+from volstream.cli.options import founding
+from volstream.cli.output import Output, age
+from volstream.engine.control import engine_status, stop_engine
+from volstream.session import Session
+
+
+@click.group("engine")
+def engine_command() -> None:
+    """Show or stop the Spark process that the commands of a home share."""
+
+
+@engine_command.command("status")
+@founding
+def engine_status_command(session: Session, output: Output) -> None:
+    """Show whether the home's engine runs."""
+    status = engine_status(session.home.settings)
+    text = (
+        f"{status.state}: {status.kind} engine, pid {status.pid}, JVM {status.jvm_pid}, up {age(status.up_seconds)}"
+        if status
+        else "No engine runs; the first command that needs Spark starts one."
+    )
+    output.result(status, text)
+
+
+@engine_command.command("stop")
+@click.option("--now", is_flag=True, help="Do not wait for its clients.")
+@founding
+def engine_stop_command(session: Session, output: Output, now: bool) -> None:
+    """Stop the background engine once its clients are done."""
+    ended = stop_engine(session.home.settings, at_once=now)
+    output.result({"stopped": ended}, "The engine is stopped." if ended else "No engine runs.")

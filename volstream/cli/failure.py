@@ -1,0 +1,59 @@
+"""Failed files: ``retry``, ``skip``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from volstream.catalog.failures import Wanted
+from volstream.cli.options import common, kinds, like
+from volstream.cli.output import Output
+from volstream.model.text import counted
+from volstream.model.work import FailureKind
+from volstream.session import Session
+
+if TYPE_CHECKING:
+    pass
+
+
+def _chosen(function: Callable[..., None]) -> Callable[..., None]:
+    """Adds what says which failures of a job are meant: their paths, ``--all``, ``--kind``, ``--like``."""
+    for option in (
+        like("Files whose path is LIKE this, such as 'scans/%.pdf'."),
+        kinds("Failures of this kind; may be repeated."),
+        click.option("--all", "every", is_flag=True, help="All of them; for retry, all that are not skipped."),
+        click.argument("paths", nargs=-1),
+        click.argument("job"),
+    ):
+        function = option(function)
+    return function
+
+
+@click.command("retry")
+@_chosen
+@common
+def retry_command(session: Session, output: Output, job: str, paths: tuple[str, ...], **sort: Any) -> None:
+    """Retry failed files of JOB at its next run: the given ones, or all that are not skipped."""
+    found = session.jobs.retry(job, paths or None, _wanted(paths, **sort))
+    output.result({"job": job, "paths": found}, f"{counted(len(found), 'file')} due again at the next run.")
+
+
+@click.command("skip")
+@_chosen
+@common
+def skip_command(session: Session, output: Output, job: str, paths: tuple[str, ...], **sort: Any) -> None:
+    """Give up on failed files of JOB. A newer version of one is processed all the same."""
+    if not (paths or any(sort.values())):
+        raise click.UsageError("Name the files, or say which: --all, --kind or --like.")
+    found = session.jobs.skip(job, paths or None, _wanted(paths, **sort))
+    output.result({"job": job, "paths": found}, f"{counted(len(found), 'file')} skipped.")
+
+
+def _wanted(paths: Sequence[str], every: bool, kinds: Sequence[str], like: str | None) -> Wanted:
+    if paths and (every or kinds or like):
+        raise click.UsageError("Name the files, or say which by options, not both.")
+    if every and (kinds or like):
+        raise click.UsageError("--all leaves nothing to choose by --kind or --like.")
+    return Wanted(kinds=[FailureKind(kind) for kind in kinds], like=like)

@@ -1,0 +1,311 @@
+"""Jobs: ``create-job``, ``alter-job``, ``run-job``, ``replay``, ``pause``, ``resume``, ``logs``."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from volstream.catalog.failures import Wanted
+from volstream.cli.options import (
+    DURATION,
+    NUMBER,
+    SIZE,
+    choice,
+    common,
+    existing,
+    parse_arguments,
+)
+from volstream.cli.output import Output
+from volstream.cli.progress import watched
+from volstream.errors import FilesFailedError, InterruptedByUserError
+from volstream.inspection import details
+from volstream.lifecycle.stop import Stop
+from volstream.model.files import printable
+from volstream.model.objects import (
+    FileJob,
+    JobState,
+    OnMove,
+    Trigger,
+    TriggerKind,
+    Write,
+)
+from volstream.model.text import counted, one_line
+from volstream.model.units import about, format_size
+from volstream.model.work import LASTING, FailureState
+from volstream.session import Session
+
+if TYPE_CHECKING:
+    from volstream.jobs.lease import RunReport
+    from volstream.jobs.logs import LogLine
+    from volstream.jobs.preview import Preview
+
+
+@click.command("create-job")
+@click.argument("name")
+@click.option("--stream", metavar="STREAM", help="The stream whose files are processed.")
+@click.option(
+    "--on-volume", "volume", metavar="VOLUME", help="Create a stream for the job that starts with the files present."
+)
+@click.option("--function", required=True, metavar="FILE.py:FUNC|pkg.mod:FUNC")
+@click.option("--into", required=True, metavar="TABLE")
+@click.option("--returns", metavar="DDL", help="Columns of the result: 'label STRING, score DOUBLE'.")
+@click.option("--on-change", is_flag=True, help="Run as soon as files change.")
+@click.option("--every", type=DURATION, metavar="30s", help="Run periodically.")
+@click.option("--cron", metavar="'*/5 * * * *'", help="Run on a schedule.")
+@click.option("--where", metavar="SQL", help='Take only files that satisfy this, such as "size < 1000000".')
+@click.option("--write", type=choice(Write), default=Write.UPSERT.value, show_default=True)
+@click.option(
+    "--on-move",
+    type=choice(OnMove),
+    default=OnMove.RERUN.value,
+    show_default=True,
+    help="When a file moves inside the volume: run the function, or let its rows follow.",
+)
+@click.option("--retries", type=NUMBER, default=3, show_default=True)
+@click.option(
+    "--pause-after",
+    type=NUMBER,
+    default=3,
+    show_default=True,
+    help="Pause after so many batches without a success; 0: never.",
+)
+@click.option("--timeout", "timeout_seconds", type=DURATION, metavar="60s", help="Limit per file.")
+@click.option("--isolate", is_flag=True, help="Run each file in a child process that can be killed.")
+@click.option("--max-files", type=NUMBER, metavar="N", help="Most files of a batch.")
+@click.option("--max-bytes", type=SIZE, metavar="1GiB", help="Most bytes of a batch.")
+@click.option("--arg", "arguments", multiple=True, metavar="KEY=VALUE", help="Passed to the function by name, as text.")
+@click.option("--comment")
+@existing
+@common
+def create_job_command(
+    session: Session, output: Output, name: str, function: str, into: str, write: str, on_move: str, **options: Any
+) -> None:
+    """Run a Python function on every file of a stream, and keep its results in a table."""
+    options["trigger"] = _trigger(options.pop("on_change"), options.pop("every"), options.pop("cron"))
+    options["arguments"] = parse_arguments(options["arguments"])
+    job = session.jobs.create(name, function, into, write=Write(write), on_move=OnMove(on_move), **options)
+    assert isinstance(job, FileJob), "of a function"
+    output.result(
+        details.values(job), f"Job {job.name} -> table {job.into} ({job.returns}); runs {_says(job.trigger)}."
+    )
+
+
+@click.command("alter-job")
+@click.argument("name")
+@click.option(
+    "--function", metavar="FILE.py:FUNC|pkg.mod:FUNC", help="New function, or the same to accept changed code."
+)
+@click.option("--returns", metavar="DDL")
+@click.option("--on-change", is_flag=True)
+@click.option("--every", type=DURATION, metavar="30s")
+@click.option("--cron", metavar="LINE")
+@click.option("--manual", is_flag=True, help="Run by run-job only.")
+@click.option("--where", metavar="SQL")
+@click.option("--on-move", type=choice(OnMove))
+@click.option("--retries", type=NUMBER)
+@click.option("--pause-after", type=NUMBER)
+@click.option("--timeout", "timeout_seconds", type=DURATION)
+@click.option("--isolate/--no-isolate", default=None)
+@click.option("--max-files", type=NUMBER)
+@click.option("--max-bytes", type=SIZE)
+@click.option("--arg", "arguments", multiple=True, metavar="KEY=VALUE")
+@click.option("--comment")
+@common
+def alter_job_command(
+    session: Session,
+    output: Output,
+    name: str,
+    on_change: bool,
+    every: float | None,
+    cron: str | None,
+    manual: bool,
+    arguments: tuple[str, ...],
+    **options: Any,
+) -> None:
+    """Change a job. Its position and its failures stay.
+
+    --function and --returns also retry files that failed because of columns, size or imports.
+    """
+    before = session.jobs.get(name)
+    changes = {key: value for key, value in options.items() if value is not None}
+    if on_change or every is not None or cron is not None or manual:
+        changes["trigger"] = _trigger(on_change, every, cron)
+    if "on_move" in changes:
+        changes["on_move"] = OnMove(changes["on_move"])
+    if arguments:
+        changes["arguments"] = parse_arguments(arguments)
+    job = session.jobs.alter(name, **changes)
+    text = f"Job {job.name} changed."
+    if isinstance(job, FileJob) and isinstance(before, FileJob) and job.returns != before.returns:
+        text += f" Its columns: {job.returns}."
+    if due := session.jobs.failure_count(name, Wanted((FailureState.RETRYING,), LASTING)):
+        text += f" {counted(due, 'file')} that could not succeed before will be retried."
+    if isinstance(job, FileJob) and isinstance(before, FileJob) and job.where != before.where:
+        text += (
+            f" The condition applies from now on. To process older files that it now includes: volstream replay {name}. "
+            f"Rows of files that it now excludes stay in {job.into}."
+        )
+    if before.state is JobState.PAUSED and job.state is JobState.ACTIVE:
+        text += " It is no longer paused."
+    output.result(details.values(job), text)
+
+
+@click.command("run-job")
+@click.argument("name")
+@click.option("--until-empty", is_flag=True, help="Continue while new changes arrive.")
+@click.option("--plan", "plan_only", is_flag=True, help="Show what a run would do and how long it would take.")
+@common
+def run_job_command(session: Session, output: Output, name: str, until_empty: bool, plan_only: bool) -> None:
+    """Process the unread changes of JOB and its due failures."""
+    if plan_only:
+        _show_plan(output, name, session.jobs.preview(name))
+        return
+    with watched(output) as (stop, observe):
+        report = session.jobs.run(name, until_empty=until_empty, stop=stop, observe=observe)
+    _show_run(output, name, report, stop)
+
+
+@click.command("replay")
+@click.argument("job")
+@click.option("--where", metavar="SQL", help='Only files for which this holds, such as "size < 1000000".')
+@common
+def replay_command(session: Session, output: Output, job: str, where: str | None) -> None:
+    """Process files of JOB again as they were delivered, and replace their results."""
+    with watched(output) as (stop, observe):
+        report = session.jobs.replay(job, where, stop=stop, observe=observe)
+    _show_run(output, job, report, stop)
+
+
+@click.command("pause")
+@click.argument("job")
+@common
+def pause_command(session: Session, output: Output, job: str) -> None:
+    """Stop running JOB until it is resumed. It keeps its position."""
+    output.result(session.jobs.pause(job), f"Job {job} is paused.")
+
+
+@click.command("resume")
+@click.argument("job")
+@common
+def resume_command(session: Session, output: Output, job: str) -> None:
+    """Resume a paused JOB."""
+    output.result(session.jobs.resume(job), f"Job {job} is active.")
+
+
+@click.command("logs")
+@click.argument("job")
+@click.option(
+    "--lines", type=click.IntRange(1, 1_000_000), default=100, show_default=True, help="How many of the last lines."
+)
+@click.option("--file", "path", metavar="PATH", help="Only lines printed for this file.")
+@click.option("--batch", metavar="ID", help="Only lines of this batch (see list batches).")
+@common
+def logs_command(session: Session, output: Output, job: str, lines: int, path: str | None, batch: str | None) -> None:
+    """Show the last lines that the function of JOB printed and logged, by batch and file."""
+    found = session.jobs.logs(job, lines=lines, path=path, batch=batch)
+    if not found and not output.as_json:
+        output.message("No output is kept" + (" for it." if path or batch else "."))
+        return
+    output.result(found, "\n".join(_shown(found)))
+
+
+def _trigger(on_change: bool, every: float | None, cron: str | None) -> Trigger:
+    if (on_change, every is not None, cron is not None).count(True) > 1:
+        raise click.UsageError("--on-change, --every and --cron exclude each other.")
+    if on_change:
+        return Trigger(TriggerKind.ON_CHANGE)
+    if every is not None:
+        return Trigger(TriggerKind.EVERY, every=every)
+    return Trigger(TriggerKind.CRON, cron=cron) if cron is not None else Trigger()
+
+
+def _says(trigger: Trigger) -> str:
+    match trigger.kind:
+        case TriggerKind.ON_CHANGE:
+            return "on change, under the daemon"
+        case TriggerKind.EVERY:
+            return f"every {trigger.every:g} s, under the daemon"
+        case TriggerKind.CRON:
+            return f"at {trigger.cron}, under the daemon"
+        case _:
+            return "when asked: volstream run-job"
+
+
+def _show_run(output: Output, name: str, report: RunReport, stop: Stop) -> None:
+    done = report.progress
+    files = (
+        f"{counted(done.processed, 'file')} processed, {done.failed} failed, {done.removals} removed"
+        f"{_moved(done.moves)}{_overtaken(done.overtaken)}; "
+        if done.done_files or done.removals
+        else ""
+    )
+    made = f"{counted(done.rows, 'row')} in {counted(done.batches, 'batch', 'batches')}."
+    text = f"{files}{made}" if done.batches else "Nothing to do."
+    output.result({**vars(done), "recovered": report.recovered, "paused": report.paused}, text)
+    if done.code_changed:
+        output.message(
+            f"The function's code has changed since the job was created. Run `volstream replay {name}` to process earlier files "
+            f"with it, or `volstream alter-job {name} --function ...` to accept it without a replay."
+        )
+    if stop:
+        raise InterruptedByUserError("Interrupted. What is committed stays; the next run continues from there.")
+    if done.failed:
+        paused = f" The job paused itself: {report.paused}." if report.paused else ""
+        raise FilesFailedError(
+            f"{counted(done.failed, 'file')} failed.{paused}", f"See: volstream list failures --job {name}"
+        )
+
+
+def _overtaken(files: int) -> str:
+    return f", {files} deleted or changed before their turn" if files else ""
+
+
+def _moved(moves: int) -> str:
+    return f" ({moves} moved)" if moves else ""
+
+
+def _show_plan(output: Output, name: str, preview: Preview) -> None:
+    load = preview.load
+    took = (
+        f"about {about(preview.seconds)}" if preview.seconds is not None else "duration unknown until a batch has run"
+    )
+    text = (
+        f"A run would process {counted(load.files, 'file')} ({format_size(load.bytes)}) and remove "
+        f"{load.removals}{_moved(load.moves)}, in {counted(load.batches, 'batch', 'batches')}; {took}."
+        if load.batches
+        else "There is nothing to do."
+    )
+    if preview.unfinished:
+        text += f" {counted(preview.unfinished, 'batch', 'batches')} left over from an unfinished run."
+    if preview.retries:
+        text += f" {counted(preview.retries, 'failed file')} due for a retry."
+    if not preview.listed:
+        text += " The volume has never been listed; a run lists it first."
+    values = {field.name: getattr(preview, field.name) for field in dataclasses.fields(preview)}
+    output.result({"job": name, **vars(values.pop("load")), **values}, text)
+
+
+def _shown(found: Sequence[LogLine]) -> Iterator[str]:
+    """Lines with time, file and stream, below their batch."""
+    for batch, lines in groupby(found, lambda line: line.batch):
+        yield f"batch {batch}"
+        for line in lines:
+            text = line.text if line.stream is None else f"{line.stream}  {line.text}"
+            yield one_line(f"{_local(line.time)}  {_file(line.files)}  {text}")
+
+
+def _local(time: datetime) -> str:
+    return f"{time.astimezone():%Y-%m-%d %H:%M:%S}"
+
+
+def _file(files: Sequence[str]) -> str:
+    """The file of a call, or the first of several; a set-up has none."""
+    if not files:
+        return "(set-up)"
+    more = f" and {len(files) - 1} more" if len(files) > 1 else ""
+    return f"{printable(files[0])}{more}"

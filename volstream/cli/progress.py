@@ -1,0 +1,58 @@
+"""Following a run: its progress on a terminal, and the signals that end it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from volstream.cli.options import interactive
+from volstream.cli.output import Output
+from volstream.jobs.progress import Observer, Progress
+from volstream.lifecycle.stop import Stop, stop_on_signals
+from volstream.model.units import format_size
+
+
+@contextmanager
+def watched(output: Output) -> Iterator[tuple[Stop, Observer]]:
+    """What a run is stopped by, and what shows how far it is."""
+    stop = Stop()
+    said = "Finishing the batch in hand. Interrupt again to end at once: the next run does that batch again."
+    with stop_on_signals(stop, first=lambda: output.message(said)), _progress(output) as observe:
+        yield stop, observe
+
+
+@contextmanager
+def _progress(output: Output) -> Iterator[Observer]:
+    """A bar on a terminal: files, bytes, failures, rate, time left. Elsewhere nothing."""
+    if output.as_json or not interactive():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        SpinnerColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+    from rich.progress import Progress as Bar
+
+    with Bar(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[more]}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    ) as bar:
+        task = bar.add_task("files", total=None, more="")
+
+        def observe(progress: Progress) -> None:
+            more = f"{format_size(progress.done_bytes)}  {progress.failed} failed"
+            bar.update(task, total=progress.files, completed=progress.done_files, more=more)
+
+        yield observe

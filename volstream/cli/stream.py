@@ -1,0 +1,101 @@
+"""Streams: ``create-stream``, ``reset-stream``, ``advance-stream``, ``resolve``."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from volstream.cli.options import (
+    NUMBER,
+    TIMESTAMP,
+    choice,
+    common,
+    existing,
+)
+from volstream.cli.output import Output
+from volstream.model.objects import (
+    Mode,
+    SourceKind,
+    Stream,
+)
+from volstream.session import Session
+
+if TYPE_CHECKING:
+    pass
+
+
+@click.command("create-stream")
+@click.argument("name")
+@click.option("--on-volume", "volume", metavar="VOLUME")
+@click.option("--on-table", "table", metavar="TABLE")
+@click.option("--mode", type=choice(Mode), default=Mode.STANDARD.value, show_default=True)
+@click.option("--show-initial-rows", is_flag=True, help="Start with the files or rows present.")
+@click.option("--at-version", type=NUMBER, metavar="N", help="Start after this version of the source.")
+@click.option("--at-timestamp", type=TIMESTAMP, metavar="TIME", help="Start after this time.")
+@click.option(
+    "--identity",
+    multiple=True,
+    metavar="COLUMN",
+    help="Columns that identify a table's rows; default: its primary key.",
+)
+@click.option("--comment")
+@existing
+@common
+def create_stream_command(
+    session: Session, output: Output, name: str, volume: str | None, table: str | None, mode: str, **options: Any
+) -> None:
+    """Create a cursor over the changes of a volume's files or a table's rows."""
+    if (volume is None) == (table is None):
+        raise click.UsageError("Give --on-volume or --on-table.")
+    stream = session.streams.create(name, volume, table=table, mode=Mode(mode), **options)
+    where = f"{stream.source_kind} {stream.source_name}"
+    output.result(stream, f"Stream {stream.name} on {where}: {_start(session, stream)}.")
+
+
+@click.command("reset-stream")
+@click.argument("stream")
+@click.option("--to-version", type=NUMBER, metavar="N")
+@click.option("--to-timestamp", type=TIMESTAMP, metavar="TIME")
+@common
+def reset_stream_command(
+    session: Session, output: Output, stream: str, to_version: int | None, to_timestamp: datetime | None
+) -> None:
+    """Move STREAM back to a point of its source's history. Later changes are delivered again."""
+    moved = session.streams.reset(stream, to_version=to_version, to_timestamp=to_timestamp)
+    output.result(moved, f"Stream {moved.name} is at version {moved.offset}.")
+
+
+@click.command("advance-stream")
+@click.argument("stream")
+@click.option("--to-version", type=NUMBER, metavar="N")
+@common
+def advance_stream_command(session: Session, output: Output, stream: str, to_version: int | None) -> None:
+    """Discard unread changes of STREAM, all or up to a version."""
+    moved = session.streams.advance(stream, to_version=to_version)
+    output.result(moved, f"Stream {moved.name} is at version {moved.offset}.")
+
+
+@click.command("resolve")
+@click.argument("stream")
+@click.argument("outcome", type=click.Choice(["committed", "aborted"]))
+@common
+def resolve_command(session: Session, output: Output, stream: str, outcome: str) -> None:
+    """Decide an attempt whose target table is gone, so that volstream cannot tell."""
+    session.streams.resolve(stream, committed=outcome == "committed")
+    output.result({"stream": stream, "outcome": outcome}, f"The open attempt of stream {stream} counts as {outcome}.")
+
+
+def _start(session: Session, stream: Stream) -> str:
+    """Where a new stream begins, in words."""
+    if stream.source_kind is SourceKind.TABLE:
+        return (
+            f"starts with the rows that are {'there' if stream.initial else f'written after version {stream.offset}'}"
+        )
+    files = session.home.catalog.refreshes.file_count(stream.source_id)
+    if stream.offset is None:
+        return "the volume was not listed yet, so every file will arrive"
+    if stream.initial:
+        return f"starts with the {files} files that are there"
+    return f"starts after {files} files (version {stream.offset})"

@@ -1,0 +1,179 @@
+"""Volumes: ``create-volume``, ``alter-volume``, ``refresh``."""
+
+from __future__ import annotations
+
+import importlib.abc
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from volstream.cli.options import (
+    choice,
+    common,
+    existing,
+    founding,
+)
+from volstream.cli.output import Output
+from volstream.lifecycle.stop import Stop, stop_on_signals
+from volstream.model.objects import (
+    QueueType,
+)
+from volstream.model.text import counted
+from volstream.model.units import format_size
+from volstream.session import Session
+
+if TYPE_CHECKING:
+    pass
+
+
+@click.command("create-volume")
+@click.argument("name")
+@click.argument("location", type=click.Path())
+@click.option("--connection", metavar="NAME")
+@click.option("--queue-type", type=choice(QueueType), help="Where change events come from; the default suits LOCATION.")
+@click.option("--queue-name")
+@click.option(
+    "--virtual-cluster", default="DEFAULT", show_default=True, help="The cluster whose daemon keeps the volume."
+)
+@click.option("--recursive/--no-recursive", default=True, show_default=True)
+@click.option(
+    "--pattern",
+    "patterns",
+    multiple=True,
+    metavar="GLOB",
+    help="Take only files that match, such as '*.jpg'; may be repeated.",
+)
+@click.option(
+    "--ignore",
+    "ignores",
+    multiple=True,
+    metavar="GLOB",
+    help="Leave these out; default: .* *~ *.tmp *.part *.crdownload",
+)
+@click.option(
+    "--max-removals",
+    metavar="50%|N|all",
+    help="Removals of one listing beyond which they are held; default: half of 100 files or more, all of 10 or more.",
+)
+@click.option("--comment")
+@click.option("--check/--no-check", default=True, help="Check bucket and queue first.", show_default=True)
+@existing
+@founding
+def create_volume_command(session: Session, output: Output, name: str, location: str, **options: Any) -> None:
+    """Make a directory, s3://bucket/prefix or oss://bucket/prefix a volume.
+
+    Its files are kept as a table and can be streamed.
+    """
+    if not options["ignores"]:
+        del options["ignores"]
+    if options["queue_type"] is not None:
+        options["queue_type"] = QueueType(options["queue_type"])
+    volume = session.volumes.create(name, location, **options)
+    output.result(volume, f"Volume {volume.name} at {volume.location} (queue: {volume.queue_type}).")
+
+
+@click.command("alter-volume")
+@click.argument("name")
+@click.option("--connection", metavar="NAME")
+@click.option("--queue-type", type=choice(QueueType))
+@click.option("--queue-name")
+@click.option("--virtual-cluster", help="The cluster whose daemon keeps the volume.")
+@click.option("--recursive/--no-recursive", default=None)
+@click.option(
+    "--pattern", "patterns", multiple=True, metavar="GLOB", help="Replaces all earlier ones; may be repeated."
+)
+@click.option("--all-files", is_flag=True, help="Drop the patterns.")
+@click.option("--ignore", "ignores", multiple=True, metavar="GLOB", help="Replaces all earlier ones; may be repeated.")
+@click.option("--max-removals", metavar="LIMIT", help="Removals of one listing beyond which they are held.")
+@click.option("--comment")
+@click.option("--check/--no-check", default=True, help="Check bucket and queue first.", show_default=True)
+@common
+def alter_volume_command(
+    session: Session,
+    output: Output,
+    name: str,
+    patterns: tuple[str, ...],
+    all_files: bool,
+    ignores: tuple[str, ...],
+    check: bool,
+    **options: Any,
+) -> None:
+    """Change a volume. Its directory, streams and jobs stay.
+
+    Files that new patterns exclude are removed by the next full listing, with their rows. Files they include are new.
+    """
+    if patterns and all_files:
+        raise click.UsageError("--pattern and --all-files exclude each other.")
+    changes = {key: value for key, value in options.items() if value is not None}
+    if "queue_type" in changes:
+        changes["queue_type"] = QueueType(changes["queue_type"])
+    if patterns or all_files:
+        changes["patterns"] = patterns
+    if ignores:
+        changes["ignores"] = ignores
+    volume = session.volumes.alter(name, check=check, **changes)
+    output.result(volume, f"Volume {volume.name} changed. To apply it now: volstream refresh {volume.name}.")
+
+
+@click.command("refresh")
+@click.argument("volume")
+@click.option("--subdirectory", default="", metavar="PATH", help="List only what is below PATH.")
+@click.option("--accept-removals", is_flag=True, help="Apply removals beyond the volume's limit.")
+@common
+def refresh_command(session: Session, output: Output, volume: str, subdirectory: str, accept_removals: bool) -> None:
+    """List VOLUME now and update its directory table."""
+    _leave_pandas_out()
+    stop = Stop()
+    with stop_on_signals(stop, first=lambda: output.message("Stopping. Interrupt again to end at once.")):
+        done = session.volumes.refresh(volume, subdirectory, accept_removals=accept_removals, stop=stop)
+    found = done.reconciled
+    value: dict[str, Any] = {
+        "volume": volume,
+        "inserted": done.inserted,
+        "updated": done.updated,
+        "deleted": done.deleted,
+        "by_daemon": found is None,
+        "held_removals": done.held,
+    }
+    text = f"{done.inserted} new, {done.updated} changed, {done.deleted} gone"
+    if found is not None:
+        value |= {
+            "files": found.files,
+            "bytes": found.bytes,
+            "findings": found.findings,
+            "unsettled": list(found.unsettled),
+            "seconds": round(found.seconds, 3),
+        }
+        text = f"{counted(found.files, 'file')} ({format_size(found.bytes)}): {text}."
+        if found.unsettled:
+            text += f" {len(found.unsettled)} still being written: refresh again later."
+        if found.findings - len(found.unsettled):
+            text += f" {counted(found.findings - len(found.unsettled), 'name')} cannot be used; see volstream list rejected."
+    if done.held:
+        text += (
+            f" {counted(done.held, 'removal')} held, because that is more than the volume's limit. If the files were deleted, "
+            f"run: volstream refresh {volume} --accept-removals."
+        )
+    output.result(value, text)
+
+
+def _leave_pandas_out() -> None:
+    """Lets PyArrow take pandas for not installed in this process: it imports it to make any array of a list, half a second.
+
+    PyArrow looks for it once, and has no setting for that.
+    """
+    import pyarrow as pa
+
+    if "pandas" not in sys.modules:
+        absent = _WithoutPandas()
+        sys.meta_path.insert(0, absent)
+        pa.array([0])
+        sys.meta_path.remove(absent)
+
+
+class _WithoutPandas(importlib.abc.MetaPathFinder):
+    def find_spec(self, name: str, path: object, target: object = None) -> None:
+        del path, target
+        if name == "pandas":
+            raise ModuleNotFoundError("No module named 'pandas'", name=name)

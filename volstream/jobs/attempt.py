@@ -1,0 +1,386 @@
+"""One attempt at a batch after the other: the function runs into staged files, which are committed exactly once.
+
+While a batch is committed, the function runs on the next one.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from volstream.catalog.consumptions import Outcome
+from volstream.delta import direct, folders
+from volstream.delta.marker import Marker
+from volstream.errors import CatalogError, FencedError, FunctionLoadError, VolstreamError
+from volstream.functions.schema import of_job
+from volstream.functions.source import FunctionSource
+from volstream.functions.worker import Work
+from volstream.jobs import logs, plan
+from volstream.jobs.definitions import FUNCTION_BROKEN
+from volstream.jobs.parts import Parts
+from volstream.jobs.policy import RetryPolicy
+from volstream.jobs.progress import Progress
+from volstream.jobs.results import put_batch, without_followed, write_batch
+from volstream.jobs.sizing import bounds
+from volstream.jobs.staged import Staged, Totals
+from volstream.lifecycle import faults
+from volstream.lifecycle.stop import Stop
+from volstream.log import get
+from volstream.model.objects import FileJob, JobState, OnMove, Volume, Write
+from volstream.model.work import Batch, Failure, FailureKind, FailureState, Intent, Plan
+from volstream.volumes.access import store_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.connect.session import SparkSession
+
+_log = get("jobs")
+
+#: After this many attempts whose processes died, each file of the batch runs in a child process: one of them kills.
+_ATTEMPTS_BEFORE_ISOLATION = 2
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """The staged outcomes of a batch.
+
+    Attributes:
+        seconds: duration of the function's run.
+    """
+
+    batch_id: str
+    staged: Staged
+    totals: Totals
+    seconds: float
+
+
+class CommitPreparation:
+    """Lets Delta do in advance what the next commit begins with, while files are planned and processed."""
+
+    def __init__(self, parts: Parts, job: FileJob) -> None:
+        self._parts = parts
+        self._job = job
+        self._begun = False
+
+    def begin(self) -> None:
+        """Starts in the background, unless that was done for the next commit already."""
+        if self._begun:
+            return
+        self._begun = True
+        location = self._parts.table_of(self._job)
+
+        def prepare() -> None:
+            with suppress(VolstreamError):  # whatever it is, the commit meets it
+                if not direct.can_write(location):
+                    self._parts.delta.prepare(location)
+
+        threading.Thread(target=prepare, name=f"commit of {self._job.name}", daemon=True).start()
+
+    def used(self) -> None:
+        """Notes that a commit was made: the next one can be prepared."""
+        self._begun = False
+
+
+class Attempts:
+    """The attempts of one run at the batches of one plan.
+
+    Args:
+        owner: holds the job's lease.
+        source: the function's code, as it is now.
+        progress: is brought up to date at each commit.
+    """
+
+    def __init__(
+        self,
+        parts: Parts,
+        job: FileJob,
+        owner: str,
+        source: FunctionSource,
+        volume: Volume,
+        stop: Stop,
+        progress: Progress,
+        preparation: CommitPreparation,
+    ) -> None:
+        self._parts = parts
+        self._job = job
+        self._owner = owner
+        self._source = source
+        self._volume = volume
+        self._store = store_of(volume, parts.catalog, parts.settings)
+        self._stop = stop
+        self._progress = progress
+        self._location = parts.table_of(job)
+        self._preparation = preparation
+
+    def process(self, made: Plan, batch: Batch, ahead: Ahead | None) -> Ahead | None:
+        """Runs and commits a batch; while it is committed, the function runs on the next one.
+
+        Args:
+            ahead: what was staged of this batch while the one before was committed.
+
+        Returns:
+            What was staged of the next one.
+        """
+        intent = self._parts.consumer.begin(batch, owner=self._owner, location=self._location)
+        committing: Future[None] | None = None
+        following: Ahead | None = None
+        try:
+            done = ahead or self._stage(made, batch, str(intent.attempt), isolate=self._isolates(batch))
+            outcome = self._note(made, batch, intent, done)
+            faults.point("batch.staged")
+            with ThreadPoolExecutor(1, thread_name_prefix=f"commit of {self._job.name}") as pool:
+                committing = pool.submit(self._commit, made, batch, intent, done, outcome)
+                following = self._stage_ahead(made, batch, done)
+                committing.result()
+        except BaseException as error:
+            self.forget(following)
+            if committing is not None and committing.exception() is None:
+                raise  # the batch is committed; it was the next one that failed
+            if self._is_overtaken(intent):
+                raise FencedError(
+                    f"Batch {batch.id}: another process took it over; nothing of this run was kept."
+                ) from error
+            # The next owner would do the same. Where it cannot be done now (the engine is gone), it is left to them.
+            with suppress(VolstreamError):
+                recover(self._parts, self._job)
+            raise
+        return following
+
+    def forget(self, ahead: Ahead | None) -> None:
+        """Removes what was staged of a batch that will not be committed from it."""
+        if ahead is not None:
+            folders.remove(f"{self._parts.staging}/{ahead.batch_id}")
+
+    def _commit(self, made: Plan, batch: Batch, intent: Intent, done: Ahead, outcome: Outcome) -> None:
+        """Commits the staged outcomes of a batch, in the table and in the catalog."""
+        began = time.monotonic()
+
+        def commit(session: SparkSession) -> None:
+            write_batch(session, self._parts.delta, self._job, made, batch, self._location, done.staged)
+
+        def directly(marker: Marker) -> bool:
+            return put_batch(self._job, made, batch, self._location, done.staged, marker)
+
+        self._parts.consumer.write(intent, outcome.told(), commit, directly=directly)
+        self._preparation.used()
+        seconds = done.seconds + time.monotonic() - began
+        self._parts.catalog.consumptions.commit(intent, replace(outcome, seconds=seconds))
+        faults.point("batch.committed")
+        folders.remove(f"{self._parts.staging}/{batch.id}")
+        progress = self._progress
+        progress.batches += 1
+        progress.done_files += batch.files
+        progress.done_bytes += batch.bytes
+        progress.failed += outcome.failed
+        progress.overtaken += outcome.overtaken
+        progress.rows += outcome.rows
+        progress.removals += batch.removals if self._job.write is Write.UPSERT else 0  # a log keeps what was
+        progress.moves += batch.moves
+        _log.info(
+            "batch_committed",
+            job=str(self._job.name),
+            batch=batch.id,
+            files=batch.files,
+            removed=batch.removals,
+            failed=outcome.failed,
+            overtaken=outcome.overtaken,
+            rows=outcome.rows,
+            version=made.to_version,
+        )
+
+    def _stage_ahead(self, made: Plan, batch: Batch, done: Ahead) -> Ahead | None:
+        """Runs the function on the next batch, while this one is committed; None where that is not to be done, or failed.
+
+        Not after an attempt that died: what died may be the function, which is found by attempts that are counted. Not where
+        the next batch would take too long, for then it is cut anew; nor of moved files, whose rows are in the table.
+        """
+        following = None if self._stop or batch.attempts else self._parts.catalog.consumptions.following(batch)
+        if (
+            following is None
+            or following.moves
+            or self._seconds_of(following, batch, done) > self._parts.settings.batch_seconds
+        ):
+            return None
+        with suppress(VolstreamError):  # it is run again as a batch of its own, and fails as one
+            return self._stage(made, following, "ahead", isolate=self._job.isolate)
+        folders.remove(f"{self._parts.staging}/{following.id}")
+        return None
+
+    @staticmethod
+    def _seconds_of(following: Batch, batch: Batch, done: Ahead) -> float:
+        """How long the function may take on the next batch, by how long it took on this one."""
+        by_files = following.files / batch.files if batch.files else 1.0
+        by_bytes = following.bytes / batch.bytes if batch.bytes else 1.0
+        return done.seconds * max(by_files, by_bytes)
+
+    def _is_overtaken(self, intent: Intent) -> bool:
+        """Whether somebody else settled this attempt, and may be at work on the next: theirs is not ours to settle."""
+        try:
+            present = self._parts.catalog.consumptions.open_intent(intent.stream_id)
+        except CatalogError:
+            return False
+        return present is None or present.attempt != intent.attempt
+
+    def _isolates(self, batch: Batch) -> bool:
+        """Whether each file of a batch is run in a child process."""
+        return self._job.isolate or batch.attempts >= _ATTEMPTS_BEFORE_ISOLATION
+
+    def _stage(self, made: Plan, batch: Batch, attempt: str, *, isolate: bool) -> Ahead:
+        """Runs the function on the batch's files into staged files.
+
+        Args:
+            attempt: names the folder.
+        """
+        began = time.monotonic()
+        staged = Staged(f"{self._parts.staging}/{batch.id}/{attempt}", of_job(self._job))
+        work = Work(
+            self._source,
+            dict(self._job.arguments),
+            self._store,
+            staged.result,
+            self._job.timeout_seconds,
+            isolate,
+            self._parts.settings.function_memory,
+            self._parts.settings.fetch_ahead_bytes,
+            bounds(self._parts.settings),
+            self._job.declared,
+        )
+        if batch.files:
+            with self._parts.session() as session:
+                self._run_function(self._files_to_run(session, made, batch), work, batch, staged)
+        else:
+            staged.write_nothing()
+        totals = staged.totals()
+        if totals.printed:
+            self._keep_printed(batch, staged)
+        if totals.failed and (broken := staged.broken()) is not None:
+            raise self._give_up(broken["error_message"], broken["error_traceback"])
+        if not batch.moves and totals.succeeded + totals.failed != batch.files:
+            raise VolstreamError(
+                f"Batch {batch.id} has {batch.files} files, and {totals.succeeded + totals.failed} outcomes were staged.",
+                "Nothing of it was committed; the next run does it again.",
+            )
+        return Ahead(batch.id, staged, totals, time.monotonic() - began)
+
+    def _keep_printed(self, batch: Batch, staged: Staged) -> None:
+        """Keeps what the function printed, whatever becomes of the attempt."""
+        location = logs.location_of(self._parts.warehouse, self._job.id)
+        logs.write(location, batch.id, staged.printed(), self._parts.settings.log_batch_bytes)
+        logs.trim(location, self._parts.settings.log_bytes, self._parts.settings.history_begins())
+
+    def _give_up(self, why: str, trace: str | None) -> FunctionLoadError:
+        """Pauses the job, whose function fails before it sees a file: no file is to blame, and the next would do no better."""
+        _log.warning("function_broken", job=str(self._job.name), why=why, traceback=trace)
+        reason = f"{FUNCTION_BROKEN}: {why}"
+        self._parts.catalog.jobs.change(self._job, state=JobState.PAUSED, state_reason=reason[:500])
+        return FunctionLoadError(
+            f"The function of job {self._job.name} cannot be set up: {why}",
+            f"The job is paused. After fixing it: volstream resume {self._job.name}. To accept other columns: "
+            f"volstream alter-job {self._job.name} --function {self._job.function}.",
+        )
+
+    def _note(self, made: Plan, batch: Batch, intent: Intent, done: Ahead) -> Outcome:
+        """What an attempt comes to; its failures are noted as pending."""
+        totals = done.totals
+        kept = batch.files - totals.succeeded - totals.failed if batch.moves else 0
+        earlier = earlier_failures(self._parts, self._job, made, batch)
+        if totals.failed:
+            self._note_failures(done.staged, batch, intent, earlier)
+        failed = totals.failed - totals.overtaken
+        return Outcome(totals.succeeded + kept, failed, totals.rows, list(earlier), overtaken=totals.overtaken)
+
+    def _files_to_run(self, session: SparkSession, made: Plan, batch: Batch) -> DataFrame:
+        """The files of a batch that the function is called on: not those whose rows follow them."""
+        files = plan.work_of(session, made, batch)
+        if self._job.on_move is OnMove.RERUN:
+            return files
+        origins = plan.of_origins("t._file_path", made.location, batch)
+        if origins is None:
+            return files
+        return without_followed(session, files, self._location, origins)
+
+    def _run_function(self, files: DataFrame, work: Work, batch: Batch, staged: Staged) -> None:
+        from pyspark.errors import PySparkException
+
+        try:
+            staged.write(files, work)
+        except PySparkException as error:
+            if work.isolate or not _worker_died(error):
+                raise
+            # Some file takes its worker down. With each file in a child process it is found, and the others land.
+            _log.warning("worker_died", job=str(self._job.name), batch=batch.id, next="each file in a child process")
+            staged.write(files, replace(work, isolate=True))
+
+    def _note_failures(self, staged: Staged, batch: Batch, intent: Intent, earlier: dict[str, Failure]) -> None:
+        settings = self._parts.settings
+        policy = RetryPolicy(self._job.retries, settings.retry_first_seconds, settings.retry_max_seconds)
+        now, randomness = datetime.now(UTC), random.Random()
+        moved: list[str] = []
+
+        def found() -> Iterator[Failure]:
+            for row in staged.failures():
+                kind = FailureKind(row["error_kind"])
+                before = earlier.get(row["path"])
+                same = before is not None and before.file_version == row["file_version"]
+                attempts = before.attempts + 1 if before is not None and same else 1
+                if kind in (FailureKind.VANISHED, FailureKind.CHANGED):
+                    moved.append(row["path"])
+                yield Failure(
+                    job_id=self._job.id,
+                    path=row["path"],
+                    file_version=row["file_version"],
+                    commit_version=row["commit_version"],
+                    state=FailureState.PENDING,
+                    kind=kind,
+                    message=row["error_message"],
+                    traceback=row["error_traceback"],
+                    attempts=attempts,
+                    next_try=policy.next_try(kind, attempts, now, randomness),
+                    batch_id=batch.id,
+                    attempt=intent.attempt,
+                    failed_on=now,
+                )
+
+        self._parts.catalog.failures.add_pending(found())
+        if moved:
+            self._parts.catalog.refreshes.ask_check(self._volume.id, moved)
+
+
+def recover(parts: Parts, job: FileJob) -> bool:
+    """Settles the attempt that a process left when it died; returns False if there was none.
+
+    Raises:
+        As :meth:`Consumer.settle`.
+    """
+
+    def superseded_in(batch: Batch) -> list[str]:
+        made = parts.catalog.consumptions.plan(batch.plan_id)
+        assert made is not None, "a batch refers to its plan"
+        return list(earlier_failures(parts, job, made, batch)) if parts.has_files(job, made) else []
+
+    return parts.consumer.settle(job.stream_id, superseded_in) is not None
+
+
+def earlier_failures(parts: Parts, job: FileJob, made: Plan, batch: Batch) -> dict[str, Failure]:
+    """Active failures of the files in this batch, by path: whatever becomes of the files now, these end."""
+    active = parts.catalog.failures.active(job.id, after=batch.after_path, until=batch.until_path)
+    by_path = {one.path: one for one in active}
+    ending = plan.among(made.location, by_path, batch) if by_path else set()
+    origins = plan.origins(made.location, batch)
+    if origins is not None:
+        moved = parts.catalog.failures.active(job.id, until=origins[1])
+        by_path |= {one.path: one for one in moved}
+        ending |= plan.among(made.location, [one.path for one in moved], batch, column="old_path")
+    return {path: by_path[path] for path in ending}
+
+
+def _worker_died(error: BaseException) -> bool:
+    """Whether a query failed because a Python worker ended, which is how Spark tells of a crashed function."""
+    return "Python worker exited unexpectedly" in str(error)
