@@ -12,7 +12,7 @@ from sqlalchemy import Row, Table, and_, delete, select, update
 
 from volstream.catalog import tables
 from volstream.catalog.database import Database
-from volstream.errors import AlreadyExistsError, NotFoundError
+from volstream.errors import AlreadyExistsError, InvalidValueError, NotFoundError
 from volstream.model.names import Name
 from volstream.model.objects import (
     Connection,
@@ -76,6 +76,19 @@ class Definitions(Generic[T]):
         with self._database.reading() as transaction:
             return self._one(transaction, self._named(name))
 
+    def meeting(self, name: Name, *, or_replace: bool, if_not_exists: bool) -> T | None:
+        """Returns the object that a new one called ``name`` meets, to be replaced or kept as was asked for; None: there is none.
+
+        Raises:
+            AlreadyExistsError: there is one, and neither was asked for.
+            InvalidValueError: both were asked for.
+        """
+        check_exclusive(or_replace=or_replace, if_not_exists=if_not_exists)
+        found = self.find(name)
+        if found is not None and not (or_replace or if_not_exists):
+            raise self._taken(name)
+        return found
+
     def by_id(self, identity: str) -> T | None:
         """The object of that id, or None: it was dropped."""
         with self._database.reading() as transaction:
@@ -106,15 +119,18 @@ class Definitions(Generic[T]):
     def add(self, transaction: Transaction, value: T) -> None:
         """Stores a new object. Raises AlreadyExistsError."""
         if not self._database.add_missing(transaction, self._table, ["schema_name", "name"], [self._columns(value)]):
-            raise AlreadyExistsError(
-                f"There is already a {self.kind} {value.name}.", "Use --or-replace or --if-not-exists, or another name."
-            )
+            raise self._taken(value.name)
 
     def remove(self, transaction: Transaction, value: T) -> None:
         """Deletes the object and all rows that belong to it."""
         for table, column in self._dependents:
             transaction.execute(delete(table).where(table.c[column] == value.id))
         transaction.execute(delete(self._table).where(self._table.c.id == value.id))
+
+    def _taken(self, name: Name) -> AlreadyExistsError:
+        return AlreadyExistsError(
+            f"There is already a {self.kind} {name}.", "Use --or-replace or --if-not-exists, or another name."
+        )
 
     def _one(self, transaction: Transaction, condition: Any) -> T | None:
         row = transaction.execute(select(self._table).where(condition)).one_or_none()
@@ -127,6 +143,12 @@ class Definitions(Generic[T]):
         columns = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
         name: Name = columns.pop("name")
         return {"schema_name": name.schema, "name": name.name, **self._more_columns(columns)}
+
+
+def check_exclusive(*, or_replace: bool, if_not_exists: bool) -> None:
+    """Raises InvalidValueError if both ways to meet an existing object are asked for."""
+    if or_replace and if_not_exists:
+        raise InvalidValueError("OR REPLACE and IF NOT EXISTS exclude each other.", "Give one of them.")
 
 
 def connections(database: Database) -> Definitions[Connection]:

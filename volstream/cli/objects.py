@@ -142,7 +142,7 @@ def _rows(session: Session, kind: str, job: str | None, volume: str | None, limi
             rejected = session.home.catalog.refreshes.rejected(volume_id, limit)
             return [{**details.values(one), "volume": volume_names.get(one.volume_id)} for one in rejected]
         case _:
-            return [details.shown(session.home, one) for one in getattr(session, kind).list()]
+            return [details.shown(session.home, one) for one in session.objects.by_kind[kind.removesuffix("s")].list()]
 
 
 def _failures(session: Session, job: str | None, wanted: Wanted, limit: int | None) -> list[dict[str, Any]]:

@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+#: Table property: the id of the one job that keeps the table.
+OWNER = "volstream.job"
+
 
 @dataclass(frozen=True)
 class Marker:

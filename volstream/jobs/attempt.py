@@ -31,6 +31,7 @@ from volstream.jobs.results import put_batch, without_followed, write_batch
 from volstream.jobs.sizing import bounds
 from volstream.jobs.staged import Staged, Totals
 from volstream.lifecycle import faults
+from volstream.lifecycle.backoff import Backoff
 from volstream.lifecycle.stop import Stop
 from volstream.log import get
 from volstream.model.objects import FileJob, JobState, OnMove, Volume, Write
@@ -320,7 +321,7 @@ class Attempts:
 
     def _note_failures(self, staged: Staged, batch: Batch, intent: Intent, earlier: dict[str, Failure]) -> None:
         settings = self._parts.settings
-        policy = RetryPolicy(self._job.retries, settings.retry_first_seconds, settings.retry_max_seconds)
+        policy = RetryPolicy(self._job.retries, Backoff(settings.retry_first_seconds, settings.retry_max_seconds))
         now, randomness = datetime.now(UTC), random.Random()
         moved: list[str] = []
 

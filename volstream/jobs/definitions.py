@@ -42,7 +42,6 @@ from volstream.model.units import MAX_BYTES, MAX_SECONDS
 from volstream.model.work import LASTING, FailureState
 from volstream.sqltext import tree_of
 from volstream.streams.definitions import new_stream
-from volstream.volumes.definitions import exclusive
 
 #: The largest number of files or tries that the catalog keeps.
 _MAX_COUNT = 2**31 - 1
@@ -72,14 +71,9 @@ def create_job(
         AlreadyExistsError: the name is taken.
         ObjectInUseError: a stream serves another job.
     """
-    exclusive(or_replace=or_replace, if_not_exists=if_not_exists)
-    existing = catalog.jobs.find(spec.name)
+    existing = catalog.jobs.meeting(spec.name, or_replace=or_replace, if_not_exists=if_not_exists)
     if existing is not None and if_not_exists:
         return existing
-    if existing is not None and not or_replace:
-        raise AlreadyExistsError(
-            f"There is already a job {spec.name}.", "Use --or-replace or --if-not-exists, or another name."
-        )
     if isinstance(spec, FileJobSpec):
         if (spec.stream is None) == (spec.volume is None):
             raise InvalidValueError("A job needs a stream or a volume, one of them.", "Give --stream or --on-volume.")

@@ -12,7 +12,7 @@ import pyarrow as pa
 from volstream.catalog import Catalog
 from volstream.delta import direct, folders
 from volstream.delta.log import DeltaLog
-from volstream.delta.marker import Marker
+from volstream.delta.marker import OWNER, Marker
 from volstream.delta.writer import DeltaWriter
 from volstream.errors import InvalidStateError, InvalidValueError
 from volstream.functions.schema import FORMER_REFRESH_ID, PROVENANCE, of_job, quote_column, to_ddl
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
 _log = get("jobs")
-
-#: Table property: id of the one job that keeps an upsert table.
-_OWNER = "volstream.job"
 
 #: The rows of so few files go into one data file; those of more are written where they are.
 _ONE_FILE = 1000
@@ -71,13 +68,13 @@ class ResultTables:
         wanted = pa.schema([*of_job(job), *PROVENANCE])
         existing = log.columns()
         if not existing:
-            properties = {_OWNER: job.id} if job.write is Write.UPSERT else {}
+            properties = {OWNER: job.id} if job.write is Write.UPSERT else {}
             if not direct.create(location, wanted, properties):
                 self._delta.create(location, to_ddl(wanted), properties | {"delta.enableDeletionVectors": "true"})
-            if job.write is Write.UPSERT and log.properties().get(_OWNER) == job.id:
+            if job.write is Write.UPSERT and log.properties().get(OWNER) == job.id:
                 return self._catalog.jobs.change(job, clean=self._shows_deletes(job))
             existing = log.columns()  # a log; or another job was faster, and it is theirs
-        owner = log.properties().get(_OWNER)
+        owner = log.properties().get(OWNER)
         taken = job.write is Write.UPSERT and owner != job.id
         if taken:
             self._check_owner(job, owner)
@@ -86,7 +83,7 @@ class ResultTables:
             existing = log.columns()
         self._fit(job, location, existing, wanted)
         if taken:
-            self._delta.set_properties(location, {_OWNER: job.id})
+            self._delta.set_properties(location, {OWNER: job.id})
             return self._catalog.jobs.change(job, clean=False)
         return job
 

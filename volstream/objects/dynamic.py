@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from volstream.catalog.definitions import check_exclusive
 from volstream.errors import AlreadyExistsError, NotFoundError
 from volstream.model.names import Name
 from volstream.model.objects import DynamicJob, DynamicJobSpec, Job, Trigger
 from volstream.objects.jobs import Jobs
-from volstream.volumes.definitions import exclusive
 
 if TYPE_CHECKING:
     from volstream.home import Home
@@ -48,7 +48,7 @@ class DynamicTables:
         from volstream.jobs.definitions import create_job
         from volstream.statements import dynamic
 
-        exclusive(or_replace=or_replace, if_not_exists=if_not_exists)
+        check_exclusive(or_replace=or_replace, if_not_exists=if_not_exists)
         catalog, table = self._home.catalog, Name.parse(name)
         existing = catalog.jobs.find(table)
         replaced = isinstance(existing, DynamicJob)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from volstream.errors import AlreadyExistsError
 from volstream.model.names import Name
 from volstream.model.objects import Function
 from volstream.objects.base import Collection
-from volstream.volumes import definitions as volume_rules
 
 if TYPE_CHECKING:
     from volstream.home import Home
@@ -44,12 +42,9 @@ class Functions(Collection[Function]):
         """
         from volstream.functions.scalar import new_function
 
-        volume_rules.exclusive(or_replace=or_replace, if_not_exists=if_not_exists)
-        existing = self._definitions.find(Name.parse(name))
+        existing = self._definitions.meeting(Name.parse(name), or_replace=or_replace, if_not_exists=if_not_exists)
         if existing is not None and if_not_exists:
             return existing
-        if existing is not None and not or_replace:
-            raise AlreadyExistsError(f"There is already a function {existing.name}.", "Use OR REPLACE or another name.")
         made = new_function(Name.parse(name), location, returns, comment)
         with self._home.catalog.database.transaction() as transaction:
             if existing is not None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from volstream.delta import folders
 from volstream.delta.log import DeltaLog
+from volstream.delta.marker import OWNER
 from volstream.delta.writer import with_retries
 from volstream.errors import InvalidStateError, SqlError
 from volstream.jvm.codegen import compile_in
@@ -34,13 +35,10 @@ if TYPE_CHECKING:
     from volstream.streams.block import Block
     from volstream.streams.read import Range
 
-#: The table property that names the job which keeps a table: nobody else drops it.
-_OWNER = "volstream.job"
-
 
 def make_table(home: Home, job: DynamicJob) -> None:
     """Makes the job's table: the columns of its query, no rows. Raises SqlError."""
-    properties = {**TRACKING, "delta.enableDeletionVectors": "true", _OWNER: job.id}
+    properties = {**TRACKING, "delta.enableDeletionVectors": "true", OWNER: job.id}
     location = folders.table_location(home.warehouse, job.into)
     listed = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in properties.items())
     with as_sql_errors(), home.gateway.fresh() as spark:
@@ -68,7 +66,7 @@ def refresh(home: Home, job: DynamicJob) -> int:
     """
     location = folders.table_location(home.warehouse, job.into)
     log = DeltaLog(location)
-    if log.properties().get(_OWNER) != job.id:
+    if log.properties().get(OWNER) != job.id:
         raise InvalidStateError(
             f"The dynamic table {job.name} is gone, or another one.", "Make it again: CREATE OR REPLACE DYNAMIC TABLE."
         )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from volstream.delta import folders
 from volstream.delta.log import DeltaLog
+from volstream.delta.marker import OWNER
 from volstream.delta.writer import with_retries
 from volstream.errors import AlreadyExistsError, InvalidStateError, SqlError
 from volstream.model.names import DEFAULT_SCHEMA, Name
@@ -202,7 +203,7 @@ class SparkStatements:
         """Drops a table with its data: Spark takes an attached table for one whose files are somebody else's."""
         name = Name.parse(names.last(statement))
         location = folders.table_location(self._home.warehouse, name)
-        owner = DeltaLog(location).properties().get("volstream.job")
+        owner = DeltaLog(location).properties().get(OWNER)
         job = self._home.catalog.jobs.by_id(owner) if owner else None
         if job is not None:
             first = (

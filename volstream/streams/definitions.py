@@ -21,7 +21,6 @@ from volstream.model.objects import SourceKind, Stream, StreamSpec
 from volstream.model.units import in_utc
 from volstream.streams.source import NEEDED, TRACKING, Source, TableSource, primary_key, source_of
 from volstream.streams.volume_source import VolumeSource
-from volstream.volumes.definitions import exclusive
 
 #: Columns that a stream adds to its source's.
 CHANGE_COLUMNS = ("__change_type", "__commit_version", "__commit_timestamp")
@@ -42,14 +41,9 @@ def create_stream(
         ObjectInUseError: the stream to replace serves a job.
         InvalidValueError: a point in time that the directory's history does not hold.
     """
-    exclusive(or_replace=or_replace, if_not_exists=if_not_exists)
-    existing = catalog.streams.find(spec.name)
+    existing = catalog.streams.meeting(spec.name, or_replace=or_replace, if_not_exists=if_not_exists)
     if existing is not None and if_not_exists:
         return existing
-    if existing is not None and not or_replace:
-        raise AlreadyExistsError(
-            f"There is already a stream {spec.name}.", "Use --or-replace or --if-not-exists, or another name."
-        )
     if DeltaLog(folders.table_location(warehouse, spec.name)).exists():
         raise AlreadyExistsError(f"There is already a table {spec.name}.", "Choose another name.")
     stream = new_stream(catalog, warehouse, spec)

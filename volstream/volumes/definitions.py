@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from volstream.catalog import Catalog
 from volstream.cloud.access import PROVIDERS
 from volstream.config import Settings
-from volstream.errors import AlreadyExistsError, InvalidValueError, NotFoundError, ObjectInUseError, StorageDeniedError
+from volstream.errors import InvalidValueError, NotFoundError, ObjectInUseError, StorageDeniedError
 from volstream.model.files import printable
 from volstream.model.locations import local_path, scheme_of
 from volstream.model.names import Name
@@ -113,14 +113,9 @@ def create_volume(
         StorageError, QueueError: the bucket or queue cannot be asked now, or does not exist; StorageDeniedError: or may
             not be.
     """
-    exclusive(or_replace=or_replace, if_not_exists=if_not_exists)
-    existing = catalog.volumes.find(spec.name)
+    existing = catalog.volumes.meeting(spec.name, or_replace=or_replace, if_not_exists=if_not_exists)
     if existing is not None and if_not_exists:
         return existing
-    if existing is not None and not or_replace:
-        raise AlreadyExistsError(
-            f"There is already a volume {spec.name}.", "Use --or-replace or --if-not-exists, or another name."
-        )
     location = normalise_location(spec.location)
     connection = catalog.connections.get(spec.connection) if spec.connection is not None else None
     _check_type(connection, location)
@@ -222,12 +217,6 @@ def jobs_on(catalog: Catalog, volume: Volume) -> Sequence[Job]:
     """The jobs that consume streams on a volume's directory."""
     ids = {stream.id for stream in streams_on(catalog, volume)}
     return [job for job in catalog.jobs.list() if ids.intersection(job.stream_ids)]
-
-
-def exclusive(*, or_replace: bool, if_not_exists: bool) -> None:
-    """Raises InvalidValueError where both ways to meet an existing object are asked for."""
-    if or_replace and if_not_exists:
-        raise InvalidValueError("OR REPLACE and IF NOT EXISTS exclude each other.", "Give one of them.")
 
 
 def _queue_type(spec: VolumeSpec, location: str) -> QueueType:
