@@ -204,7 +204,7 @@ def _held(volume: Volume, removals: Removals) -> int:
     limit = RemovalLimit.parse(volume.max_removals)
     if volume.accept_removals or not limit.holds(removals.count, removals.of):
         return 0
-    if not limit.holds(removals.lost(), removals.of):  # few enough; the rest were moved
+    if not limit.holds(removals.lost(), removals.of):  # within the limit, because the rest were moved
         return 0
     _log.warning(
         "removals_held",

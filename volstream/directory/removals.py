@@ -63,7 +63,7 @@ class Removals:
         return changes.filter(pc.invert(gone))
 
     def lost(self) -> int:
-        """Returns the number of removals whose content is not in any new file, i.e. that are not moves. Call after the last take."""
+        """Returns the number of removals whose content no new file has; the others are moves. Call after the last take."""
         new = {*self._new}
         return sum(one not in new for removed in self for one in _contents(removed, "old_etag", "old_size"))
 
