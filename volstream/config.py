@@ -1,7 +1,7 @@
-"""Settings: read once at the edge, validated, frozen, passed down. The only module that looks at the environment.
+"""Settings: read once at the edge, validated, frozen, passed down. The only module that reads the environment.
 
-Order, the first wins: what the caller passes (flags, ``Session`` configs), environment ``VOLSTREAM_*``, the file
-``volstream.toml`` in the home, the defaults here.
+Precedence, highest first: values passed by the caller (flags, ``Session`` configs), ``VOLSTREAM_*`` environment variables,
+the file ``volstream.toml`` in the home, the defaults below.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _bytes(value: object) -> object:
 
 
 def _parsed(parse: Callable[[str], float], value: object) -> object:
-    """``value`` read by ``parse`` where it is text; its error as the one that pydantic collects with the field's name."""
+    """Parses ``value`` if it is text; re-raises a failure as a ValueError, so that pydantic reports it with the field's name."""
     if not isinstance(value, str):
         return value
     try:
@@ -59,7 +59,7 @@ def _parsed(parse: Callable[[str], float], value: object) -> object:
 Seconds = Annotated[float, BeforeValidator(_seconds), Field(gt=0, le=MAX_SECONDS)]
 Bytes = Annotated[int, BeforeValidator(_bytes), Field(gt=0, le=MAX_BYTES)]
 
-#: Arrow's columns end at 2 GiB.
+#: Arrow's string and binary columns are limited to 2 GiB.
 ResultBytes = Annotated[int, BeforeValidator(_bytes), Field(gt=0, le=1 << 30)]
 
 #: Held in memory by each worker.
@@ -73,7 +73,7 @@ BytesOrNone = Annotated[
 
 def _store_option(name: object) -> object:
     if not isinstance(name, str) or not name.upper().startswith("AWS_"):
-        raise ValueError(f"{name!r} is not a store option; they begin with AWS_, such as AWS_ENDPOINT_URL")
+        raise ValueError(f"{name!r} is not a store option; store options begin with AWS_, such as AWS_ENDPOINT_URL")
     return name.upper()
 
 
@@ -81,21 +81,21 @@ StoreOption = Annotated[str, BeforeValidator(_store_option)]
 
 
 class VirtualCluster(BaseModel):
-    """What a daemon of a virtual cluster runs on: what is given stands in the place of the home's own settings."""
+    """The resources of a virtual cluster's daemon. Values given here override the home's settings."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     spark_remote: str | None = Field(default=None, repr=False)
     spark_master: str | None = None
-    """Spark's master of the daemon's own engine, such as ``local[8]``, ``spark://host:7077`` or ``k8s://https://host``."""
+    """Spark master of the daemon's own engine, such as ``local[8]``, ``spark://host:7077`` or ``k8s://https://host``."""
     spark_conf: dict[str, str] = Field(default={}, repr=False)
-    """More Spark settings, besides the home's."""
+    """Spark settings added to those of the home."""
     cores: int | None = Field(default=None, ge=0)
     driver_memory: Bytes | None = None
     max_parallel_jobs: int | None = Field(default=None, gt=0)
 
 
-#: What may be said by the environment of where an object store is, and by which variables.
+#: Store options that can come from the environment, with the variables that provide them.
 _STORE_VARIABLES = {
     "AWS_ENDPOINT_URL": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
     "AWS_REGION": ("AWS_REGION", "AWS_DEFAULT_REGION"),
@@ -105,7 +105,7 @@ _STORE_VARIABLES = {
 
 
 class StaticKeys(BaseModel):
-    """Keys of a storage connection that is made with ``--credentials static``."""
+    """Keys of a storage connection created with ``--credentials static``."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
@@ -115,9 +115,9 @@ class StaticKeys(BaseModel):
 
 
 class Settings(BaseSettings):
-    """All settings of a home. Durations are seconds (``30s`` and the like are read too), sizes bytes (``64MiB``).
+    """All settings of a home. Durations are in seconds (``30s`` etc. also accepted), sizes in bytes (``64MiB``).
 
-    What may have a secret in it is not in its ``repr``.
+    Settings that may contain a secret are left out of its ``repr``.
     """
 
     model_config = SettingsConfigDict(env_prefix="VOLSTREAM_", frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -126,91 +126,91 @@ class Settings(BaseSettings):
     catalog_url: str = Field(default="", repr=False)
     """SQLAlchemy URL of the catalog; empty: SQLite in the home."""
     warehouse: str = ""
-    """Directory of all Delta tables, or a place in an object store, ``s3://bucket/prefix``; empty: ``warehouse`` in the home."""
+    """Directory of all Delta tables, or an object store location, ``s3://bucket/prefix``; empty: ``warehouse`` in the home."""
     warehouse_options: dict[StoreOption, SecretStr] = {}
-    """What the warehouse's object store needs to be told, named as deltalake's ``storage_options``."""
+    """Options of the warehouse's object store, named like deltalake's ``storage_options``."""
     spark_remote: str = Field(default="", repr=False)
-    """``sc://host:port`` of a Spark Connect server elsewhere; empty: the home's own engine."""
+    """``sc://host:port`` of an external Spark Connect server; empty: the home's own engine."""
 
     driver_memory: Bytes = 2 << 30
     """Heap of the engine's JVM."""
     cores: int = Field(default=0, ge=0)
-    """Task slots of the engine; 0: as many as the machine has cores."""
+    """Task slots of the engine; 0: one for each core of the machine."""
     jvm_options: str = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-    """The engine's JVM flags. The default halves start-up and suits small tables; for heavy SQL set it empty."""
+    """The engine's JVM flags. The default halves start-up time and suits small tables; set it to empty for heavy SQL."""
     spark_conf: dict[str, str] = Field(default={}, repr=False)
-    """More Spark settings of the engine; they win over volstream's."""
+    """Additional Spark settings of the engine; they override volstream's own."""
     engine_idle_seconds: Seconds = 600.0
-    """A background engine without clients ends after this time."""
+    """A background engine without clients shuts down after this time."""
     engine_start_seconds: Seconds = 120.0
-    """How long a start of the engine may take."""
+    """Maximum duration of an engine start."""
     engine_stall_seconds: Seconds = 60.0
-    """An engine that answers no heartbeat for this long counts as lost."""
+    """An engine that has not answered a heartbeat for this long is considered lost."""
 
     virtual_clusters: dict[str, VirtualCluster] = {}
-    """By name, in any case: what ``volstream daemon --virtual-cluster NAME`` runs on. One that is not here: on the home's."""
+    """Resources of ``volstream daemon --virtual-cluster NAME``, by case-insensitive name. Unlisted clusters use the home's."""
 
     credentials: dict[str, StaticKeys] = {}
-    """Keys by the connection that uses them; they stay in this process."""
+    """Keys by the connection that uses them; they never leave this process."""
 
     lease_seconds: Seconds = 30.0
-    """A lease that was not renewed for this long may be taken over by another host."""
+    """A lease not renewed for this long may be taken over by another host."""
     shutdown_seconds: Seconds = 30.0
-    """How long the daemon finishes work in hand after SIGTERM."""
+    """How long the daemon may take to finish its current work after SIGTERM."""
 
     http_port: int = Field(default=8642, ge=0, le=65535)
-    """The daemon's HTTP port on 127.0.0.1; 0: any free one."""
+    """The daemon's HTTP port on 127.0.0.1; 0: any free port."""
     debounce_seconds: Seconds = 0.2
-    """A local file must be quiet this long before it is looked at."""
+    """A local file must be unmodified for this long before it is processed."""
     settle_seconds: Seconds = 1.0
-    """A listing takes a file only if it was last modified at least this long ago, or did not change meanwhile."""
+    """A listing includes a file only if it was last modified at least this long ago, or did not change meanwhile."""
     poll_seconds: Seconds = 10.0
     """Period of full scans for volumes with queue type ``poll``."""
     queue_pollers: int = Field(default=1, ge=1, le=16)
-    """Threads that ask the queue of a volume with queue type ``sqs`` or ``mns`` for messages."""
+    """Threads that poll the queue of a volume with queue type ``sqs`` or ``mns``."""
     reconcile_seconds: Seconds = 3600.0
     """Period of full listings while the daemon runs."""
     tick_keys: int = Field(default=20_000, gt=0)
-    """Changed keys that are looked at and compared at once; all of a tick are one refresh."""
+    """Maximum number of changed keys checked at once; they are committed as one refresh."""
     directory_versions: int = Field(default=1000, ge=1)
-    """Refreshes of a directory whose changes are kept beyond those that streams need."""
+    """Number of directory refreshes whose changes are kept in addition to those that streams need."""
     on_change_gap_seconds: Seconds = 0.1
-    """Least time between two runs of an on-change job."""
+    """Minimum interval between two runs of an on-change job."""
     max_parallel_jobs: int = Field(default=4, gt=0)
-    """Jobs that the daemon runs at once."""
+    """Maximum number of jobs that the daemon runs at once."""
     time_zone: str = "UTC"
-    """The zone in which cron lines are read."""
+    """Time zone of cron expressions."""
 
     batch_seconds: Seconds = 60.0
-    """How long a batch should take: how large it is follows from what was measured.
+    """Target duration of a batch; batches are sized from measured throughput.
 
-    A commit takes seconds whatever the batch: where that is half of the time, larger batches look no faster, and stay away.
+    A commit takes seconds regardless of batch size: once it is half of the total, larger batches look no faster and are avoided.
     """
     batch_max_files: int = Field(default=100_000, gt=0)
-    """Most files of a batch, if the job sets no ``--max-files``."""
+    """Maximum number of files in a batch, unless the job sets ``--max-files``."""
     batch_max_bytes: Bytes = 1 << 30
-    """Most bytes of a batch, if the job sets no ``--max-bytes``."""
+    """Maximum number of bytes in a batch, unless the job sets ``--max-bytes``."""
     function_memory: BytesOrNone = 4 << 30
-    """What a job's function may take of memory, in each worker (Linux); ``none``: no limit."""
+    """Memory limit of a job's function, in each worker (Linux); ``none``: no limit."""
     fetch_ahead_bytes: Bytes = 64 << 20
-    """Contents fetched from a remote store ahead of the function, in each worker."""
+    """Bytes prefetched from a remote store ahead of the function, in each worker."""
     result_row_bytes: ResultBytes = 64 << 20
-    """The values of a row that a function gives; the file fails otherwise. The engine holds several copies of a row at once, in
-    each of its slots."""
+    """Maximum size of one row that a function returns; beyond it the file fails. Each of the engine's slots holds several copies
+    of a row at once."""
     result_file_bytes: ResultBytes = 512 << 20
-    """The values of all rows that a function gives for a file; the file fails otherwise."""
+    """Maximum size of all rows that a function returns for one file; beyond it the file fails."""
     log_file_bytes: LogBytes = 16 << 10
-    """What is kept of what a function prints in a call: its last lines."""
+    """Output kept from one function call: its last lines."""
     log_batch_bytes: LogBytes = 1 << 20
-    """What is kept of what is printed in a batch."""
+    """Output kept from one batch."""
     log_bytes: Bytes = 64 << 20
-    """What is kept of what a job's function prints, in all; the newest."""
+    """Output kept from a job's function in total: the newest."""
     retry_first_seconds: Seconds = 10.0
     """Delay before a failed file's first retry; doubles each time, with jitter."""
     retry_max_seconds: Seconds = 3600.0
-    """The longest such delay."""
+    """The longest delay between retries."""
     history_seconds: Seconds = 90 * 86400.0
-    """How long the catalog remembers what ended: refreshes, plans, batches and attempts; and what was printed is kept."""
+    """How long finished refreshes, plans, batches and attempts stay in the catalog, and printed output is kept."""
 
     @classmethod
     def settings_customise_sources(
@@ -232,13 +232,13 @@ class Settings(BaseSettings):
             raise ValueError("keys are not part of its URL; write them into warehouse_options")
         if warehouse.startswith("oss://"):
             raise ValueError(
-                "deltalake knows no oss://; write s3://bucket/prefix, and in warehouse_options AWS_ENDPOINT_URL, the "
-                "S3-compatible endpoint of OSS"
+                "deltalake does not support oss://; write s3://bucket/prefix, and set AWS_ENDPOINT_URL in warehouse_options "
+                "to OSS's S3-compatible endpoint"
             )
         return warehouse
 
     def for_cluster(self, name: str) -> Settings:
-        """The settings of a daemon of that virtual cluster."""
+        """Returns the settings of a virtual cluster's daemon."""
         profile = next((one for key, one in self.virtual_clusters.items() if key.upper() == name.upper()), None)
         if profile is None:
             return self
@@ -247,20 +247,20 @@ class Settings(BaseSettings):
         return self.model_copy(update={**given, "spark_conf": {**self.spark_conf, **master, **profile.spark_conf}})
 
     def history_begins(self) -> datetime:
-        """What ended before this moment need not be remembered any more."""
+        """Returns the time before which finished work may be forgotten."""
         return datetime.now(UTC) - timedelta(seconds=self.history_seconds)
 
     @property
     def slots(self) -> int:
-        """Task slots of the home's own engine: ``cores``, or as many as this process may use, which in a container are fewer than
-        the machine has."""
+        """Task slots of the home's own engine: ``cores``, or the number of CPUs available to this process, which in a container
+        may be fewer than the machine's."""
         if self.cores:
             return self.cores
         return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
     @property
     def catalog_file(self) -> Path:
-        """Where the catalog is that the home has without a ``catalog_url``."""
+        """The path of the catalog that is used if ``catalog_url`` is not set."""
         return self.home / "catalog.db"
 
     @property
@@ -270,7 +270,7 @@ class Settings(BaseSettings):
 
     @property
     def is_made(self) -> bool:
-        """Whether there is a catalog; of a database elsewhere nobody is asked."""
+        """True if a catalog exists; a database elsewhere is assumed to exist without being queried."""
         return bool(self.catalog_url) or self.catalog_file.exists()
 
     @property
@@ -280,9 +280,9 @@ class Settings(BaseSettings):
 
     @property
     def warehouse_storage(self) -> dict[str, str]:
-        """What the warehouse's object store is told: ``warehouse_options``, and what the environment says of where it is.
+        """Options of the warehouse's object store: ``warehouse_options``, and its location as given by the environment.
 
-        Keys are not among them but where they are set: who is not told any looks for them as AWS's own programs do.
+        Keys are included only if they are set; without them the store looks for credentials as AWS's own tools do.
         """
         if "://" not in self.warehouse_path:
             return {}
@@ -291,12 +291,12 @@ class Settings(BaseSettings):
 
     @field_serializer("warehouse_options", when_used="json")
     def _reveal(self, options: dict[str, SecretStr]) -> dict[str, str]:
-        """For the home's engine, which gets the settings through its standard input."""
+        """Reveals the options to the home's engine, which receives the settings through its standard input."""
         return {name: value.get_secret_value() for name, value in options.items()}
 
     @property
     def run_directory(self) -> Path:
-        """Lock, address and token of the engine: what describes running processes."""
+        """Runtime files of the engine: lock, address and token."""
         return self.home / "run"
 
     @property
@@ -309,39 +309,39 @@ def load(home: str | os.PathLike[str] | None = None, **values: Any) -> Settings:
     """Reads the settings of a home.
 
     Args:
-        home: the folder; None: ``VOLSTREAM_HOME``, else the user's data folder of the platform.
-        values: settings that win over file and environment.
+        home: the folder; None: ``VOLSTREAM_HOME``, else the platform's user data folder.
+        values: settings that override the file and the environment.
 
     Raises:
-        InvalidValueError: a value that cannot be used, or a name that is no setting; names the source.
+        InvalidValueError: a value is invalid, or a name is not a setting; the message names the source.
     """
     chosen = Path(home or os.environ.get("VOLSTREAM_HOME") or platformdirs.user_data_path("volstream"))
     chosen = Path(os.path.abspath(chosen.expanduser()))
     if not is_utf8(str(chosen)):
-        raise InvalidValueError(f"The path of the home, {printable(str(chosen))!r}, is not text in UTF-8.")
+        raise InvalidValueError(f"The path of the home, {printable(str(chosen))!r}, is not valid UTF-8.")
     try:
         return Settings(home=chosen, **values)
     except ValidationError as error:
         lines = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
         raise InvalidValueError(
-            f"The settings are not valid: {lines}.", f"Look at {chosen / 'volstream.toml'} and VOLSTREAM_* variables."
+            f"The settings are not valid: {lines}.", f"Check {chosen / 'volstream.toml'} and the VOLSTREAM_* variables."
         ) from None
-    except SettingsError as error:  # names the setting, and not its value
+    except SettingsError as error:  # names the setting, not its value
         raise InvalidValueError(f"A VOLSTREAM_* variable cannot be read: {error}.", "Write it as JSON.") from None
-    except (OSError, ValueError) as error:  # the file, and the TOML in it
+    except (OSError, ValueError) as error:  # reading the file, or parsing its TOML
         raise InvalidValueError(f"{chosen / 'volstream.toml'} cannot be read: {error}.") from None
 
 
 def cache_directory() -> Path:
-    """Where set-up keeps jars and the class archive: ``VOLSTREAM_CACHE``, else the user's cache folder."""
+    """Returns the folder for jars and the class archive: ``VOLSTREAM_CACHE``, else the user's cache folder."""
     return Path(os.environ.get("VOLSTREAM_CACHE") or platformdirs.user_cache_path("volstream"))
 
 
 def environment(*names: str) -> str | None:
-    """The first of these environment variables, which are not volstream's own, that is set and not empty."""
+    """Returns the first of these environment variables that is set and not empty; for variables that are not volstream's own."""
     return next((value for name in names if (value := os.environ.get(name))), None)
 
 
 def java_home() -> str | None:
-    """``JAVA_HOME``, where it is set."""
+    """Returns ``JAVA_HOME``, or None if it is not set."""
     return environment("JAVA_HOME")

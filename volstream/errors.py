@@ -15,32 +15,32 @@
     │   │   ├── StreamBusyError           another consumption of the stream is open
     │   │   ├── StreamStaleError          changes after the offset can no longer be read
     │   │   └── StreamSchemaChangedError  the source's columns changed inside the range
-    │   └── TargetLostError               a consumption's target table vanished or was replaced
-    ├── DependencyError               exit 4: something that volstream needs
+    │   └── TargetLostError               a consumption's target table disappeared or was replaced
+    ├── DependencyError               exit 4: a dependency of volstream
     │   ├── StorageError                  (transient)
     │   │   └── StorageDeniedError        not transient: permission
     │   ├── QueueError                    (transient)
     │   ├── CatalogError                  (transient)
-    │   │   └── CatalogFullError              its disk is full, a DiskFullError, too
-    │   ├── DiskFullError                 the warehouse cannot take more (transient)
+    │   │   └── CatalogFullError              its disk is full; also a DiskFullError
+    │   ├── DiskFullError                 the warehouse is full (transient)
     │   ├── JavaError                     no usable Java
     │   ├── PortInUseError                a port to listen on is taken
     │   └── EngineError                   the home's Spark engine
     │       ├── EngineLostError           it died or stopped answering
     │       └── EngineBusyError           another process owns the home and does not yield
-    ├── FencedError                   somebody else took over this work; nothing of ours was kept (transient)
+    ├── FencedError                   another process took over this work; nothing of ours was kept (transient)
     ├── FilesFailedError              exit 5: finished, but some files failed
     └── InterruptedByUserError        exit 130
 
-Two axes: whose fault it is, by class and exit code, and whether trying again can help, by :attr:`VolstreamError.transient`.
-All of them can be pickled: they cross process boundaries.
+Two axes: whose fault it is, by class and exit code, and whether a retry can help, by :attr:`VolstreamError.transient`.
+All of them can be pickled, because they cross process boundaries.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-#: Characters of a message in one line.
+#: Maximum length of a one-line message, in characters.
 _BRIEF = 160
 
 
@@ -49,7 +49,7 @@ class VolstreamError(Exception):
 
     Args:
         message: the problem and its cause, with the offending value.
-        remedy: what the user can do, one sentence; empty where nothing is known.
+        remedy: what the user can do, in one sentence; empty if unknown.
     """
 
     exit_code = 1
@@ -62,7 +62,7 @@ class VolstreamError(Exception):
 
     @property
     def brief(self) -> str:
-        """The message in one short line, for tables and notes."""
+        """The message shortened to one line, for tables and notes."""
         line = " ".join(self.message.partition("\n")[0].split())
         return line if len(line) <= _BRIEF else f"{line[: _BRIEF - 3]}..."
 
@@ -74,12 +74,12 @@ class VolstreamError(Exception):
 
 
 def reason_of(error: BaseException) -> str:
-    """What an error of any kind says, for people: with its type where it is not one of ours."""
+    """Returns the message of any error, prefixed with its type unless it is one of ours."""
     return str(error) if isinstance(error, VolstreamError) else f"{type(error).__name__}: {error}"
 
 
 def in_brief(error: BaseException) -> str:
-    """What an error of any kind says, in one short line."""
+    """Returns the message of any error, shortened to one line."""
     return (error if isinstance(error, VolstreamError) else VolstreamError(reason_of(error))).brief
 
 
@@ -94,7 +94,7 @@ class InvalidValueError(UserError):
 
 
 class NotFoundError(UserError):
-    """No object of that name."""
+    """No object has that name."""
 
 
 class AlreadyExistsError(UserError):
@@ -106,7 +106,7 @@ class ObjectInUseError(UserError):
 
 
 class InvalidStateError(UserError):
-    """The object is not in a state that allows what was asked."""
+    """The object is not in a state that allows the requested operation."""
 
 
 class FunctionLoadError(UserError):
@@ -114,11 +114,11 @@ class FunctionLoadError(UserError):
 
 
 class SqlError(UserError):
-    """A SQL statement is wrong, by volstream's or by Spark's judgement."""
+    """A SQL statement is rejected by volstream or by Spark."""
 
 
 class StreamError(UserError):
-    """A stream cannot be read or consumed as asked."""
+    """A stream cannot be read or consumed as requested."""
 
 
 class StreamBusyError(StreamError):
@@ -134,7 +134,7 @@ class StreamSchemaChangedError(StreamError):
 
 
 class TargetLostError(UserError):
-    """The target table of a consumption vanished or is another table now."""
+    """The target table of a consumption disappeared or was replaced by another table."""
 
 
 class DependencyError(VolstreamError):
@@ -144,37 +144,37 @@ class DependencyError(VolstreamError):
 
 
 class StorageError(DependencyError):
-    """The object store or directory of a volume failed; may pass."""
+    """The object store or directory of a volume failed; may be temporary."""
 
     transient = True
 
 
 class StorageDeniedError(StorageError):
-    """Permission to an object or listing was refused."""
+    """Permission to read an object or a listing was denied."""
 
     transient = False
 
 
 class QueueError(DependencyError):
-    """A queue failed; may pass."""
+    """A queue failed; may be temporary."""
 
     transient = True
 
 
 class CatalogError(DependencyError):
-    """The catalog database failed; may pass."""
+    """The catalog database failed; may be temporary."""
 
     transient = True
 
 
 class DiskFullError(DependencyError):
-    """The warehouse, the catalog or a scratch directory cannot take more data."""
+    """The warehouse, the catalog or a scratch directory is full."""
 
     transient = True
 
 
 class CatalogFullError(CatalogError, DiskFullError):
-    """The catalog cannot take more data. Whoever can do without a catalog for a while can do without room in it."""
+    """The catalog is full. Callers that tolerate an unavailable catalog tolerate this as well."""
 
 
 class JavaError(DependencyError):
@@ -182,7 +182,7 @@ class JavaError(DependencyError):
 
 
 class PortInUseError(DependencyError):
-    """A port that was asked for is taken."""
+    """A requested port is already in use."""
 
 
 class EngineError(DependencyError):
@@ -190,7 +190,7 @@ class EngineError(DependencyError):
 
 
 class EngineLostError(EngineError):
-    """The engine died or stopped answering while it was used."""
+    """The engine died or stopped answering during use."""
 
     transient = True
 
@@ -200,7 +200,7 @@ class EngineBusyError(EngineError):
 
 
 class FencedError(VolstreamError):
-    """Another process took this work over; nothing that this attempt did was kept."""
+    """Another process took over this work; nothing from this attempt was kept."""
 
     transient = True
     exit_code = 4
@@ -213,6 +213,6 @@ class FilesFailedError(VolstreamError):
 
 
 class InterruptedByUserError(VolstreamError):
-    """SIGINT or SIGTERM ended the command before it was done."""
+    """SIGINT or SIGTERM ended the command before it finished."""
 
     exit_code = 130

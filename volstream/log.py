@@ -1,6 +1,6 @@
-"""Structured logs: a constant event name plus fields, to standard error. Warnings and above, unless the surface says more.
+"""Structured logs: a constant event name plus fields, to standard error. Warnings and above, unless the caller sets the level.
 
-structlog is imported by the first part that logs: a command that only asks the catalog does not pay for it.
+structlog is imported by the first module that logs, so that a command that only queries the catalog does not pay for it.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from volstream.model.text import json_document, visible
 if TYPE_CHECKING:
     from structlog.typing import EventDict, FilteringBoundLogger, Processor
 
-#: What others log below an error says nothing to a user of volstream, who gets our error for it.
+#: Libraries whose log lines below critical are hidden: volstream raises its own error for what they report.
 _QUIET = ("pyspark", "py4j", "grpc", "alembic", "sqlalchemy", "watchdog.observers.inotify_buffer", "fsevents")
 
 _level, _json, _applied = "WARNING", False, False
 
 
 def configure(level: str, *, json: bool = False) -> None:
-    """Sends logs of ``level`` and above to standard error, as lines for people or as JSON."""
+    """Sends logs of ``level`` and above to standard error, as readable lines or as JSON."""
     global _level, _json, _applied
     _level, _json = level.upper(), json
     _applied = False
@@ -29,7 +29,7 @@ def configure(level: str, *, json: bool = False) -> None:
 
 
 def get(component: str) -> FilteringBoundLogger:
-    """A logger whose lines name ``component``."""
+    """Returns a logger whose lines name ``component``."""
     import structlog
 
     if not _applied:
@@ -39,14 +39,14 @@ def get(component: str) -> FilteringBoundLogger:
 
 
 class _Formatter(logging.Formatter):
-    """What packages that we use log of files, not obeyed by a terminal either."""
+    """Escapes control characters in log lines of third-party packages, which may contain file names."""
 
     def format(self, record: logging.LogRecord) -> str:
         return visible(super().format(record))
 
 
 def _visible(_logger: object, _method: str, event: EventDict) -> EventDict:
-    """What is logged of files and errors, not obeyed by a terminal. JSON has escapes of its own."""
+    """Escapes control characters in logged values, which may contain file names. JSON escapes them itself."""
     return event if _json else {key: visible(one) if isinstance(one, str) else one for key, one in event.items()}
 
 

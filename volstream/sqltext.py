@@ -1,6 +1,6 @@
-"""Pieces of SQL text: names and values that statements are made of; and what a whole one is made of. Pure.
+"""Building blocks of SQL text: names, values and conditions; and parsing of whole statements. Pure.
 
-Nothing else puts a path, a key or a user's text into a statement.
+No other module puts a path, a key or a user's text into a statement.
 """
 
 from __future__ import annotations
@@ -9,30 +9,30 @@ import logging
 from collections.abc import Iterable
 from typing import Any
 
-#: Up to so many rows of a table are named in a condition, by which Spark leaves out the others before it joins; of more, their
-#: range is.
+#: A condition lists up to this many rows of a table, so that Spark drops the others before a join; beyond it, it gives their
+#: range.
 MOST_NAMED = 2000
 
 
 def table_at(location: str) -> str:
-    """The SQL name of the Delta table at a path."""
+    """Returns the SQL name of the Delta table at a path."""
     return f"delta.`{location.replace('`', '``')}`"
 
 
 def parquet_at(location: str) -> str:
-    """The SQL name of Parquet files at a path."""
+    """Returns the SQL name of the Parquet files at a path."""
     return f"parquet.`{location.replace('`', '``')}`"
 
 
 def literal(text: str) -> str:
-    """A SQL string literal, with no ``$`` in it: in a session that substitutes variables ``${x}`` would be one."""
+    """Returns a SQL string literal without ``$``: a session that substitutes variables would expand ``${x}``."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'").replace("$", "\\u0024") + "'"
 
 
 def one_of(column: str, texts: Iterable[str]) -> str:
-    """SQL that spares a join other rows: the column's value is one of some or, of more than :data:`MOST_NAMED`, in their range.
+    """Returns a condition that spares a join other rows: the column is in a list or, beyond :data:`MOST_NAMED`, in its range.
 
-    Never a chain of ORs: how deep an expression is must not depend on how many values there are.
+    Never a chain of ORs: the depth of an expression must not depend on the number of values.
     """
     named = list(texts)
     if len(named) <= MOST_NAMED:
@@ -41,20 +41,20 @@ def one_of(column: str, texts: Iterable[str]) -> str:
 
 
 def between(column: str, first: str, last: str) -> str:
-    """SQL: that a column's text is in a range with both ends, which Spark takes in the order of the bytes."""
+    """Returns a condition that a column's text is in a range, both ends included, compared bytewise as Spark does."""
     return f"{column} BETWEEN {literal(first)} AND {literal(last)}"
 
 
 def tree_of(text: str) -> Any:
-    """sqlglot's syntax tree of a statement of Spark's.
+    """Parses a Spark statement into sqlglot's syntax tree.
 
     Raises:
-        sqlglot.errors.ParseError, TokenError: it cannot be read, or is nested so deeply that Python's stack ends.
+        sqlglot.errors.ParseError, TokenError: it cannot be parsed, or is nested too deeply for Python's stack.
     """
     import sqlglot  # late: few commands read SQL
     from sqlglot.errors import ParseError
 
-    # It warns of what it takes for a command that it does not know: that is Spark's to judge.
+    # sqlglot warns about statements that it does not know and treats as commands; judging these is up to Spark.
     logging.getLogger("sqlglot").setLevel(logging.ERROR)
     try:
         return sqlglot.parse_one(text, dialect="databricks")

@@ -1,1 +1,1 @@
-"""Backups of a home, made while others write it, and homes made from them."""
+"""Backups of a home, taken during normal operation, and their restoration."""

@@ -1,8 +1,8 @@
-"""Making a backup while daemons and jobs work.
+"""Takes a backup while daemons and jobs are running.
 
-A backup holds what a crash at one moment would have left, which is what volstream recovers from anyway. Every commit to a table
-is announced in the catalog first and acknowledged there after: while nobody can write the catalog, which takes a moment, its
-rows and the newest versions of all tables are fixed. What they consist of does not change, and is copied afterwards.
+A backup has what a crash at one moment would have left, from which volstream recovers anyway. Every commit to a table is
+announced in the catalog first and acknowledged there afterwards. Blocking writes to the catalog, for a moment, therefore
+fixes its rows and the newest versions of all tables. Their files do not change, and are copied afterwards.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from volstream.directory.snapshot import Snapshot
 from volstream.errors import InvalidStateError, InvalidValueError
 from volstream.lifecycle.privacy import make_directory
 
-#: The catalog of a backup, whatever database the home's is in.
+#: The catalog file of a backup, whatever database the home uses.
 CATALOG = "catalog.db"
 
-#: The tables and plans of a backup, laid out as in a warehouse.
+#: The folder of a backup's tables and plans, laid out like a warehouse.
 WAREHOUSE = "warehouse"
 
 SETTINGS = "volstream.toml"
@@ -36,16 +36,16 @@ SETTINGS = "volstream.toml"
 def make(
     catalog: Catalog, settings: Settings, folder: Path, told: Callable[[str], object] = lambda _: None
 ) -> Manifest:
-    """Makes a backup of a home.
+    """Takes a backup of a home.
 
     Args:
-        folder: is made; must not be there, or be empty.
-        told: hears of each table before it is copied.
+        folder: created; must be missing or empty.
+        told: called with each table before it is copied.
 
     Raises:
-        InvalidValueError: there is something in the folder, or it lies in the warehouse.
-        InvalidStateError: a volume's directory is still as volstream 0.1 made it.
-        StorageError, DependencyError, DiskFullError, CatalogError: something cannot be read or written.
+        InvalidValueError: the folder is not empty, or is in the warehouse.
+        InvalidStateError: a volume's directory still has the format of volstream 0.1.
+        StorageError, DependencyError, DiskFullError, CatalogError: reading or writing failed.
     """
     _prepare(folder, settings)
     warehouse, target = settings.warehouse_path, f"{folder}/{WAREHOUSE}"
@@ -54,7 +54,7 @@ def make(
             rows = stack.enter_context(catalog.database.snapshot())
             created_on = datetime.now(UTC)
             found = dict(_tables(catalog, warehouse))
-            for plan in catalog.consumptions.open_plans():  # their files go when they end
+            for plan in catalog.consumptions.open_plans():  # their files are deleted when they end
                 copy_folder(f"{warehouse}/_plans/{plan}", f"{target}/_plans/{plan}")
         copied = Catalog(f"sqlite:///{folder / CATALOG}")
         stack.callback(copied.close)
@@ -87,20 +87,20 @@ def make(
 def _prepare(folder: Path, settings: Settings) -> None:
     try:
         if folder.exists() and any(folder.iterdir()):
-            raise InvalidValueError(f"{folder} is not empty.", "Name a folder that is not there yet.")
+            raise InvalidValueError(f"{folder} is not empty.", "Name a folder that does not exist yet.")
     except NotADirectoryError:
         raise InvalidValueError(f"{folder} is not a folder.") from None
     resolved = str(folder.resolve())
     if f"{resolved}/".startswith(f"{settings.warehouse_path}/"):
-        raise InvalidValueError(f"{folder} lies in the warehouse that is to be copied.", "Name a folder elsewhere.")
+        raise InvalidValueError(f"{folder} is in the warehouse that is to be copied.", "Name a folder elsewhere.")
     try:
         make_directory(folder)
     except OSError as error:
-        raise InvalidValueError(f"{folder} cannot be made: {error.strerror}.") from None
+        raise InvalidValueError(f"{folder} cannot be created: {error.strerror}.") from None
 
 
 def _tables(catalog: Catalog, warehouse: str) -> Iterator[tuple[str, int]]:
-    """All tables and their newest versions; of each directory two that belong together."""
+    """Yields all tables with their newest versions; for each directory, two versions that belong together."""
     for volume in catalog.volumes.list():
         root = table.location(warehouse, volume.id)
         found = Snapshot.open(root, volume.id)
@@ -109,7 +109,7 @@ def _tables(catalog: Catalog, warehouse: str) -> Iterator[tuple[str, int]]:
                 yield view.spec.location, view.version
         elif DeltaLog(root).exists():
             raise InvalidStateError(
-                f"The directory of volume {volume.name} is as volstream 0.1 made it.",
+                f"The directory of volume {volume.name} still has the format of volstream 0.1.",
                 f"Run volstream refresh {volume.name} first.",
             )
     for schema in folders.inside(f"{warehouse}/tables"):

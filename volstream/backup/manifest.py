@@ -1,4 +1,4 @@
-"""What a backup says of itself: the file that is written last, so that a folder without one is no backup."""
+"""The description of a backup. It is written last, so that a folder without it is not a backup."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class Manifest:
     """One backup.
 
     Attributes:
-        created_on: the moment whose state it holds.
-        volstream: the version that made it.
-        home, warehouse: where the state was; plans and open attempts name places in the warehouse.
+        created_on: time of the state in the backup.
+        volstream: version that created it.
+        home, warehouse: original locations; plans and open attempts refer to places in the warehouse.
         tables: Delta version of each table, by its path in the warehouse.
-        rows: of the catalog, by table.
-        linked: tables whose files lie outside the warehouse: they are not in the backup.
+        rows: number of catalog rows, by table.
+        linked: tables outside the warehouse, which are not in the backup.
     """
 
     created_on: datetime
@@ -37,7 +37,7 @@ class Manifest:
     linked: list[str]
 
     def write(self, folder: Path) -> None:
-        """Makes ``folder`` a backup, once everything else in it has reached the disk."""
+        """Turns ``folder`` into a backup, after everything else in it has reached the disk."""
         os.sync()
         value = asdict(self) | {"created_on": self.created_on.isoformat()}
         target = str(folder / _FILE)
@@ -46,13 +46,13 @@ class Manifest:
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:
-        """What the backup in ``folder`` says. Raises InvalidValueError where there is none, or an unfinished one."""
+        """Reads the manifest of the backup in ``folder``. Raises InvalidValueError if it is missing or unfinished."""
         try:
             value: dict[str, Any] = json.loads((folder / _FILE).read_bytes())
             return cls(**value | {"created_on": datetime.fromisoformat(value["created_on"])})
         except FileNotFoundError:
             raise InvalidValueError(
-                f"{folder} is not a finished backup: it has no {_FILE}.", "Name a folder that volstream backup made."
+                f"{folder} is not a finished backup: it has no {_FILE}.", "Name a folder created by volstream backup."
             ) from None
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InvalidValueError(f"{folder / _FILE} cannot be read: {error}.") from None

@@ -1,4 +1,4 @@
-"""Making a home from a backup: its tables first, then its catalog in one transaction, so that a home is there whole or not."""
+"""Restores a home from a backup: first its tables, then its catalog in one transaction, so that it exists completely or not."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from volstream.delta import folders
 from volstream.delta.copying import copy_folder
 from volstream.errors import InvalidStateError
 
-#: What a warehouse may have before something is restored into it: what is left of processes, and belongs to no catalog.
+#: Folders that a warehouse may have before a restore: leftovers of processes, which belong to no catalog.
 _LEFTOVERS = ("_staging", "_listings")
 
 
 def restore(
     catalog: Catalog, settings: Settings, folder: Path, told: Callable[[str], object] = lambda _: None
 ) -> Manifest:
-    """Fills a new home, whose catalog and warehouse are where its settings say, from the backup in ``folder``.
+    """Fills a new home, with the catalog and warehouse of its settings, from the backup in ``folder``.
 
-    What was being done when the backup was made is settled by the next run of each job, as after a crash.
+    Work in progress at the time of the backup is recovered by the next run of each job, as after a crash.
 
     Args:
-        told: hears of what is copied.
+        told: called with the name of what is being copied.
 
     Raises:
-        InvalidValueError: it is no finished backup.
+        InvalidValueError: the folder is not a finished backup.
         InvalidStateError: the home's catalog or warehouse is not empty.
-        StorageError, DependencyError, DiskFullError, CatalogError: something cannot be read or written.
+        StorageError, DependencyError, DiskFullError, CatalogError: reading or writing failed.
     """
     manifest = Manifest.read(folder)
     warehouse = settings.warehouse_path
@@ -42,7 +42,7 @@ def restore(
     with tempfile.TemporaryDirectory(prefix="volstream-restore-") as scratch:
         shutil.copyfile(
             folder / CATALOG, f"{scratch}/{CATALOG}"
-        )  # an older one is migrated, and the backup stays as it is
+        )  # an older catalog is migrated in the copy; the backup stays unchanged
         with closing(Catalog(f"sqlite:///{scratch}/{CATALOG}")) as kept, kept.database.reading() as rows:
             try:
                 told("tables")
@@ -65,7 +65,7 @@ def _check_empty(catalog: Catalog, settings: Settings) -> None:
     found = [name for name in folders.inside(settings.warehouse_path) if name not in _LEFTOVERS]
     if found:
         raise InvalidStateError(
-            f"The warehouse {settings.warehouse_path} has {', '.join(sorted(found))} already.",
+            f"The warehouse {settings.warehouse_path} already has {', '.join(sorted(found))}.",
             "Restore into a new home: --home DIR.",
         )
 
@@ -73,12 +73,12 @@ def _check_empty(catalog: Catalog, settings: Settings) -> None:
 def _check_rows(catalog: Catalog, empty: bool) -> None:
     if not empty:
         raise InvalidStateError(
-            f"The catalog {catalog.database.describe()} is in use already.", "Restore into a new home: --home DIR."
+            f"The catalog {catalog.database.describe()} is already in use.", "Restore into a new home: --home DIR."
         )
 
 
 class _Moved:
-    """Rows of the catalog with the places that they name in the new warehouse."""
+    """Converts catalog rows so that their locations refer to the new warehouse."""
 
     def __init__(self, before: str, now: str) -> None:
         self._before = f"{before}/"

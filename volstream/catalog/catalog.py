@@ -1,4 +1,4 @@
-"""The catalog as one object: a part for each kind of row, all on one database."""
+"""The catalog as one object: one part per kind of row, all on the same database."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from volstream.model.objects import Job, Stream
 
 
 class Catalog:
-    """Opens nothing until it is used. Several may exist on one database, in one process or many."""
+    """Opens nothing until first use. One database can be used by several catalogs, in one process or many."""
 
     def __init__(self, url: str) -> None:
         self.database = Database(url)
@@ -29,7 +29,7 @@ class Catalog:
         self.history = History(self.database, self.refreshes)
 
     def job_of(self, stream: Stream) -> Job | None:
-        """The job that consumes the stream, or None: it serves at most one (R-19)."""
+        """Returns the job that consumes the stream, or None. A stream serves at most one job."""
         return next((job for job in self.jobs.list() if stream.id in job.stream_ids), None)
 
     def close(self) -> None:

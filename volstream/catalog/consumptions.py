@@ -1,7 +1,7 @@
 """Plans, batches and intents: the catalog's side of "exactly once" (docs/exactly-once.md).
 
-The transactions here are the steps of that protocol. What is looked for in a target's log, and when, is
-``streams.recover``'s; what a batch does is ``jobs.run``'s.
+The transactions here are the steps of that protocol. Searching a target's log for commits is the task of
+``streams.recover``; running a batch that of ``jobs.run``.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from volstream.errors import FencedError, StreamBusyError
 from volstream.model.objects import JobState, SourceKind, Stream
 from volstream.model.work import Batch, BatchState, Intent, Load, Plan, PlanKind, PlanState, Target, Waiting
 
-#: What is summed up of a job's batches.
+#: Columns that are summed over a job's batches.
 _TOTALS = ("batches", "succeeded", "failed", "rows", "bytes")
 
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What an attempt at a batch came to.
+    """The outcome of an attempt at a batch.
 
     Attributes:
-        superseded: paths whose earlier failures end with this batch, whatever became of them in it.
-        seconds: how long the attempt took; None: not known.
-        overtaken: files that were gone or another version before their turn, which neither succeeded nor failed.
+        superseded: paths whose earlier failures end with this batch, regardless of their new outcome.
+        seconds: duration of the attempt; None: unknown.
+        overtaken: files that were gone or had another version before their turn; neither succeeded nor failed.
     """
 
     succeeded: int
@@ -44,22 +44,22 @@ class Outcome:
     overtaken: int = 0
 
     def told(self) -> dict[str, int]:
-        """What the commit says of it, for whoever has to recover."""
+        """Returns the counts that are stored in the commit, for recovery."""
         return {"succeeded": self.succeeded, "failed": self.failed, "rows": self.rows}
 
 
 class Consumptions:
-    """Rows of ``plans``, ``batches`` and ``intents``, and the offsets that move with them."""
+    """Rows of ``plans``, ``batches`` and ``intents``, and the stream offsets that move with them."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def open(self, *made: tuple[Plan, Sequence[Batch], Stream]) -> None:
-        """Stores plans and their batches: the one open consumption of each of the streams.
+        """Stores plans with their batches; each becomes the one open consumption of its stream.
 
         Raises:
-            StreamBusyError: another one is open.
-            FencedError: a stream moved since the plan was made, or was dropped.
+            StreamBusyError: another consumption is open.
+            FencedError: a stream moved or was dropped since the plan was made.
         """
         with self._database.transaction() as transaction:
             for plan, slices, stream in made:
@@ -76,15 +76,15 @@ class Consumptions:
                 transaction.execute(insert(batches), [_columns(batch) for batch in slices])
 
     def open_plan(self, stream_id: str) -> Plan | None:
-        """The stream's open plan, or None."""
+        """Returns the stream's open plan, or None."""
         with self._database.reading() as transaction:
             return self._open_plan(transaction, stream_id)
 
     def next_batch(self, plan: Plan) -> Batch | None:
-        """The first batch of an open plan that is not committed, or None."""
+        """Returns the first uncommitted batch of an open plan, or None."""
         mine = batches.c.plan_id == plan.id
         with self._database.reading() as transaction:
-            # One look in the index for each state: however many batches were committed.
+            # One index lookup for each state, regardless of the number of committed batches.
             firsts = [
                 transaction.execute(select(func.min(batches.c.number)).where(mine, batches.c.state == state)).scalar()
                 for state in (BatchState.PLANNED, BatchState.INTENT)
@@ -95,7 +95,7 @@ class Consumptions:
             return _batch(transaction.execute(select(batches).where(mine, batches.c.number == number)).one())
 
     def following(self, batch: Batch) -> Batch | None:
-        """The batch after another one of its plan, where nobody ever began it."""
+        """Returns the batch after another one of its plan if it was never begun, else None."""
         query = select(batches).where(
             batches.c.plan_id == batch.plan_id,
             batches.c.number == batch.number + 1,
@@ -107,7 +107,7 @@ class Consumptions:
             return None if row is None else _batch(row)
 
     def unbegun(self, plan: Plan) -> Waiting | None:
-        """The end of an open plan of which no batch was ever begun, or None."""
+        """Returns the batches at the end of an open plan that were never begun, summed up, or None."""
         rows = batches.c.files + batches.c.removals
         several = case((batches.c.files > 1, batches.c.bytes), else_=0)
         sums = [func.count(), func.sum(rows), func.sum(batches.c.bytes), func.max(rows), func.max(several)]
@@ -121,10 +121,10 @@ class Consumptions:
             return Waiting(_batch(first), *(int(number) for number in numbers))
 
     def recut(self, plan: Plan, slices: Sequence[Batch]) -> None:
-        """Puts other batches in the place of those that :meth:`unbegun` told of.
+        """Replaces the batches that :meth:`unbegun` returned.
 
         Raises:
-            FencedError: one of these was begun meanwhile, or the plan is not open any more.
+            FencedError: one of these was begun meanwhile, or the plan is no longer open.
         """
         with self._database.transaction() as transaction:
             self._locked(transaction, plan.stream_id)
@@ -136,22 +136,22 @@ class Consumptions:
             last = transaction.execute(
                 select(batches.c.until_path).where(_unbegun(plan)).order_by(batches.c.number.desc()).limit(1)
             ).scalar_one_or_none()
-            # The bounds hold every path still: they start after the last batch that is kept, and end where they ended.
+            # Together the bounds still cover every path: they start after the last kept batch, and end where they ended before.
             same = (slices[0].number - 1, slices[0].after_path, slices[-1].until_path) == (number or 0, until, last)
             if open_plan is None or open_plan.id != plan.id or not same:
-                raise FencedError(f"The batches of plan {plan.id} are not those that were to be cut anew.")
+                raise FencedError(f"The batches of plan {plan.id} changed while they were being divided again.")
             transaction.execute(delete(batches).where(_unbegun(plan)))
             transaction.execute(insert(batches), [_columns(one) for one in slices])
 
     def begin(self, *these: Batch, owner: str, target: Target) -> Intent:
-        """Writes an INTENT, with the next number of its stream, for each of some batches: one attempt at all of them.
+        """Writes an INTENT, with the next number of its stream, for each of the batches: one attempt at all of them.
 
         Returns:
-            The first batch's intent, under whose number the attempt's commits are marked.
+            The first batch's intent, whose number marks the attempt's commits.
 
         Raises:
             StreamBusyError: a stream has an INTENT that is neither committed nor aborted.
-            FencedError: a batch was committed or dropped by someone else.
+            FencedError: a batch was committed or dropped by another process.
         """
         with self._database.transaction() as transaction:
             first: Intent | None = None
@@ -162,13 +162,13 @@ class Consumptions:
             return first
 
     def join(self, intent: Intent, *these: Batch) -> None:
-        """Adds batches of other streams to an attempt that is open. Raises as :meth:`begin`."""
+        """Adds batches of other streams to an open attempt. Raises the same errors as :meth:`begin`."""
         with self._database.transaction() as transaction:
             for batch in these:
                 self._begin(transaction, batch, intent, intent.owner, intent.targets)
 
     def add_target(self, intent: Intent, target: Target) -> Intent:
-        """Adds the target of one more statement to an attempt that is open. Raises FencedError where it is not."""
+        """Adds the target of another statement to an open attempt. Raises FencedError if it is no longer open."""
         widened = dataclasses.replace(intent, targets=[*intent.targets, target])
         with self._database.transaction() as transaction:
             changed = transaction.execute(
@@ -177,7 +177,7 @@ class Consumptions:
                 .values(targets=_listed(widened.targets))
             )
             if changed.rowcount < 1:
-                raise FencedError(f"The attempt {intent.attempt} was settled by another process.")
+                raise FencedError(f"The attempt {intent.attempt} was already ended by another process.")
         return widened
 
     def _begin(
@@ -186,7 +186,7 @@ class Consumptions:
         row = self._locked(transaction, batch.stream_id)
         state = transaction.execute(select(batches.c.state).where(batches.c.id == batch.id)).scalar_one_or_none()
         if row is None or state != BatchState.PLANNED:
-            raise FencedError(f"The batch {batch.id} is not waiting any more (it is {state or 'gone'}).")
+            raise FencedError(f"The batch {batch.id} is no longer waiting (it is {state or 'gone'}).")
         if self._open_intent(transaction, batch.stream_id) is not None:
             raise StreamBusyError(f"Another attempt at a batch of stream {row.name} is open.")
         number = row.sequence + 1
@@ -212,17 +212,17 @@ class Consumptions:
         return intent
 
     def open_intent(self, stream_id: str) -> Intent | None:
-        """The stream's INTENT that is neither committed nor aborted, or None."""
+        """Returns the stream's INTENT that is neither committed nor aborted, or None."""
         with self._database.reading() as transaction:
             return self._open_intent(transaction, stream_id)
 
     def commit(self, intent: Intent, outcome: Outcome) -> None:
-        """INTENT -> COMMITTED: failures become active, the plan moves on, and at its last batch the offset.
+        """INTENT -> COMMITTED: failures become active, the plan advances, and after its last batch the offset moves.
 
-        The same for all batches of the attempt, at once.
+        Applies to all batches of the attempt at once.
 
         Raises:
-            FencedError: the intent is not open any more.
+            FencedError: the intent is no longer open.
         """
         with self._database.transaction() as transaction:
             for batch_id in self._end_attempt(transaction, intent, "committed"):
@@ -232,38 +232,38 @@ class Consumptions:
                 self._commit_batch(transaction, batch, outcome)
 
     def finish(self, batch: Batch) -> None:
-        """Commits a batch of which no table was written: what it did is elsewhere. Raises FencedError."""
+        """Commits a batch that wrote no table, because its effect is elsewhere. Raises FencedError."""
         with self._database.transaction() as transaction:
             self._locked(transaction, batch.stream_id)
             state = transaction.execute(select(batches.c.state).where(batches.c.id == batch.id)).scalar_one_or_none()
             if state != BatchState.PLANNED:
-                raise FencedError(f"The batch {batch.id} is not waiting any more (it is {state or 'gone'}).")
+                raise FencedError(f"The batch {batch.id} is no longer waiting (it is {state or 'gone'}).")
             self._commit_batch(transaction, batch, Outcome(0, 0, 0))
 
     def abort(self, intent: Intent) -> None:
-        """INTENT -> ABORTED: its failures are dropped, its batches wait again. Raises FencedError as ``commit``."""
+        """INTENT -> ABORTED: its failures are dropped, its batches wait again. Raises FencedError like ``commit``."""
         with self._database.transaction() as transaction:
             ended = self._end_attempt(transaction, intent, "aborted")
             drop_pending(transaction, intent.attempt)
             transaction.execute(update(batches).where(batches.c.id.in_(ended)).values(state=BatchState.PLANNED))
 
     def drop_plan(self, plan: Plan) -> None:
-        """Ends a plan before its last batch: what was committed stays, the offset too.
+        """Ends a plan before its last batch. Committed batches and the offset stay as they are.
 
         Raises:
-            FencedError: it is not open any more, or an attempt at a batch of it is.
+            FencedError: it is no longer open, or an attempt at one of its batches is.
         """
         with self._database.transaction() as transaction:
             self._locked(transaction, plan.stream_id)
             current = self._open_plan(transaction, plan.stream_id)
             if current is None or current.id != plan.id or self._open_intent(transaction, plan.stream_id) is not None:
-                raise FencedError(f"The plan {plan.id} is in other hands.")
+                raise FencedError(f"The plan {plan.id} has ended, or is being worked on by another process.")
             waiting = (batches.c.plan_id == plan.id) & (batches.c.state == BatchState.PLANNED)
             transaction.execute(update(batches).where(waiting).values(state=BatchState.DROPPED))
             transaction.execute(update(plans).where(plans.c.id == plan.id).values(state=PlanState.DROPPED))
 
     def move(self, stream: Stream, to: int, table_id: str) -> Stream:
-        """Sets a stream's offset: a range comes again, or never, to its job, whose table may have rows of new paths then.
+        """Sets a stream's offset: its job sees a range again, or never. Its table may then have rows of paths new to the stream.
 
         Raises:
             StreamBusyError: a consumption is open.
@@ -273,11 +273,11 @@ class Consumptions:
         with self._database.transaction() as transaction:
             row = self._locked(transaction, stream.id)
             if row is None or (row.offset, row.initial) != (stream.offset, stream.initial):
-                raise FencedError(f"The stream {stream.name} was moved by someone else meanwhile.")
+                raise FencedError(f"The stream {stream.name} was moved by another process meanwhile.")
             plan = self._open_plan(transaction, stream.id)
             if plan is not None:
                 raise StreamBusyError(
-                    f"The stream {stream.name} is being consumed: plan {plan.id} is open since {plan.created_on:%F %T}.",
+                    f"The stream {stream.name} is being consumed: plan {plan.id} has been open since {plan.created_on:%F %T}.",
                     "Run its job to the end first.",
                 )
             transaction.execute(update(streams).where(streams.c.id == stream.id).values(**values))
@@ -285,13 +285,13 @@ class Consumptions:
         return dataclasses.replace(stream, **values)
 
     def soil(self, volume_id: str) -> None:
-        """Notes that the tables of a volume's jobs may have rows of files that are new to their streams."""
+        """Records that the tables of a volume's jobs may have rows of files that are new to their streams."""
         mine = select(streams.c.id).where(streams.c.source_kind == SourceKind.VOLUME, streams.c.source_id == volume_id)
         with self._database.transaction() as transaction:
             transaction.execute(update(jobs).where(jobs.c.stream_id.in_(mine)).values(clean=False))
 
     def advance(self, stream: Stream, to: int, table_id: str) -> None:
-        """Moves the offset over a range that holds nothing for its consumer. Nothing where it moved already."""
+        """Moves the offset past a range that has nothing for its consumer. Does nothing if it has moved already."""
         with self._database.transaction() as transaction:
             row = self._locked(transaction, stream.id)
             if row is not None and row.offset == stream.offset and self._open_plan(transaction, stream.id) is None:
@@ -299,19 +299,19 @@ class Consumptions:
                 transaction.execute(update(streams).where(streams.c.id == stream.id).values(**values))
 
     def batch(self, identity: str) -> Batch | None:
-        """The batch of that id, or None."""
+        """Returns the batch with that id, or None."""
         with self._database.reading() as transaction:
             row = transaction.execute(select(batches).where(batches.c.id == identity)).one_or_none()
             return None if row is None else _batch(row)
 
     def plan(self, identity: str) -> Plan | None:
-        """The plan of that id, or None."""
+        """Returns the plan with that id, or None."""
         with self._database.reading() as transaction:
             row = transaction.execute(select(plans).where(plans.c.id == identity)).one_or_none()
             return None if row is None else _plan(row)
 
     def measured(self, job_id: str, *, plan_id: str | None = None, limit: int = 20) -> Sequence[Batch]:
-        """The newest batches of a job, or of a plan of it, of which it is known how long they took."""
+        """Returns the newest batches of a job, or of one of its plans, whose duration is known."""
         query = (
             select(batches)
             .where(batches.c.job_id == job_id, batches.c.seconds.is_not(None))
@@ -326,7 +326,7 @@ class Consumptions:
     def batches_of(
         self, job_id: str | None = None, *, covering: str | None = None, limit: int = 1000
     ) -> Sequence[Batch]:
-        """The newest batches, of one job or of all, or those whose bounds hold the path ``covering``."""
+        """Returns the newest batches, of one job or of all, or those whose bounds include the path ``covering``."""
         query = select(batches).order_by(batches.c.created_on.desc(), batches.c.number.desc()).limit(limit)
         if job_id is not None:
             query = query.where(batches.c.job_id == job_id)
@@ -338,7 +338,7 @@ class Consumptions:
             return [_batch(row) for row in transaction.execute(query)]
 
     def waiting(self, job_id: str) -> Load:
-        """What a job's open plans hold that is not committed."""
+        """Returns the uncommitted load of a job's open plans."""
         sums = [func.coalesce(func.sum(batches.c[one.name]), 0) for one in dataclasses.fields(Load)[1:]]
         query = select(func.count(), *sums).where(
             batches.c.job_id == job_id, batches.c.state.in_([BatchState.PLANNED, BatchState.INTENT])
@@ -347,19 +347,19 @@ class Consumptions:
             return Load(*(int(number) for number in transaction.execute(query).one()))
 
     def totals(self, job_id: str) -> dict[str, int]:
-        """Sums over a job's committed batches: ``batches``, ``succeeded``, ``failed``, ``rows``, ``bytes``."""
+        """Returns sums over a job's committed batches: ``batches``, ``succeeded``, ``failed``, ``rows``, ``bytes``."""
         query = select(*(job_totals.c[name] for name in _TOTALS)).where(job_totals.c.job_id == job_id)
         with self._database.reading() as transaction:
             row = transaction.execute(query).one_or_none()
             return dict.fromkeys(_TOTALS, 0) if row is None else {name: int(row._mapping[name]) for name in _TOTALS}
 
     def forget(self, transaction: Transaction, job_id: str) -> None:
-        """Deletes the intents of a job's batches, in the transaction that drops the job. Their numbers stay used up."""
+        """Deletes the intents of a job's batches, in the transaction that drops the job. Their numbers are not reused."""
         mine = select(batches.c.id).where(batches.c.job_id == job_id)
         transaction.execute(delete(intents).where(intents.c.batch_id.in_(mine)))
 
     def open_plans(self) -> Sequence[str]:
-        """Ids of the plans whose files may still be needed."""
+        """Returns the ids of the plans whose files may still be needed."""
         with self._database.reading() as transaction:
             return transaction.execute(select(plans.c.id).where(plans.c.state == PlanState.OPEN)).scalars().all()
 
@@ -380,13 +380,13 @@ class Consumptions:
         return Intent(**{**columns, "targets": [Target(**target) for target in row.targets]})
 
     def _end_attempt(self, transaction: Transaction, intent: Intent, state: str) -> Sequence[str]:
-        """Ends all intents of an attempt; their batches."""
+        """Ends all intents of an attempt; returns their batches."""
         open_ones = (intents.c.attempt == intent.attempt) & (intents.c.state == "intent")
         found = transaction.execute(select(intents.c.batch_id).where(open_ones).order_by(intents.c.stream_id))
         ended = found.scalars().all()
         changed = transaction.execute(update(intents).where(open_ones).values(state=state, ended_on=datetime.now(UTC)))
         if not ended or changed.rowcount != len(ended):
-            raise FencedError(f"The attempt {intent.attempt} was settled by another process.")
+            raise FencedError(f"The attempt {intent.attempt} was already ended by another process.")
         return ended
 
     def _commit_batch(self, transaction: Transaction, batch: Batch, outcome: Outcome) -> None:
@@ -413,12 +413,12 @@ class Consumptions:
             }
             self._database.add_up(transaction, job_totals, ["job_id"], [sums], sums=_TOTALS)
         plan = _plan(transaction.execute(select(plans).where(plans.c.id == batch.plan_id)).one())
-        if plan.kind in (PlanKind.STREAM, PlanKind.REPLAY):  # a few bad files say nothing about the job
+        if plan.kind in (PlanKind.STREAM, PlanKind.REPLAY):  # a few bad files do not reflect on the job
             self._count_failed(transaction, batch, outcome)
         self._finish(transaction, plan)
 
     def _count_failed(self, transaction: Transaction, batch: Batch, outcome: Outcome) -> None:
-        """Counts batches in a row in which every file failed, and pauses the job at its limit."""
+        """Counts consecutive batches in which every file failed, and pauses the job at its limit."""
         if not outcome.succeeded + outcome.failed:
             return
         job = transaction.execute(select(jobs).where(jobs.c.id == batch.job_id)).one()
@@ -429,7 +429,7 @@ class Consumptions:
         transaction.execute(update(jobs).where(jobs.c.id == batch.job_id).values(**values))
 
     def _finish(self, transaction: Transaction, plan: Plan) -> None:
-        """Closes the plan, and moves the offset, where no batch of it is left."""
+        """Closes the plan and moves the offset if no batch is left."""
         left = select(batches.c.id).where(
             batches.c.plan_id == plan.id, batches.c.state.in_([BatchState.PLANNED, BatchState.INTENT])
         )
@@ -442,7 +442,7 @@ class Consumptions:
 
 
 def _unbegun(plan: Plan) -> ColumnElement[bool]:
-    """Batches of a plan without any attempt. An aborted attempt refers to its batch, and its bounds stay for that."""
+    """Selects a plan's batches without any attempt. An aborted attempt refers to its batch, whose bounds stay for that."""
     return and_(batches.c.plan_id == plan.id, batches.c.state == BatchState.PLANNED, batches.c.attempts == 0)
 
 

@@ -1,4 +1,4 @@
-"""The rows of a catalog, copied into another one, of the same kind of database or not."""
+"""Copies the rows of a catalog into another one, possibly on a different kind of database."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from volstream.catalog.tables import leases, metadata
 #: Rows in memory at a time.
 _CHUNK = 1000
 
-#: Who does something right now is no part of what is copied.
+#: Leases are not copied: they describe running processes.
 _COPIED = [table for table in metadata.sorted_tables if table is not leases]
 
 Row = Mapping[str, Any]
@@ -21,10 +21,10 @@ Row = Mapping[str, Any]
 def copy(
     source: Connection, target: Connection, changed: Callable[[str, Row], Row] = lambda _, row: row
 ) -> dict[str, int]:
-    """Copies all rows but those of leases into a catalog that has none; how many, by table.
+    """Copies all rows except leases into an empty catalog; returns the number of rows by table.
 
     Args:
-        changed: what a row of a table, by its name, becomes.
+        changed: maps a table's name and one of its rows to the row that is written.
     """
     counts: dict[str, int] = {}
     for table in _COPIED:
@@ -39,12 +39,12 @@ def copy(
 
 
 def is_empty(catalog: Connection) -> bool:
-    """Whether a catalog has nothing that :func:`copy` could meet."""
+    """True if a catalog has no rows that would conflict with :func:`copy`."""
     return not any(catalog.execute(select(table).limit(1)).first() for table in _COPIED)
 
 
 def _continue_numbers(target: Connection, table: Table) -> None:
-    """Lets PostgreSQL number new rows after those that were copied with their numbers; SQLite does so by itself."""
+    """Makes PostgreSQL number new rows after the copied ones, which kept their numbers; SQLite does so by itself."""
     column = table.autoincrement_column
     if target.dialect.name != "postgresql" or column is None or not isinstance(column.type, BigInteger):
         return

@@ -1,4 +1,4 @@
-"""The database under the catalog: connecting, migrating, transactions, and the mapping of its errors."""
+"""The database under the catalog: connecting, migrating, transactions, and mapping of its errors."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from volstream.errors import CatalogError, CatalogFullError, InvalidValueError
 from volstream.lifecycle import faults
 from volstream.lifecycle.privacy import make_directory
 
-#: The migration that this code is written for; a test compares it with the newest file in ``migrations/versions``.
+#: The migration that this code requires; a test compares it with the newest file in ``migrations/versions``.
 SCHEMA_REVISION = "0004"
 
-#: A writer waits this long for another process's transaction; ours take milliseconds.
+#: Maximum wait for another process's transaction; ours take milliseconds.
 _BUSY_SECONDS = 30
 
 _READ_ONLY = "volstream_read_only"
 
 
 class Database:
-    """One SQLite file or PostgreSQL database. Connects at the first use; safe for threads.
+    """One SQLite file or PostgreSQL database. Connects on first use; thread-safe.
 
     Args:
-        url: SQLAlchemy URL. ``sqlite:///path`` makes the file and its folder when first used.
+        url: SQLAlchemy URL. ``sqlite:///path`` creates the file and its folder on first use.
 
     Raises:
-        InvalidValueError: not a URL of SQLite or PostgreSQL.
+        InvalidValueError: not a SQLite or PostgreSQL URL.
     """
 
     def __init__(self, url: str) -> None:
         try:
             parsed = make_url(url)
-        except (ArgumentError, ValueError):  # a port that is not a number is the second
+        except (ArgumentError, ValueError):  # a port that is not a number raises the latter
             raise InvalidValueError(
                 "catalog_url is not a database URL.", "Write postgresql://user@host/database."
             ) from None
@@ -54,9 +54,9 @@ class Database:
                 )
             parsed = parsed.set(drivername="postgresql+psycopg")
         elif backend != "sqlite":
-            raise InvalidValueError(f"A catalog cannot live in {backend!r}.", "Use SQLite or PostgreSQL.")
+            raise InvalidValueError(f"A catalog cannot be kept in {backend!r}.", "Use SQLite or PostgreSQL.")
         self._url = parsed
-        #: Whether only processes of this host can use it.
+        #: True if only processes of this host can use it.
         self.is_embedded = backend == "sqlite"
         try:
             self._engine = create_engine(
@@ -75,7 +75,7 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """One transaction: committed at the end of the block, rolled back by an exception.
+        """Runs one transaction: committed at the end of the block, rolled back on an exception.
 
         Raises:
             CatalogError: the database failed; nothing of the block was kept.
@@ -87,7 +87,7 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """One transaction that only reads: it waits for no writer. Raises CatalogError."""
+        """Runs one read-only transaction, which never waits for a writer. Raises CatalogError."""
         with self._mapped():
             self._migrate_once()
             with self._engine.connect().execution_options(**{_READ_ONLY: True}) as connection, connection.begin():
@@ -95,9 +95,9 @@ class Database:
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Lets nobody write while the block runs; who wants to waits. Readers go on. Raises CatalogError."""
+        """Blocks all writers while the block runs; they wait. Readers continue. Raises CatalogError."""
         if self.is_embedded:
-            with self.transaction():  # begins by taking the one writer's lock
+            with self.transaction():  # takes the single writer lock when it begins
                 yield
             return
         with self.transaction() as connection:
@@ -107,20 +107,20 @@ class Database:
 
     @contextmanager
     def snapshot(self) -> Iterator[Connection]:
-        """One transaction that only reads, and that sees all tables as they are when the block begins. Raises CatalogError."""
+        """Runs one read-only transaction that sees all tables as of the start of the block. Raises CatalogError."""
         with self._mapped():
             self._migrate_once()
             with self._engine.connect() as connection:
                 level = {} if self.is_embedded else {"isolation_level": "REPEATABLE READ"}
                 reading = connection.execution_options(**{_READ_ONLY: True}, **level)
                 with reading.begin():
-                    reading.execute(text("SELECT version_num FROM alembic_version"))  # it is the first look that counts
+                    reading.execute(text("SELECT version_num FROM alembic_version"))  # fixes the snapshot
                     yield reading
 
     def version(self) -> int | None:
-        """Another number after each commit, of any process; asking takes microseconds. None: this database has none.
+        """Returns a number that changes with each commit of any process, within microseconds; None if there is no such number.
 
-        To be called by one thread.
+        Must always be called from the same thread.
 
         Raises:
             CatalogError: the database failed.
@@ -129,13 +129,13 @@ class Database:
             return None
         with self._mapped():
             self._migrate_once()
-            if self._looking is None:  # SQLite tells each connection of the others' commits
+            if self._looking is None:  # SQLite reports to each connection the commits of the others
                 self._looking = self._engine.raw_connection()
             with closing(self._looking.cursor()) as cursor:
                 return int(cursor.execute("PRAGMA data_version").fetchone()[0])
 
     def now(self, connection: Connection) -> float:
-        """The database's clock in epoch seconds: hosts that share a catalog compare leases by one clock."""
+        """Returns the database's clock in epoch seconds, so that hosts that share a catalog compare leases by one clock."""
         clock = (
             "(julianday('now') - 2440587.5) * 86400.0" if self.is_embedded else "extract(epoch from clock_timestamp())"
         )
@@ -144,9 +144,9 @@ class Database:
     def add_missing(
         self, connection: Connection, table: Table, key: Sequence[str], rows: Sequence[Mapping[str, Any]]
     ) -> int:
-        """Inserts the rows whose ``key`` is free, also where another process inserts it right now; how many they were."""
+        """Inserts rows whose ``key`` is free, safely against concurrent inserts; returns how many were inserted."""
         statement = self._insert(table).on_conflict_do_nothing(index_elements=key)
-        counted = {"preserve_rowcount": True}  # psycopg's count of an INSERT is -1 without
+        counted = {"preserve_rowcount": True}  # without it psycopg reports -1 for an INSERT
         return sum(connection.execute(statement.values(**row), execution_options=counted).rowcount for row in rows)
 
     def add_up(
@@ -159,7 +159,7 @@ class Database:
         sums: Sequence[str],
         latest: Sequence[str] = (),
     ) -> None:
-        """Inserts rows; where the ``key`` is there, adds to its columns ``sums``, and replaces its columns ``latest``."""
+        """Inserts rows; if the ``key`` exists, adds to the columns in ``sums`` and replaces those in ``latest``."""
         if not rows:
             return
         statement = self._insert(table)
@@ -168,8 +168,8 @@ class Database:
         connection.execute(statement.on_conflict_do_update(index_elements=key, set_=changed), rows)
 
     def _insert(self, table: Table) -> Any:
-        """An INSERT that knows conflicts: on both databases with the same methods."""
-        # Late: the dialect that is not used costs every command 40 ms.
+        """Returns an INSERT that supports conflict clauses, with the same methods on both databases."""
+        # Imported late: the unused dialect would cost every command 40 ms.
         if self.is_embedded:
             from sqlalchemy.dialects import sqlite
 
@@ -186,13 +186,13 @@ class Database:
         self._engine.dispose()
 
     def describe(self) -> str:
-        """The URL without its password, and without what follows a ``?``, which may be one too."""
+        """Returns the URL without its password and without its query, which may contain one too."""
         return self._url.set(query={}).render_as_string(hide_password=True)
 
     def _migrate_once(self) -> None:
         if self._migrated:
             return
-        # A database that is named by a URI of SQLite's is its user's to make.
+        # If the database is named by a SQLite URI, creating it is up to the user.
         if self.is_embedded and self._url.database and not self._url.database.startswith("file:"):
             path = Path(self._url.database)
             make_directory(path.parent)
@@ -203,13 +203,13 @@ class Database:
             found = connection.execute(text("select version_num from alembic_version")).scalar() if known else None
         if found is not None and found > SCHEMA_REVISION:
             raise InvalidValueError(
-                f"The catalog was made by a newer volstream (its schema is {found}, this one knows {SCHEMA_REVISION}).",
+                f"The catalog was created by a newer volstream (schema {found}; this version supports up to {SCHEMA_REVISION}).",
                 "Upgrade volstream.",
             )
         if found != SCHEMA_REVISION:
             with self._engine.connect() as connection:
                 if not self.is_embedded:
-                    # Two hosts that start on one new database: the second waits, and finds nothing left to do.
+                    # If two hosts start on a new database, the second one waits and finds nothing left to do.
                     connection.execute(text("select pg_advisory_xact_lock(761253)"))
                 _make_tables(connection) if found is None else _migrate(connection)
                 faults.point("catalog.migrate")
@@ -224,17 +224,15 @@ class Database:
         except OperationalError as error:
             reason = str(error.orig).strip()
             if "disk is full" in reason or "No space left" in reason or "disk I/O error" in reason:
-                raise CatalogFullError(
-                    f"The catalog {where} cannot take more: {reason}.", "Free some space."
-                ) from error
+                raise CatalogFullError(f"The catalog {where} is full: {reason}.", "Free some space.") from error
             raise CatalogError(
-                f"The catalog {where} is not available: {reason}.", "Check that the database runs and can be written."
+                f"The catalog {where} is not available: {reason}.", "Check that the database is running and writable."
             ) from error
-        except (OverflowError, DataError):  # SQLite's driver says the first
+        except (OverflowError, DataError):  # SQLite's driver raises the former
             raise InvalidValueError("A number is larger than the catalog can hold.", "Give a smaller one.") from None
         except DBAPIError as error:
             raise CatalogError(f"The catalog {where} failed: {error.orig}.") from error
-        except sqlite3.Error as error:  # of the connection that is used without SQLAlchemy
+        except sqlite3.Error as error:  # from the connection that bypasses SQLAlchemy
             raise CatalogError(f"The catalog {where} failed: {error}.") from error
         except SQLAlchemyError as error:
             raise CatalogError(f"The catalog {where} failed: {error}.") from error
@@ -243,7 +241,7 @@ class Database:
 
 
 def _make_tables(connection: Connection) -> None:
-    """Makes what all migrations together make, in a tenth of their time, unless somebody was faster; a test compares."""
+    """Creates the final tables, ten times faster than the migrations, unless another process did; a test compares both."""
     if inspect(connection).has_table("alembic_version"):
         return
     metadata.create_all(connection)
@@ -252,7 +250,7 @@ def _make_tables(connection: Connection) -> None:
 
 
 def _migrate(connection: Connection) -> None:
-    # Late: only an old catalog pays for importing Alembic.
+    # Imported late: only an old catalog pays for importing Alembic.
     from alembic import command
     from alembic.config import Config
 
@@ -263,7 +261,7 @@ def _migrate(connection: Connection) -> None:
 
 
 def _configure_sqlite(connection: Any, _record: object) -> None:
-    # The driver's own BEGIN is deferred: two writers would fail instead of wait. See _begin_immediately.
+    # The driver's own BEGIN is deferred, with which two writers would fail instead of wait. See _begin_immediately.
     connection.isolation_level = None
     connection.execute("pragma journal_mode = wal")
     connection.execute("pragma synchronous = full")  # an acknowledged INTENT survives a power cut
@@ -271,17 +269,17 @@ def _configure_sqlite(connection: Any, _record: object) -> None:
 
 
 def _make_file(path: Path) -> None:
-    """Puts an empty database in WAL mode at ``path``, for the user alone, unless somebody was faster.
+    """Creates an empty database in WAL mode at ``path``, readable by the user only, unless another process was faster.
 
-    The mode is kept in the file. Two processes that set it on one new file would each wait for the other's lock, which
-    SQLite refuses at once, without the busy time-out: so the file appears when it is ready.
+    The mode is stored in the file. Two processes that set it on the same new file would each wait for the other's lock, which
+    SQLite refuses immediately, ignoring the busy time-out. The file therefore appears only once it is ready.
     """
     made = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
-        made.touch(mode=0o600)  # SQLite gives its other files the mode of this one
+        made.touch(mode=0o600)  # SQLite gives its other files the same mode
         with closing(sqlite3.connect(made)) as connection:
             connection.execute("pragma journal_mode = wal")
-        with suppress(OSError):  # there is one by now; or no links here, and the mode is set when it is opened
+        with suppress(OSError):  # it exists by now; or links are not supported, and the mode is set on opening
             os.link(made, path)
     finally:
         made.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""What users define: connections, volumes, streams, jobs, functions. Reading and writing rows; the rules are in the domain."""
+"""User-defined objects: connections, volumes, streams, jobs, functions. Reads and writes rows; the rules are elsewhere."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class Definitions(Generic[T]):
     """The rows of one kind of object, by name and by id.
 
     Args:
-        kind: what users call it.
-        table: where it is kept.
-        value: makes the object of a row.
-        columns: the columns of an object's attributes, but for its name.
-        dependents: rows of these tables belong to an object by this column, and go with it.
+        kind: the name of the kind in messages.
+        table: where the objects are stored.
+        value: converts a row to an object.
+        columns: the columns of an object's attributes, except its name.
+        dependents: tables whose rows refer to an object by this column and are deleted with it.
     """
 
     def __init__(
@@ -65,14 +65,14 @@ class Definitions(Generic[T]):
         self._dependents = dependents
 
     def get(self, name: Name) -> T:
-        """The object called ``name``. Raises NotFoundError."""
+        """Returns the object called ``name``. Raises NotFoundError."""
         found = self.find(name)
         if found is None:
             raise NotFoundError(f"There is no {self.kind} {name}.", f"See: volstream list {self.kind}s.")
         return found
 
     def find(self, name: Name) -> T | None:
-        """The object called ``name``, or None."""
+        """Returns the object called ``name``, or None."""
         with self._database.reading() as transaction:
             return self._one(transaction, self._named(name))
 
@@ -90,12 +90,12 @@ class Definitions(Generic[T]):
         return found
 
     def by_id(self, identity: str) -> T | None:
-        """The object of that id, or None: it was dropped."""
+        """Returns the object with that id, or None if it was dropped."""
         with self._database.reading() as transaction:
             return self._one(transaction, self._table.c.id == identity)
 
     def list(self, **equal: Any) -> Sequence[T]:
-        """All of them whose columns have the given values, by name."""
+        """Returns all objects whose columns have the given values, sorted by name."""
         query = select(self._table).order_by(self._table.c.schema_name, self._table.c.name)
         for column, value in equal.items():
             query = query.where(self._table.c[column] == value)
@@ -103,7 +103,7 @@ class Definitions(Generic[T]):
             return [self._value(row) for row in transaction.execute(query)]
 
     def first(self, **equal: Any) -> T | None:
-        """One whose columns have the given values, or None."""
+        """Returns an object whose columns have the given values, or None."""
         return next(iter(self.list(**equal)), None)
 
     def change(self, value: Changed, **changes: Any) -> Changed:
@@ -146,9 +146,9 @@ class Definitions(Generic[T]):
 
 
 def check_exclusive(*, or_replace: bool, if_not_exists: bool) -> None:
-    """Raises InvalidValueError if both ways to meet an existing object are asked for."""
+    """Raises InvalidValueError if both options for an existing object are given."""
     if or_replace and if_not_exists:
-        raise InvalidValueError("OR REPLACE and IF NOT EXISTS exclude each other.", "Give one of them.")
+        raise InvalidValueError("OR REPLACE and IF NOT EXISTS are mutually exclusive.", "Give one of them.")
 
 
 def connections(database: Database) -> Definitions[Connection]:
@@ -157,7 +157,7 @@ def connections(database: Database) -> Definitions[Connection]:
 
 
 def volumes(database: Database) -> Definitions[Volume]:
-    """Rows of ``volumes``; with one go its refreshes, rejected messages and key checks."""
+    """Rows of ``volumes``; deleting one also deletes its refreshes, rejected messages and key checks."""
 
     def value(row: Row[Any]) -> Volume:
         values = _named(row)
@@ -174,7 +174,7 @@ def volumes(database: Database) -> Definitions[Volume]:
 
 
 def streams(database: Database) -> Definitions[Stream]:
-    """Rows of ``streams``; with one go its intents, and the batches and plans of statements: a job's went before."""
+    """Rows of ``streams``; deleting one also deletes its intents, and the batches and plans of statements, not of jobs."""
 
     def value(row: Row[Any]) -> Stream:
         values = _named(row)
@@ -203,7 +203,7 @@ _NO_FUNCTION = {
 
 
 def jobs(database: Database) -> Definitions[Job]:
-    """Rows of ``jobs``; with one go its failures, batches, plans and sums, and the intents of its stream."""
+    """Rows of ``jobs``; deleting one also deletes its failures, batches, plans and sums, and the intents of its stream."""
 
     def value(row: Row[Any]) -> Job:
         values = _named(row)
@@ -255,14 +255,14 @@ def functions(database: Database) -> Definitions[Function]:
 
 
 def note_run(database: Database, job: Job, outcome: str, *, ended: bool) -> None:
-    """Notes that a run of a job began or ended, with one line that says how."""
+    """Records that a run of a job began or ended, with a one-line outcome."""
     when = {"last_ended" if ended else "last_started": datetime.now(UTC)}
     with database.transaction() as transaction:
         transaction.execute(update(tables.jobs).where(tables.jobs.c.id == job.id).values(**when, last_outcome=outcome))
 
 
 def note_trouble(database: Database, volume_id: str, reason: str | None) -> None:
-    """Notes what is wrong with a volume, for who asks from another process; None: nothing any more."""
+    """Records what is wrong with a volume, for other processes to see; None: nothing is wrong any more."""
     with database.transaction() as transaction:
         transaction.execute(update(tables.volumes).where(tables.volumes.c.id == volume_id).values(trouble=reason))
 

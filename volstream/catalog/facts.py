@@ -1,4 +1,4 @@
-"""What the catalog knows, as relations for whoever asks in SQL: failures, batches, refreshes, rejected messages."""
+"""The catalog's facts as relations for SQL: failures, batches, refreshes, rejected messages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CHUNK = 1000
 
 
 def _facts(owner: FromClause, of: FromClause, on: ColumnElement[bool], columns: Sequence[Any]) -> Select[Any]:
-    """Facts with the name of their job or volume in front, in two parts."""
+    """Selects facts, preceded by the name of their job or volume in two parts."""
     return select(owner.c.schema_name, owner.c.name, *columns).select_from(of.outerjoin(owner, on))
 
 
@@ -25,7 +25,7 @@ def _named(table: FromClause, *names: str) -> list[Any]:
     return [table.c[name] for name in names]
 
 
-#: By name: what the facts are of, and the query, whose first two columns are parts of that one's name.
+#: By name: the kind of object that the facts are about, and the query. Its first two columns are the object's name.
 FACTS: Mapping[str, tuple[str, Select[Any]]] = {
     "failures": (
         "job",
@@ -114,14 +114,14 @@ FACTS: Mapping[str, tuple[str, Select[Any]]] = {
 
 
 def types(name: str) -> Mapping[str, type]:
-    """The columns of a relation of :data:`FACTS`, and the Python type of each."""
+    """Returns the columns of a relation of :data:`FACTS` with the Python type of each."""
     of, query = FACTS[name]
     own = list(query.selected_columns)[2:]
     return {of: str, **{column.name: column.type.python_type for column in own}}
 
 
 def rows(database: Database, name: str) -> Iterator[Sequence[Mapping[str, Any]]]:
-    """The rows of a relation, some at a time."""
+    """Yields the rows of a relation in chunks."""
     of, query = FACTS[name]
     own = list(types(name))[1:]
     with database.reading() as transaction:

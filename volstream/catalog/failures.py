@@ -15,25 +15,25 @@ from volstream.catalog.tables import digest, failures, intents, writable
 from volstream.errors import FencedError
 from volstream.model.work import OVERTAKEN, Failure, FailureKind, FailureState
 
-_CHUNK = 500  # bound values of one statement, under every database's limit
+_CHUNK = 500  # bound values per statement, below every database's limit
 
-#: The states of failures that count: an attempt's own are pending until it is committed.
+#: States of failures that count. An attempt's own failures are pending until it is committed.
 ACTIVE = (FailureState.RETRYING, FailureState.WAITING, FailureState.QUARANTINED, FailureState.SKIPPED)
 
-#: The states of failures that are tried again by themselves.
+#: States of failures that are retried automatically.
 _DUE = (FailureState.RETRYING, FailureState.WAITING)
 
-#: Until a failure that waits is looked at again, at least and at most.
+#: Minimum and maximum delay until a waiting failure is checked again.
 _SOON, _LATE = timedelta(seconds=10), timedelta(hours=1)
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """A sort of failures.
+    """A filter for failures.
 
     Attributes:
-        kinds: none: any.
-        like: a pattern of SQL's LIKE for the path; None: any.
+        kinds: empty: any.
+        like: a SQL LIKE pattern for the path; None: any.
     """
 
     states: Sequence[FailureState] = ACTIVE
@@ -41,7 +41,7 @@ class Wanted:
     like: str | None = None
 
 
-#: All that count.
+#: Every failure that counts.
 ANY = Wanted()
 
 
@@ -55,16 +55,16 @@ class Failures:
         """Stores failures of an attempt that is not committed yet.
 
         Raises:
-            FencedError: the attempt was settled meanwhile, by who took this process for dead: nobody would ever settle these.
+            FencedError: the attempt was ended by another process, which took this one for dead: the failures would stay forever.
         """
-        # A transaction a chunk: ``found`` may be slow to come, and other writers would wait for it meanwhile.
+        # One transaction per chunk: ``found`` may be slow, and other writers would wait for it.
         for chunk in _chunks(found):
             attempts = {one.attempt for one in chunk}
             open_ones = select(intents.c.attempt).where(intents.c.attempt.in_(attempts), intents.c.state == "intent")
             with self._database.transaction() as transaction:
-                # Locked, so that who settles it comes before this look or after these rows.
+                # Locked, so that another process ends the attempt either before this check or after these rows.
                 if attempts - {*transaction.execute(open_ones.with_for_update()).scalars()}:
-                    raise FencedError("The attempt was settled by another process.")
+                    raise FencedError("The attempt was already ended by another process.")
                 transaction.execute(insert(failures), [_columns(one) for one in chunk])
 
     def active(
@@ -78,7 +78,7 @@ class Failures:
         batch_id: str | None = None,
         limit: int | None = None,
     ) -> Sequence[Failure]:
-        """Failures that count, by path: of a job, of some sort, with ``after < path <= until``, of a path, of a batch."""
+        """Returns failures that count, by path: of a job, by filter, with ``after < path <= until``, of a path or batch."""
         query = select(failures).where(self._are(wanted)).order_by(failures.c.job_id, failures.c.path)
         if job_id is not None:
             query = query.where(failures.c.job_id == job_id)
@@ -94,7 +94,7 @@ class Failures:
             return [_failure(row) for row in transaction.execute(query.limit(limit))]
 
     def count(self, job_id: str | None, wanted: Wanted) -> int:
-        """How many failures of some sort there are, of a job or of all."""
+        """Returns the number of failures that match a filter, of a job or of all."""
         query = select(func.count()).select_from(failures).where(self._are(wanted))
         if job_id is not None:
             query = query.where(failures.c.job_id == job_id)
@@ -107,12 +107,12 @@ class Failures:
             found &= failures.c.kind.in_(wanted.kinds)
         if wanted.like is None:
             return found
-        if self._database.is_embedded:  # SQLite's LIKE takes a for A
+        if self._database.is_embedded:  # SQLite's LIKE is not case-sensitive
             return found & failures.c.path.op("GLOB", is_comparison=True)(_as_glob(wanted.like))
         return found & failures.c.path.like(wanted.like)
 
     def due(self, job_id: str, now: datetime, limit: int) -> Sequence[Failure]:
-        """Failures whose next try has come, the longest due first: also of files that may be back as they were."""
+        """Returns failures that are due for a retry, the longest overdue first, including files that may be back unchanged."""
         query = (
             select(failures)
             .where(failures.c.job_id == job_id, failures.c.state.in_(_DUE), failures.c.next_try <= now)
@@ -123,14 +123,14 @@ class Failures:
             return [_failure(row) for row in transaction.execute(query)]
 
     def next_due(self, job_id: str) -> datetime | None:
-        """When the job's next retry is due."""
+        """Returns the time of the job's next retry, or None."""
         query = select(func.min(failures.c.next_try)).where(failures.c.job_id == job_id, failures.c.state.in_(_DUE))
         with self._database.reading() as transaction:
             due: datetime | None = transaction.execute(query).scalar_one()
             return due
 
     def counts(self, job_id: str) -> dict[str, int]:
-        """How many failures of a job are in each state."""
+        """Returns the number of a job's failures by state."""
         query = (
             select(failures.c.state, func.count())
             .where(failures.c.job_id == job_id, failures.c.state != FailureState.PENDING)
@@ -148,14 +148,14 @@ class Failures:
         next_try: datetime | None,
         wanted: Wanted = ANY,
     ) -> Sequence[str]:
-        """Moves active failures, of some paths or all, and of some sort, to another state; the paths that were found."""
+        """Moves active failures, of some paths or all, and by filter, to another state; returns the paths that were found."""
         query = (
             select(failures.c.id, failures.c.path)
             .where(failures.c.job_id == job_id, self._are(wanted))
             .order_by(failures.c.path)
         )
         if paths is None and state is FailureState.RETRYING and wanted.states == ACTIVE:
-            query = query.where(failures.c.state != FailureState.SKIPPED)  # what was given up knowingly stays so
+            query = query.where(failures.c.state != FailureState.SKIPPED)  # a deliberate skip stays
         with self._database.transaction() as transaction:
             if paths is None:
                 rows: list[Any] = list(transaction.execute(query))
@@ -167,8 +167,8 @@ class Failures:
         return [row.path for row in rows]
 
     def postpone(self, those: Sequence[Failure]) -> None:
-        """Lets failures wait whose files show another version now, or none. What follows comes through the stream; a file may
-        also be back as it was, of which no stream tells, and so they are due again, the later the longer they wait."""
+        """Lets failures wait whose files now have another version, or are gone. New versions arrive through the stream. A file
+        may also return unchanged, which no stream reports, so these are checked again at growing intervals."""
         now = datetime.now(UTC)
         with self._database.transaction() as transaction:
             for one in those:
@@ -182,7 +182,7 @@ class Failures:
 
 
 def activate(transaction: Transaction, job_id: str, attempt: str, superseded: Sequence[str]) -> None:
-    """Makes an attempt's pending failures count, in the place of earlier ones of the same files."""
+    """Activates an attempt's pending failures, which replace earlier ones of the same files."""
     pending = (failures.c.attempt == attempt) & (failures.c.state == FailureState.PENDING)
     old = (failures.c.job_id == job_id) & failures.c.state.in_(ACTIVE)
     for chunk in _chunks(superseded):
@@ -199,12 +199,12 @@ def activate(transaction: Transaction, job_id: str, attempt: str, superseded: Se
 
 
 def drop_pending(transaction: Transaction, attempt: str) -> None:
-    """Forgets the failures of an aborted attempt."""
+    """Deletes the pending failures of an aborted attempt."""
     transaction.execute(delete(failures).where(failures.c.attempt == attempt, failures.c.state == FailureState.PENDING))
 
 
 def cut(text: str, limit: int = 8000) -> str:
-    """``text`` as a database keeps it, its middle left out beyond ``limit`` characters."""
+    """Returns ``text`` in a form that a database can store, with its middle left out beyond ``limit`` characters."""
     text = writable(text)
     half = limit // 2
     return (
@@ -215,7 +215,7 @@ def cut(text: str, limit: int = 8000) -> str:
 
 
 def _as_glob(pattern: str) -> str:
-    """A pattern of LIKE as one of SQLite's GLOB, which tells letters by case; a backslash takes a wildcard's meaning away."""
+    """Converts a LIKE pattern to SQLite's GLOB, which is case-sensitive; a backslash escapes a wildcard."""
     found: list[str] = []
     characters = iter(pattern)
     for character in characters:

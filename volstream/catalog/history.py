@@ -1,5 +1,5 @@
-"""Forgetting what ended long ago. What is open stays, and what a stream still reads from; sums over all there ever was are kept
-beside the history."""
+"""Deletes history of work that ended long ago. Open work stays, as does what a stream still reads from; all-time totals are
+kept separately."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from volstream.catalog.refreshes import Refreshes
 from volstream.catalog.tables import batches, intents, plans, refreshes, volumes
 from volstream.model.work import PlanState
 
-#: Rows, or plans, of one transaction: other writers wait for it.
+#: Rows, or plans, deleted in one transaction; other writers wait for it.
 _CHUNK = 500
 
 
@@ -24,10 +24,10 @@ class History:
         self._refreshes = refreshes_
 
     def forget(self, before: datetime, *, kept: int) -> int:
-        """Deletes what ended before a point in time; how many rows that were, but for attempts.
+        """Deletes history from before a point in time; returns the number of rows, not counting attempts.
 
         Args:
-            kept: the newest refreshes of each volume that stay however old they are.
+            kept: number of newest refreshes of each volume that are kept regardless of age.
         """
         forgotten = 0
         while found := self._forget_plans(before):
@@ -42,7 +42,7 @@ class History:
         return forgotten
 
     def _forget_plans(self, before: datetime) -> int:
-        """Some plans that ended, or some of their batches, with the attempts at these; how many rows these were."""
+        """Deletes some ended plans, or some of their batches, with their attempts; returns the number of rows."""
         ended = plans.c.state.in_([PlanState.DONE, PlanState.DROPPED])
         with self._database.transaction() as transaction:
             query = select(plans.c.id).where(ended, plans.c.created_on < before).limit(_CHUNK)

@@ -1,4 +1,4 @@
-"""Leases: who does a thing now. They save work and order takeovers; safety rests on Delta's fences, not on them."""
+"""Leases: who is doing what. They save work and order takeovers; safety rests on Delta's fences, not on leases."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from volstream.lifecycle.identity import is_gone
 
 @dataclass(frozen=True)
 class Lease:
-    """One held name. ``expires`` is epoch seconds by the database's clock."""
+    """A held lease. ``expires`` is in epoch seconds by the database's clock."""
 
     name: str
     owner: str
@@ -33,15 +33,15 @@ class Leases:
         self._database = database
 
     def acquire(self, name: str, owner: str, purpose: str, seconds: float) -> Lease | None:
-        """Takes or renews the lease for ``seconds``; None where it is ours now, else the lease that is in the way.
+        """Takes or renews the lease for ``seconds``; returns None on success, else the lease that prevents it.
 
-        A lease is free when it has expired, or when its owner was a process of this host that is gone.
+        A lease is free if it has expired, or if its owner was a process of this host that no longer exists.
         """
         with self._database.transaction() as transaction:
             now = self._database.now(transaction)
             values = {"name": name, "owner": owner, "purpose": purpose, "expires": now + seconds}
             row = None
-            while row is None:  # again where the holder gives it back between the two statements
+            while row is None:  # retry if the holder releases it between the two statements
                 if self._database.add_missing(transaction, leases, ["name"], [values]):
                     return None
                 row = transaction.execute(select(leases).where(leases.c.name == name).with_for_update()).one_or_none()
@@ -51,12 +51,12 @@ class Leases:
             return None
 
     def release(self, name: str, owner: str) -> None:
-        """Gives the lease back; nothing where it is another's by now."""
+        """Releases the lease; does nothing if another owner has it by now."""
         with self._database.transaction() as transaction:
             transaction.execute(delete(leases).where(leases.c.name == name, leases.c.owner == owner))
 
     def held(self) -> Sequence[Lease]:
-        """The leases that have not expired and whose owners, where that can be known, live."""
+        """Returns the leases that have not expired and whose owners, as far as can be determined, are alive."""
         with self._database.reading() as transaction:
             now = self._database.now(transaction)
             rows = transaction.execute(select(leases).where(leases.c.expires > now).order_by(leases.c.name))
@@ -67,14 +67,14 @@ class Leases:
 def lease(
     leases_: Leases, name: str, owner: str, purpose: str, seconds: float, lost: Callable[[], object] = lambda: None
 ) -> Iterator[Lease | None]:
-    """Holds a lease while the block runs, renewed in the background; given back at its end.
+    """Holds a lease while the block runs, renewing it in the background; releases it at the end.
 
     Args:
-        lost: called by another thread, once, when somebody else has the lease, or may have it: it could not be renewed for
-            ``seconds``. The block should come to its end then; where it does not, the other's fence decides.
+        lost: called once, from another thread, when another process has the lease or may have it because it could not be
+            renewed for ``seconds``. The block should then end; if it does not, the other process's fence decides.
 
     Yields:
-        None where it is held, else the lease that is in the way; then the block should not do its work.
+        None if the lease is held, else the lease that prevents it; in that case the block should not do its work.
     """
     other = leases_.acquire(name, owner, purpose, seconds)
     if other is not None:

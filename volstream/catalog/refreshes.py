@@ -1,4 +1,4 @@
-"""Refreshes of directory tables, the keys that jobs want looked at again, and what was rejected."""
+"""Refreshes of directory tables, keys that jobs asked to have checked again, and rejected messages."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from volstream.model.hints import Rejection
 from volstream.model.objects import SourceKind
 from volstream.model.work import Completeness, PlanState, Refresh
 
-#: Full listings of a volume that are kept on record.
+#: Number of full listings kept on record per volume.
 _KEPT = 100
 
-#: Rejected messages of a volume that are kept: whoever may send messages may send any number.
+#: Number of rejected messages kept per volume, because anyone who may send messages may send any number.
 _KEPT_REJECTED = 1000
 
 
 @dataclass(frozen=True)
 class RejectedMessage:
-    """A message or name that could not be used, how often, and when."""
+    """An unusable message or name, with its count and times."""
 
     volume_id: str
     subject: str
@@ -53,7 +53,7 @@ class Refreshes:
         self._database = database
 
     def record(self, refresh: Refresh) -> None:
-        """Records a refresh that was committed. Idempotent: a crash may have come before anybody heard of it."""
+        """Records a committed refresh. Idempotent, because a crash may follow the commit before the caller learns of it."""
         newer = volumes.c.refresh_count < refresh.number
         with self._database.transaction() as transaction:
             row = dataclasses.asdict(refresh)
@@ -71,7 +71,7 @@ class Refreshes:
             )
 
     def committed(self, volume_id: str, *, after: int = 0) -> Sequence[Refresh]:
-        """The refreshes of a volume by number, those after one of them."""
+        """Returns the refreshes of a volume after a given one, by number."""
         query = (
             select(refreshes)
             .where(refreshes.c.volume_id == volume_id, refreshes.c.number > after)
@@ -81,7 +81,7 @@ class Refreshes:
             return [Refresh(**row._mapping) for row in transaction.execute(query)]
 
     def at(self, volume_id: str, time: datetime) -> int | None:
-        """The newest refresh at or before a point in time; None where there is none."""
+        """Returns the newest refresh at or before a point in time, or None."""
         query = select(func.max(refreshes.c.number)).where(
             refreshes.c.volume_id == volume_id, refreshes.c.committed_on <= time
         )
@@ -90,9 +90,9 @@ class Refreshes:
             return None if found is None else int(found)
 
     def needed_after(self, volume_id: str) -> int | None:
-        """The oldest refresh of a volume that a stream, or an open plan of one, still reads from; None: nobody does."""
+        """Returns the oldest refresh of a volume that a stream, or one of its open plans, still reads from, or None."""
         mine = and_(streams.c.source_kind == SourceKind.VOLUME, streams.c.source_id == volume_id)
-        # What is read from the beginning on is the directory as it is at the end.
+        # A read from the beginning uses the directory as it is at the end of the range.
         offsets = select(func.min(func.nullif(streams.c.offset, 0))).where(mine)
         begun = func.min(func.coalesce(func.nullif(plans.c.from_version, 0), plans.c.to_version))
         opened = (
@@ -103,7 +103,7 @@ class Refreshes:
             return min((int(one) for one in found if one is not None), default=None)
 
     def adopt_table(self, volume_id: str, old: str, new: str) -> None:
-        """Lets all that belongs to a directory's table belong to the one that took its place."""
+        """Reassigns everything that belongs to a directory's table to the table that replaced it."""
         mine = select(streams.c.id).where(streams.c.source_kind == SourceKind.VOLUME, streams.c.source_id == volume_id)
         with self._database.transaction() as transaction:
             transaction.execute(
@@ -115,34 +115,34 @@ class Refreshes:
             transaction.execute(update(volumes).where(volumes.c.id == volume_id).values(table_id=new))
 
     def last(self, volume_id: str) -> Refresh | None:
-        """The newest refresh."""
+        """Returns the newest refresh, or None."""
         query = select(refreshes).where(refreshes.c.volume_id == volume_id).order_by(refreshes.c.number.desc()).limit(1)
         with self._database.reading() as transaction:
             row = transaction.execute(query).one_or_none()
             return None if row is None else Refresh(**row._mapping)
 
     def ask_check(self, volume_id: str, paths: Iterable[str]) -> datetime:
-        """Asks the volume's writer to look at these keys again; idempotent. Returns what tells these asks from others."""
+        """Asks the volume's writer to check these keys again; idempotent. Returns a time that identifies this request."""
         now = datetime.now(UTC)
-        # In one order, so that two jobs that ask for the same keys do not wait for each other.
+        # In a fixed order, so that two jobs that ask for the same keys cannot deadlock.
         rows = [
             {"volume_id": volume_id, "path_digest": digest(path), "path": path, "asked_on": now}
             for path in sorted({*paths})
         ]
         key = ["volume_id", "path_digest"]
         with self._database.transaction() as transaction:
-            # A writer that is looking at a key now does not know of this one.
+            # A writer that is checking a key right now does not know of this request.
             self._database.add_up(transaction, key_checks, key, rows, sums=(), latest=["asked_on"])
         return now
 
     def asked_checks(self, volume_id: str, limit: int) -> Mapping[str, datetime]:
-        """Keys that were asked for and not yet looked at, and when."""
+        """Returns keys that were requested and not yet checked, with the time of the request."""
         query = select(key_checks.c.path, key_checks.c.asked_on).where(key_checks.c.volume_id == volume_id).limit(limit)
         with self._database.reading() as transaction:
             return {row.path: row.asked_on for row in transaction.execute(query)}
 
     def is_asked(self, volume_id: str, path: str) -> bool:
-        """Whether a key that was asked for has not been looked at yet."""
+        """True if a requested key has not been checked yet."""
         query = select(key_checks.c.path).where(
             key_checks.c.volume_id == volume_id, key_checks.c.path_digest == digest(path)
         )
@@ -150,7 +150,7 @@ class Refreshes:
             return transaction.execute(query).first() is not None
 
     def sums_after(self, volume_id: str, number: int) -> tuple[int, int, int]:
-        """Rows inserted, updated and deleted by the refreshes after ``number``."""
+        """Returns the numbers of rows inserted, updated and deleted by the refreshes after ``number``."""
         sums = [func.coalesce(func.sum(refreshes.c[name]), 0) for name in ("inserted", "updated", "deleted")]
         query = select(*sums).where(refreshes.c.volume_id == volume_id, refreshes.c.number > number)
         with self._database.reading() as transaction:
@@ -158,13 +158,13 @@ class Refreshes:
             return int(inserted), int(updated), int(deleted)
 
     def file_count(self, volume_id: str) -> int:
-        """How many files the directory table shows, by what its refreshes did."""
+        """Returns the number of files in the directory table, computed from its refreshes."""
         query = select(volume_totals.c.files).where(volume_totals.c.volume_id == volume_id)
         with self._database.reading() as transaction:
             return int(transaction.execute(query).scalar() or 0)
 
     def changed_after(self, volume_id: str, number: int | None) -> tuple[int, int]:
-        """Rows, and bytes of new files, that refreshes after one of them changed; None: ever."""
+        """Returns the numbers of rows changed, and of bytes in new files, by refreshes after a given one; None: all-time."""
         if number is None:
             query = select(volume_totals.c.changed, volume_totals.c.bytes).where(volume_totals.c.volume_id == volume_id)
         else:
@@ -177,7 +177,7 @@ class Refreshes:
             return int(rows), int(size)
 
     def checked(self, volume_id: str, asked: Mapping[str, datetime]) -> None:
-        """These keys were looked at, as they had been asked for; what was asked for again meanwhile stays."""
+        """Records that these keys were checked, as of the given requests; keys requested again meanwhile stay."""
         mine = delete(key_checks).where(key_checks.c.volume_id == volume_id)
         with self._database.transaction() as transaction:
             for path, asked_on in asked.items():
@@ -186,7 +186,7 @@ class Refreshes:
                 )
 
     def note_reconcile(self, found: Completeness) -> None:
-        """Keeps what a full listing found, and the newest hundred of them."""
+        """Records the result of a full listing, and keeps the newest hundred."""
         mine = reconciles.c.volume_id == found.volume_id
         old = select(reconciles.c.began_on).where(mine).order_by(reconciles.c.began_on.desc()).offset(_KEPT).limit(1)
         with self._database.transaction() as transaction:
@@ -197,7 +197,7 @@ class Refreshes:
                 transaction.execute(delete(reconciles).where(mine, reconciles.c.began_on <= oldest))
 
     def reconciles(self, volume_id: str, limit: int = 1) -> Sequence[Completeness]:
-        """What the newest full listings of a volume found, the newest first."""
+        """Returns the results of a volume's newest full listings, newest first."""
         query = (
             select(reconciles)
             .where(reconciles.c.volume_id == volume_id)
@@ -208,7 +208,7 @@ class Refreshes:
             return [Completeness(**row._mapping) for row in transaction.execute(query)]
 
     def reject(self, volume_id: str, rejections: Iterable[Rejection]) -> None:
-        """Keeps what cannot be used, the newest of it; the same subject and reason again is counted, not repeated."""
+        """Records unusable messages, keeping the newest; repeats of a subject and reason only increase its count."""
         now, counts = datetime.now(UTC), Counter(rejections)
         rows = [
             {
@@ -229,7 +229,7 @@ class Refreshes:
         with self._database.transaction() as transaction:
             key = ["volume_id", "digest"]
             self._database.add_up(transaction, rejected, key, rows, sums=["count"], latest=["last_seen"])
-            # The inner query has the limit, which PostgreSQL does not take in a DELETE.
+            # The limit is in the inner query because PostgreSQL does not accept one in a DELETE.
             old = newest.offset(_KEPT_REJECTED).limit(len(rows)).subquery()
             transaction.execute(delete(rejected).where(rejected.c.id.in_(select(old.c.id))))
 
@@ -243,7 +243,7 @@ class Refreshes:
         return [RejectedMessage(**{key: row[key] for key in RejectedMessage.__dataclass_fields__}) for row in rows]
 
     def rejected_count(self, volume_id: str) -> int:
-        """How many different messages of a volume were rejected."""
+        """Returns the number of distinct rejected messages of a volume."""
         query = select(func.count()).select_from(rejected).where(rejected.c.volume_id == volume_id)
         with self._database.reading() as transaction:
             return int(transaction.execute(query).scalar_one())

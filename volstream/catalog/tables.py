@@ -28,57 +28,57 @@ from sqlalchemy.types import TypeEngine
 
 
 class UtcDateTime(TypeDecorator[datetime]):
-    """An aware UTC time; SQLite keeps it without its zone."""
+    """An aware UTC time; SQLite stores it without the time zone."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
     python_type = datetime
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """UTC, without the zone where the database has none."""
+        """Converts to UTC, without the time zone if the database has none."""
         if value is None:
             return None
         value = value.astimezone(UTC)
         return value.replace(tzinfo=None) if dialect.name == "sqlite" else value
 
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002  # SQLAlchemy's signature
-        """Aware, in UTC."""
+        """Returns an aware time in UTC."""
         if value is None:
             return None
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
 class Path(TypeDecorator[str]):
-    """A path, compared in UTF-8 byte order, as Spark compares: SQLite does so by itself, PostgreSQL in collation C."""
+    """A path, compared in UTF-8 byte order like in Spark: SQLite's default; collation C in PostgreSQL."""
 
     impl = Text
     cache_ok = True
     python_type = str
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[str]:
-        """Text, with the collation where there is a choice."""
+        """Returns the text type, with the collation if the database supports it."""
         return dialect.type_descriptor(Text(collation="C") if dialect.name == "postgresql" else Text())
 
 
 class Said(TypeDecorator[str]):
-    """A text for people, of which any part may come from elsewhere: what a database cannot keep is written out."""
+    """Text for people, possibly of external origin; characters that a database cannot store are escaped."""
 
     impl = Text
     cache_ok = True
     python_type = str
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:  # noqa: ARG002  # SQLAlchemy's signature
-        """The text without NUL, which PostgreSQL refuses, and without halves of characters."""
+        """Escapes NUL, which PostgreSQL refuses, and lone surrogates."""
         return None if value is None else writable(value)
 
 
 def writable(text: str) -> str:
-    """``text`` with what no database can keep written out."""
+    """Returns ``text`` with characters escaped that a database cannot store."""
     return text.replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode()
 
 
 def digest(text: str) -> str:
-    """What stands for a text of any length in an index: PostgreSQL's take 2,704 bytes."""
+    """Returns a fixed-length key for text of any length, because PostgreSQL limits index entries to 2,704 bytes."""
     return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
 
 
@@ -138,10 +138,10 @@ volumes = Table(
     Column("table_id", String(36)),
     Column("refresh_count", BigInteger, nullable=False),
     Column("reconciled_on", UtcDateTime),
-    # What is wrong with it now, as its writer tells.
+    # What is currently wrong with the volume, as reported by its writer.
     Column("trouble", Said),
     Column("max_removals", String(40)),
-    # Rows that the newest full listing would have removed, and that wait for a word; whether it was given.
+    # Number of rows that the newest full listing would remove, held until confirmed; and the confirmation.
     Column("held_removals", BigInteger, nullable=False, server_default="0"),
     Column("accept_removals", Boolean, nullable=False, server_default=false()),
     UniqueConstraint("schema_name", "name"),
@@ -153,7 +153,7 @@ streams = Table(
     _id(),
     *_named(),
     Column("source_kind", String(20), nullable=False),
-    # No foreign key: a stream outlives its source, stale.
+    # No foreign key: a stream outlives its source and becomes stale.
     Column("source_id", String(401), nullable=False, index=True),
     Column("source_schema", String(200), nullable=False),
     Column("source_name", String(200), nullable=False),
@@ -173,9 +173,9 @@ jobs = Table(
     metadata,
     _id(),
     *_named(),
-    # A stream serves at most one job (R-19).
+    # A stream serves at most one job.
     Column("stream_id", ForeignKey("streams.id"), nullable=False, unique=True),
-    # What a statement reads besides; that none of them serves another job is checked when a job is made.
+    # Other streams that a statement reads. That none of them serves another job is checked when the job is created.
     Column("other_stream_ids", JSON, nullable=False),
     Column("statement", Text),
     Column("dynamic", Boolean, nullable=False),
@@ -241,7 +241,7 @@ refreshes = Table(
 volume_totals = Table(
     "volume_totals",
     metadata,
-    # Sums over all refreshes there ever were, of which old ones are forgotten.
+    # Sums over all refreshes, including those deleted from history.
     Column("volume_id", ForeignKey("volumes.id"), primary_key=True),
     Column("files", BigInteger, nullable=False),
     Column("changed", BigInteger, nullable=False),
@@ -251,7 +251,7 @@ volume_totals = Table(
 job_totals = Table(
     "job_totals",
     metadata,
-    # Sums over all committed batches there ever were, of which old ones are forgotten.
+    # Sums over all committed batches, including those deleted from history.
     Column("job_id", ForeignKey("jobs.id"), primary_key=True),
     Column("batches", BigInteger, nullable=False),
     Column("succeeded", BigInteger, nullable=False),
@@ -266,7 +266,7 @@ plans = Table(
     _id(),
     Column("kind", String(20), nullable=False),
     Column("state", String(20), nullable=False),
-    # NULL: a statement of no job consumed the stream.
+    # NULL: the stream was consumed by a statement without a job.
     Column("job_id", ForeignKey("jobs.id"), index=True),
     Column("stream_id", String(36), nullable=False, index=True),
     Column("table_id", String(36), nullable=False),
@@ -278,7 +278,7 @@ plans = Table(
     Column("files", BigInteger, nullable=False),
     Column("bytes", BigInteger, nullable=False),
     _created(),
-    # The open ones are few, however many there were.
+    # Few are open, however many there were in total.
     Index("ix_plans_state_stream", "state", "stream_id"),
     Index("ix_plans_state_created", "state", "created_on"),
 )
@@ -317,11 +317,11 @@ batches = Table(
 intents = Table(
     "intents",
     metadata,
-    # The number is used up whatever becomes of the attempt: one row for good.
+    # The number is used up regardless of the attempt's outcome: one row forever.
     Column("stream_id", String(36), primary_key=True),
     Column("sequence", BigInteger, primary_key=True, autoincrement=False),
     Column("batch_id", ForeignKey("batches.id"), nullable=False, index=True),
-    # One attempt may consume several streams: it has a row for each, and one of them lends its number to the marker.
+    # An attempt that consumes several streams has a row for each; one of them provides the number for the marker.
     Column("attempt", String(36), nullable=False, index=True),
     Column("marker_stream_id", String(36), nullable=False),
     Column("marker_sequence", BigInteger, nullable=False),
@@ -358,7 +358,7 @@ failures = Table(
 reconciles = Table(
     "reconciles",
     metadata,
-    # Full listings of a volume, and what they found; the newest ones.
+    # The newest full listings and their results.
     Column("volume_id", ForeignKey("volumes.id"), primary_key=True),
     Column("began_on", UtcDateTime, primary_key=True),
     Column("seconds", Float, nullable=False),
@@ -375,7 +375,7 @@ reconciles = Table(
 key_checks = Table(
     "key_checks",
     metadata,
-    # Keys that a job found vanished or changed: the volume's writer looks at them again.
+    # Keys that a job found missing or changed, to be checked again by the volume's writer.
     Column("volume_id", ForeignKey("volumes.id"), primary_key=True),
     Column("path_digest", String(64), primary_key=True),
     Column("path", Path, nullable=False),
@@ -387,7 +387,7 @@ rejected = Table(
     metadata,
     Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
     Column("volume_id", ForeignKey("volumes.id"), nullable=False),
-    # Of subject and reason.
+    # Digest of subject and reason.
     Column("digest", String(64), nullable=False, server_default=""),
     Column("subject", Said, nullable=False),
     Column("reason", Said, nullable=False),

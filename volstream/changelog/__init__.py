@@ -1,1 +1,1 @@
-"""Changelogs: the raw changes of a table over a range of versions, and what readers make of them."""
+"""Changelogs: the raw changes of a table over a range of versions, and their processing for readers."""

@@ -1,4 +1,4 @@
-"""The protocol by which change data enters volstream. Its properties are those of Spark 4.2's ``Changelog`` interface."""
+"""The interface through which change data enters volstream. Its properties are those of Spark 4.2's ``Changelog``."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Protocol
 
-#: The columns that every changelog has besides its data columns.
+#: Columns of every changelog in addition to its data columns.
 CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = "_change_type", "_commit_version", "_commit_timestamp"
 
-#: SQL of a row's time where only its version is known.
+#: SQL for a row's time if only its version is known.
 NO_TIME = "CAST(NULL AS TIMESTAMP)"
 
-#: Kinds of changes whose image is what was there before.
+#: Change types whose image is the old row.
 OLD_KINDS = ("update_preimage", "delete")
 
 
 class Deduplication(StrEnum):
-    """What a reader wants to be spared of: nothing, rows that were only rewritten, or all but the net change of each row."""
+    """Changes to leave out: none, rows that were only rewritten, or everything except each row's net change."""
 
     NONE = "none"
     DROP_CARRYOVERS = "dropCarryovers"
@@ -25,18 +25,18 @@ class Deduplication(StrEnum):
 
 
 class Changelog(Protocol):
-    """The changes of one table. Text in, text out: a scan is SQL that the engine runs when a reader asks for rows.
+    """The changes of one table. Text in, text out: a scan is SQL that the engine runs when rows are read.
 
     Attributes:
-        name: for people.
+        name: name for messages.
         columns: the data columns, in order.
-        contains_carryover_rows: a scan may hold a delete and an insert of a row that a commit only rewrote.
-        contains_intermediate_changes: a scan may hold several changes of one row.
+        contains_carryover_rows: a scan may have a delete and an insert of a row that a commit only rewrote.
+        contains_intermediate_changes: a scan may have several changes of one row.
         represents_update_as_delete_and_insert: an update is a delete and an insert of one row in one commit; else it is
             an ``update_preimage`` and an ``update_postimage``.
-        row_id: SQL of the values that identify a row; empty where nothing does.
-        row_version: SQL of the commit version that last wrote the row's content, or of what leads to it.
-        row_time: SQL of when that commit was made; NULL: the commit's version leads to it.
+        row_id: SQL for the values that identify a row; empty if nothing does.
+        row_version: SQL for the commit version that last wrote the row's content, or a value that leads to it.
+        row_time: SQL for the time of that commit; NULL: the commit's version leads to it.
         compared: data columns whose difference is a change of content.
     """
 
@@ -68,20 +68,20 @@ class Changelog(Protocol):
     def compared(self) -> Sequence[str]: ...
 
     def scan(self, first: int, last: int) -> str:
-        """SQL: the changes of versions ``first`` to ``last``, both included.
+        """Returns SQL for the changes of versions ``first`` to ``last``, both included.
 
         Columns: the data columns, ``_change_type`` (``insert``, ``delete``, ``update_preimage``, ``update_postimage``),
-        ``_commit_version``, ``_commit_timestamp``, and what ``row_id``, ``row_version`` and ``row_time``
+        ``_commit_version``, ``_commit_timestamp``, and those that ``row_id``, ``row_version`` and ``row_time``
         refer to.
         """
         ...
 
 
 def quoted(name: str) -> str:
-    """A column's name as SQL takes it."""
+    """Returns a column's name quoted for SQL."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def struct_of(columns: Sequence[str]) -> str:
-    """SQL: a struct of data columns."""
+    """Returns SQL for a struct of data columns."""
     return f"struct({', '.join(map(quoted, columns))})"

@@ -1,7 +1,7 @@
-"""The change feed that Delta keeps beside a table: its cost follows the changes, whatever the table's size.
+"""The change feed that Delta stores with a table: its cost depends on the changes, not on the table's size.
 
-It has every image, but not the ids of rows, nor the version that wrote an old image. So it serves where a key identifies
-rows, and where only inserted rows are asked for.
+It has every image, but neither row ids nor the version that wrote an old image. It is therefore sufficient if a key
+identifies rows, or if only inserted rows are needed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class ChangeFeed:
     """Changes of the table at ``location``, from its change feed.
 
     Attributes:
-        key: columns that identify a row; empty: nothing does.
+        key: columns that identify a row; empty if there are none.
     """
 
     location: str
@@ -37,7 +37,7 @@ class ChangeFeed:
 
     @property
     def name(self) -> str:
-        """For people."""
+        """The name in messages."""
         return f"change feed of {self.location}"
 
     @property
@@ -51,7 +51,7 @@ class ChangeFeed:
         feed = f"table_changes_by_path({literal(self.location)}, {first}, {last})"
         if not self.key or first == 0:
             return f"SELECT {columns}, {self._version('CAST(NULL AS BIGINT)')}, {_META} FROM {feed}"
-        # What was there before the range was written by the version that the row had then.
+        # An old image from before the range was written by the version that the row had then.
         keys = ", ".join(self.row_id)
         before = (
             f"SELECT {keys}, _metadata.row_commit_version AS __before "

@@ -1,6 +1,6 @@
-"""What readers make of a changelog: rows that were only rewritten dropped, updates told, net changes (R-10 to R-13).
+"""Processing of changelogs for readers: drops rows that were only rewritten, detects updates, computes net changes.
 
-One place for all changelogs; what need not be done, by a changelog's flags, is not done. Pure: SQL out.
+Shared by all changelogs; a changelog's flags tell which steps can be skipped. Pure: SQL out.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _OLD_KINDS = f"({', '.join(map(literal, OLD_KINDS))})"
 
 
 def net(changelog: Changelog, first: int, last: int) -> str:
-    """SQL: one row for each row of the table with a net change in versions ``first`` to ``last``, both included.
+    """Returns SQL with one row for each table row with a net change in versions ``first`` to ``last``, both included.
 
-    Columns: ``old`` and ``new``, what the row was before and is after the range, NULL where there was or is none:
-    structs of ``data``, a struct of the data columns, and ``wrote`` and ``wrote_on``, the row's version and time; ``version``
-    and ``time`` of the newest change; ``old_version`` and ``old_time`` of the oldest.
+    Columns: ``old`` and ``new``, the row before and after the range, NULL if it did not exist: structs of ``data``, a struct
+    of the data columns, and of ``wrote`` and ``wrote_on``, the row's version and time; ``version`` and ``time`` of the newest
+    change; ``old_version`` and ``old_time`` of the oldest.
     """
     return _net(changelog, changelog.scan(first, last), _same(changelog))
 
@@ -36,29 +36,29 @@ def _net(changelog: Changelog, scan: str, same: str) -> str:
         f"SELECT * FROM (SELECT CASE WHEN oldest.kind IN {_OLD_KINDS} THEN oldest.image END AS old, "
         f"CASE WHEN newest.kind NOT IN {_OLD_KINDS} THEN newest.image END AS new, newest.version, newest.time, "
         f"oldest.version AS old_version, oldest.time AS old_time, balance FROM ({_ends(changelog, scan)})) "
-        # Come and gone inside the range, or rewritten without change of content: nothing.
+        # No rows for what was added and removed inside the range, or rewritten without change of content.
         f"WHERE ((old IS NULL) <> (new IS NULL) OR (old IS NOT NULL AND new IS NOT NULL AND NOT ({same}))) "
         f"AND {_UNIQUE}"
     )
 
 
 def appended(changelog: Changelog, first: int, last: int) -> str:
-    """SQL, as :func:`net`: each row that was new in the range, as it was first written, whatever became of it (R-12)."""
+    """Returns SQL like :func:`net` for each row added in the range, with its first image, even if it was changed later."""
     inserted = "SELECT CASE WHEN false THEN oldest.image END AS old, oldest.image AS new, oldest.version, oldest.time "
-    if not changelog.row_id:  # what is called an insert is one
+    if not changelog.row_id:  # every insert is a new row
         changes = f"SELECT {_change(changelog)} AS oldest FROM ({changelog.scan(first, last)})"
         return f"{inserted} FROM ({changes}) WHERE oldest.kind = 'insert'"
-    # A row that a RESTORE brought back was written before.
+    # Rows restored by RESTORE were written before the range.
     return f"{inserted} FROM ({_ends(changelog, changelog.scan(first, last))}) WHERE oldest.kind = 'insert' " + (
         f"AND coalesce(oldest.image.wrote >= {first}, true)" if changelog.contains_carryover_rows else ""
     )
 
 
 def read(changelog: Changelog, first: int, last: int, deduplication: Deduplication, *, compute_updates: bool) -> str:
-    """SQL: the changes as Spark's ``changes`` shows them: the data columns, change type, version and time.
+    """Returns SQL for the changes in the format of Spark's ``changes``: the data columns, change type, version and time.
 
     Raises:
-        InvalidValueError: updates are asked for among rows that were only rewritten.
+        InvalidValueError: ``compute_updates`` without dropping rows that were only rewritten.
     """
     columns = [*map(quoted, changelog.columns), CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP]
     shown = ", ".join(columns)
@@ -66,7 +66,7 @@ def read(changelog: Changelog, first: int, last: int, deduplication: Deduplicati
     if deduplication is Deduplication.NONE:
         if compute_updates and changelog.contains_carryover_rows:
             raise InvalidValueError(
-                "computeUpdates needs deduplicationMode dropCarryovers or netChanges: "
+                "computeUpdates requires deduplicationMode dropCarryovers or netChanges: "
                 "a row that was only rewritten would look like an update."
             )
         if compute_updates and changelog.represents_update_as_delete_and_insert:
@@ -83,7 +83,7 @@ def read(changelog: Changelog, first: int, last: int, deduplication: Deduplicati
 
 _SAME_WRITING = "coalesce(old.wrote = new.wrote, false)"
 
-#: A row that came once more than it went is there, or was not before. Otherwise several rows have the same identity.
+#: A row must be inserted once more than deleted, unless it existed before. Otherwise several rows share an identity.
 _UNIQUE = (
     "assert_true(balance = CAST(new IS NOT NULL AS INT) - CAST(old IS NOT NULL AS INT), "
     "'Several rows of the table have the same key, which therefore does not identify rows.') IS NULL"
@@ -99,7 +99,7 @@ def _net_changes(changelog: Changelog, first: int, last: int, *, compute_updates
     )
     columns = ", ".join(f"c.data.{quoted(name)} AS {quoted(name)}" for name in changelog.columns)
     scan = changelog.scan(first, last)
-    if changelog.contains_carryover_rows:  # else the newest change of a row may be one that only rewrote it
+    if changelog.contains_carryover_rows:  # the newest change of a row may be one that only rewrote it
         scan = _paired(changelog, scan, drop=True, tell=False)
     return (
         f"SELECT {columns}, c.kind AS {CHANGE_TYPE}, c.version AS {COMMIT_VERSION}, c.time AS {COMMIT_TIMESTAMP} "
@@ -112,8 +112,8 @@ def _entry(kind: str, image: str, version: str, time: str) -> str:
 
 
 def _paired(changelog: Changelog, scan: str, *, drop: bool, tell: bool = True) -> str:
-    """SQL: the deletes and inserts of one row in one commit found by pairs: the same row version, and it was only
-    rewritten (``drop`` it); another, and it was updated (``tell`` so)."""
+    """Returns SQL that pairs deletes and inserts of one row in one commit. With the same row version it was only rewritten
+    (``drop`` it); with different ones it was updated (``tell`` so)."""
     pair = "__deletes = 1 AND __inserts = 1"
     kind = (
         f"CASE WHEN {pair} AND {CHANGE_TYPE} = 'delete' THEN 'update_preimage' "
@@ -133,16 +133,16 @@ def _paired(changelog: Changelog, scan: str, *, drop: bool, tell: bool = True) -
 
 
 def _same(changelog: Changelog) -> str:
-    """SQL: whether ``old`` and ``new`` are of one content."""
+    """Returns SQL that tells whether ``old`` and ``new`` have the same content."""
     left_out = set(changelog.columns) - set(changelog.compared)
     values = " AND ".join(f"old.data.{quoted(name)} <=> new.data.{quoted(name)}" for name in changelog.compared)
-    if left_out and changelog.contains_carryover_rows:  # a type that cannot be compared: only its version tells
+    if left_out and changelog.contains_carryover_rows:  # for types that cannot be compared, only the version tells
         return _SAME_WRITING
     return f"{_SAME_WRITING} OR ({values or 'false'})"
 
 
 def _ends(changelog: Changelog, scan: str) -> str:
-    """SQL: the oldest and the newest change of each row, in the order (version, old image before new image)."""
+    """Returns SQL for the oldest and newest change of each row, ordered by version, then old image before new image."""
     return (
         "SELECT min_by(change, place) AS oldest, max_by(change, place) AS newest, "
         f"count_if(change.kind NOT IN {_OLD_KINDS}) - count_if(change.kind IN {_OLD_KINDS}) AS balance "

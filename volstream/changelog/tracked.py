@@ -1,7 +1,7 @@
-"""Changes by row tracking: rows are identified by Delta's row ids, and each carries the version that wrote it.
+"""Changes by row tracking: Delta's row ids identify rows, and each row has the version that wrote it.
 
-Two ways, because neither serves all tables. Spark's own ``CHANGES`` reads the files that each commit touched; it fails on
-tables with column mapping. The difference of two snapshots works on every tracked table and reads both of them whole.
+There are two ways, because neither supports all tables. Spark's own ``CHANGES`` reads the files that each commit touched; it
+fails on tables with column mapping. The difference of two snapshots works on every tracked table, but reads both completely.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ _META = f"{CHANGE_TYPE}, {COMMIT_VERSION}, {COMMIT_TIMESTAMP}"
 
 @dataclass(frozen=True)
 class TrackedChanges:
-    """Changes of the table at ``location``, as Spark's ``CHANGES`` finds them, before any processing.
+    """Changes of the table at ``location`` from Spark's ``CHANGES``, without any processing.
 
     Attributes:
-        key: columns that identify a row in the place of its row id.
+        key: columns that identify a row instead of its row id.
     """
 
     location: str
@@ -36,7 +36,7 @@ class TrackedChanges:
 
     @property
     def name(self) -> str:
-        """For people."""
+        """The name in messages."""
         return f"changes of {self.location}"
 
     @property
@@ -59,8 +59,8 @@ class SnapshotDifference:
     """Changes of the table at ``location`` between two of its versions.
 
     Attributes:
-        added: SQL types of the data columns that the older version does not have: they are NULL in its rows.
-        key: columns that identify a row in the place of its row id.
+        added: SQL types of the data columns missing from the older version; they are NULL in its rows.
+        key: columns that identify a row instead of its row id.
     """
 
     location: str
@@ -77,7 +77,7 @@ class SnapshotDifference:
 
     @property
     def name(self) -> str:
-        """For people."""
+        """The name in messages."""
         return f"snapshots of {self.location}"
 
     @property
@@ -86,7 +86,7 @@ class SnapshotDifference:
         return [quoted(name) for name in self.key] or ["__row_id"]
 
     def scan(self, first: int, last: int) -> str:
-        """See :class:`~volstream.changelog.base.Changelog`. The commit version of an image is the one that wrote it."""
+        """See :class:`~volstream.changelog.base.Changelog`. An image's commit version is the one that wrote it."""
         same = " AND ".join(f"l.row.{quoted(name)} <=> r.row.{quoted(name)}" for name in self.key) or "l.id = r.id"
         pair = (
             f"CASE WHEN l.id IS NULL THEN array({self._image('insert', 'r')}) "
@@ -105,7 +105,7 @@ class SnapshotDifference:
         selected = ", ".join(
             f"CAST(NULL AS {added[name]}) AS {quoted(name)}" if name in added else quoted(name) for name in self.columns
         )
-        if version < 0:  # before the table was made
+        if version < 0:  # before the table was created
             return f"SELECT * FROM ({self._snapshot(0, added)}) LIMIT 0"
         rows = (
             f"SELECT {selected}, _metadata.row_id AS __id, _metadata.row_commit_version AS __wrote "

@@ -1,1 +1,1 @@
-"""How the cloud providers are reached: credentials and roles, and what they allow. What a store or a queue does is not here."""
+"""Access to the cloud providers: credentials, roles and permissions. What a store or a queue does is not here."""

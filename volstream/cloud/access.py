@@ -1,6 +1,6 @@
-"""How a provider is reached, as values: what a connection says, and the keys that the settings hold for it.
+"""Access to a provider, as values: the contents of a connection, and the keys that the settings hold for it.
 
-What does not belong here: asking a provider for anything (the file beside this one named for it).
+What does not belong here: requests to a provider (see the file named after it).
 """
 
 from __future__ import annotations
@@ -8,17 +8,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 
-#: Types of connection whose locations are a provider's, by URI scheme.
+#: Types of connection that refer to a provider, by URI scheme.
 PROVIDERS = ("oss", "s3")
 
 
 @dataclass(frozen=True)
 class Keys:
-    """What signs requests. Its secrets are in no repr.
+    """Keys that sign requests. The secrets are not in the repr.
 
     Attributes:
         token: of temporary keys; None: the keys are long-lived, and must not leave this process.
-        expires: when temporary keys end, where that is known.
+        expires: expiry of temporary keys, if known.
     """
 
     id: str
@@ -29,17 +29,17 @@ class Keys:
 
 @dataclass(frozen=True)
 class Access:
-    """Where a provider's services are and by whom they are asked.
+    """The location of a provider's services, and the identity that is used with them.
 
     Attributes:
         provider: one of :data:`PROVIDERS`.
-        region: None: as the provider's own settings (environment, profile, instance) say.
-        endpoint: URL of the store; None: the provider's own. An S3-compatible server has its STS there, too, and
-            queues that are given by name.
-        role_arn: the role to assume; None: the credentials are used as they are.
-        external_id: goes with the role.
+        region: None: taken from the provider's own settings (environment, profile, instance).
+        endpoint: URL of the store; None: the provider's own. An S3-compatible server is expected to serve STS, and queues
+            given by name, at the same URL.
+        role_arn: the role to assume; None: the credentials are used directly.
+        external_id: sent when the role is assumed.
         credentials: ``env`` (environment, then instance), ``profile:NAME``, or ``static``.
-        keys: of ``static``.
+        keys: the keys of ``static``.
     """
 
     provider: str

@@ -1,6 +1,6 @@
-"""Alibaba Cloud's side of an :class:`Access`: keys that are valid now, and where its services are.
+"""Alibaba Cloud's side of an :class:`Access`: currently valid keys, and the addresses of its services.
 
-What signs with the keys is the store's or queue's business: each of its SDKs does that in its own way.
+Signing is done by the store or queue, because each SDK does it in its own way.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _SESSION_SECONDS = 3600
 
-#: Keys are renewed with so much left, so that a task that just got them can end with them.
+#: Keys are renewed when they have this long left, so that a task that just received them can finish with them.
 _RENEW = timedelta(seconds=1800)
 
 _TIMEOUTS = (5, 30)
@@ -45,11 +45,11 @@ def keys(
     passing: type[DependencyError] = StorageError,
     denied: type[DependencyError] = StorageDeniedError,
 ) -> Keys:
-    """Keys that are valid now: the role's where there is one, renewed before they end. Ask again for each request.
+    """Returns currently valid keys: the role's, if there is one, renewed before they expire. Call again for each request.
 
     Args:
-        passing: raised for what may pass.
-        denied: raised for what will not: no credentials, a role that refuses.
+        passing: raised for temporary problems.
+        denied: raised for permanent ones: no credentials, a role that refuses.
     """
     if access.role_arn is None:
         return _source_keys(access, passing, denied)
@@ -61,25 +61,25 @@ def keys(
 
 
 def region(access: Access) -> str | None:
-    """The region, such as ``cn-hangzhou``: as the access or its endpoint says, else the environment."""
+    """Returns the region, such as ``cn-hangzhou``, from the access or its endpoint, else from the environment."""
     found = _OWN_HOST.fullmatch(urlsplit(access.endpoint or "").hostname or "")
     named = access.region or (found[1] if found else None)
     return (named or config.environment("ALIBABA_CLOUD_REGION_ID", "OSS_REGION") or "").removeprefix("oss-") or None
 
 
 def is_own(endpoint: str | None) -> bool:
-    """Whether ``endpoint`` is Alibaba's: then its other services are not to be found there."""
+    """True if ``endpoint`` is Alibaba's; its other services are then at addresses of their own."""
     return endpoint is None or (urlsplit(endpoint).hostname or "").endswith(".aliyuncs.com")
 
 
 def is_denied(status: int, code: str) -> bool:
-    """Whether an answer with this HTTP status and code will not change by waiting."""
+    """True if waiting will not change an answer with this HTTP status and code."""
     expired = code in ("SecurityTokenExpired", "InvalidSecurityToken.Expired")
     return status in (401, 403) and not expired and not code.startswith("Throttling")
 
 
 def _source_keys(access: Access, passing: type[DependencyError], denied: type[DependencyError]) -> Keys:
-    """What the connection names as its credentials, before any role."""
+    """Returns the keys of the connection's credentials, before any role is assumed."""
     if access.credentials == "static":
         if access.keys is None:
             raise denied("The connection's keys are not in the settings.", "See [credentials.NAME] in volstream.toml.")
@@ -109,10 +109,10 @@ def _source_keys(access: Access, passing: type[DependencyError], denied: type[De
 
 @cache
 def _provider(profile: str) -> ICredentialsProvider:
-    """Renews by itself what it finds; an empty profile: the default chain of profiles, service accounts and instance."""
+    """Returns a provider that renews its keys itself; an empty profile: the default chain of profiles, accounts and instance."""
     from alibabacloud_credentials.provider import CLIProfileCredentialsProvider, DefaultCredentialsProvider
 
-    # It writes to standard error, with tracebacks, what it raises, too.
+    # It also writes what it raises to standard error, with tracebacks.
     logging.getLogger("credentials").disabled = True
     return CLIProfileCredentialsProvider(profile_name=profile) if profile else DefaultCredentialsProvider()
 
@@ -128,7 +128,7 @@ def _assume(access: Access, source: Keys, passing: type[DependencyError], denied
     except (requests.RequestException, ValueError) as exc:
         raise passing(f"{what}: {type(exc).__name__} at {_sts(access)}.") from exc
     if not answer.ok:
-        # A role that is not there is 404, one whose name cannot be 400: neither will pass.
+        # A missing role gives 404, an invalid role name 400; both are permanent.
         kind = passing if answer.status_code >= 500 or said.get("Code", "").startswith("Throttling") else denied
         raise kind(
             f"{what}: {said.get('Message')} ({said.get('Code')}).",
@@ -147,7 +147,7 @@ def _sts(access: Access) -> str:
 
 
 def signed(action: str, parameters: Mapping[str, str], source: Keys) -> dict[str, Any]:
-    """The form of a request to STS, signed (Alibaba's RPC signature, version 1.0)."""
+    """Returns the signed form of a request to STS (Alibaba's RPC signature, version 1.0)."""
     form = {
         **parameters,
         "Action": action,
@@ -165,7 +165,7 @@ def signed(action: str, parameters: Mapping[str, str], source: Keys) -> dict[str
 
 
 def signature(form: Mapping[str, str], secret: str) -> str:
-    """The signature of a POST with these parameters."""
+    """Returns the signature of a POST with these parameters."""
     pairs = "&".join(f"{quote(key, safe='')}={quote(form[key], safe='')}" for key in sorted(form))
     text = f"POST&%2F&{quote(pairs, safe='')}"
     return base64.b64encode(hmac.digest(f"{secret}&".encode(), text.encode(), hashlib.sha1)).decode()

@@ -1,6 +1,6 @@
-"""Amazon's side of an :class:`Access`: clients that sign with it, temporary keys for tasks, and what its errors mean.
+"""Amazon's side of an :class:`Access`: signing clients, temporary keys for tasks, and the meaning of its errors.
 
-The only module that knows boto3. What is asked of a service is the business of the store or queue that asks.
+The only module that imports boto3. The requests themselves are made by stores and queues.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ from urllib3.exceptions import HTTPError
 from volstream.cloud.access import Access, Keys
 from volstream.errors import DependencyError, StorageDeniedError, StorageError
 
-#: A role whose sessions may be longer grants this, too; one that was assumed by way of another grants no more.
+#: Granted by every role, even if it allows longer sessions; the most for a role assumed by way of another.
 _SESSION_SECONDS = 3600
 
-#: Keys are renewed with so much left, so that a task that just got them can end with them.
+#: Keys are renewed when they have this long left, so that a task that just received them can finish with them.
 _RENEW_SECONDS = 1800
 
-#: What signs somewhere where regions mean nothing, and where Amazon's own services find the right one by themselves.
+#: Used for signing where regions are meaningless, and where Amazon's services find the right region themselves.
 _ANY_REGION = "us-east-1"
 
-#: A worker that lives for long is given new keys again and again, each an access of its own.
+#: A long-lived worker receives new keys again and again, each with an access of its own.
 _MOST_HELD = 64
 
 _OPTIONS: Mapping[str, Any] = {
     "connect_timeout": 5,
     "read_timeout": 60,  # a long poll of SQS takes 20
     "retries": {"mode": "standard", "total_max_attempts": 6},
-    "max_pool_connections": 64,  # contents are fetched and versions looked at in 32 threads each
+    "max_pool_connections": 64,  # contents are fetched and versions checked in 32 threads each
     "tcp_keepalive": True,
-    # Ranged reads have no checksum, and S3-compatible stores do not know the newer ones.
+    # Ranged reads have no checksum, and S3-compatible stores do not support the newer ones.
     "response_checksum_validation": "when_required",
     "request_checksum_calculation": "when_required",
 }
@@ -76,11 +76,11 @@ _REFUSED = {
     "InvalidArnException",
     "ValidationError",
 }
-_NO_QUEUE = "Make the queue, or correct the volume's queue name or the connection's region and role."
+_NO_QUEUE = "Create the queue, or correct the volume's queue name or the connection's region and role."
 _REMEDIES = {
     "QueueDoesNotExist": _NO_QUEUE,
     "AWS.SimpleQueueService.NonExistentQueue": _NO_QUEUE,
-    "NoSuchBucket": "Make the bucket, or correct its name; until then its files are kept as they were.",
+    "NoSuchBucket": "Create the bucket, or correct its name; until then its files are kept as they were.",
     "PermanentRedirect": "The bucket is in another region: give the connection that region.",
     "AuthorizationHeaderMalformed": "The bucket is in another region: give the connection that region.",
     "InvalidObjectState": "The object is archived: restore it, or exclude it with an ignore pattern.",
@@ -92,26 +92,26 @@ _lock = threading.RLock()
 
 
 def client(access: Access, service: str, endpoint: str | None = None) -> Any:
-    """A boto3 client of ``service``, one for each access, safe for threads; its keys renew themselves.
+    """Returns a boto3 client of ``service``, one per access, thread-safe; its keys renew themselves.
 
-    Throttling, 5xx and broken connections are retried. Asks STS the first time, where there is a role.
+    Throttling, 5xx and broken connections are retried. The first call for a role sends a request to STS.
 
     Args:
-        endpoint: URL of the service; None: what the access says. A store that is not Amazon's has its queues and its STS
-            where it is.
+        endpoint: URL of the service; None: taken from the access. A store that is not Amazon's is expected to serve queues
+            and STS at its own URL.
 
     Raises:
-        As the vendor does: call it inside :func:`errors`.
+        The vendor's exceptions: call it inside :func:`errors`.
     """
     with _lock:
         return _client(access, service, endpoint)
 
 
 def temporary_keys(access: Access) -> Keys:
-    """Keys that expire, for a task: those of the role, else what is temporary already, else a session's of the keys.
+    """Returns keys that expire, for a task: the role's, else existing temporary keys, else those of a new session.
 
     Raises:
-        As the vendor does: call it inside :func:`errors`.
+        The vendor's exceptions: call it inside :func:`errors`.
     """
     with _lock:
         session = _session(access)
@@ -125,24 +125,24 @@ def temporary_keys(access: Access) -> Keys:
 
 
 def region(access: Access) -> str | None:
-    """The region that the access, or else the environment or profile, names."""
+    """Returns the region named by the access, else by the environment or profile."""
     with _lock:
         name: str | None = _session(access).region_name
     return name
 
 
 def notifications(access: Access, bucket: str) -> Mapping[str, Any]:
-    """What a bucket tells whom of its changes, as S3's GetBucketNotificationConfiguration shows it.
+    """Returns the notification configuration of a bucket, as from S3's GetBucketNotificationConfiguration.
 
     Raises:
-        As the vendor does: call it inside :func:`errors`.
+        The vendor's exceptions: call it inside :func:`errors`.
     """
     answer: Mapping[str, Any] = client(access, "s3").get_bucket_notification_configuration(Bucket=bucket)
     return answer
 
 
 def heeds_conditions(access: Access, bucket: str, key: str) -> bool:
-    """Whether a store refuses to write an object on the condition that it is not there when it is. Writes and deletes ``key``."""
+    """True if a store refuses a conditional write of an object that already exists. Writes and deletes ``key``."""
     store = client(access, "s3")
     store.put_object(Bucket=bucket, Key=key, Body=b"")
     try:
@@ -150,7 +150,7 @@ def heeds_conditions(access: Access, bucket: str, key: str) -> bool:
     except ClientError as error:
         if status(error) not in (400, 409, 412, 501):
             raise
-        return status(error) in (409, 412)  # the others: it does not know such a thing
+        return status(error) in (409, 412)  # any other status: conditions are not supported
     finally:
         store.delete_object(Bucket=bucket, Key=key)
     return False
@@ -162,12 +162,12 @@ def errors(
     passing: type[DependencyError] = StorageError,
     denied: type[DependencyError] = StorageDeniedError,
 ) -> Iterator[None]:
-    """Maps what boto3 raises.
+    """Maps boto3's exceptions.
 
     Args:
-        what: what was asked for, as the message names it.
-        passing: for what may pass.
-        denied: for what will not: no credentials, no permission.
+        what: name of the request in messages.
+        passing: raised for temporary problems.
+        denied: raised for permanent ones: no credentials, no permission.
     """
     try:
         yield
@@ -175,7 +175,7 @@ def errors(
         code = exc.response["Error"].get("Code", "")
         text = f"{what}: {exc.response['Error'].get('Message') or 'the service gave no reason'} ({code})."
         if code in _EXPIRED:
-            raise passing(text, "The credentials have ended: renew them where they come from.") from exc
+            raise passing(text, "The credentials have expired: renew them at their source.") from exc
         if code in _REFUSED or status(exc) in (401, 403):
             raise denied(text, _REMEDIES.get(code, _ALLOW)) from exc
         raise passing(text, _REMEDIES.get(code, "")) from exc
@@ -193,14 +193,14 @@ def errors(
 
 
 def status(error: Exception) -> int:
-    """The HTTP status of a service's answer; 0 for any other error."""
+    """Returns the HTTP status of a service's answer, or 0 for any other error."""
     if not isinstance(error, ClientError):
         return 0
     return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
 
 
 def is_own(endpoint: str | None) -> bool:
-    """Whether ``endpoint`` is Amazon's: then its other services are not to be found there."""
+    """True if ``endpoint`` is Amazon's; its other services are then at addresses of their own."""
     host = urlsplit(endpoint or "").hostname or ""
     return endpoint is None or host.endswith((".amazonaws.com", ".amazonaws.com.cn"))
 
@@ -213,7 +213,7 @@ def _client(access: Access, service: str, endpoint: str | None) -> Any:
 def _made(session: boto3.Session, access: Access, service: str, endpoint: str | None = None) -> Any:
     foreign = not is_own(access.endpoint)
     place = endpoint or (access.endpoint if foreign or service == "s3" else None)
-    # Virtual hosts need a name for each bucket, which other stores seldom have.
+    # Virtual hosts need a DNS name for each bucket, which other stores rarely have.
     options = Config(**_OPTIONS, s3={"addressing_style": "path"} if foreign else None)
     name = session.region_name or (_ANY_REGION if foreign or service in ("s3", "sts") else None)
     return session.client(service, endpoint_url=place, region_name=name, config=options)
@@ -221,7 +221,7 @@ def _made(session: boto3.Session, access: Access, service: str, endpoint: str | 
 
 @lru_cache(_MOST_HELD)
 def _session(access: Access) -> boto3.Session:
-    """What signs: with the role's keys where there is a role."""
+    """Returns the session that signs, with the role's keys if there is a role."""
     return _source(access) if access.role_arn is None else _session_with(_assumed(access), access)
 
 
@@ -249,12 +249,12 @@ def _core() -> botocore.session.Session:
 
 @cache
 def _loader() -> Loader:
-    """Reads the definitions of services, megabytes each: once for all sessions."""
+    """Returns the loader of service definitions, megabytes each, shared by all sessions."""
     return botocore.loaders.create_loader()
 
 
 class _Given:
-    """A source of credentials, as botocore looks for one, that has those which it was given."""
+    """A botocore credential source that returns the credentials it was given."""
 
     def __init__(self, credentials: RefreshableCredentials) -> None:
         self._credentials = credentials

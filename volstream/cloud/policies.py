@@ -1,4 +1,4 @@
-"""What a provider must be told so that volstream may read: who may take a role, and the least that its volumes need. Pure."""
+"""Policies that a provider needs so that volstream may read: a role's trust, and its volumes' least permissions. Pure."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-#: Stands for the account whose keys volstream has: only its owner knows it.
+#: Placeholder for the account of volstream's keys, which only its owner knows.
 ACCOUNT = "ACCOUNT_ID"
 
-#: Stands for what no volume says yet.
+#: Placeholder for a bucket while there is no volume.
 _ANY_BUCKET = "BUCKET"
 
-#: How the regions of Amazon's other partitions begin.
+#: Region prefixes of Amazon's other partitions.
 _PARTITIONS = {"cn-": "aws-cn", "us-gov-": "aws-us-gov"}
 
 _MNS_HOST = re.compile(r"(\d+)\.mns\.([a-z0-9-]+?)(?:-internal)?\.aliyuncs\.com")
@@ -22,11 +22,11 @@ _MNS_HOST = re.compile(r"(\d+)\.mns\.([a-z0-9-]+?)(?:-internal)?\.aliyuncs\.com"
 
 @dataclass(frozen=True)
 class Need:
-    """What one volume reads.
+    """The access that one volume needs.
 
     Attributes:
-        root: what all of its keys begin with; empty, or ending in ``/``.
-        queue: name or URL of its queue at the provider; None: it has none.
+        root: prefix of all its keys; empty, or ending in ``/``.
+        queue: name or URL of its queue at the provider, or None.
     """
 
     bucket: str
@@ -35,7 +35,7 @@ class Need:
 
 
 def trust_policy(provider: str, external_id: str, role_arn: str | None) -> dict[str, Any]:
-    """Who may assume the role: the account of volstream's own keys, if it names the external id."""
+    """Returns the policy of who may assume the role: the account of volstream's own keys, if it sends the external id."""
     condition = {"StringEquals": {"sts:ExternalId": external_id}}
     if provider == "oss":
         statement = {
@@ -53,7 +53,7 @@ def trust_policy(provider: str, external_id: str, role_arn: str | None) -> dict[
 
 
 def permission_policy(provider: str, needs: Sequence[Need], region: str | None, role_arn: str | None) -> dict[str, Any]:
-    """What the role, or the user without one, must be allowed; without volumes, for a bucket yet to be named."""
+    """Returns the permissions of the role, or of the user if there is no role; without volumes, for a bucket yet to be named."""
     wanted = needs or [Need(_ANY_BUCKET, "")]
     if provider == "oss":
         return {"Version": "1", "Statement": _alibaba(wanted, region or "*", _account(role_arn, 3))}
@@ -78,7 +78,7 @@ def _amazon(needs: Sequence[Need], region: str | None, role_arn: str | None) -> 
                 "Resource": [f"{resource}/{_literal(root)}*" for root in roots],
             },
         ]
-        # The bucket alone stands for all of its objects where it has a key of its own.
+        # For a bucket with a key of its own, the bucket alone stands for all of its objects.
         encrypted["s3"] += [resource, *(f"{resource}/{_literal(root)}*" for root in roots)]
     queues = encrypted["sqs"] = [
         _sqs_arn(queue, partition, region or "*", _account(role_arn, 4))
@@ -97,9 +97,9 @@ def _amazon(needs: Sequence[Need], region: str | None, role_arn: str | None) -> 
 
 
 def _decryption(service: str, arns: Sequence[str]) -> dict[str, Any]:
-    """What the keys of KMS must be allowed for, where objects or messages are encrypted with some: for these alone.
+    """Returns the permission to use KMS keys for exactly these objects or messages, if they are encrypted.
 
-    Which keys they are is not known here, but what they encrypt is: a service says so with each use.
+    The keys are not known here, but what they encrypt is: a service states it with each use.
     """
     return {
         "Effect": "Allow",
@@ -133,7 +133,7 @@ def _alibaba(needs: Sequence[Need], region: str, account: str) -> list[dict[str,
 
 
 def _outermost(roots: Iterable[str]) -> list[str]:
-    """The roots that lie below no other."""
+    """Returns the roots that are not below another one."""
     kept: list[str] = []
     for root in sorted(set(roots)):
         if not any(root.startswith(outer) for outer in kept):
@@ -142,7 +142,7 @@ def _outermost(roots: Iterable[str]) -> list[str]:
 
 
 def _sqs_arn(queue: str, partition: str, region: str, account: str) -> str:
-    """The ARN of a queue given by name, or by URL: ``https://sqs.<region>.amazonaws.com/<account>/<name>``."""
+    """Returns the ARN of a queue given by name, or by URL: ``https://sqs.<region>.amazonaws.com/<account>/<name>``."""
     place = urlsplit(queue)
     parts = place.path.strip("/").split("/")
     if place.scheme and len(parts) == 2:
@@ -153,7 +153,7 @@ def _sqs_arn(queue: str, partition: str, region: str, account: str) -> str:
 
 
 def _mns_name(queue: str, region: str, account: str) -> str:
-    """The resource name of a queue given by name, or by URL: ``https://<account>.mns.<region>.aliyuncs.com/queues/<name>``."""
+    """Returns the resource of a queue given by name or URL: ``https://<account>.mns.<region>.aliyuncs.com/queues/<name>``."""
     found = _MNS_HOST.fullmatch(urlsplit(queue).hostname or "")
     if found is not None:
         account, region = found[1], found[2]
@@ -165,7 +165,7 @@ def _last(queue: str) -> str:
 
 
 def _partition(role_arn: str | None, region: str | None) -> str:
-    """Amazon's part of the world: ``aws``, or ``aws-cn`` and the like, as the role's ARN says, or else the region."""
+    """Returns Amazon's partition, such as ``aws`` or ``aws-cn``, from the role's ARN, else from the region."""
     if role_arn:
         return role_arn.split(":")[1]
     return next((name for prefix, name in _PARTITIONS.items() if (region or "").startswith(prefix)), "aws")
@@ -176,5 +176,5 @@ def _account(role_arn: str | None, position: int) -> str:
 
 
 def _literal(prefix: str) -> str:
-    """``prefix`` with what IAM would read as a wildcard or variable escaped."""
+    """Returns ``prefix`` with characters escaped that IAM would read as a wildcard or variable."""
     return "".join(f"${{{one}}}" if one in "*?$" else one for one in prefix)

@@ -1,1 +1,1 @@
-"""Delta Lake: what a table's log says (without a JVM), and the only commands that write tables."""
+"""Delta Lake: reading table logs without a JVM, and the only commands that write tables."""

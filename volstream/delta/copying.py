@@ -1,6 +1,6 @@
-"""Copies of tables and folders while others write: what a table's version consists of never changes.
+"""Copies tables and folders during concurrent writes: the files of a table's version never change.
 
-Through the filesystems of both sides, so that either may be in an object store.
+Uses the filesystems of both sides, so either may be in an object store.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from volstream.errors import StorageError
 
 _LOG = "_delta_log/"
 
-#: A number in the name of an entry of a log.
+#: Number of digits in the name of a log entry.
 _DIGITS = 20
 
-#: Files on their way at once: copying waits for disk or network.
+#: Number of concurrent copies, which mostly wait for disk or network.
 _COPIERS = 4
 
 _PIECE = 1 << 20
 
 
 def copy_table(location: str, version: int, target: str) -> None:
-    """Copies a table as of a version, which was the newest a short while ago, with what older versions still need.
+    """Copies a table as of a version that was recently the newest, with the files that older versions still need.
 
     Raises:
-        StorageError: files that its version needs were removed before they could be copied.
+        StorageError: files of the version were removed before they could be copied.
         DependencyError: a table cannot be read or written.
     """
     names = [name for name in _inside(location) if _belongs(name, version)]
@@ -47,12 +47,12 @@ def copy_table(location: str, version: int, target: str) -> None:
 
 
 def copy_folder(location: str, target: str) -> None:
-    """Copies all files of a folder; nothing where it is not there."""
+    """Copies all files of a folder; does nothing if it does not exist."""
     copy_files(location, _inside(location), target)
 
 
 def copy_files(location: str, names: Sequence[str], target: str) -> Sequence[str]:
-    """Copies files of a folder; those that are not there any more."""
+    """Copies files of a folder; returns those that no longer exist."""
     source, root = filesystem_of(location)
     sink, folder = filesystem_of(target)
     for parent in sorted({name.rpartition("/")[0] for name in names}):
@@ -81,10 +81,10 @@ def _inside(location: str) -> list[str]:
 
 
 def _belongs(name: str, version: int) -> bool:
-    """Whether a file of a table's folder was there when ``version`` was the newest, as far as its name tells."""
+    """True if a file of a table's folder existed when ``version`` was the newest, as far as its name tells."""
     if not name.startswith(_LOG):
         return True
-    entry = name.removeprefix(_LOG).removeprefix(".")  # Hadoop's checksums of files are hidden beside them
+    entry = name.removeprefix(_LOG).removeprefix(".")  # Hadoop's checksum files are hidden files
     number = entry[:_DIGITS]
-    # What names the newest checkpoint may name a newer one; readers find it without.
+    # The pointer to the last checkpoint may name a newer one; readers work without it.
     return int(number) <= version if number.isdecimal() else not entry.startswith("_last_checkpoint")

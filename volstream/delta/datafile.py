@@ -1,4 +1,4 @@
-"""Writing a Parquet file of a Delta table, with the statistics by which readers skip it."""
+"""Writes Parquet files of Delta tables, with the statistics by which readers skip files."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from deltalake.transaction import AddAction
 
 from volstream.delta.places import filesystem_of, make_durable
 
-#: Greater than all other characters, in the order of UTF-8: ends a text that stands for longer ones.
+#: The greatest character in UTF-8 order: appended to a truncated text to make it an upper bound.
 _GREATEST = "\U0010ffff"
 
 
 class NewFile:
-    """A data file that is being written; nothing refers to it before it is committed.
+    """A data file being written; nothing refers to it until it is committed.
 
     Args:
-        location: of the table.
-        tracked: columns to keep statistics of; those of a type that has none are left out.
-        plain: columns in which a value hardly comes twice: a dictionary of them is a second copy.
-        group_rows: rows of a row group: what a look-up of one key decodes.
-        longest: of a text in the statistics, in characters; None: texts are told whole.
+        location: location of the table.
+        tracked: columns with statistics; those whose type has none are left out.
+        plain: columns with mostly distinct values, for which a dictionary would be a second copy.
+        group_rows: rows per row group, all decoded when a key is looked up.
+        longest: maximum length of text in the statistics, in characters; None: unlimited.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class NewFile:
         longest: int | None = None,
     ) -> None:
         self.rows = 0
-        self.bytes = 0  #: of the rows in memory
+        self.bytes = 0  #: size of the buffered rows
         self._filesystem, self._root = filesystem_of(location)
         self._name = f"part-{uuid.uuid4().hex}.parquet"
         self._schema = schema
@@ -62,7 +62,7 @@ class NewFile:
         )
 
     def write(self, rows: pa.Table) -> None:
-        """Adds rows, which have the columns of the schema in its order."""
+        """Adds rows with the schema's columns, in its order."""
         if not rows.num_rows:
             return
         self._writer.write_table(rows.cast(self._schema), row_group_size=self._group_rows)
@@ -72,19 +72,19 @@ class NewFile:
             self._nulls[name] += rows[name].null_count
             try:
                 found = pc.min_max(rows[name]).as_py()
-            except (OverflowError, ValueError):  # a moment that Python does not know
+            except (OverflowError, ValueError):  # a time outside datetime's range
                 del self._nulls[name]
                 continue
             if found["min"] is None:
                 continue
             if isinstance(found["min"], float) and not _is_ordinary(rows[name]):
-                del self._nulls[name]  # NaN is greater than all to Spark, and in no range to Arrow
+                del self._nulls[name]  # NaN sorts last in Spark, and is outside every range in Arrow
                 continue
             self._least[name] = min(self._least.get(name, found["min"]), found["min"])
             self._most[name] = max(self._most.get(name, found["max"]), found["max"])
 
     def close(self) -> AddAction:
-        """Makes the content durable, its name is with the commit; what that adds."""
+        """Makes the content durable (the commit makes the name durable); returns the action that adds the file."""
         self._writer.close()
         path = f"{self._root}/{self._name}"
         make_durable(self._filesystem, path, folders=False)
@@ -99,7 +99,7 @@ class NewFile:
         return AddAction(self._name, size, {}, int(time.time() * 1000), True, json.dumps(statistics))
 
     def drop(self) -> None:
-        """Forgets the file."""
+        """Discards the file."""
         with suppress(OSError):
             self._writer.close()
         with suppress(FileNotFoundError):
@@ -121,7 +121,7 @@ def _is_ordinary(column: pa.ChunkedArray) -> bool:
 
 
 def _least(value: Any, longest: int | None) -> Any:
-    """A value of the statistics that is no greater than ``value``."""
+    """Returns a lower bound of ``value`` for the statistics."""
     match value:
         case datetime():
             return _instant(value)
@@ -133,10 +133,10 @@ def _least(value: Any, longest: int | None) -> Any:
 
 
 def _most(value: Any, longest: int | None) -> Any:
-    """A value of the statistics that is no less than ``value``."""
+    """Returns an upper bound of ``value`` for the statistics."""
     match value:
         case datetime():
-            # The log has milliseconds.
+            # The log stores milliseconds.
             return _instant(value + timedelta(microseconds=-value.microsecond % 1000) if _has_later(value) else value)
         case str() if longest is not None and len(value) > longest:
             return value[:longest] + _GREATEST
@@ -148,6 +148,6 @@ def _has_later(value: datetime) -> bool:
 
 
 def _instant(value: datetime) -> str:
-    """As Delta writes it: with a zone where it is a moment."""
+    """Formats a time as Delta does, with a zone if it has one."""
     zoned = value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo else value
     return zoned.isoformat(timespec="milliseconds") + ("Z" if value.tzinfo else "")

@@ -1,11 +1,11 @@
-"""Commits to tables that Spark writes, too, without a JVM: rows come, and rows of given keys go, in one commit.
+"""Commits without a JVM to tables that Spark writes as well: adds rows, and removes rows of given keys, in one commit.
 
-deltalake cannot do that: it rewrites whole files, and admits a transaction of a number that was used. So the commit is written
-here, as the Delta protocol says: computed upon the newest version, and put into the log under the next number if nothing is
-there; else computed anew. Only for tables that have nothing which would have to be kept besides (constraints, a change feed, row
-ids, partitions, other names of columns) and lie in a local file system, where a file can be put in place without overwriting one.
+deltalake cannot do that: it rewrites whole files, and accepts a transaction number that was already used. The commit is therefore
+written here according to the Delta protocol: computed against the newest version, put into the log under the next number if
+that is free, else recomputed. Only for tables without anything else to maintain (constraints, a change feed, row ids,
+partitions, column mapping), on a local file system, where a file can be created without overwriting another.
 
-What does not belong here: tables that one process alone keeps (``native``), and commits that Spark has to make (``writer``).
+What does not belong here: tables written by a single process (``native``), and commits that need Spark (``writer``).
 """
 
 from __future__ import annotations
@@ -36,37 +36,37 @@ from volstream.delta.places import filesystem_of, is_remote, make_durable, mappe
 from volstream.delta.vectors import deleted_rows, write_vectors
 from volstream.errors import StorageError
 
-#: What a table may ask of its writers.
+#: Writer features that this module supports.
 _KNOWN = frozenset({"appendOnly", "invariants", "deletionVectors", "timestampNtz"})
 
 _VECTORS = "delta.enableDeletionVectors"
 
-#: A table that is made here can be read by whatever knows deletion vectors.
+#: Tables created here can be read by any reader that supports deletion vectors.
 _FEATURES = ("deletionVectors",), ("appendOnly", "deletionVectors", "invariants")
 
-#: As Delta does: a checkpoint every ten commits.
+#: A checkpoint every ten commits, like Delta.
 _CHECKPOINT_COMMITS = 10
 
-#: Like Delta's: so many columns have statistics, and so much of a text is in them.
+#: Number of columns with statistics, and length of text in them; like Delta's.
 _TRACKED_COLUMNS, _LONGEST = 32, 32
 
-#: A row group, and the rows in memory; a data file.
+#: Rows per row group and bytes buffered in memory.
 _GROUP_ROWS, _GROUP_BYTES = 10_000, 32 << 20
 _FILE_BYTES = 256 << 20
 
-#: Each of them means that somebody else's commit went before.
+#: Maximum number of attempts; each one fails only because another commit came first.
 _ATTEMPTS = 100
 
 
 @dataclass(frozen=True)
 class Change:
-    """What a commit does to a table's rows.
+    """The changes that a commit makes to a table's rows.
 
     Attributes:
-        rows: that come, in tables with columns of the table; whatever their case.
-        schema: of them.
-        key: the column, a text, by which rows go.
-        gone: values of it whose rows go. None: the commit adds rows, whatever is there.
+        rows: tables of rows to add, with columns of the table, in any case.
+        schema: schema of ``rows``.
+        key: text column that selects the rows to remove.
+        gone: values of ``key`` whose rows are removed. None: the commit only adds rows.
     """
 
     rows: Iterable[pa.Table]
@@ -76,7 +76,7 @@ class Change:
 
 
 def create(location: str, schema: pa.Schema, properties: Mapping[str, str]) -> bool:
-    """Makes an empty table with deletion vectors, unless there is one; false where Spark has to.
+    """Creates an empty table with deletion vectors, unless it exists; returns False if Spark has to do it.
 
     Raises:
         DependencyError: the folder cannot be written.
@@ -118,7 +118,7 @@ def create(location: str, schema: pa.Schema, properties: Mapping[str, str]) -> b
 
 
 def can_write(location: str) -> bool:
-    """Whether the table needs nothing that only Spark writes; false where there is none."""
+    """True if the table needs nothing that only Spark can write; False if it does not exist."""
     if is_remote(location):
         return False
     with mapped(location):
@@ -129,16 +129,16 @@ def can_write(location: str) -> bool:
 
 
 def commit(location: str, marker: Marker, change: Change | None = None) -> bool:
-    """Makes one commit with ``marker``; without a change it has nothing else. Durable when it returns.
+    """Makes one commit with ``marker``, empty if there is no change. Durable on return.
 
-    It makes none where a commit has the marker's number already: whose that is, is read from the log.
+    Makes none if a commit already has the marker's number; the log tells whose it is.
 
     Returns:
-        False: Spark has to, and nothing was done.
+        False: Spark has to do it; nothing was done.
 
     Raises:
         DependencyError: the table cannot be read or written.
-        StorageError: others commit again and again in between.
+        StorageError: too many concurrent commits.
     """
     if is_remote(location):
         return False
@@ -153,7 +153,7 @@ def commit(location: str, marker: Marker, change: Change | None = None) -> bool:
 
 @dataclass
 class _Commit:
-    """One commit that is being made."""
+    """One commit in progress."""
 
     location: str
     marker: Marker
@@ -177,20 +177,20 @@ class _Commit:
             if actions is None:
                 self.forget()
                 return False
-            self._may_be_there = True  # from here on, whatever interrupts it
+            self._may_be_there = True  # from here on an interruption leaves the outcome unknown
             self._may_be_there = _put(self.location, table.version() + 1, actions)
             if self._may_be_there:
                 _checkpoint(self.location, table.version() + 1)
                 return True
-        raise StorageError(f"Others write the table at {self.location} again and again.", "Try again later.")
+        raise StorageError(f"Too many concurrent writes to the table at {self.location}.", "Try again later.")
 
     def forget(self) -> None:
-        """Removes what was written for a commit that is not made; nothing where nobody knows whether it was."""
+        """Removes the files of a commit that was not made; keeps them if the outcome is unknown."""
         for file in () if self._may_be_there else self._files:
             file.drop()
 
     def _actions(self, table: DeltaTable) -> Sequence[Mapping[str, Any]] | None:
-        """None: it cannot be done without Spark."""
+        """Returns the commit's actions; None: Spark has to do it."""
         now = int(time.time() * 1000)
         transaction = {"txn": {"appId": self.marker.app_id, "version": self.marker.version, "lastUpdated": now}}
         user = {"userMetadata": self.marker.user_metadata}
@@ -224,7 +224,7 @@ class _Commit:
         return [told, transaction, *replaced, *added]
 
     def _write(self, change: Change, table: DeltaTable) -> list[AddAction]:
-        """Writes the rows that come; nothing refers to them yet."""
+        """Writes the rows to add; nothing refers to them yet."""
         names = {one.name.lower(): one.name for one in table.schema().fields}
         schema = pa.schema([pa.field(names[one.name.lower()], one.type) for one in change.schema])
         added: list[AddAction] = []
@@ -248,7 +248,7 @@ class _Commit:
 
 
 def _groups(rows: Iterable[pa.Table]) -> Iterable[pa.Table]:
-    """Tables put together until one is a row group."""
+    """Concatenates tables into tables of one row group each."""
     waiting: list[pa.Table] = []
     for one in rows:
         if not one.num_rows:
@@ -265,7 +265,7 @@ def _groups(rows: Iterable[pa.Table]) -> Iterable[pa.Table]:
 
 
 def _suits(table: DeltaTable) -> bool:
-    """Whether a commit to the table need not keep anything besides its rows."""
+    """True if a commit to the table has to maintain nothing besides its rows."""
     protocol, metadata = table.protocol(), table.metadata()
     known = protocol.min_writer_version <= 2 or (
         protocol.min_writer_version == 7 and _KNOWN.issuperset(protocol.writer_features or ())
@@ -278,7 +278,7 @@ def _suits(table: DeltaTable) -> bool:
 def _without(
     table: DeltaTable, location: str, key: str, gone: Collection[str], now: int
 ) -> list[Mapping[str, Any]] | None:
-    """The actions that take the rows of some keys away; None: the table has no deletion vectors, or is another one's copy."""
+    """Returns the actions that remove the rows of some keys; None: the table has no deletion vectors, or is a shallow clone."""
     if not gone:
         return []
     values = sorted(gone)
@@ -323,7 +323,7 @@ def _without(
 
 
 def _candidates(table: DeltaTable, key: str, values: Sequence[str]) -> list[str]:
-    """The data files that by their statistics may have rows of some keys, which are sorted."""
+    """Returns the data files that may have rows of the keys, which are sorted, according to their statistics."""
     files = pa.table(table.get_add_actions(flatten=True))
     least, most = (
         files[f"{end}.{key}"].to_pylist() if f"{end}.{key}" in files.column_names else [None] * files.num_rows
@@ -337,13 +337,13 @@ def _candidates(table: DeltaTable, key: str, values: Sequence[str]) -> list[str]
 
 
 def _meets(values: Sequence[str], low: str | None, high: str | None) -> bool:
-    """Whether one of the sorted values is in a range; without an end, all that is known is that it may be."""
+    """True if one of the sorted values may be in a range, which is open if an end is None."""
     at = 0 if low is None else bisect_left(values, low)
     return at < len(values) and (high is None or values[at] <= high)
 
 
 def _positions(file: pq.ParquetFile, key: str, values: Sequence[str], asked: pa.Array) -> np.ndarray:
-    """The positions of a file's rows whose key is asked for."""
+    """Returns the positions of a file's rows with one of the keys."""
     found: list[np.ndarray] = []
     first = 0
     with file:
@@ -358,14 +358,14 @@ def _positions(file: pq.ParquetFile, key: str, values: Sequence[str], asked: pa.
 
 
 def _ends(group: pq.RowGroupMetaData, key: str) -> tuple[str | None, str | None]:
-    """Least and greatest value of a column in a row group, as far as they are known."""
+    """Returns the minimum and maximum of a column in a row group, if known."""
     columns = map(group.column, range(group.num_columns))
     known = next((one.statistics for one in columns if one.path_in_schema == key), None)
     return (known.min, known.max) if known is not None and known.has_min_max else (None, None)
 
 
 def _adds(location: str, version: int, wanted: Collection[str]) -> Mapping[str, dict[str, Any]]:
-    """The ``add`` actions, as the log has them, by which some data files are in a version of a table."""
+    """Returns the ``add`` actions from the log for some data files of a table's version."""
     filesystem, root = filesystem_of(location)
     log = f"{root}/_delta_log"
     left, found = set(wanted), dict[str, dict[str, Any]]()
@@ -399,7 +399,7 @@ def _adds(location: str, version: int, wanted: Collection[str]) -> Mapping[str, 
 
 
 def _checkpoint(location: str, version: int) -> None:
-    """Keeps the log short to read, as Delta does after a commit. The commit is made, whatever comes of this."""
+    """Keeps the log short to read, as Delta does after a commit. A failure does not affect the commit."""
     if version % _CHECKPOINT_COMMITS:
         return
     with suppress(DeltaError, OSError):
@@ -414,7 +414,7 @@ def _info(operation: str, parameters: Mapping[str, str], **more: Any) -> Mapping
 
 
 def _put(location: str, version: int, actions: Iterable[Mapping[str, Any]]) -> bool:
-    """Puts a commit into a table's log under a number; false where there is one."""
+    """Writes a commit to a table's log under a number; returns False if that is taken."""
     filesystem, root = filesystem_of(location)
     log = f"{root}/_delta_log"
     target, draft = f"{log}/{version:020d}.json", f"{log}/.{uuid.uuid4().hex}.tmp"

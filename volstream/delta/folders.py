@@ -1,4 +1,4 @@
-"""Folders of the warehouse: where tables lie, and those that are no tables: plans, staged outcomes, listings."""
+"""Folders of the warehouse: table locations, and folders that are not tables: plans, staged outcomes, listings."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from pyarrow import dataset as ds
     from pyarrow import parquet as pq
 
-#: The file in a warehouse that names tables outside of it.
+#: The file in a warehouse that lists tables outside of it.
 LINKS = "_links.json"
 
-#: How old what is known of other processes' links may be.
+#: Maximum age of cached links, which other processes may change.
 _LINKS_SECONDS = 2.0
 
 _links: dict[str, tuple[float, Mapping[str, str]]] = {}
 
 
 def table_location(warehouse: str, name: Name) -> str:
-    """Where a user's or a job's table lies: in the warehouse, or where it is linked to."""
+    """Returns the location of a user's or a job's table: in the warehouse, or the target of its link."""
     known = _links.get(warehouse)
     if known is None or time.monotonic() - known[0] > _LINKS_SECONDS:
         known = _links[warehouse] = (time.monotonic(), links(warehouse))
@@ -38,12 +38,12 @@ def table_location(warehouse: str, name: Name) -> str:
 
 
 def own_location(warehouse: str, name: Name) -> str:
-    """Where a table of that name is made."""
+    """Returns the location at which a table with that name is created."""
     return f"{warehouse}/tables/{name.schema}/{name.name}"
 
 
 def link(warehouse: str, name: Name, location: str | None) -> None:
-    """Lets a table's name stand for a place outside of the warehouse; None: not any more."""
+    """Links a table's name to a location outside the warehouse; None removes the link."""
     changed = {key: place for key, place in links(warehouse).items() if key != str(name)}
     if location is not None:
         changed[str(name)] = location
@@ -53,14 +53,14 @@ def link(warehouse: str, name: Name, location: str | None) -> None:
 
 
 def links(warehouse: str) -> Mapping[str, str]:
-    """Where tables outside of a warehouse lie that have a name in it."""
+    """Returns the locations of linked tables by name."""
     found: Mapping[str, str] = json.loads(content(f"{warehouse}/{LINKS}") or b"{}")
     return found
 
 
 def dataset(location: str, schema: pa.Schema | None = None) -> ds.Dataset:
-    """The rows of a Parquet file or of a folder of them; ``schema``: as the files say, where it is not given."""
-    from pyarrow import dataset as ds  # it takes pandas along, half a second
+    """Returns the rows of a Parquet file or a folder of them; without ``schema``, that of the files is used."""
+    from pyarrow import dataset as ds  # imports pandas, which takes half a second
 
     filesystem, path = filesystem_of(location)
     return ds.dataset(path, filesystem=filesystem, format="parquet", schema=schema)
@@ -68,8 +68,8 @@ def dataset(location: str, schema: pa.Schema | None = None) -> ds.Dataset:
 
 @contextmanager
 def written(location: str, schema: pa.Schema, **options: Any) -> Iterator[pq.ParquetWriter]:
-    """Makes a folder with one Parquet file, which the block writes. ``options`` of pyarrow's writer."""
-    from pyarrow import parquet as pq  # which commands that write none need not load
+    """Creates a folder with one Parquet file, which the block writes. ``options`` are those of pyarrow's writer."""
+    from pyarrow import parquet as pq  # late: not needed by commands that write no table
 
     make_folder(location)
     filesystem, path = filesystem_of(location)
@@ -78,14 +78,14 @@ def written(location: str, schema: pa.Schema, **options: Any) -> Iterator[pq.Par
 
 
 def remove(location: str) -> None:
-    """Deletes a folder with all that is in it, where it is."""
+    """Deletes a folder with its contents, if it exists."""
     filesystem, path = filesystem_of(location)
     if filesystem.get_file_info(path).type != fs.FileType.NotFound:
         filesystem.delete_dir(path)
 
 
 def inside(location: str) -> Sequence[str]:
-    """Names of the folders directly below ``location``; none where it is not there."""
+    """Returns the names of the folders directly below ``location``; empty if it does not exist."""
     filesystem, path = filesystem_of(location)
     selector = fs.FileSelector(path, allow_not_found=True)
     return [info.base_name for info in filesystem.get_file_info(selector) if info.type == fs.FileType.Directory]
@@ -101,7 +101,7 @@ class Written:
 
 
 def files(location: str) -> Sequence[Written]:
-    """The files directly in a folder, the newest first; none where it is not there."""
+    """Returns the files directly in a folder, newest first; empty if it does not exist."""
     filesystem, path = filesystem_of(location)
     found = [
         Written(info.base_name, info.size, info.mtime)
@@ -112,7 +112,7 @@ def files(location: str) -> Sequence[Written]:
 
 
 def content(location: str) -> bytes:
-    """What a small file says; nothing where it is not there any more."""
+    """Returns the content of a small file; empty if it no longer exists."""
     filesystem, path = filesystem_of(location)
     try:
         with filesystem.open_input_stream(path) as file:
@@ -122,14 +122,14 @@ def content(location: str) -> bytes:
 
 
 def remove_file(location: str) -> None:
-    """Deletes a file, if it is there."""
+    """Deletes a file, if it exists."""
     filesystem, path = filesystem_of(location)
     with suppress(FileNotFoundError):
         filesystem.delete_file(path)
 
 
 def last_written(location: str) -> datetime:
-    """When something in a folder was last written."""
+    """Returns the time of the newest write in a folder."""
     filesystem, path = filesystem_of(location)
     found = filesystem.get_file_info(fs.FileSelector(path, recursive=True, allow_not_found=True))
     times = [info.mtime for info in [*found, filesystem.get_file_info(path)] if info.mtime is not None]

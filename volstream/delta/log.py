@@ -1,7 +1,7 @@
-"""What a Delta table's log says, read without a JVM: version, table id, commits, transaction ids.
+"""Reads a Delta table's log without a JVM: version, table id, commits, transaction ids.
 
-This is the one place that probes logs; it uses the deltalake library but for the question "is there something new?",
-which is one look for one file.
+The only module that inspects logs. It uses the deltalake library, except for the question whether there is a newer commit,
+which only checks for a file.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class Commit:
     """One commit of a table.
 
     Attributes:
-        metadata: the user metadata, where it is a JSON object; else empty.
-        adds_only: it is known to add rows and to do nothing else.
-        rows: how many it added, changed and took away; None: not told.
+        metadata: the user metadata if it is a JSON object; else empty.
+        adds_only: known to add rows and do nothing else.
+        rows: rows added, changed and removed; None: unknown.
     """
 
     version: int
@@ -42,11 +42,11 @@ class Commit:
 
     @property
     def without_data(self) -> bool:
-        """Whether the commit is known to change no row."""
+        """True if the commit is known to change no row."""
         return self.operation in _WITHOUT_DATA
 
 
-#: Operations that change no row, as Delta names them. What is not here may.
+#: Operations that change no row, by Delta's names. Any other operation may.
 _WITHOUT_DATA = frozenset(
     {
         "OPTIMIZE",
@@ -76,8 +76,8 @@ class Schema:
 
     Attributes:
         types: Delta's type of each column as JSON, in order.
-        identities: what each column is to Delta, whatever its name: with column mapping, its id.
-        partitions: columns by which it is partitioned.
+        identities: Delta's identity of each column, independent of its name; with column mapping, its id.
+        partitions: partition columns.
     """
 
     types: Mapping[str, str]
@@ -87,35 +87,35 @@ class Schema:
 
     @property
     def columns(self) -> Sequence[str]:
-        """The columns' names, in order."""
+        """Column names, in order."""
         return list(self.types)
 
     @property
     def comparable(self) -> Sequence[str]:
-        """Columns whose values SQL can compare."""
+        """Columns whose values can be compared in SQL."""
         return [name for name, type_ in self.types.items() if not ('"map"' in type_ or '"variant"' in type_)]
 
     def sql_type(self, column: str) -> str:
-        """The type of a column as SQL has it."""
+        """Returns the SQL type of a column."""
         from pyspark.sql.types import StructType
 
         field = {"name": column, "type": json.loads(self.types[column]), "nullable": True, "metadata": {}}
         return str(StructType.fromJson({"type": "struct", "fields": [field]})[column].dataType.simpleString())
 
     def bears(self, older: Schema) -> bool:
-        """Whether rows of an ``older`` schema can be shown in this one: its columns are all there, of the same type."""
+        """True if rows of an ``older`` schema fit this one: all its columns exist, with the same types."""
         return all(
             self.identities.get(name) == identity and self.types.get(name) == older.types[name]
             for name, identity in older.identities.items()
         )
 
 
-#: Delta's words for spans of time, in seconds.
+#: Delta's units of time, in seconds.
 _SPANS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
 
 
 def retention(properties: Mapping[str, str]) -> timedelta:
-    """How long a table with these properties keeps what its older versions need: log and removed files, the shorter."""
+    """Returns how long a table with these properties keeps what older versions need: the shorter of log and removed files."""
     files = _span(properties.get("delta.deletedFileRetentionDuration", "interval 7 days"))
     if properties.get("delta.enableExpiredLogCleanup") == "false":
         return files
@@ -128,42 +128,42 @@ def _span(interval: str) -> timedelta:
 
 
 class DeltaLog:
-    """The log of the table at ``location`` (a local path or a URI). Reads afresh at each call."""
+    """The log of the table at ``location`` (a local path or a URI). Every call reads it again."""
 
     def __init__(self, location: str) -> None:
         self.location = location
 
     def exists(self) -> bool:
-        """Whether there is a Delta table."""
+        """True if there is a Delta table."""
         return is_table(self.location)
 
     def latest_version(self) -> int | None:
-        """The newest version; None where there is no table."""
+        """Returns the newest version, or None if there is no table."""
         table = self._open()
         return None if table is None else int(table.version())
 
     def table_id(self) -> str | None:
-        """Delta's id of the table, another one after it was re-created; None where there is no table."""
+        """Returns Delta's id of the table, which changes when it is re-created; None if there is no table."""
         table = self._open()
         return None if table is None else str(table.metadata().id)
 
     def head(self) -> tuple[int, str] | None:
-        """Newest version and table id in one look; None where there is no table."""
+        """Returns newest version and table id from one read; None if there is no table."""
         table = self._open()
         return None if table is None else (int(table.version()), str(table.metadata().id))
 
     def properties(self) -> dict[str, str]:
-        """The table's properties; empty where there is no table."""
+        """Returns the table's properties; empty if there is no table."""
         table = self._open()
         return {} if table is None else {key: str(value) for key, value in table.metadata().configuration.items()}
 
     def columns(self) -> dict[str, str]:
-        """Column names and their Delta types as JSON; empty where there is no table."""
+        """Returns column names with their Delta types as JSON; empty if there is no table."""
         schema = self.schema()
         return {} if schema is None else dict(schema.types)
 
     def schema(self, version: int | None = None) -> Schema | None:
-        """The columns and properties at a version, or at the newest; None where there is no such version."""
+        """Returns columns and properties at a version, or the newest; None if there is no such version."""
         table = self._open(version)
         if table is None:
             return None
@@ -181,10 +181,10 @@ class DeltaLog:
         )
 
     def has_newer(self, version: int) -> bool:
-        """Whether a commit follows ``version``, or the log ends before it, as that of a table that was restored. One look for
-        one file; may be true for a commit that holds no data.
+        """True if a commit follows ``version``, or if the log ends before it, as after a restore. Takes a single request; may be
+        true for a commit without data.
 
-        A missing ``<version + 1>.json`` proves nothing where ``<version>.json`` is gone too: the log was cleaned (R-22).
+        A missing ``<version + 1>.json`` proves nothing if ``<version>.json`` is gone too, because the log was cleaned up.
         """
         filesystem, path = filesystem_of(self.location)
         following, current = filesystem.get_file_info(
@@ -198,7 +198,7 @@ class DeltaLog:
         return newest is not None and newest != version
 
     def readable_from(self, version: int) -> bool:
-        """Whether the commit files after ``version`` are all there: what a change feed from it needs."""
+        """True if all commit files after ``version`` exist, as a change feed from there needs them."""
         newest = self.latest_version()
         if newest is None or newest <= version:
             return newest is not None
@@ -207,10 +207,10 @@ class DeltaLog:
         return bool(first.type == fs.FileType.File)
 
     def lost_file(self, after: int, until: int) -> str | None:
-        """A file that the changes of versions ``after`` (excluded) to ``until`` are read from and that is gone, or None.
+        """Returns a missing file that the changes of versions ``after`` (excluded) to ``until`` are read from, or None.
 
-        Those are the files that the commits took away and the change data they wrote; where the log's entries are gone,
-        nothing is known.
+        Those are the files that the commits removed, and the change data they wrote. Versions whose log entries are gone are
+        skipped.
         """
         filesystem, path = filesystem_of(self.location)
         for version in range(after + 1, until + 1):
@@ -227,7 +227,7 @@ class DeltaLog:
         return None
 
     def commits_after(self, version: int) -> Sequence[Commit]:
-        """The commits with a greater version, oldest first."""
+        """Returns the commits with a greater version, oldest first."""
         table = self._open()
         if table is None or table.version() <= version:
             return []
@@ -236,13 +236,13 @@ class DeltaLog:
         return [_commit(entry) for entry in reversed(history) if int(entry["version"]) > version]
 
     def first_change_after(self, version: int) -> Commit | None:
-        """The oldest commit with a greater version that may change rows, or None."""
+        """Returns the oldest commit with a greater version that may change rows, or None."""
         return next((commit for commit in self.commits_after(version) if not commit.without_data), None)
 
     def is_larger(self, size: int, rows: int) -> bool:
-        """Whether the newest version's files have more than ``size`` bytes, or than ``rows`` rows with those deleted in them.
+        """True if the newest version's files exceed ``size`` bytes, or ``rows`` rows including deleted ones.
 
-        Delta's checksum, which lies beside most commits, tells the bytes without a look at each file.
+        Delta's checksum, which accompanies most commits, has the number of bytes without a look at each file.
         """
         table = self._open()
         if table is None:
@@ -255,7 +255,7 @@ class DeltaLog:
         return bool(found["size_bytes"] > size or found["num_records"] > rows)
 
     def _checked_bytes(self, version: int) -> int | None:
-        """Of a version's files by its checksum; None where there is none, which no writer need leave, nor at once."""
+        """Returns the bytes of a version's files from its checksum; None if there is none, which writers may omit or delay."""
         filesystem, path = filesystem_of(self.location)
         try:
             with filesystem.open_input_stream(f"{path}/_delta_log/{version:020d}.crc") as stream:
@@ -264,7 +264,7 @@ class DeltaLog:
             return None
 
     def last_transaction(self, app_id: str) -> int | None:
-        """The newest transaction version of ``app_id``; None where it never wrote, or there is no table."""
+        """Returns the newest transaction version of ``app_id``; None if it never wrote or there is no table."""
         table = self._open()
         found = None if table is None else table.transaction_version(app_id)
         return None if found is None else int(found)
@@ -278,7 +278,7 @@ class DeltaLog:
 
 
 def last_checkpoint(location: str) -> tuple[int, int]:
-    """Version and number of parts (0: it is not cut) of a table's newest checkpoint; -1 where none is told of."""
+    """Returns version and number of parts (0: not split) of a table's newest checkpoint; -1 if none is recorded."""
     filesystem, path = filesystem_of(location)
     try:
         with filesystem.open_input_stream(f"{path}/_delta_log/_last_checkpoint") as stream:
@@ -305,7 +305,7 @@ def _commit(entry: dict[str, Any]) -> Commit:
 
 
 def _rows(entry: dict[str, Any]) -> int | None:
-    """How many rows a commit added, changed or took away; not those that it only copied."""
+    """Returns the rows that a commit added, changed or removed, without those that it only copied."""
     match entry["operation"]:
         case "MERGE":
             counts = [_count(entry, f"numTargetRows{what}") for what in ("Inserted", "Updated", "Deleted")]

@@ -1,4 +1,4 @@
-"""The transaction id that makes a commit of a consumption happen at most once, and what the commit says of itself."""
+"""The transaction id that makes a consumption's commit happen at most once, and the metadata of the commit."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ OWNER = "volstream.job"
 
 @dataclass(frozen=True)
 class Marker:
-    """What a commit carries: Delta admits one per (table, ``app_id``, ``version``).
+    """The marker of a commit: Delta accepts one per (table, ``app_id``, ``version``).
 
     Attributes:
-        metadata: goes into the commit's user metadata as JSON; says whose commit it is.
+        metadata: identifies the commit's origin; stored as JSON in its user metadata.
     """
 
     app_id: str
@@ -25,11 +25,11 @@ class Marker:
 
     @property
     def user_metadata(self) -> str:
-        """The metadata as the log has it."""
+        """Returns the metadata as stored in the log."""
         return json.dumps(self.metadata, sort_keys=True)
 
     def settings(self) -> dict[str, str]:
-        """The session settings under which one DML statement of Spark's carries the marker."""
+        """Returns the session settings that make Spark's next DML statement carry the marker."""
         return {
             "spark.databricks.delta.write.txnAppId": self.app_id,
             "spark.databricks.delta.write.txnVersion": str(self.version),

@@ -1,11 +1,11 @@
-"""Delta tables that one writer at a time keeps without a JVM, through deltalake.
+"""Delta tables written without a JVM by one writer at a time, through deltalake.
 
-Data files are written here and then committed by their names, so that a data file is durable before the log entry that names
-it. Every commit carries one application transaction per table: a commit from a handle that has not seen the newest commit is
-refused by Delta, which is what fences a writer that lost its lease. deltalake's own ``optimize.compact`` writes no
-transaction, and its predicates fail on long IN-lists, so neither is used.
+Data files are written here first and then committed by name, so a data file is durable before the log entry that names it.
+Every commit carries one application transaction per table: Delta refuses a commit from a handle that has not seen the newest
+commit, and that fences a writer that lost its lease. deltalake's own ``optimize.compact`` writes no transaction, and its
+predicates fail on long IN-lists, so neither is used.
 
-What does not belong here: what the tables mean (``directory``).
+What does not belong here: the meaning of the tables (``directory``).
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ from volstream.delta.log import last_checkpoint
 from volstream.delta.places import create_table, filesystem_of, is_remote, make_durable, mapped, open_table
 from volstream.errors import FencedError
 
-#: Rows of a row group: what a look-up of one key decodes.
+#: Rows per row group, all decoded when a key is looked up.
 GROUP_ROWS = 2_000
 
-#: A reader opens the log from the newest checkpoint on. In an object store each entry after it is a request.
+#: Readers start at the newest checkpoint. In an object store each later log entry is a request.
 _CHECKPOINT_COMMITS, _REMOTE_CHECKPOINT_COMMITS = 100, 10
 
-#: Spark lists the whole log several times for each read, 30 microseconds an entry on a local disk, so the log stays short.
-#: Data files that a commit removed stay much longer: a query that runs reads them, and never the log again.
+#: Spark lists the whole log several times per read, at 30 microseconds per entry on a local disk, so the log is kept short.
+#: Removed data files are kept much longer: running queries read them, but never the log again.
 _PROPERTIES = {
     "delta.logRetentionDuration": "interval 10 minutes",
     "delta.deletedFileRetentionDuration": "interval 12 hours",
     "delta.checkpointInterval": str(_CHECKPOINT_COMMITS),
 }
 
-#: deltalake neither checkpoints nor cleans on its own: :meth:`NativeTable.maintain` does, when nobody waits.
+#: deltalake neither checkpoints nor cleans up by itself; :meth:`NativeTable.maintain` does when there is time.
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
 @dataclass(frozen=True)
 class DataFile:
-    """One data file of a table, with the ranges that its columns' statistics give.
+    """One data file of a table, with its columns' ranges from the statistics.
 
     Attributes:
         path: relative to the table.
-        least, most: by column name, of the columns that the table keeps statistics of.
+        least, most: by name, for the columns with statistics.
     """
 
     path: str
@@ -63,13 +63,13 @@ class DataFile:
 
 @dataclass(frozen=True)
 class TableSpec:
-    """What a reader and a writer agree on.
+    """The definition of a table, shared by reader and writer.
 
     Attributes:
         location: a local path or a URI.
         tracked: columns with statistics; they are never NULL.
-        app_ids: application ids whose transaction versions a view tells. Every commit carries the first of them, so that of
-            two writers one is refused.
+        app_ids: application ids whose transaction versions a view has. Every commit carries the first one, so that one of
+            two concurrent writers is refused.
     """
 
     location: str
@@ -78,7 +78,7 @@ class TableSpec:
     app_ids: Sequence[str]
 
     def view(self) -> View | None:
-        """The newest version, for a reader; None where there is no table. Raises DependencyError."""
+        """Returns the newest version, for a reader; None if there is no table. Raises DependencyError."""
         with mapped(self.location):
             try:
                 return _view(open_table(self.location), self)
@@ -88,7 +88,7 @@ class TableSpec:
 
 @dataclass(frozen=True)
 class View:
-    """A version of a table: its files, and the transactions that led to it. Reading it needs no look at the log."""
+    """A version of a table: its files and transactions. Reading it does not access the log."""
 
     spec: TableSpec
     version: int
@@ -98,27 +98,27 @@ class View:
 
     @cached_property
     def rows(self) -> int:
-        """Rows of the version."""
+        """Number of rows of the version."""
         return sum(file.rows for file in self.files)
 
     @cached_property
     def bytes(self) -> int:
-        """Bytes of the version's files."""
+        """Total size of the version's files."""
         return sum(file.bytes for file in self.files)
 
     def open(self, file: DataFile) -> pq.ParquetFile:
-        """The Parquet file. Raises DependencyError where it is gone."""
+        """Opens the Parquet file. Raises DependencyError if it is gone."""
         filesystem, path = filesystem_of(self.spec.location)
         with mapped(self.spec.location):
             return pq.ParquetFile(filesystem.open_input_file(f"{path}/{file.path}"))
 
     def read(self, file: DataFile, columns: Sequence[str] | None = None) -> pa.Table:
-        """All rows of a file, in its order; columns that it was written without are NULL."""
+        """Returns all rows of a file, in its order; columns missing from the file are NULL."""
         with self.open(file) as opened, mapped(self.spec.location):
             return self.fitted(opened.read(columns=columns if columns is None else list(columns)), columns)
 
     def fitted(self, rows: pa.Table, columns: Sequence[str] | None = None) -> pa.Table:
-        """``rows`` of one of the files with the table's columns, or some of them."""
+        """Returns ``rows`` of one of the files with the table's columns, or some of them."""
         schema = self.spec.schema
         fields = [schema.field(name) for name in (schema.names if columns is None else columns)]
         found = [
@@ -128,12 +128,12 @@ class View:
         return pa.table(found, schema=pa.schema([field.with_nullable(True) for field in fields]))
 
 
-#: Columns in which a value hardly comes twice: a dictionary of them is a second copy.
+#: Columns with mostly distinct values, for which a dictionary would be a second copy.
 _DISTINCT = ("relative_path", "url", "etag", "old_etag", "last_modified_time", "old_last_modified_time")
 
 
 class NativeTable:
-    """The writer's side of a table. One process at a time writes it, in one thread."""
+    """The writer of a table. Used by one process at a time, in one thread."""
 
     def __init__(self, spec: TableSpec) -> None:
         self.spec = spec
@@ -141,7 +141,7 @@ class NativeTable:
         self._view: View | None = None
 
     def open(self) -> View:
-        """The newest version, which the next commit is made upon; creates the table where there is none."""
+        """Returns the newest version, which the next commit builds on; creates the table if it does not exist."""
         with mapped(self.spec.location):
             if self._handle is None:
                 try:
@@ -155,7 +155,7 @@ class NativeTable:
             return self._view
 
     def new_file(self) -> NewFile:
-        """A data file for a commit to add."""
+        """Returns a new data file, to be added by a commit."""
         return NewFile(
             self.spec.location, self.spec.schema, tracked=self.spec.tracked, plain=_DISTINCT, group_rows=GROUP_ROWS
         )
@@ -170,11 +170,11 @@ class NativeTable:
         changes_data: bool = True,
         metadata: Mapping[str, Any] | None = None,
     ) -> None:
-        """Commits upon ``view``, as :meth:`open` returned it last; durable when it returns.
+        """Commits on top of ``view``, the result of the last :meth:`open`; durable on return.
 
         Args:
-            transactions: versions of application ids to set, the table's own among them.
-            changes_data: false: rows are only moved between files.
+            transactions: versions of application ids to set, including the table's own.
+            changes_data: False: rows only move between files.
 
         Raises:
             FencedError: another writer committed meanwhile; nothing of this commit is in the table.
@@ -183,14 +183,14 @@ class NativeTable:
         handle = self._handle
         assert handle is not None, "opened before"
         if handle.version() != view.version:
-            raise FencedError(f"The table at {self.spec.location} moved on meanwhile.")
+            raise FencedError(f"The table at {self.spec.location} was changed by another process meanwhile.")
         now = int(time.time() * 1000)
         actions: list[AddAction | RemoveAction] = list(added)
         for action in actions:
             action.data_change = changes_data
         actions += [RemoveAction(file.path, changes_data, now, file.bytes, {}) for file in removed]
         filesystem, path = filesystem_of(self.spec.location)
-        make_durable(filesystem, path, folders=False)  # the names of the added files, before the log has them
+        make_durable(filesystem, path, folders=False)  # the added files' names, before the log refers to them
         with mapped(self.spec.location):
             try:
                 handle.create_write_transaction(
@@ -213,7 +213,7 @@ class NativeTable:
             make_durable(filesystem, f"{path}/_delta_log/{version:020d}.json")
 
     def maintain(self) -> None:
-        """Keeps the log short: a checkpoint every so many commits, and entries before it go once they are old."""
+        """Keeps the log short: makes periodic checkpoints, and deletes old entries before them."""
         handle = self._handle
         often = _REMOTE_CHECKPOINT_COMMITS if is_remote(self.spec.location) else _CHECKPOINT_COMMITS
         if handle is None or handle.version() - last_checkpoint(self.spec.location)[0] < often:
@@ -222,12 +222,12 @@ class NativeTable:
         with mapped(self.spec.location):
             handle.create_checkpoint()
             log = f"{path}/_delta_log"
-            # Before the entries go that it stands for.
+            # Before the entries that it replaces are deleted.
             make_durable(filesystem, f"{log}/{handle.version():020d}.checkpoint.parquet", f"{log}/_last_checkpoint")
             handle.cleanup_metadata()
 
     def sweep(self) -> None:
-        """Deletes data files that no version needs: removed ones, and those that a crash left. Lists the folder."""
+        """Deletes data files that no version needs: removed ones, and leftovers of a crash. Lists the folder."""
         with mapped(self.spec.location):
             if self._handle is not None:
                 self._handle.vacuum(full=True, dry_run=False, post_commithook_properties=_NO_HOOKS)
@@ -237,7 +237,9 @@ class NativeTable:
         try:
             made = create_table(self.spec.location, self.spec.schema, _PROPERTIES, commit, _NO_HOOKS)
         except DeltaError as error:
-            raise FencedError(f"Another process made the table at {self.spec.location} meanwhile: {error}.") from error
+            raise FencedError(
+                f"Another process created the table at {self.spec.location} meanwhile: {error}."
+            ) from error
         filesystem, path = filesystem_of(self.spec.location)
         make_durable(filesystem, f"{path}/_delta_log/{0:020d}.json", f"{path}/_delta_log", path)
         return made

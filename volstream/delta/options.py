@@ -1,4 +1,4 @@
-"""What the object stores of warehouses have to be told, for the whole process. Imports nothing, since every command says it."""
+"""Process-wide options of warehouses' object stores. Imports nothing, because every command uses it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ _known: dict[str, dict[str, str]] = {}
 
 
 def know(warehouse: str, options: Mapping[str, str]) -> None:
-    """From now on what is in the warehouse is reached with these options, named as deltalake's ``storage_options``."""
+    """Registers the options, named like deltalake's ``storage_options``, for everything in the warehouse."""
     _known[warehouse] = dict(options)
 
 
 def options_of(location: str) -> dict[str, str]:
-    """Those of the warehouse that a location is in; none for what is elsewhere."""
+    """Returns the options of the warehouse that contains a location; empty if there is none."""
     for warehouse, options in _known.items():
         if location == warehouse or location.startswith(f"{warehouse}/"):
             return options

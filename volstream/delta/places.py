@@ -1,9 +1,9 @@
-"""Where tables and folders lie: a location as a filesystem of pyarrow's, and as a table of deltalake's.
+"""Locations of tables and folders, opened as pyarrow filesystems or deltalake tables.
 
-A location is a local path or a URI, and is text: in the catalog, in plans, in Spark's SQL. What an object store has to be told
-besides, such as an endpoint, is known by the warehouse that a location is in (``delta.options``).
+A location is a local path or a URI, kept as text in the catalog, in plans and in Spark's SQL. Other options of an object
+store, such as an endpoint, are those of the warehouse that contains the location (``delta.options``).
 
-Nothing else asks pyarrow for a filesystem, or opens a table with deltalake.
+No other module creates pyarrow filesystems or opens tables with deltalake.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _S3 = ("s3", "s3a")
 
 
 def is_remote(location: str) -> bool:
-    """Whether it is in an object store or on another host: not a path of this host."""
+    """True if a location is in an object store or on another host, not a local path."""
     return "://" in location and not location.startswith("file://")
 
 
 def filesystem_of(location: str) -> tuple[fs.FileSystem, str]:
-    """Where a location lies, and its path there without a trailing slash."""
+    """Returns the filesystem of a location, and the path in it without a trailing slash."""
     place = urlsplit(location)
     if place.scheme in _S3 and is_remote(location):
         options = tuple(sorted(options_of(location).items()))
@@ -45,13 +45,13 @@ def filesystem_of(location: str) -> tuple[fs.FileSystem, str]:
 
 
 def is_table(location: str) -> bool:
-    """Whether there is a Delta table. Raises DependencyError."""
+    """True if there is a Delta table. Raises DependencyError."""
     with mapped(location):
         return DeltaTable.is_deltatable(location, options_of(location) or None)
 
 
 def open_table(location: str, version: int | None = None) -> DeltaTable:
-    """The table at a version, or at the newest one. Raises what deltalake does."""
+    """Opens the table at a version, or at the newest. Raises deltalake's exceptions."""
     return DeltaTable(location, version=version, storage_options=options_of(location) or None)
 
 
@@ -62,7 +62,7 @@ def create_table(
     commit: CommitProperties,
     hooks: PostCommitHookProperties,
 ) -> DeltaTable:
-    """A new table without rows. Raises what deltalake does, and InvalidStateError for a store that is not safe."""
+    """Creates an empty table. Raises deltalake's exceptions, and InvalidStateError for an unsafe store."""
     _check_conditions(location)
     make_folder(location)
     return DeltaTable.create(
@@ -76,14 +76,14 @@ def create_table(
 
 
 def make_folder(location: str) -> None:
-    """Makes a folder, and those above it, where there are folders: an object store knows names of objects only."""
+    """Creates a folder and its parents, unless the location is in an object store, which has no folders."""
     if _has_folders(location):
         filesystem, path = filesystem_of(location)
         filesystem.create_dir(path, recursive=True)
 
 
 def replace_file(location: str, content: bytes) -> None:
-    """Writes a small file in one step: whoever reads it sees the old content or the new one."""
+    """Writes a small file atomically: readers see either the old content or the new one."""
     filesystem, path = filesystem_of(location)
     target = f"{path}.new" if _has_folders(location) else path
     with filesystem.open_output_stream(target) as file:
@@ -93,7 +93,7 @@ def replace_file(location: str, content: bytes) -> None:
 
 
 def make_durable(filesystem: fs.FileSystem, *paths: str, folders: bool = True) -> None:
-    """Lets files, and with ``folders`` the names of them, survive a power cut. Object stores do so by themselves."""
+    """Makes files, and with ``folders`` their names, survive a power cut. Object stores guarantee that by themselves."""
     if not isinstance(filesystem, fs.LocalFileSystem):
         return
     for path in dict.fromkeys([*paths, *(map(os.path.dirname, paths) if folders else ())]):
@@ -106,8 +106,8 @@ def make_durable(filesystem: fs.FileSystem, *paths: str, folders: bool = True) -
 
 @contextmanager
 def mapped(location: str) -> Iterator[None]:
-    """Maps what deltalake and pyarrow raise to DependencyError, DiskFullError among them, but for a table that is not there;
-    where the location is in an object store, to StorageError, which may pass."""
+    """Maps exceptions of deltalake and pyarrow, except for a missing table, to DependencyError or its subclass DiskFullError;
+    for a location in an object store, to StorageError, which may be temporary."""
     try:
         yield
     except TableNotFoundError:
@@ -119,15 +119,15 @@ def mapped(location: str) -> Iterator[None]:
 
 
 def _check_space(location: str, error: Exception) -> None:
-    """Raises DiskFullError where that is what an error means; pyarrow and deltalake tell of it in words."""
+    """Raises DiskFullError if an error means that; pyarrow and deltalake report it only as text."""
     if getattr(error, "errno", None) == errno.ENOSPC or os.strerror(errno.ENOSPC) in str(error):
         raise DiskFullError(f"No space left on the disk of {location}.", "Free space, then try again.") from error
 
 
 @contextmanager
 def reached(location: str) -> Iterator[None]:
-    """Maps what pyarrow raises of a location in an object store to StorageError, and of a full disk to DiskFullError. A disk
-    that fails otherwise is no passing thing."""
+    """Maps pyarrow's exceptions: in an object store to StorageError, and those of a full disk to DiskFullError. Other disk
+    failures are not temporary."""
     try:
         yield
     except OSError as error:
@@ -142,9 +142,9 @@ def _has_folders(location: str) -> bool:
 
 
 def _check_conditions(location: str) -> None:
-    """Raises InvalidStateError where a store lets a writer overwrite the commit of another one.
+    """Raises InvalidStateError if a store lets one writer overwrite another one's commit.
 
-    deltalake writes each commit on the condition that it is not there. Amazon's S3 heeds that, others may not, and do not say.
+    deltalake writes each commit on the condition that it does not exist. Some S3-compatible stores silently ignore that.
     """
     place, told = urlsplit(location), options_of(location)
     endpoint = told.get("AWS_ENDPOINT_URL")
@@ -154,7 +154,7 @@ def _check_conditions(location: str) -> None:
         from volstream.cloud import aws
     except ImportError:
         raise DependencyError(
-            f"Whether the store at {endpoint} is safe for several writers cannot be tried without boto3.",
+            f"Testing whether the store at {endpoint} is safe for several writers requires boto3.",
             "Run: pip install 'volstream[s3]'.",
         ) from None
     keys = None
@@ -165,9 +165,9 @@ def _check_conditions(location: str) -> None:
         safe = aws.heeds_conditions(access, place.netloc, f"{place.path.strip('/')}/_probe-{uuid.uuid4().hex}")
     if not safe:
         raise InvalidStateError(
-            f"The store at {endpoint} ignores the condition If-None-Match of a PUT: two writers could overwrite each other's "
+            f"The store at {endpoint} ignores If-None-Match on PUT requests, so two writers could overwrite each other's "
             "commits.",
-            "Keep the warehouse on a file system, or in a store that heeds it.",
+            "Keep the warehouse on a file system, or in a store that supports it.",
         )
 
 
@@ -179,8 +179,8 @@ def _is_amazon_s(endpoint: str | None) -> bool:
 def _s3(options: tuple[tuple[str, str], ...]) -> fs.FileSystem:
     given = dict(options)
     if not _is_amazon_s(given.get("AWS_ENDPOINT_URL")):
-        # Others do not know the checksums that Amazon's SDK sends behind a body, nor the encoding that these need; pyarrow can be
-        # told so by the environment only.
+        # Others do not support the trailing checksums of Amazon's SDK, nor the encoding that these need; pyarrow only takes the
+        # option from the environment.
         os.environ.setdefault("AWS_REQUEST_CHECKSUM_CALCULATION", "WHEN_REQUIRED")
     return fs.S3FileSystem(
         access_key=given.get("AWS_ACCESS_KEY_ID"),
@@ -188,7 +188,7 @@ def _s3(options: tuple[tuple[str, str], ...]) -> fs.FileSystem:
         session_token=given.get("AWS_SESSION_TOKEN"),
         region=given.get("AWS_REGION"),
         endpoint_override=given.get("AWS_ENDPOINT_URL"),
-        # A small file is one request, in the place of three.
+        # A small file takes one request instead of three.
         allow_delayed_open=True,
         force_virtual_addressing=given.get("AWS_VIRTUAL_HOSTED_STYLE_REQUEST", "").lower() == "true",
     )

@@ -1,6 +1,6 @@
-"""Reading rows of a table without a JVM, with deltalake's query engine. For answers that fit into memory.
+"""Reads rows of a table without a JVM, through deltalake's query engine. For results that fit into memory.
 
-It knows deletion vectors, and skips files and pages by their statistics: tens of milliseconds, where Spark takes seconds.
+It supports deletion vectors and skips files and pages by statistics: tens of milliseconds, where Spark takes seconds.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from volstream.delta.places import mapped, open_table
 
 
 def read(location: str, version: int, schema: pa.Schema, where: str = "true") -> pa.Table:
-    """Rows of the table at a version.
+    """Returns rows of the table at a version.
 
     Args:
-        schema: the columns to read, and the types to give them.
-        where: SQL in the dialect of DataFusion; text as :func:`text` writes it.
+        schema: the columns to read, with the types to convert them to.
+        where: SQL in DataFusion's dialect; with literals from :func:`text`.
 
     Raises:
         DependencyError: the table cannot be read.
@@ -29,10 +29,10 @@ def read(location: str, version: int, schema: pa.Schema, where: str = "true") ->
 
 
 def changes(location: str, first: int, last: int) -> pa.Table:
-    """The change feed of versions ``first`` to ``last``, both included.
+    """Returns the change feed of versions ``first`` to ``last``, both included.
 
     Returns:
-        The table's columns, ``_change_type``, ``_commit_version`` and more, in no promised order.
+        The table's columns, ``_change_type``, ``_commit_version`` and others, in no particular order.
 
     Raises:
         DependencyError: the table cannot be read.
@@ -43,5 +43,5 @@ def changes(location: str, first: int, last: int) -> pa.Table:
 
 
 def text(value: str) -> str:
-    """A literal in ``where``: the standard's, in which a backslash is one."""
+    """Returns a literal for ``where``: standard SQL, in which a backslash is an ordinary character."""
     return "'" + value.replace("'", "''") + "'"

@@ -1,7 +1,7 @@
-"""Deletion vectors: which rows of a data file are gone. Written as the Delta protocol says; deltalake reads them.
+"""Deletion vectors: the deleted rows of data files. Written according to the Delta protocol; deltalake reads them.
 
-No library but Delta's own writes them. A vector is a 64-bit Roaring bitmap of positions in the file, and lies in a file of its
-own, which has those of all data files that a commit touched.
+No library except Delta's own writes them. A vector is a 64-bit Roaring bitmap of positions in a data file. All vectors of a
+commit are stored in one file.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from pyroaring import BitMap64
 
 from volstream.delta.places import filesystem_of, make_durable
 
-#: The protocol's number for bitmaps of this layout.
+#: The protocol's magic number for bitmaps of this layout.
 _MAGIC = 1681511377
 
-#: Version of the layout of a file of vectors.
+#: Layout version of a file of vectors.
 _LAYOUT = b"\x01"
 
-#: The alphabet of ZeroMQ's base 85, which the protocol asks for, and that of Python's, in the same order.
+#: The alphabets of ZeroMQ's base 85, required by the protocol, and of Python's, in the same order.
 _ZEROMQ = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _PYTHON = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
 _ALPHABET = bytes.maketrans(_PYTHON, _ZEROMQ)
 
 
 def write_vectors(location: str, deleted: Mapping[str, np.ndarray]) -> Mapping[str, Mapping[str, Any]]:
-    """Writes the positions of deleted rows, by data file, into one file of a table; it is durable when this returns.
+    """Writes the positions of deleted rows, by data file, into one file of a table; durable on return.
 
     Returns:
-        By data file, the descriptor that its ``add`` action has.
+        The descriptor for the ``add`` action, by data file.
     """
     filesystem, root = filesystem_of(location)
     name = uuid.uuid4()
     content = bytearray(_LAYOUT)
     descriptors: dict[str, Mapping[str, Any]] = {}
     for path, positions in deleted.items():
-        # Serialized portably, one of 64 bits is what the protocol has behind its magic number.
+        # The portable serialization of a 64-bit bitmap is what the protocol expects after the magic number.
         vector = struct.pack("<i", _MAGIC) + BitMap64(positions).serialize()
         descriptors[path] = {
             "storageType": "u",
@@ -61,7 +61,7 @@ def write_vectors(location: str, deleted: Mapping[str, np.ndarray]) -> Mapping[s
 
 
 def deleted_rows(table: DeltaTable, files: Collection[str]) -> Mapping[str, np.ndarray]:
-    """The positions of the rows that are gone from some data files of a table; of a file without any, nothing."""
+    """Returns the positions of deleted rows, by data file; files without any are left out."""
     found: dict[str, np.ndarray] = {}
     for batch in pa.RecordBatchReader.from_stream(table.deletion_vectors()):
         for at, uri in enumerate(batch["filepath"].to_pylist()):

@@ -1,6 +1,6 @@
-"""The commands of Spark's that write Delta tables, each with the transaction id that makes it happen at most once.
+"""Spark commands that write Delta tables, each with the transaction id that makes it happen at most once.
 
-A marked statement has a session for itself: the settings that carry its ids are shared by all statements of a session.
+A marked statement has a session of its own, because the settings that carry its ids apply to all statements of a session.
 The outcome is never taken from the command's result; callers look for the marker in the log.
 """
 
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 
     from volstream.spark.session import SparkGateway
 
-#: Optimistic commits that lost against another writer of the same table are tried again: it is the same statement.
+#: Commits that lost a race against another writer of the same table are retried: it is the same statement.
 _CONFLICT_ATTEMPTS = 5
 
 
 def is_large(location: str) -> bool:
-    """Whether a table is so large that Spark should compile what reads it."""
-    return DeltaLog(location).is_larger(LARGE_BYTES, LARGE_ROWS)  # names of files alone are small
+    """True if a table is large enough for Spark to compile queries on it."""
+    return DeltaLog(location).is_larger(LARGE_BYTES, LARGE_ROWS)  # a table of file names only is small
 
 
 def compile_if_large(session: SparkSession, location: str) -> None:
-    """Lets a session compile from now on, where the table that it is to read is large."""
+    """Enables compilation in a session if the table that it is going to read is large."""
     if is_large(location):
         compile_in(session)
 
@@ -47,7 +47,7 @@ class DeltaWriter:
         self._gateway = gateway
 
     def create(self, location: str, columns: str, properties: Mapping[str, str]) -> None:
-        """Creates an empty table unless there is one. ``columns`` is DDL."""
+        """Creates an empty table unless it exists. ``columns`` is DDL."""
         options = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in properties.items())
         with_options = f" TBLPROPERTIES ({options})" if options else ""
         self._run(f"CREATE TABLE IF NOT EXISTS {table_at(location)} ({columns}) USING DELTA{with_options}")
@@ -57,11 +57,10 @@ class DeltaWriter:
         self._run(f"ALTER TABLE {table_at(location)} ADD COLUMNS ({columns})")
 
     def rename_column(self, location: str, old: str, new: str) -> None:
-        """Gives a column another name, in one commit that writes all rows anew; nothing where it has been done.
+        """Renames a column in one commit that rewrites all rows; does nothing if that has been done.
 
-        The table's id, properties and partitions stay, and the transaction ids of its commits; a CLUSTER BY does not. Delta
-        renames without writing rows only where columns are mapped, and whoever reads the changes of such a table compares
-        whole snapshots.
+        The table's id, properties, partitions and transaction ids stay; a CLUSTER BY does not. Delta renames without rewriting
+        rows only if columns are mapped, and reading the changes of such a table means comparing whole snapshots.
         """
         log = DeltaLog(location)
 
@@ -86,13 +85,13 @@ class DeltaWriter:
     def marked(
         self, marker: Marker, location: str, *, rows: int = 0, apart: bool = False, like: Any = None
     ) -> Iterator[SparkSession]:
-        """A session in which one DML statement on the table at ``location`` carries ``marker``.
+        """Yields a session in which one DML statement on the table at ``location`` carries ``marker``.
 
         Args:
-            rows: about how many it writes.
-            apart: a new one, for a statement of a user, which may meet or leave views and functions there.
-            like: and a copy of this session of a user, for a frame that was made there. The marker never is in a user's own
-                session: on an interruption it could neither stay nor go there, for the statement may still be running.
+            rows: approximate number of rows that it writes.
+            apart: use a new session, for a user's statement, which may find or leave views and functions in it.
+            like: copy this user session, for a frame created in it. The marker is never set in a user's own session: after an
+                interruption it could neither stay nor be removed, because the statement may still be running.
         """
         settings = marker.settings()
         compiled = rows > LARGE_ROWS or is_large(location)
@@ -110,37 +109,37 @@ class DeltaWriter:
                 session.conf.unset(key)
 
     def prepare(self, location: str) -> None:
-        """Lets Delta find out what the log of a table's newest version says of transactions and files.
+        """Makes Delta load the transactions and files of a table's newest version.
 
-        A marked statement asks for that first, which takes longer than a small commit itself. Delta keeps the answer until
-        the next commit, so that it can be asked for while nobody waits.
+        A marked statement needs these first, and loading them takes longer than a small commit. Delta caches them until the next
+        commit, so they can be loaded while there is time.
         """
         self._run(f"DESCRIBE DETAIL {table_at(location)}")
 
     def append(self, session: SparkSession, frame: DataFrame, location: str) -> None:
-        """Adds the rows of ``frame``, whose columns are the table's, in a session made by :meth:`marked`."""
-        del session  # the frame is bound to it; named so that a caller cannot append outside a marked session
+        """Adds the rows of ``frame``, which has the table's columns, in a session from :meth:`marked`."""
+        del session  # the frame is bound to it; the parameter prevents an append outside a marked session
         with_retries(lambda: frame.write.format("delta").mode("append").save(location))
 
     def replace(self, session: SparkSession, frame: DataFrame, location: str, where: str) -> None:
-        """Puts the rows of ``frame``, for all of which ``where`` holds, in the place of those for which it does; in a session
-        made by :meth:`marked`. Half the time of a MERGE that does the same.
+        """Replaces the rows that match ``where`` by the rows of ``frame``, which must all match it, in a session from
+        :meth:`marked`. Takes half the time of an equivalent MERGE.
 
         Args:
-            where: SQL on the table's columns, without subqueries; it goes into the log.
+            where: SQL on the table's columns, without subqueries; it is stored in the log.
         """
         del session  # as above
         writing = frame.write.format("delta").mode("overwrite").option("replaceWhere", where)
         with_retries(lambda: writing.save(location))
 
     def merge(self, session: SparkSession, statement: str) -> None:
-        """Runs a MERGE in a session made by :meth:`marked`."""
+        """Runs a MERGE in a session from :meth:`marked`."""
         with_retries(lambda: session.sql(statement).collect())
 
     def fence(self, location: str, marker: Marker) -> None:
-        """Commits nothing but ``marker``; from then on no other commit can carry its (app id, version).
+        """Commits only ``marker``; afterwards no other commit can carry its (app id, version).
 
-        Quiet where another commit carries it already: who won is read from the log. Needs an engine only where the table does.
+        Succeeds if another commit already carries it: the log tells who won. Needs an engine only if the table does.
         """
         if direct.commit(location, marker):
             return
@@ -148,7 +147,7 @@ class DeltaWriter:
             empty = session.sql(f"SELECT * FROM {table_at(location)} LIMIT 0")
             try:
                 with_retries(lambda: empty.write.format("delta").mode("append").save(location))
-            except Exception as error:  # filtered by condition, the only sign Spark Connect gives
+            except Exception as error:  # filtered by condition, all that Spark Connect offers
                 if not (condition_of(error) or "").startswith("DELTA_CONCURRENT_TRANSACTION"):
                     raise
 
@@ -158,7 +157,7 @@ class DeltaWriter:
 
 
 def with_retries(command: Any) -> None:
-    """Runs a command again while it loses against other writers of its table."""
+    """Retries a command that loses races against other writers of its table."""
     for attempt in stamina.retry_context(
         on=lambda error: is_conflict(condition_of(error)), attempts=_CONFLICT_ATTEMPTS, wait_initial=0.1, wait_max=2.0
     ):

@@ -1,1 +1,1 @@
-"""Directory tables: one Delta row per file of a volume, kept true by one writer per volume."""
+"""Directory tables: one Delta row per file of a volume, kept up to date by one writer per volume."""

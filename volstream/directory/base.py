@@ -1,6 +1,6 @@
-"""Writing the base of a directory: the first listing as it is, and folding the tail into it.
+"""Writes the base of a directory: the first listing as a whole, and folds of the tail into it.
 
-A fold rewrites the files whose range of paths the tail touches, and no others: its cost follows the changes.
+A fold rewrites only files whose path range the tail touches, so its cost depends on the changes.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from volstream.delta.native import DataFile, NativeTable
 from volstream.directory.ordered import PATH
 from volstream.directory.snapshot import Snapshot, combined, there
 
-#: Rows of a file: a look-up opens the files of its paths, and a fold rewrites them whole.
+#: Rows per file: a look-up opens the files of its paths, and a fold rewrites whole files.
 FILE_ROWS = 10_000
 
-#: A rewritten file with fewer rows is put together with the next.
+#: A rewritten file with fewer rows is merged with the next.
 _FEW_ROWS = FILE_ROWS // 4
 
 
-#: Files that are written at once: encoding and waiting for the disk release the interpreter's lock.
+#: Files written concurrently: encoding and disk writes release the GIL.
 _WRITERS = 2
 
 
 class BaseFiles:
-    """Sorted rows, cut into files, which are written while the next rows are gathered. A context manager."""
+    """Sorted rows, cut into files that are written while the next rows are collected. A context manager."""
 
     def __init__(self, target: NativeTable) -> None:
-        self.rows = 0  #: that wait for their file
+        self.rows = 0  #: rows not written yet
         self._target = target
         self._waiting: list[pa.Table] = []
         self._added: list[Future[AddAction]] = []
@@ -49,27 +49,27 @@ class BaseFiles:
         self._pool.shutdown(cancel_futures=True)
 
     def write(self, rows: pa.Table) -> None:
-        """Adds rows behind those that were written."""
+        """Appends rows, which must sort after all earlier ones."""
         self._waiting.append(rows)
         self.rows += rows.num_rows
         if self.rows >= 2 * FILE_ROWS:
             self._cut(self.rows // FILE_ROWS - 1, FILE_ROWS)
 
     def flush(self) -> None:
-        """Writes all that waits, in files of about the same size."""
+        """Writes all pending rows, in files of about equal size."""
         count = math.ceil(self.rows / FILE_ROWS)
         if count:
             self._cut(count, math.ceil(self.rows / count))
 
     def close(self) -> Sequence[AddAction]:
-        """Writes what is left; all files."""
+        """Writes the pending rows; returns all files."""
         self.flush()
         return [file.result() for file in self._added]
 
     def _cut(self, files: int, size: int) -> None:
         rows = pa.concat_tables(self._waiting)
         for number in range(files):
-            if len(self._added) > _WRITERS:  # so that no more than these are in memory
+            if len(self._added) > _WRITERS:  # limits the files in memory
                 self._added[-_WRITERS - 1].result()
             self._added.append(self._pool.submit(self._write, rows.slice(number * size, size)))
         rest = rows.slice(files * size)
@@ -82,7 +82,7 @@ class BaseFiles:
 
 
 def write_base(target: NativeTable, tables: Iterable[pa.Table]) -> Sequence[AddAction]:
-    """Files for a base of sorted rows with the columns :data:`table.FILES`."""
+    """Writes the files of a base from sorted rows with the columns :data:`table.FILES`."""
     with BaseFiles(target) as files:
         for rows in tables:
             files.write(rows)
@@ -90,9 +90,9 @@ def write_base(target: NativeTable, tables: Iterable[pa.Table]) -> Sequence[AddA
 
 
 def folded(target: NativeTable, snapshot: Snapshot) -> tuple[Sequence[AddAction], Sequence[DataFile]]:
-    """What a commit has to add to the base, and to remove from it, so that it shows the newest refresh.
+    """Returns what a commit has to add to the base, and remove from it, so that it has the newest refresh.
 
-    Memory: the part of the tail that is folded, and some files of the base.
+    Memory: the part of the tail being folded, and some files of the base.
     """
     changed = snapshot.overlay(snapshot.newest)
     with BaseFiles(target) as files:
@@ -101,7 +101,7 @@ def folded(target: NativeTable, snapshot: Snapshot) -> tuple[Sequence[AddAction]
 
 
 def _fold_into(files: BaseFiles, snapshot: Snapshot, changed: pa.Table) -> Sequence[DataFile]:
-    """Writes the files that changes touch anew; what they replace."""
+    """Rewrites the files that the changes touch; returns the replaced files."""
     removed: list[DataFile] = []
     begin, paths = 0, changed[PATH].to_pylist()
     listed = snapshot.base_files

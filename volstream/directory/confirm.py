@@ -1,4 +1,4 @@
-"""What of a listing's findings still holds when it is compared: a listing only proposes."""
+"""Confirms the findings of a listing when they are compared, because a listing only makes proposals."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from volstream.model.files import FileInfo
 from volstream.model.selection import Selection
 from volstream.storage.base import PROBE, ObjectStore
 
-#: Looks at a store that are under way at once: they wait for a network, not for a processor.
+#: Concurrent requests to a store; they wait for the network, not for a processor.
 HEADS_AT_ONCE = 16
 
 
 @dataclass(frozen=True)
 class Since:
-    """What this writer saw of the volume since a listing of it began, which is newer than the listing.
+    """Observations of the volume by this writer that are newer than the start of a listing.
 
     Attributes:
-        keys: looked at singly.
-        prefixes: listed.
-        unknown: an earlier process may have seen more: what the listing says is then looked at, too.
+        keys: keys checked individually.
+        prefixes: prefixes listed.
+        unknown: an earlier process may have seen more, so that the listing's findings are checked as well.
     """
 
     keys: frozenset[str] = frozenset()
@@ -33,19 +33,19 @@ class Since:
     unknown: bool = False
 
     def covers(self, path: str) -> bool:
-        """Whether the directory is newer than the listing for this path."""
+        """True if the directory is newer than the listing for this path."""
         return path in self.keys or path.startswith(self.prefixes)
 
 
 @dataclass(frozen=True)
 class Confirm:
-    """Drops changes that a look at the store, or a newer one, contradicts.
+    """Drops changes that the store, or a newer observation, contradicts.
 
-    A row is removed only if its key, looked at now, is gone, or is none of the volume's any more.
+    A row is removed only if a check shows that its key is gone, or that it no longer belongs to the volume.
 
     Attributes:
-        selection: which keys are the volume's.
-        failed: the keys that could not be looked at, of which no change holds.
+        selection: the keys that belong to the volume.
+        failed: keys that could not be checked; their changes are dropped.
     """
 
     store: ObjectStore
@@ -54,7 +54,7 @@ class Confirm:
     failed: dict[str, StorageError] = field(default_factory=dict)
 
     def __call__(self, changes: pa.Table) -> pa.Table:
-        """The changes that hold. Raises StorageError where the store could not be asked at all."""
+        """Returns the confirmed changes. Raises StorageError if the store could not be reached at all."""
         columns = [changes[name].to_pylist() for name in ("relative_path", "change", "etag", "size")]
         rows = list(zip(*columns, strict=True))
         newer = [self.since.covers(path) for path, *_ in rows]
@@ -77,10 +77,10 @@ class Confirm:
 
 
 def look(store: ObjectStore, keys: Iterable[str]) -> tuple[Mapping[str, FileInfo | None], Mapping[str, StorageError]]:
-    """What is at each key now, None where nothing is; and the keys that cannot be looked at while others can.
+    """Returns the current file at each key, or None; and the keys that cannot be checked although others can.
 
     Raises:
-        StorageError, StorageDeniedError: the store cannot be asked for any key.
+        StorageError, StorageDeniedError: no key can be checked.
     """
     listed = list(keys)
 
@@ -103,7 +103,7 @@ def look(store: ObjectStore, keys: Iterable[str]) -> tuple[Mapping[str, FileInfo
         else:
             seen[key] = one
     if failed and not seen:
-        store.head(PROBE)  # raises where it is the store or the credentials, and not the keys
+        store.head(PROBE)  # raises if the problem is the store or the credentials, not the keys
     return seen, failed
 
 

@@ -1,4 +1,4 @@
-"""What files as they are now, and the directory's rows of them, differ in. Pure but for the confirming looks at a store."""
+"""Differences between current files and the directory's rows for them. Pure, except for confirming checks of a store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from volstream.directory.table import DELETE, INSERT, UPDATE
 
 
 def differences(listed: Iterable[pa.Table], known: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """The changes that make a directory true for a listing, in order.
+    """Yields the changes that bring a directory in line with a listing, in order.
 
     Args:
         listed: files in order, with the columns :data:`table.SCHEMA`.
@@ -28,7 +28,7 @@ def differences(listed: Iterable[pa.Table], known: Iterable[pa.Table]) -> Iterat
 
 
 def compare(files: pa.Table, rows: pa.Table) -> pa.Table:
-    """The changes that make ``rows``, known ones, true for ``files``: all files there are of these and other paths."""
+    """Returns the changes that turn the known ``rows`` into ``files``, which must be all files with these and other paths."""
     at = pc.index_in(files[PATH], value_set=rows[PATH])
     old = rows.take(at)
     changed = pc.invert(same_content(files, old))
@@ -45,10 +45,10 @@ def _changes(what: pa.Array | pa.ChunkedArray, new: pa.Table, old: pa.Table) -> 
 
 
 def same_content(one: pa.Table, other: pa.Table) -> pa.ChunkedArray:
-    """Where the rows of two tables, side by side, are of one version of a file."""
+    """Returns which rows of two aligned tables describe the same version of a file."""
     return functools.reduce(pc.and_, (_same(one[name], other[name]) for name in table.CONTENT))
 
 
 def _same(one: pa.ChunkedArray, other: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Where two values are equal, or both NULL."""
+    """Returns which values are equal, or both NULL."""
     return pc.or_(pc.fill_null(pc.equal(one, other), False), pc.and_(pc.is_null(one), pc.is_null(other)))

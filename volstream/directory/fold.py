@@ -1,4 +1,4 @@
-"""What a stretch of hints comes to: each changed key once, each subtree once. Pure."""
+"""Folds a sequence of hints: each changed key once, each subtree once. Pure."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from volstream.model.selection import Selection
 
 @dataclass
 class Fold:
-    """Hints gathered for one tick. A key or subtree that lies below a gathered subtree is covered by its listing."""
+    """Hints collected for one tick. A subtree's listing covers all keys and subtrees below it."""
 
     selection: Selection
     keys: dict[str, None] = field(default_factory=dict)
     subtrees: dict[str, str] = field(default_factory=dict)
 
     def add(self, hints: Iterable[Hint]) -> None:
-        """Takes hints in; those for paths outside of the volume's selection say nothing."""
+        """Adds hints, ignoring paths outside the volume's selection."""
         for hint in hints:
             match hint:
                 case KeyHint(path):
@@ -32,7 +32,7 @@ class Fold:
         return bool(self.keys or self.subtrees)
 
     def listings(self) -> Sequence[tuple[str, str]]:
-        """The subtrees to list, outermost only, with the reason."""
+        """Returns the subtrees to list, outermost only, with the reason."""
         outermost: list[tuple[str, str]] = []
         for prefix in sorted(self.subtrees):
             if not any(prefix.startswith(outer) for outer, _ in outermost):
@@ -40,6 +40,6 @@ class Fold:
         return outermost
 
     def single_keys(self) -> list[str]:
-        """The keys to look at that no listing covers, in the order in which they were first heard of."""
+        """Returns the keys that no listing covers, in order of arrival."""
         prefixes = tuple(prefix for prefix, _ in self.listings())
         return [key for key in self.keys if not key.startswith(prefixes)] if prefixes else list(self.keys)

@@ -1,4 +1,4 @@
-"""Refreshing a volume in the foreground: by this process, or by the daemon that keeps the volume."""
+"""Refreshes a volume in the foreground: in this process, or through the daemon that keeps the volume."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from volstream.lifecycle.stop import Stop
 from volstream.model.files import printable, why_no_row
 from volstream.model.objects import Volume
 
-#: Seconds between two questions to the catalog whether the daemon is done.
+#: Interval at which the catalog is polled for the daemon's result, in seconds.
 _POLL_SECONDS = 0.1
 
 
@@ -26,7 +26,7 @@ class Refreshed:
     """The result of a foreground refresh.
 
     Attributes:
-        reconciled: what the listing found; None if the daemon did it, which reports to the catalog only.
+        reconciled: result of the listing; None if the daemon ran it, which reports to the catalog only.
         held: removals that were found and wait for ``accept_removals``.
     """
 
@@ -48,22 +48,22 @@ def refresh(
 ) -> Refreshed:
     """Lists a volume, or a sub-directory of it, and returns once the directory table matches.
 
-    If a daemon keeps the volume, the daemon is asked to do it and waited for.
+    If a daemon keeps the volume, the daemon is asked to do it, and this call waits for it.
 
     Args:
-        accept_removals: remove what is gone, however much it is.
+        accept_removals: accept all removals, however many.
 
     Raises:
         StorageError: the listing failed; nothing was changed.
-        NotFoundError: the sub-directory has no files, and had none.
-        InvalidValueError: the sub-directory is ignored, or leads out of the volume.
-        InvalidStateError: it was stopped.
+        NotFoundError: the sub-directory has no files, and had none before.
+        InvalidValueError: the sub-directory is ignored, or is outside the volume.
+        InvalidStateError: the refresh was stopped.
     """
     prefix = _prefix(subdirectory)
     if not volume.selection.descends(prefix.rstrip("/")):
         raise InvalidValueError(f"{printable(prefix)} is not part of volume {volume.name}: it is ignored.")
     if accept_removals and prefix:
-        raise InvalidValueError("Only a listing of the whole volume holds removals.", "Leave the sub-directory out.")
+        raise InvalidValueError("Only a listing of the whole volume can hold removals.", "Leave the sub-directory out.")
     if accept_removals:
         volume = catalog.volumes.change(volume, accept_removals=True)
     before = catalog.refreshes.last(volume.id)
@@ -81,7 +81,9 @@ def refresh(
                 if asked is not None:
                     catalog.refreshes.checked(volume.id, {prefix: asked})
                 if prefix and not (done.files or done.findings or done.counts):
-                    raise NotFoundError(f"There is nothing below {prefix} in volume {volume.name}, and there was not.")
+                    raise NotFoundError(
+                        f"There are no files below {prefix} in volume {volume.name}, and there were none."
+                    )
                 return Refreshed(
                     done.counts.inserted, done.counts.updated, done.counts.deleted, done, done.held
                 )  # fmt: skip
@@ -98,11 +100,13 @@ def refresh(
 
 
 def _prefix(subdirectory: str) -> str:
-    """A sub-directory as users write it, as a prefix of relative paths. Raises InvalidValueError."""
+    """Converts a sub-directory as written by a user to a prefix of relative paths. Raises InvalidValueError."""
     parts = [part for part in subdirectory.split("/") if part not in ("", ".")]
     if ".." in parts:
-        raise InvalidValueError(f"The sub-directory {subdirectory!r} leads out of the volume.")
+        raise InvalidValueError(f"The sub-directory {subdirectory!r} is outside the volume.")
     prefix = "".join(f"{part}/" for part in parts)
     if why_no_row(prefix) is not None:
-        raise InvalidValueError(f"No file below {printable(prefix)} can be in the directory.", "Its name is not text.")
+        raise InvalidValueError(
+            f"No file below {printable(prefix)} can be in the directory.", "Its name is not valid UTF-8."
+        )
     return prefix

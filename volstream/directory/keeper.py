@@ -1,6 +1,6 @@
-"""Keeps one volume's directory table true: what a tick of hints comes to, in refreshes and reconciles.
+"""Keeps one volume's directory table up to date: turns ticks of hints into refreshes and reconciles.
 
-To be used by the holder of the volume's lease, in one thread; :func:`lease_name` names it. No Spark.
+Used by the holder of the volume's lease (see :func:`lease_name`), in one thread. No Spark.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ from volstream.volumes.access import store_of
 
 _log = get("directory")
 
-#: Keys that are remembered while a listing runs; with more, what it found is looked at instead.
+#: Maximum number of keys remembered during a listing; beyond it, the listing's findings are checked instead.
 _MOST_SEEN = 100_000
 
-#: Until a key is looked at again that could not be.
+#: Delay until a key that could not be checked is retried.
 _LATER = Backoff(first_seconds=1.0, cap_seconds=300.0)
 
-#: How often data files that no version needs are looked for: that lists the table's folders.
+#: Interval of sweeps for unneeded data files, which list the table's folders.
 _SWEEP_SECONDS = 6 * 3600.0
 
 
 def lease_name(volume: Volume) -> str:
-    """The lease whose holder is the volume's one writer."""
+    """Returns the name of the lease whose holder is the volume's only writer."""
     return f"volume:{volume.id}"
 
 
 @dataclass(frozen=True)
 class Tick:
-    """What a tick did: rows changed, and commits made."""
+    """The result of a tick: rows changed, and commits made."""
 
     counts: Counts
     commits: int
@@ -63,9 +63,9 @@ class DirectoryKeeper:
     """Refreshes and reconciles one volume.
 
     Args:
-        wait: sleeps; a daemon passes one that its stop signal interrupts.
-        stopped: ends a listing in the middle.
-        store: what the volume's files are read through; None: what its connection says.
+        wait: sleeps; a daemon passes a function that its stop signal interrupts.
+        stopped: interrupts a listing when it returns true.
+        store: store of the volume's files; None: opened through its connection.
     """
 
     def __init__(
@@ -84,42 +84,42 @@ class DirectoryKeeper:
         self._stopped = stopped
         self._store = store or store_of(volume, catalog, settings)
         self._writer = DirectoryWriter(volume, catalog, settings.warehouse_path, settings.directory_versions)
-        self._seen: Fold | None = None  # since a listing in the background began
-        self._put_off_until: dict[str, tuple[int, float]] = {}  # by key: how often, and until when
+        self._seen: Fold | None = None  # since the start of a background listing
+        self._put_off_until: dict[str, tuple[int, float]] = {}  # by key: number of attempts, and time of the next
         self._next_sweep = time.monotonic() + _SWEEP_SECONDS
 
     @property
     def held_removals(self) -> int:
-        """Removals that the newest full listing found and that wait for a word."""
+        """Removals that the newest full listing found and that wait for confirmation."""
         return self._writer.volume.held_removals
 
     def reconcile(self, prefix: str = "", cause: str = "reconcile") -> Reconciled:
-        """Lists everything below ``prefix`` (empty, or ending in ``/``) and commits what differs.
+        """Lists everything below ``prefix`` (empty, or ending in ``/``) and commits the differences.
 
-        Files that are still being written are left for later, and asked for again.
+        Files that are still being written are skipped, and scheduled for another check.
 
         Raises:
-            StorageError: the listing did not end; nothing was changed.
+            StorageError: the listing failed; nothing was changed.
         """
         if prefix:
             return self._refresh([prefix], [], cause)
-        if self._seen is not None:  # one in the background, which is older, has the volume's own folder
+        if self._seen is not None:  # a background listing, which is older, uses the volume's own folder
             self._seen.subtrees[""] = cause
         folder = self._folder if self._seen is None else self._folder_beside
         listing = self._list(folder, [""])
-        # What an earlier process saw since it began that part is not known.
+        # It is unknown what an earlier process observed since it began its part.
         return self._commit(folder, listing, cause, Since(unknown=listing.resumed and self._is_there))
 
     def begin_listing(self) -> Callable[[], Listing]:
-        """What lists the whole volume, in a thread of its own while the volume is kept; :meth:`end_listing` takes it."""
+        """Returns a function that lists the whole volume, to be run in its own thread; :meth:`end_listing` takes its result."""
         self._seen = Fold(self.volume.selection)
         return lambda: self._list(self._folder, [""])
 
     def end_listing(self, listing: Listing | None, cause: str = "reconcile") -> Reconciled | None:
-        """Commits what a listing in the background found and what was seen since does not contradict.
+        """Commits the findings of a background listing, unless newer observations contradict them.
 
         Args:
-            listing: None: it failed.
+            listing: None: the listing failed.
         """
         seen, self._seen = self._seen, None
         if listing is None or seen is None:
@@ -131,18 +131,18 @@ class DirectoryKeeper:
 
     @property
     def _folder(self) -> str:
-        """Where the volume is listed as a whole. It stays when a process dies: the next one goes on."""
+        """The folder for listings of the whole volume. It survives the process, so that the next one can resume."""
         return f"{self._settings.warehouse_path}/_listings/{self.volume.id}"
 
     @property
     def _is_there(self) -> bool:
-        """Whether the directory was ever filled."""
+        """True if the directory was ever filled."""
         return self._catalog.refreshes.last(self.volume.id) is not None
 
     @property
     def _folder_beside(self) -> str:
-        """Where subtrees are listed, and the volume while a listing in the background has the other folder. One at a time:
-        a keeper has one thread."""
+        """The folder for listings of subtrees, and of the volume during a background listing in the other folder. Used by one
+        listing at a time, because a keeper has one thread."""
         return f"{self._folder}-beside"
 
     def _list(self, folder: str, prefixes: Sequence[str]) -> Listing:
@@ -174,10 +174,10 @@ class DirectoryKeeper:
         return done
 
     def take(self, fold: Fold) -> Tick:
-        """Makes the directory true for everything in ``fold``: one commit at most, and another for the volume as a whole.
+        """Applies everything in ``fold`` to the directory: one commit at most, and another for the volume as a whole.
 
         Raises:
-            StorageError: nothing of the part in hand was committed; taking the fold again is right.
+            StorageError: nothing of the current part was committed; the fold can be applied again.
             FencedError: another writer took over.
         """
         listings = dict(fold.listings())
@@ -195,7 +195,7 @@ class DirectoryKeeper:
         return Tick(done.counts, int(done.commit is not None))
 
     def _refresh(self, prefixes: Sequence[str], keys: Sequence[str], cause: str) -> Reconciled:
-        """One commit for what lies below some prefixes, and for single keys."""
+        """Makes one commit for subtrees and single keys."""
         began, folder = time.time(), self._folder_beside
         listing = self._list(folder, prefixes) if prefixes else Listing()
         snapshot = self._writer.open()
@@ -239,8 +239,8 @@ class DirectoryKeeper:
         )
 
     def _put_off(self, keys: Sequence[str], failed: Mapping[str, StorageError]) -> None:
-        """Asks again, later and later, for the keys that could not be looked at and perhaps will; those that may not be are
-        left to the next listing."""
+        """Schedules keys that could not be checked for a retry, with growing delays. Keys without permission are left to the next
+        listing."""
         later = [key for key, error in failed.items() if error.transient]
         delays = {key: self._put_off_until.get(key, (0, 0.0))[0] + 1 for key in later}
         for key in keys:
@@ -251,10 +251,10 @@ class DirectoryKeeper:
             self._catalog.refreshes.ask_check(self.volume.id, later)
 
     def maintain(self, *, idle: bool = True) -> None:
-        """Keeps the directory's tables in order: folds the tail, forgets what nobody needs, deletes old files.
+        """Maintains the directory's tables: folds the tail, drops unneeded history, deletes old files.
 
         Args:
-            idle: nothing else waits.
+            idle: no other work is waiting.
         """
         self._writer.maintain()
         if idle and time.monotonic() >= self._next_sweep:
@@ -262,8 +262,8 @@ class DirectoryKeeper:
             self._writer.sweep()
 
     def asked(self) -> Mapping[Hint, datetime]:
-        """What others asked this volume's writer to look at again, and when: files that have settled, and subtrees; of those
-        that could not be looked at, whose time has come."""
+        """Returns what this volume's writer was asked to check again, with the time of the request: settled files, subtrees, and
+        keys due for a retry."""
         hints: dict[Hint, datetime] = {}
         for path, when in self._catalog.refreshes.asked_checks(self.volume.id, self._settings.tick_keys).items():
             if path == "" or path.endswith("/"):
@@ -273,23 +273,23 @@ class DirectoryKeeper:
         return hints
 
     def answered(self, asked: Mapping[Hint, datetime]) -> None:
-        """Forgets what :meth:`asked` returned, after it was taken."""
+        """Removes the requests returned by :meth:`asked`, after they were applied."""
         if asked:
             paths = {hint.path if isinstance(hint, KeyHint) else hint.prefix: when for hint, when in asked.items()}
             self._catalog.refreshes.checked(self.volume.id, paths)
 
     def _settled(self, path: str) -> bool:
         if isinstance(self._store, KeyOrdered):
-            return True  # its objects appear whole
+            return True  # the store's objects appear whole
         try:
             now = self._store.head(path)
-        except StorageError:  # who takes it finds out, and tells
+        except StorageError:  # applying the key will report it
             return True
         age = None if now is None else (datetime.now(UTC) - now.last_modified_time).total_seconds()
         return age is None or abs(age) >= self._settings.settle_seconds
 
     def _readable(self, paths: Collection[str]) -> list[str]:
-        """``paths`` without those that no row can hold, or be below, which are kept as rejected."""
+        """Returns ``paths`` without those that no row can have, or be below, which are recorded as rejected."""
         odd = unusable(paths)
         self._catalog.refreshes.reject(self.volume.id, odd.values())
         return [path for path in paths if path not in odd]

@@ -1,8 +1,8 @@
-"""A full listing of subtrees, spooled to Parquet files in the order of their paths: memory stays flat however many files
-there are.
+"""A full listing of subtrees, spooled to Parquet files in path order: memory use stays flat regardless of the number of
+files.
 
-Only what is settled is listed: a file that was modified within the last moments is looked at again after the settle time,
-and taken only if it did not change meanwhile. How a listing of a bucket is split and resumed is in ``directory.shards``.
+Only settled files are listed: a recently modified file is checked again after the settle time, and included only if it did
+not change meanwhile. Splitting and resuming the listing of a bucket is in ``directory.shards``.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from volstream.model.files import FileInfo, Finding, checked
 from volstream.model.selection import Selection
 from volstream.storage.base import ObjectStore
 
-#: Rows of a row group: what is read at once of each file when files are merged.
+#: Rows per row group: the number read at once from each file during a merge.
 _GROUP_ROWS = 10_000
 
-#: So many rows are sorted in memory, and written to one file.
+#: Rows sorted in memory, and written to one file.
 _RUN_ROWS = 200_000
 
-#: Findings beyond this many are counted, not kept: a million unreadable names say no more than a thousand.
+#: Findings beyond this number are only counted: a million unreadable names tell no more than a thousand.
 _MOST_FINDINGS = 1000
 
 
 @dataclass
 class Listing:
-    """What a listing found.
+    """The result of a listing.
 
     Attributes:
-        began: when, as :func:`time.time`.
-        resumed: a part of it was made by an earlier process.
-        findings: names that cannot be rows, at most 1,000 of them.
-        unsettled: files that were still being written when the listing ended, or could not be looked at; they are in
-            ``findings`` too.
+        began: start of the listing, as :func:`time.time`.
+        resumed: an earlier process made a part of it.
+        findings: names that cannot be rows, at most 1,000.
+        unsettled: files that were still being written at the end of the listing, or could not be checked; also in
+            ``findings``.
     """
 
     files: int = 0
@@ -57,7 +57,7 @@ class Listing:
     resumed: bool = False
 
     def add(self, other: Listing) -> None:
-        """Takes in what a listing of other subtrees found."""
+        """Adds the result of listing other subtrees."""
         self.files += other.files
         self.bytes += other.bytes
         for finding in other.findings:
@@ -78,17 +78,17 @@ def list_to(
     wait: Callable[[float], object] = time.sleep,
     stopped: Callable[[], object] = lambda: False,
 ) -> Listing:
-    """Lists everything below some prefixes into Parquet files in ``folder``, for :func:`listed_in` to read.
+    """Lists everything below some prefixes into Parquet files in ``folder``, to be read with :func:`listed_in`.
 
     Args:
         folder: path or URI of a folder without files.
-        prefixes: none of them below another.
-        settle_seconds: a file modified less than this ago is looked at again that much later.
-        wait: sleeps; the daemon passes one that a stop can interrupt.
-        stopped: asked after each group of rows.
+        prefixes: none of them is below another.
+        settle_seconds: a file modified less than this long ago is checked again after this time.
+        wait: sleeps; the daemon passes a function that a stop interrupts.
+        stopped: called after each group of rows.
 
     Raises:
-        StorageError: the listing did not come to its end; nothing can be concluded from it.
+        StorageError: the listing is incomplete; nothing can be concluded from it.
         InterruptedByUserError: it was stopped.
     """
     listing = Listing()
@@ -107,10 +107,10 @@ def list_to(
 
 
 def listed_in(folder: str) -> Iterator[pa.Table]:
-    """The files of a listing in the order of their paths, some thousands a table, with the columns :data:`table.SCHEMA`.
+    """Yields the files of a listing in path order, thousands per table, with the columns :data:`table.SCHEMA`.
 
     Args:
-        folder: of Parquet files, the rows of each of which are in order.
+        folder: a folder of Parquet files whose rows are sorted.
     """
     filesystem, path = filesystem_of(folder)
     selector = fs.FileSelector(path, allow_not_found=True, recursive=True)
@@ -136,7 +136,7 @@ def _groups(filesystem: fs.FileSystem, path: str) -> Generator[pa.Table, None, N
 def _run(
     settled: Iterator[FileInfo], store: ObjectStore, listing: Listing, stopped: Callable[[], object]
 ) -> list[pa.Table]:
-    """The next files, as many as are sorted at once; none at the end."""
+    """Returns the next files, as many as are sorted at once; empty at the end."""
     tables: list[pa.Table] = []
     rows = 0
     while rows < _RUN_ROWS and (group := list(islice(settled, _GROUP_ROWS))):
@@ -156,7 +156,7 @@ def _settled(
     settle_seconds: float,
     wait: Callable[[float], object],
 ) -> Iterator[FileInfo]:
-    """The listed files that are complete; recent ones are spooled to disk and come last."""
+    """Yields the listed files that are complete; recent ones are spooled to disk and come last."""
     with tempfile.SpooledTemporaryFile(max_size=1 << 20, mode="w+", encoding="utf-8", newline="\n") as recent:
         spooled, settled_after = 0, timedelta(seconds=settle_seconds)
         for entry in listed:
@@ -174,7 +174,7 @@ def _settled(
         for path, etag in _pairs(recent.read):
             try:
                 again = store.head(path)
-            except StorageError as error:  # whether it is all of them, those who confirm what is missing find out
+            except StorageError as error:  # if all keys fail, confirming the missing ones will raise
                 listing.unsettled.append(path)
                 _note(listing, Finding(path, error.message))
                 continue
@@ -182,7 +182,7 @@ def _settled(
                 yield again
             elif again is not None:
                 listing.unsettled.append(path)
-                _note(listing, Finding(path, "It is still being written; it is looked at again later."))
+                _note(listing, Finding(path, "It is still being written; it will be checked again later."))
 
 
 def _note(listing: Listing, finding: Finding) -> None:
@@ -190,14 +190,14 @@ def _note(listing: Listing, finding: Finding) -> None:
 
 
 def note(findings: list[Finding], count: int, finding: Finding) -> int:
-    """Adds a finding to the first ones of ``count``, which are kept; the new count."""
+    """Appends a finding unless there are enough already; returns the new count."""
     if len(findings) < _MOST_FINDINGS:
         findings.append(finding)
     return count + 1
 
 
 def _pairs(read: Callable[[int], str]) -> Iterator[tuple[str, str]]:
-    """(path, etag) of a text of fields that each end in NUL, which no path contains."""
+    """Yields (path, etag) pairs from fields that end in NUL, which no path contains."""
     pending = ""
     while chunk := read(1 << 16):
         *fields, pending = (pending + chunk).split("\0")

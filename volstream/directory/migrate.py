@@ -1,7 +1,7 @@
-"""Directories that volstream 0.1 made: one Delta table with a change feed, written by Spark, made a base and a tail here.
+"""Migrates directories of volstream 0.1, single Delta tables with a change feed written by Spark, to a base and a tail.
 
-Offsets of streams were versions of that table. The catalog's own migration has renumbered them; here the rows and the changes
-that somebody may still read move into the two tables that are kept today.
+Stream offsets were versions of that table. The catalog's own migration renumbers them; this module moves the rows, and the
+changes that may still be read, into the two new tables.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from volstream.model.objects import Volume
 
 _log = get("directory")
 
-#: How the change feed calls what the tail has in one row.
+#: Change types of the change feed that correspond to a row of the tail.
 _KINDS = {"insert": INSERT, "update_postimage": UPDATE, "delete": DELETE}
 
 
 def if_needed(catalog: Catalog, volume: Volume, root: str) -> None:
-    """Migrates the directory in folder ``root`` where that was made by volstream 0.1. To be called by the volume's writer.
+    """Migrates the directory in folder ``root`` if volstream 0.1 created it. Called by the volume's writer.
 
-    A crash in the middle leaves the old table, and the next call begins again.
+    After a crash the old table is still there, and the next call starts over.
 
     Raises:
         DependencyError: the old table cannot be read.
     """
-    if is_remote(root):  # volstream 0.1 knew no object stores
+    if is_remote(root):  # volstream 0.1 did not support object stores
         return
     filesystem, path = filesystem_of(root)
     if filesystem.get_file_info(f"{path}/_delta_log").type != fs.FileType.Directory:
@@ -60,7 +60,7 @@ def if_needed(catalog: Catalog, volume: Volume, root: str) -> None:
 
 
 class _Migration:
-    """Makes the two tables of an old one."""
+    """Creates the two tables from an old one."""
 
     def __init__(self, catalog: Catalog, volume: Volume, old: DeltaLog) -> None:
         self._volume = volume
@@ -75,12 +75,12 @@ class _Migration:
         known = [one.version for one in commits]
         if (
             self._numbers and min(self._numbers) - 1 not in known
-        ):  # the log is cleaned up to there: nobody can ask before
+        ):  # the log is cleaned up to there, so that earlier times cannot be requested
             self._floor = min(self._numbers.values())
             del self._numbers[min(self._numbers)]
 
     def run(self, root: str) -> None:
-        """Writes them into a new folder."""
+        """Writes the tables into a new folder."""
         folders.remove(root)
         base = NativeTable(table.base(root, self._volume.id))
         tail = NativeTable(table.tail(root, self._volume.id))
@@ -107,7 +107,7 @@ class _Migration:
                 yield old.append_column("refreshed_on", times).cast(table.FILES)
 
     def _changes(self) -> pa.Table:
-        """The tail's rows of the versions that somebody may still read."""
+        """Returns the tail's rows for the versions that may still be read."""
         found = rows.changes(self._old.location, min(self._numbers), max(self._numbers))
         made = {}
         olds = {}
@@ -140,7 +140,7 @@ class _Migration:
 
 
 def _remove_old(filesystem: fs.FileSystem, path: str) -> None:
-    """Removes the old table's files; its log last, which says that it is there."""
+    """Removes the old table's files; its log last, because it marks the table's existence."""
     kept = (f"{path}/files", f"{path}/changes", f"{path}/_delta_log")
     for info in filesystem.get_file_info(fs.FileSelector(path)):
         if info.path in kept:

@@ -1,6 +1,6 @@
-"""Streams of rows in the order of their paths: merged, cut at the same places, and compared. Memory stays flat.
+"""Streams of rows in path order: merged, aligned, and compared. Memory use stays flat.
 
-Paths are ordered by their UTF-8 bytes, which is how Arrow and Spark compare text, and the order of Python's ``str``.
+Paths are sorted by their UTF-8 bytes, which is the order of text in Arrow and Spark, and of Python's ``str``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ PATH = "relative_path"
 
 
 class Cursor:
-    """A place in a stream of tables that are, one after the other, in the order of their paths."""
+    """A position in a stream of consecutive tables in path order."""
 
     def __init__(self, tables: Iterable[pa.Table]) -> None:
         self._tables = iter(tables)
@@ -26,11 +26,11 @@ class Cursor:
 
     @property
     def last(self) -> str | None:
-        """The last path that is in memory; None at the end."""
+        """The last path in memory; None at the end."""
         return self._paths[-1] if self._rows is not None else None
 
     def until(self, path: str) -> list[pa.Table]:
-        """The rows up to ``path``, included; they are behind the cursor then."""
+        """Returns the rows up to and including ``path``, and moves behind them."""
         found: list[pa.Table] = []
         while self._rows is not None:
             end = bisect_right(self._paths, path, lo=self._at)
@@ -48,10 +48,10 @@ class Cursor:
 
 
 def merged(runs: Iterable[tuple[str, Iterable[pa.Table]]]) -> Iterator[pa.Table]:
-    """Several sorted streams as one, each path once.
+    """Merges several sorted streams into one, with each path once.
 
     Args:
-        runs: the first path of each, and its tables; one is read when its first path is reached.
+        runs: first path and tables of each stream; a stream is read only when its first path is reached.
     """
     waiting = sorted(runs, key=lambda run: run[0], reverse=True)
     open_runs: list[Cursor] = []
@@ -71,7 +71,7 @@ def merged(runs: Iterable[tuple[str, Iterable[pa.Table]]]) -> Iterator[pa.Table]
 def aligned(
     left: Iterable[pa.Table], right: Iterable[pa.Table]
 ) -> Iterator[tuple[Sequence[pa.Table], Sequence[pa.Table]]]:
-    """Two sorted streams, cut at the same paths: tables of either side, none where that side has no such paths."""
+    """Yields two sorted streams cut at the same paths: tables of either side, empty if a side has no such paths."""
     one, other = Cursor(left), Cursor(right)
     while one.last is not None or other.last is not None:
         cut = min(last for last in (one.last, other.last) if last is not None)
@@ -79,12 +79,12 @@ def aligned(
 
 
 def one_table(tables: Sequence[pa.Table], schema: pa.Schema) -> pa.Table:
-    """Tables of a schema as one; none: an empty one."""
+    """Concatenates tables of a schema; without tables, returns an empty one."""
     return pa.concat_tables(tables) if tables else schema.empty_table()
 
 
 def _each_once(rows: pa.Table) -> pa.Table:
-    """Without all but the last of rows that follow each other with one path: a file that was listed twice."""
+    """Keeps only the last of consecutive rows with the same path, from a file that was listed twice."""
     paths = rows[PATH]
     if len(paths) < 2:
         return rows

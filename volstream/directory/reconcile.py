@@ -1,8 +1,8 @@
-"""A reconcile: a full listing of a volume, or of subtrees, compared with the directory; one commit at most.
+"""A reconcile: compares a full listing of a volume, or of subtrees, with the directory; makes one commit at most.
 
-A listing only proposes: a row is removed only after a look at its key found nothing, what the writer saw since the listing
-began is dropped from its findings, and what is missing is computed against the very state that the refresh commits upon.
-Removals by the half of a directory wait for a word.
+A listing only makes proposals. A row is removed only after a check found no object at its key; findings are dropped if the
+writer has made newer observations; and differences are computed against the exact state that the refresh builds on.
+Removing half of a directory or more requires confirmation.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ from volstream.storage.base import KeyOrdered, ObjectStore
 
 _log = get("directory")
 
-#: An event takes seconds; providers say minutes where much is going on.
+#: An event takes seconds; under high load, according to providers, minutes.
 LATE_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
 class Reconciled:
-    """What a reconcile found.
+    """The result of a reconcile.
 
     Attributes:
         counts: rows that were missing, changed, and phantom.
-        late: of the missing and changed files, those whose events may have been under way.
-        held: removals that were found and not made: they are more than the volume's limit lets through.
-        commit: None where nothing differed.
-        unsettled: files that were still being written; they should be looked at again.
+        late: missing and changed files whose events may still have been on their way.
+        held: removals that were found but not applied, because they exceed the volume's limit.
+        commit: None if nothing differed.
+        unsettled: files that were still being written, to be checked again.
     """
 
     files: int
@@ -74,17 +74,17 @@ def list_subtrees(
     wait: Callable[[float], object] = time.sleep,
     stopped: Callable[[], object] = lambda: False,
 ) -> Listing:
-    """Lists everything below some prefixes into a folder of the warehouse, for :func:`add_differences`. Commits nothing.
+    """Lists everything below some prefixes into a folder of the warehouse, for :func:`add_differences`. Makes no commit.
 
     An interrupted listing of a bucket is resumed.
 
     Args:
-        prefixes: none of them below another.
-        wait: sleeps; a daemon passes one that its stop signal interrupts.
-        stopped: asked after each group of rows.
+        prefixes: none of them is below another.
+        wait: sleeps; a daemon passes a function that its stop signal interrupts.
+        stopped: called after each group of rows.
 
     Raises:
-        StorageError: the listing did not end.
+        StorageError: the listing is incomplete.
         InterruptedByUserError: it was stopped.
     """
     if not isinstance(store, KeyOrdered):
@@ -114,17 +114,17 @@ def add_differences(
     confirm: Confirm,
     removals: Removals | None = None,
 ) -> int:
-    """Adds to a refresh what a listing and the directory differ in.
+    """Adds the differences between a listing and the directory to a refresh.
 
     Args:
-        folder: where the listing is.
-        removals: is given what would be removed, instead.
+        folder: location of the listing.
+        removals: collects the removals, which are then not added.
 
     Returns:
-        How many of the new and changed files are so new that their events may have been under way.
+        The number of new and changed files so recent that their events may still have been on their way.
 
     Raises:
-        StorageError: a key that the listing lacks could not be looked at.
+        StorageError: a key missing from the listing could not be checked.
     """
     late = 0
     known = snapshot.at(prefixes=prefixes)
@@ -145,14 +145,14 @@ def reconcile(
     cause: str,
     since: Since,
 ) -> Reconciled:
-    """Makes the directory true for a listing of the whole volume.
+    """Brings the directory in line with a listing of the whole volume.
 
     Args:
-        folder: where the listing is; it is gone afterwards.
-        since: what the writer saw of the volume since the listing began.
+        folder: location of the listing, which is deleted.
+        since: the writer's observations of the volume since the listing began.
 
     Raises:
-        StorageError: a key that the listing lacks could not be looked at; nothing was changed.
+        StorageError: a key missing from the listing could not be checked; nothing was changed.
         FencedError: another writer took over.
     """
     snapshot = writer.open()
@@ -187,24 +187,24 @@ def reconcile(
 
 
 def note_findings(catalog: Catalog, volume_id: str, listing: Listing) -> None:
-    """Keeps the names that cannot be rows."""
+    """Records names that cannot be rows."""
     if listing.findings:
         rejections = [Rejection(finding.path, finding.reason) for finding in listing.findings]
         catalog.refreshes.reject(volume_id, rejections)
 
 
 def note_failed(catalog: Catalog, volume_id: str, failed: Mapping[str, StorageError]) -> None:
-    """Keeps the keys that could not be looked at, and why."""
+    """Records keys that could not be checked, with the reason."""
     rejections = [Rejection(printable(key), error.message) for key, error in failed.items()]
     catalog.refreshes.reject(volume_id, rejections)
 
 
 def _held(volume: Volume, removals: Removals) -> int:
-    """How many removals wait for a word: all of them, or none."""
+    """Returns the number of removals that wait for confirmation: all or none."""
     limit = RemovalLimit.parse(volume.max_removals)
     if volume.accept_removals or not limit.holds(removals.count, removals.of):
         return 0
-    if not limit.holds(removals.lost(), removals.of):  # nearly all of them were moved
+    if not limit.holds(removals.lost(), removals.of):  # within the limit, because the rest were moved
         return 0
     _log.warning(
         "removals_held",
@@ -217,7 +217,7 @@ def _held(volume: Volume, removals: Removals) -> int:
 
 
 def _note(writer: DirectoryWriter, catalog: Catalog, listing: Listing, done: Reconciled, cause: str) -> None:
-    """Tells the catalog how complete the directory was found. Of what the first listing finds nothing was missed."""
+    """Records how complete the directory was. Findings of the first listing do not count as missed events."""
     missing = 0 if writer.volume.reconciled_on is None else done.counts.inserted
     writer.volume = catalog.volumes.change(
         writer.volume, reconciled_on=datetime.now(UTC), held_removals=done.held, accept_removals=False

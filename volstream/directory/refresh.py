@@ -1,4 +1,4 @@
-"""What single keys differ in: look at each key, and compare it with its row."""
+"""Checks single keys, and compares them with their rows."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from volstream.storage.base import ObjectStore
 def add_keys(
     changes: Changes, snapshot: Snapshot, store: ObjectStore, keys: Sequence[str], at_once: int
 ) -> Mapping[str, StorageError]:
-    """Adds to a refresh what ``keys`` and the directory's rows of them differ in.
+    """Adds the differences between ``keys`` and the directory's rows for them to a refresh.
 
     Args:
-        at_once: keys that are looked at and compared together: what is in memory of them.
+        at_once: number of keys checked and compared together, which bounds memory use.
 
     Returns:
-        The keys that cannot be looked at, while others can: their rows stay as they are.
+        The keys that cannot be checked although others can; their rows stay as they are.
 
     Raises:
-        StorageError, StorageDeniedError: the store could not be asked for any key.
+        StorageError, StorageDeniedError: no key can be checked.
     """
     failed: dict[str, StorageError] = {}
     for start in range(0, len(keys), at_once):

@@ -1,4 +1,4 @@
-"""The removals of a full listing, kept apart on disk until it is known how many they are."""
+"""The removals of a full listing, kept on disk until their number is known."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from volstream.model.selection import Selection
 
 
 class Removals:
-    """Removals, in the order in which they were found; memory stays flat. A context manager.
+    """Removals in the order in which they were found; memory use stays flat. A context manager.
 
     Args:
-        selection: what the volume's patterns leave out now was not deleted, and is none of these.
+        selection: files that the volume's patterns now exclude were not deleted, and are not counted.
 
     Attributes:
-        count: how many there are.
-        of: rows of the directory that they were found in.
+        count: number of removals.
+        of: number of directory rows that were compared.
     """
 
     def __init__(self, selection: Selection) -> None:
         self._selection = selection
         self.count = 0
         self.of = 0
-        self._new = array("q")  # a hash of the content of each new file
+        self._new = array("q")  # hash of each new file's content
         self._file = tempfile.TemporaryFile(prefix="volstream-")  # noqa: SIM115  # closed by `__exit__`
         self._writer = pa.ipc.new_stream(self._file, table.CHANGE)
 
@@ -45,13 +45,13 @@ class Removals:
         self._file.close()
 
     def counted(self, known: Iterable[pa.Table]) -> Iterator[pa.Table]:
-        """The rows of the directory, as they are compared."""
+        """Passes on the rows of the directory while counting them."""
         for rows in known:
             self.of += rows.num_rows
             yield rows
 
     def take(self, changes: pa.Table) -> pa.Table:
-        """Keeps the removals among some changes; the others."""
+        """Takes the removals out of some changes; returns the others."""
         self._new.extend(_contents(changes.filter(pc.equal(changes["change"], INSERT)), "etag", "size"))
         rows = zip(changes["change"].to_pylist(), changes["relative_path"].to_pylist(), strict=True)
         gone = pa.array([change == DELETE and self._selection.accepts(path) for change, path in rows], pa.bool_())
@@ -63,12 +63,12 @@ class Removals:
         return changes.filter(pc.invert(gone))
 
     def lost(self) -> int:
-        """How many of them are of a content that no new file has: the others were moved. After the last was taken."""
+        """Returns the number of removals whose content no new file has; the others are moves. Call after the last take."""
         new = {*self._new}
         return sum(one not in new for removed in self for one in _contents(removed, "old_etag", "old_size"))
 
     def __iter__(self) -> Iterator[pa.Table]:
-        """All of them, after the last was taken."""
+        """Yields all removals, after the last was taken."""
         self._writer.close()
         self._file.seek(0)
         for batch in pa.ipc.open_stream(self._file):
@@ -76,5 +76,5 @@ class Removals:
 
 
 def _contents(rows: pa.Table, etag: str, size: str) -> Iterator[int]:
-    """What tells contents apart, hashed."""
+    """Yields hashes that distinguish contents."""
     return map(hash, zip(rows[etag].to_pylist(), rows[size].to_pylist(), strict=True))

@@ -1,7 +1,7 @@
-"""A listing of a bucket: split among threads by sub-prefix, spooled to Parquet files, taken up again where it was interrupted.
+"""A listing of a bucket: split among threads by sub-prefix, spooled to Parquet files, resumed after an interruption.
 
-What is kept between processes: ``state.json`` in the listing's folder, renewed with each finished file of rows. What a
-listing is, and how that of a store without an order of keys is made, is in ``directory.listing``.
+``state.json`` in the listing's folder persists between processes and is updated after each completed file of rows. Listings
+in general, and of stores without key order, are in ``directory.listing``.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ from volstream.model.files import FileInfo, Finding, checked
 from volstream.model.selection import Selection
 from volstream.storage.base import KeyOrdered, ObjectStore
 
-#: Requests for pages that are under way at once.
+#: Number of concurrent requests for pages.
 _THREADS = 4
 
-#: Rows that each thread holds in memory, and rows of a file: after each file the listing's state is kept.
+#: Rows that each thread buffers, and rows per file; the listing's state is saved after each file.
 _ROW_GROUP, _FILE_ROWS = 10_000, 100_000
 
-#: Sub-prefixes of one level beyond which it is listed as a whole: shards are kept in memory and in the state.
+#: A level with more sub-prefixes is listed as a whole, because shards are kept in memory and in the state.
 _MOST_SHARDS = 1000
 
-#: How many levels that hold a single sub-prefix are gone down for several.
+#: Maximum number of levels with a single sub-prefix to descend in search of several.
 _MOST_LEVELS = 8
 
-#: What was listed so long ago is listed again.
+#: A listing older than this is restarted.
 _STALE_SECONDS = 6 * 3600.0
 
 
 @dataclass
 class Shard:
-    """A part of the keys, and how far it is listed.
+    """A part of the keys, with its progress.
 
     Attributes:
-        deep: with what lies below sub-prefixes of ``prefix``.
-        after: the path up to which its rows are in finished files.
-        files: how many those are.
+        deep: include objects below sub-prefixes of ``prefix``.
+        after: path up to which the rows are in completed files.
+        files: number of completed files.
     """
 
     prefix: str
@@ -72,11 +72,11 @@ class _State:
 
 
 class ShardedListing:
-    """One listing of a store in a folder; where the folder holds an unfinished one, that is gone on with.
+    """A listing of a store into a folder; resumes an unfinished one.
 
     Args:
-        folder: of the warehouse; its sub-folder ``listed`` gets the rows, with the columns of a directory table.
-        stopped: asked after each group of rows.
+        folder: folder in the warehouse; its sub-folder ``listed`` receives the rows, with the columns of a directory table.
+        stopped: called after each group of rows.
     """
 
     def __init__(
@@ -99,11 +99,11 @@ class ShardedListing:
         self._ended = False
 
     def run(self) -> Listing:
-        """Lists to the end.
+        """Runs the listing to its end.
 
         Raises:
-            StorageError: the store did not answer; the next run goes on from here.
-            InterruptedByUserError: stopped; likewise.
+            StorageError: the store did not answer; the next run resumes from here.
+            InterruptedByUserError: stopped; the next run resumes as well.
         """
         state = self._kept()
         resumed = state is not None
@@ -153,7 +153,7 @@ class ShardedListing:
         return map(checked, self._ordered.list_after(shard.prefix, self._selection, shard.after, deep=shard.deep))
 
     def _write(self, shard: Shard, group: list[FileInfo | Finding], rows: Iterator[FileInfo | Finding]) -> None:
-        """Writes one file of rows, and then keeps how far that is."""
+        """Writes one file of rows, and then saves the progress."""
         name = f"{self._state.shards.index(shard):04}-{shard.files:06}.parquet"
         count, size, findings, last = 0, 0, list[Finding](), shard.after
         with (
@@ -181,13 +181,13 @@ class ShardedListing:
         self._keep(self._state)
 
     def _keep(self, state: _State) -> None:
-        """Replaces the kept state, in one step."""
+        """Replaces the saved state atomically."""
         with self._lock:
             text = json.dumps({**asdict(state), "volume": self._identity()})
             replace_file(f"{self._location}/state.json", text.encode("utf-8", "surrogateescape"))
 
     def _kept(self) -> _State | None:
-        """The state of an unfinished listing of the same, or None; then the folder holds no rows."""
+        """Returns the state of an unfinished listing of the same volume; else None, with a folder free of rows."""
         try:
             with self._filesystem.open_input_stream(f"{self._folder}/state.json") as file:
                 kept: dict[str, Any] = json.loads(file.read().decode("utf-8", "surrogateescape"))
@@ -204,12 +204,12 @@ class ShardedListing:
         return None
 
     def _forget_others(self, state: _State) -> None:
-        """Removes files of rows that were written and not kept."""
+        """Removes files of rows that the state does not include."""
         known = {f"{at:04}-{number:06}.parquet" for at, one in enumerate(state.shards) for number in range(one.files)}
         for info in self._filesystem.get_file_info(fs.FileSelector(f"{self._folder}/listed")):
             if info.base_name not in known:
                 self._filesystem.delete_file(info.path)
 
     def _identity(self) -> str:
-        """What is listed: another location or selection is another listing."""
+        """Identifies the listing: a different location or selection makes a different listing."""
         return f"{self._store.url('')}\n{self._prefix}\n{self._selection!r}"

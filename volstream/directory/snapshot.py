@@ -1,9 +1,9 @@
-"""A directory as readers see it: both of its tables at versions that belong together, and what follows from them.
+"""A directory as readers see it: versions of its two tables that belong together, and everything derived from them.
 
 The directory at refresh *m* is the base without the paths that the tail changed between the base's refresh and *m*, plus
-their images as of *m*; for an *m* before the base's the same backwards, with the old images. The net change of a path in
-``(after, until]`` is the old image of its first change there and the new image of its last. The same rules stand here twice:
-for this process, and as SQL for Spark.
+their images as of *m*; for an *m* before the base's, the same backwards with the old images. The net change of a path in
+``(after, until]`` is the old image of its first change and the new image of its last. These rules are implemented twice:
+in Python, and as SQL for Spark.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from volstream.directory.table import DELETE, INSERT
 from volstream.errors import DependencyError, InvalidStateError
 from volstream.sqltext import literal, table_at
 
-#: A fold or a trim may commit between the looks at the two tables; then they are looked at again.
+#: Attempts to read both tables consistently, since a fold or a trim may commit between the two reads.
 _LOOKS = 10
 
-#: Files that are read at once: decoding releases the interpreter's lock.
+#: Files read concurrently: decoding releases the GIL.
 _READERS = 2
 
-#: What identifies an image: the directory's columns, and who wrote it.
+#: Columns of an image: the directory's columns, and the refresh that wrote it.
 IMAGE = (*table.COLUMNS, *table.WROTE)
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A directory, pinned.
+    """A directory, pinned at a version.
 
     Attributes:
         newest: number of the newest refresh; 0 before the first.
-        through: the refresh that the base shows.
+        through: number of the refresh that the base represents.
         floor: the tail has all changes of later refreshes.
     """
 
@@ -53,7 +53,7 @@ class Snapshot:
 
     @classmethod
     def open(cls, root: str, volume_id: str) -> Snapshot | None:
-        """The directory in folder ``root`` as it is now; None where nothing was ever written.
+        """Returns the directory in folder ``root`` as it is now; None if it was never written.
 
         Raises:
             DependencyError: a table cannot be read.
@@ -69,72 +69,72 @@ class Snapshot:
 
     @classmethod
     def of(cls, volume_id: str, base: View, tail: View) -> Snapshot:
-        """The directory of two views, the base's taken first."""
+        """Returns the directory of two views, of which the base's was taken first."""
         through = base.transactions.get(table.through_id(volume_id), 0)
         newest = tail.transactions.get(table.app_id(volume_id), 0)
-        if through > newest:  # the first listing was committed, and not yet where the tail begins
+        if through > newest:  # the first listing was committed to the base, but not yet to the tail
             return cls(base, tail, through, through, through)
         return cls(base, tail, newest, through, tail.transactions.get(table.floor_id(volume_id), 0))
 
     @property
     def is_consistent(self) -> bool:
-        """Whether the two views fit together: no change is in neither."""
+        """True if the two views fit together: every change is in at least one of them."""
         return self.floor <= self.through <= self.newest
 
     @property
     def table_id(self) -> str:
-        """Delta's id of the tail: another one after the directory was re-created."""
+        """Delta's id of the tail, which changes when the directory is re-created."""
         return self.tail.table_id
 
     @property
     def rows(self) -> int:
-        """At most so many rows does the directory have at any refresh from the floor on."""
+        """Upper bound of the directory's rows at any refresh since the floor."""
         return self.base.rows + self.tail.rows
 
     @property
     def unfolded(self) -> int:
-        """Rows of the tail that the base does not show yet; at most, where refreshes share files."""
+        """Upper bound of the tail's rows that are not in the base yet; exact unless refreshes share files."""
         return self.changed_rows(self.through, self.newest)
 
     @cached_property
     def base_files(self) -> Sequence[DataFile]:
-        """The base's files, in the order of their paths, which are disjoint."""
+        """The base's files in path order; their ranges do not overlap."""
         return sorted(self.base.files, key=lambda file: str(file.least[PATH]))
 
     def check(self, refresh: int) -> None:
-        """Raises InvalidStateError where the directory's state at a refresh is not known any more."""
+        """Raises InvalidStateError if the directory's state at a refresh is no longer available."""
         if refresh < min(self.floor, self.through):
             raise InvalidStateError(
-                f"The directory's history is kept from refresh {self.floor} on, and refresh {refresh} is needed.",
-                "The setting directory_versions says how much is kept.",
+                f"The directory's history begins at refresh {self.floor}, but refresh {refresh} is needed.",
+                "The setting directory_versions controls how much history is kept.",
             )
 
     # In this process
 
     def at(self, refresh: int | None = None, prefixes: Sequence[str] = ("",)) -> Iterator[pa.Table]:
-        """The rows of the directory at a refresh, in the order of their paths: some thousands a table.
+        """Yields the directory's rows at a refresh in path order, thousands per table.
 
         Args:
             refresh: None: the newest.
-            prefixes: only paths that begin with one of them.
+            prefixes: include only paths that begin with one of them.
 
         Returns:
             Tables of :data:`table.FILES`.
 
         Raises:
-            InvalidStateError: the history does not reach back so far.
+            InvalidStateError: the history does not go back that far.
         """
         if refresh == 0:
-            return iter(())  # whatever is kept: nothing was there
+            return iter(())  # there was nothing, regardless of the history
         changed = self.overlay(self.newest if refresh is None else refresh)
         return self._overlaid(changed, prefixes)
 
     def overlay(self, refresh: int) -> pa.Table:
-        """What the directory at a refresh has other than the base: a row a path, in order; ``refresh_id`` NULL: it is not
-        there.
+        """Returns the directory's differences from the base at a refresh: one row per path, in order; ``refresh_id`` is NULL for
+        a missing file.
 
         Raises:
-            InvalidStateError: the history does not reach back so far.
+            InvalidStateError: the history does not go back that far.
         """
         self.check(refresh)
         if refresh >= self.through:
@@ -144,10 +144,10 @@ class Snapshot:
         return old_images(changes)
 
     def find(self, paths: Sequence[str]) -> pa.Table:
-        """The newest rows of some paths, in no promised order. Reads the row groups that may hold them, and the tail.
+        """Returns the newest rows of some paths, in no particular order. Reads row groups that may have them, and the tail.
 
         Args:
-            paths: each once.
+            paths: without duplicates.
         """
         wanted = sorted(paths)
         values = pa.array(wanted, pa.string())
@@ -158,10 +158,10 @@ class Snapshot:
         return pa.concat_tables([*parts, *self._find_in_base(left)])
 
     def changed(self, after: int, until: int, *, among: pa.Array | None = None) -> pa.Table:
-        """The tail's rows of the refreshes ``(after, until]``, by path and refresh.
+        """Returns the tail's rows of the refreshes ``(after, until]``, sorted by path and refresh.
 
         Args:
-            among: only of these paths.
+            among: include only these paths.
         """
         parts: list[pa.Table] = []
         for file in self._changed_files(after, until):
@@ -178,11 +178,11 @@ class Snapshot:
         return found.sort_by([(PATH, "ascending"), ("refresh_id", "ascending")])
 
     def history(self) -> pa.Table:
-        """All rows of the tail, by path and refresh."""
+        """Returns all rows of the tail, sorted by path and refresh."""
         return self.changed(0, self.newest)
 
     def changed_rows(self, after: int, until: int) -> int:
-        """At most so many rows of the tail are of the refreshes ``(after, until]``."""
+        """Returns an upper bound of the tail's rows in the refreshes ``(after, until]``."""
         return sum(file.rows for file in self._changed_files(after, until))
 
     def _changed_files(self, after: int, until: int) -> Sequence[DataFile]:
@@ -219,7 +219,7 @@ class Snapshot:
             return list(pool.map(lambda one: self._find_in(self.base_files[one[0]], one[1]), by_file.items()))
 
     def _find_in(self, file: DataFile, wanted: Sequence[str]) -> pa.Table:
-        """The rows of some paths, in order, in a file of the base."""
+        """Returns the rows of some paths, in order, from a file of the base."""
         with self.base.open(file) as opened:
             groups = [group for group in range(opened.metadata.num_row_groups) if _may_hold(opened, group, wanted)]
             rows = opened.read_row_groups(groups, use_threads=False)
@@ -228,7 +228,7 @@ class Snapshot:
     # As SQL
 
     def at_query(self, refresh: int) -> str:
-        """SQL: the rows of the directory at a refresh; columns :data:`IMAGE`. Raises as :meth:`at`."""
+        """Returns SQL for the directory's rows at a refresh, with the columns :data:`IMAGE`. Raises as :meth:`at`."""
         columns = ", ".join(IMAGE)
         base = f"SELECT {columns} FROM {self._base_at}"
         if refresh == 0:
@@ -250,14 +250,14 @@ class Snapshot:
         )
 
     def changes_query(self, after: int, until: int) -> str:
-        """SQL: each image that the refreshes ``(after, until]`` brought or took.
+        """Returns SQL for the images that the refreshes ``(after, until]`` added or removed.
 
         Columns: the directory's, ``_change_type`` (``insert``, ``delete``, ``update_preimage``, ``update_postimage``),
         ``_commit_version`` and ``_commit_timestamp`` of the refresh, and ``wrote`` and ``wrote_on`` of the image's own. From
-        0 on, what was there before the tail begins counts as inserted when it was written.
+        0 on, everything from before the start of the tail counts as inserted when it was written.
 
         Raises:
-            InvalidStateError: the history does not reach back so far.
+            InvalidStateError: the history does not go back that far.
         """
         start = max(after, self.floor) if after <= 0 else after
         self.check(start)
@@ -293,18 +293,18 @@ class Snapshot:
 
 
 def old_images(changes: pa.Table) -> pa.Table:
-    """The images before some changes, with the columns :data:`IMAGE`; ``refresh_id`` NULL: there was none."""
+    """Returns the images before some changes, with the columns :data:`IMAGE`; ``refresh_id`` NULL: there was none."""
     columns = [changes[name if name in (PATH, "url") else f"old_{name}"] for name in IMAGE]
     return pa.table(columns, schema=table.FILES)
 
 
 def there(changed: pa.Table) -> pa.Table:
-    """What is there of an overlay, as :meth:`Snapshot.overlay` has it."""
+    """Returns the rows of existing files in an overlay from :meth:`Snapshot.overlay`."""
     return changed.filter(pc.is_valid(changed["refresh_id"]))
 
 
 def combined(rows: pa.Table, changed: pa.Table) -> pa.Table:
-    """Rows of the base with an overlay of their range, in order."""
+    """Merges rows of the base with an overlay of their range, in order."""
     kept = rows.filter(pc.invert(pc.is_in(rows[PATH], value_set=_array(changed[PATH]))))
     new = there(changed)
     if not new.num_rows:
@@ -313,24 +313,24 @@ def combined(rows: pa.Table, changed: pa.Table) -> pa.Table:
 
 
 def _without(images: pa.Table, gone: pa.ChunkedArray) -> pa.Table:
-    """Images, where ``refresh_id`` is NULL of those that are ``gone``."""
+    """Sets ``refresh_id`` to NULL in the images that are ``gone``."""
     at = images.column_names.index("refresh_id")
     number = pc.if_else(gone, pa.scalar(None, pa.int64()), images["refresh_id"])
     return images.set_column(at, pa.field("refresh_id", pa.int64()), number)
 
 
 def first_of_each(changes: pa.Table) -> pa.Table:
-    """The first change of each path, of changes by path and refresh."""
+    """Returns the first change of each path; the changes must be sorted by path and refresh."""
     return changes.filter(_ends(changes[PATH], first=True)) if changes.num_rows else changes
 
 
 def last_of_each(changes: pa.Table) -> pa.Table:
-    """The last change of each path, of changes by path and refresh."""
+    """Returns the last change of each path; the changes must be sorted by path and refresh."""
     return changes.filter(_ends(changes[PATH], first=False)) if changes.num_rows else changes
 
 
 def _ends(paths: pa.ChunkedArray, *, first: bool) -> pa.Array:
-    """Where a run of equal values begins, or ends."""
+    """Returns the first or last position of each run of equal values."""
     flat = _array(paths)
     differs = pc.not_equal(flat.slice(0, len(flat) - 1), flat.slice(1))
     edge = pa.array([True])
@@ -342,7 +342,7 @@ def _array(values: pa.ChunkedArray | pa.Array) -> pa.Array:
 
 
 def _may_hold(opened: pa.parquet.ParquetFile, group: int, wanted: Sequence[str]) -> bool:
-    """Whether a row group may have one of some paths, in order, by its statistics, which very long paths lack."""
+    """True if a row group may have one of the sorted paths, by its statistics, which are missing for very long paths."""
     statistics = opened.metadata.row_group(group).column(0).statistics
     if statistics is None or not statistics.has_min_max:
         return True
@@ -351,7 +351,7 @@ def _may_hold(opened: pa.parquet.ParquetFile, group: int, wanted: Sequence[str])
 
 
 def _may_begin_with(file: DataFile, prefix: str) -> bool:
-    """Whether a file may have paths that begin with a prefix."""
+    """True if a file may have paths that begin with a prefix."""
     return str(file.most[PATH]) >= prefix and (
         str(file.least[PATH]) <= prefix or str(file.least[PATH]).startswith(prefix)
     )
@@ -367,7 +367,7 @@ def _beginning_with(rows: pa.Table, prefixes: Sequence[str]) -> pa.Table:
 
 
 def _old_struct() -> str:
-    """SQL: the old image of a change."""
+    """Returns SQL for the old image of a change."""
     return f"struct({', '.join(name if name in (PATH, 'url') else f'old_{name} AS {name}' for name in IMAGE)})"
 
 

@@ -1,10 +1,10 @@
-"""A directory on disk: a base and a tail, two Delta tables below one folder, and how a file becomes a row of them.
+"""The format of a directory on disk: a base and a tail, two Delta tables in one folder, and the rows of a file in them.
 
-The *base* (``files``) has a row for each file, as of the refresh ``through``. The *tail* (``changes``) has a row for each
-file that a refresh changed, with what was there before, from the refresh after ``floor`` on. The directory at any refresh
-from the floor on follows from the two, and so does what changed between two of them.
+The *base* (``files``) has a row for each file as of the refresh ``through``. The *tail* (``changes``) has a row for each
+file that a refresh changed, including its previous state, starting after the refresh ``floor``. The directory at any
+refresh since the floor, and the changes between two of them, follow from these tables.
 
-Who writes them is in ``directory.writer``, how they are read in ``directory.snapshot``.
+Writing is in ``directory.writer``, reading in ``directory.snapshot``.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ import pyarrow as pa
 from volstream.delta.native import TableSpec
 from volstream.model.files import FileInfo
 
-#: What users see of a directory table, in this order.
+#: The columns of a directory table as shown to users, in this order.
 COLUMNS = ("relative_path", "url", "size", "last_modified_time", "etag", "version_id", "content_type")
 
-#: Columns whose difference makes a file another version; the rest follows from these or is a guess.
+#: Columns that distinguish versions of a file; the others are derived from these, or guessed.
 CONTENT = ("size", "last_modified_time", "etag", "version_id")
 
-#: Which refresh wrote a row, and when: every row of both tables has them.
+#: The refresh that wrote a row, and its time; in every row of both tables.
 WROTE = ("refresh_id", "refreshed_on")
 
-#: What the tail keeps of the row before a change. The URL follows from the path.
+#: Columns of the previous row that the tail keeps. The URL follows from the path.
 OLD = ("size", "last_modified_time", "etag", "version_id", "content_type", *WROTE)
 
-#: What a refresh does to a row.
+#: The changes that a refresh makes to a row.
 INSERT, UPDATE, DELETE = "insert", "update", "delete"
 
 _TIME = pa.timestamp("us", tz="UTC")
 
-#: A file as a listing shows it. In memory every column may be NULL; on disk only those may that :func:`_stored` leaves so.
+#: A file as a listing shows it. Every column may be NULL in memory; on disk only those that :func:`_stored` allows.
 SCHEMA = pa.schema(
     [
         pa.field("relative_path", pa.string()),
@@ -52,7 +52,7 @@ _WROTE = [pa.field("refresh_id", pa.int64()), pa.field("refreshed_on", _TIME)]
 #: A row of the base.
 FILES = pa.schema([*SCHEMA, *_WROTE])
 
-#: A change that a refresh has found: the new row, or the last known one of a file that is gone; and the old one.
+#: A change found by a refresh: the new row, or the last known one of a deleted file; and the old one.
 CHANGE = pa.schema(
     [
         pa.field("change", pa.string()),
@@ -66,38 +66,38 @@ CHANGES = pa.schema([*_WROTE, *CHANGE])
 
 
 def location(warehouse: str, volume_id: str) -> str:
-    """The folder of a volume's directory."""
+    """Returns the folder of a volume's directory."""
     return f"{warehouse}/directories/{volume_id}"
 
 
 def app_id(volume_id: str) -> str:
-    """The application id of a volume's refreshes: its transaction version in the tail is the newest refresh."""
+    """Returns the application id of a volume's refreshes; its transaction version in the tail is the newest refresh."""
     return f"volstream:dir:{volume_id}"
 
 
 def through_id(volume_id: str) -> str:
-    """The application id whose transaction version in the base is the refresh up to which the base is complete."""
+    """Returns the application id whose transaction version in the base is the refresh that the base represents."""
     return f"{app_id(volume_id)}:through"
 
 
 def floor_id(volume_id: str) -> str:
-    """The application id whose transaction version in the tail is the refresh after which the tail is complete."""
+    """Returns the application id whose transaction version in the tail is the refresh after which the tail is complete."""
     return f"{app_id(volume_id)}:floor"
 
 
 def base(root: str, volume_id: str) -> TableSpec:
-    """The base of the directory in folder ``root``."""
+    """Returns the base of the directory in folder ``root``."""
     return TableSpec(f"{root}/files", _stored(FILES), ("relative_path", "refresh_id"), (through_id(volume_id),))
 
 
 def tail(root: str, volume_id: str) -> TableSpec:
-    """The tail of the directory in folder ``root``."""
+    """Returns the tail of the directory in folder ``root``."""
     ids = (app_id(volume_id), floor_id(volume_id))
     return TableSpec(f"{root}/changes", _stored(CHANGES), ("relative_path", "refresh_id"), ids)
 
 
 def rows(files: Iterable[FileInfo], url: Callable[[str], str]) -> pa.Table:
-    """The files as an Arrow table of :data:`SCHEMA`."""
+    """Converts files to an Arrow table of :data:`SCHEMA`."""
     listed = list(files)
     if not listed:
         return SCHEMA.empty_table()
@@ -106,12 +106,12 @@ def rows(files: Iterable[FileInfo], url: Callable[[str], str]) -> pa.Table:
 
 
 def wrote(number: int, made_on: datetime, count: int) -> list[pa.Array]:
-    """The columns :data:`WROTE` of rows that one refresh writes."""
+    """Returns the columns :data:`WROTE` for the rows of a refresh."""
     values = zip((number, made_on), (field.type for field in _WROTE), strict=True)
     return [pa.repeat(pa.scalar(value, kind), count) for value, kind in values]
 
 
 def _stored(schema: pa.Schema) -> pa.Schema:
-    """A schema as a table has it: not every file has a version id or a content type, and not every change an old image."""
+    """Returns the stored schema: version ids, content types and old images may be NULL."""
     optional = {"version_id", "content_type", *(f"old_{name}" for name in OLD)}
     return pa.schema([field.with_nullable(field.name in optional) for field in schema])

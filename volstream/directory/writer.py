@@ -1,10 +1,10 @@
-"""The one writer of a volume's directory: numbered refreshes, each one commit of the tail; folds and trims of the two tables.
+"""The only writer of a volume's directory. Commits numbered refreshes to the tail, and folds and trims the two tables.
 
-Refresh *n* carries the transaction version *n* of the volume's application id, so that the tail itself says which refresh is
-the newest: the catalog's record of refreshes follows it, also after a crash between the two. A writer that lost its lease
-is refused by its next commit, because another one's commit is not in the version that it read.
+Refresh *n* carries the transaction version *n* of the volume's application id, so the tail itself tells which refresh is
+the newest; the catalog's record follows it, even after a crash between the two. The next commit of a writer that lost its
+lease is refused, because the version that it read lacks the other writer's commit.
 
-What is compared with what, and why, is in ``directory.refresh`` (single keys) and ``directory.reconcile`` (listings).
+What is compared, and why, is in ``directory.refresh`` (single keys) and ``directory.reconcile`` (listings).
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from volstream.model.work import Refresh
 
 _log = get("directory")
 
-#: So many small files of the tail are put together: a look-up reads all that the base does not show yet.
+#: This many small files of the tail are merged, because a look-up reads everything that is not in the base yet.
 _SMALL_FILES, _SMALL_ROWS = 16, 5_000
 
-#: The base is rewritten where this much of it, and at least so many rows, waits in the tail.
+#: The base is rewritten when the tail has this share of its rows, and at least this many, still to be folded.
 _FOLD_SHARE, _FOLD_ROWS = 0.05, 10_000
 
-#: The base of a directory with so few files is rewritten in about the time of a refresh.
+#: Rewriting a base with at most this many rows takes about as long as a refresh.
 _CHEAP_ROWS = 100_000
 
 
 @dataclass(frozen=True)
 class Counts:
-    """Rows that a refresh inserts, updates and deletes, and the bytes of the new and changed files."""
+    """Rows inserted, updated and deleted by a refresh, and the bytes of new and changed files."""
 
     inserted: int = 0
     updated: int = 0
@@ -53,7 +53,7 @@ class Counts:
 
     @classmethod
     def of(cls, changed: pa.Table) -> Counts:
-        """Those of changes, by their columns ``change`` and ``size``."""
+        """Counts changes by their columns ``change`` and ``size``."""
         numbers = {one["values"]: one["counts"] for one in pc.value_counts(changed["change"]).to_pylist()}
         size = pc.sum(pc.if_else(pc.equal(changed["change"], DELETE), 0, changed["size"])).as_py() or 0
         inserted, updated, deleted = (numbers.get(change, 0) for change in (INSERT, UPDATE, DELETE))
@@ -61,7 +61,7 @@ class Counts:
 
     @property
     def rows(self) -> int:
-        """All of them."""
+        """The total number of rows."""
         return self.inserted + self.updated + self.deleted
 
     def __bool__(self) -> bool:
@@ -74,7 +74,7 @@ class Counts:
 
 @dataclass
 class Changes:
-    """The changes of one refresh, as they are found: written to a file of the tail at once, so that memory stays flat."""
+    """The changes of one refresh, written to a file of the tail as they are found, so that memory use stays flat."""
 
     number: int
     made_on: datetime
@@ -83,7 +83,7 @@ class Changes:
     _file: NewFile | None = None
 
     def add(self, found: pa.Table) -> None:
-        """Adds changes, with the columns :data:`table.CHANGE`; each path at most once in all."""
+        """Adds changes with the columns :data:`table.CHANGE`; each path at most once overall."""
         if not found.num_rows:
             return
         if self._file is None:
@@ -93,20 +93,20 @@ class Changes:
         self.counts += Counts.of(found)
 
     def close(self) -> list[AddAction]:
-        """What the commit adds."""
+        """Returns the actions to commit."""
         return [] if self._file is None else [self._file.close()]
 
     def drop(self) -> None:
-        """Forgets them."""
+        """Discards the changes."""
         if self._file is not None:
             self._file.drop()
 
 
 class DirectoryWriter:
-    """Commits refreshes of one volume. To be used by the holder of the volume's lease, in one thread.
+    """Commits refreshes of one volume. Used by the holder of the volume's lease, in one thread.
 
     Args:
-        kept: refreshes whose changes stay known, beyond those that streams need.
+        kept: number of refreshes whose changes are kept in addition to those that streams need.
     """
 
     def __init__(self, volume: Volume, catalog: Catalog, warehouse: str, kept: int) -> None:
@@ -116,14 +116,14 @@ class DirectoryWriter:
         self._kept = kept
         self._base = NativeTable(table.base(self.root, volume.id))
         self._tail = NativeTable(table.tail(self.root, volume.id))
-        self._last = datetime.min.replace(tzinfo=UTC)  # when the newest refresh was made
+        self._last = datetime.min.replace(tzinfo=UTC)  # time of the newest refresh
 
     def open(self) -> Snapshot:
-        """The directory as it is, to compute changes against; what a crash kept from the catalog is recorded there.
+        """Returns the current directory, to compute changes against; records refreshes that a crash kept from the catalog.
 
         Raises:
             NotFoundError: the volume was dropped.
-            FencedError: another writer is at work.
+            FencedError: another writer is active.
         """
         current = self._catalog.volumes.by_id(self.volume.id)
         if current is None:
@@ -132,7 +132,7 @@ class DirectoryWriter:
         base, tail = self._base.open(), self._tail.open()
         snapshot = Snapshot.of(self.volume.id, base, tail)
         if not snapshot.is_consistent:
-            raise FencedError(f"Another process folds the directory of volume {self.volume.name}.")
+            raise FencedError(f"Another process is folding the directory of volume {self.volume.name}.")
         if (current.table_id, current.refresh_count) != (snapshot.table_id, snapshot.newest):
             current = self._record_missing(current, snapshot)
         if current.refresh_count > snapshot.newest > 0:
@@ -141,17 +141,17 @@ class DirectoryWriter:
         return snapshot
 
     def begin(self, snapshot: Snapshot) -> Changes:
-        """An empty set of changes against the directory as it is."""
+        """Returns an empty set of changes against the directory."""
         last = self._catalog.refreshes.last(self.volume.id)
         self._last = max(self._last, last.committed_on) if last is not None else self._last
-        number = max(snapshot.newest, self.volume.refresh_count) + 1  # the catalog's, where the tables were removed
+        number = max(snapshot.newest, self.volume.refresh_count) + 1  # the catalog's if the tables were removed
         return Changes(number, max(datetime.now(UTC), self._last), self._tail)
 
     def commit(self, snapshot: Snapshot, changes: Changes, cause: str) -> Refresh | None:
-        """Commits a refresh upon the directory that its changes were computed against; None where there are none.
+        """Commits a refresh on top of the directory that its changes were computed against; returns None without changes.
 
         Raises:
-            FencedError: another writer took over since then; nothing of it was kept.
+            FencedError: another writer took over since then; nothing was kept.
         """
         if not changes.counts:
             changes.drop()
@@ -162,11 +162,11 @@ class DirectoryWriter:
         return self._committed(refresh)
 
     def commit_first(self, snapshot: Snapshot, listed: Iterable[pa.Table], size: int) -> Refresh | None:
-        """Commits the first refresh of an empty directory: the base itself, and no changes.
+        """Commits the first refresh of an empty directory as the base itself, without changes.
 
         Args:
             listed: the files, in order, with the columns :data:`table.SCHEMA`.
-            size: bytes of them.
+            size: total size of the files in bytes.
         """
         changes = self.begin(snapshot)
         count = 0
@@ -183,7 +183,7 @@ class DirectoryWriter:
             return None
         faults.point("refresh.intent")
         refresh = self._refresh(changes.number, "bootstrap", Counts(inserted=count, bytes=size), changes.made_on)
-        # A writer that read the empty directory is refused from here on; then the tail begins where the base is.
+        # From here on a writer that read the empty directory is refused; then the tail begins at the base.
         self._commit_tail(snapshot, snapshot.newest)
         through = {table.through_id(self.volume.id): changes.number}
         self._base.commit(snapshot.base, through, added=added, metadata=self._told(refresh))
@@ -192,8 +192,8 @@ class DirectoryWriter:
         return self._committed(refresh)
 
     def maintain(self) -> bool:
-        """Folds the tail into the base where it is worth it, forgets what nobody needs, and keeps logs short; whether it
-        committed anything."""
+        """Folds the tail into the base if that is worthwhile, drops unneeded history, and keeps logs short; returns True if it
+        made a commit."""
         snapshot = self.open()
         done = False
         if self._is_worth_folding(snapshot):
@@ -205,7 +205,7 @@ class DirectoryWriter:
         return done
 
     def sweep(self) -> None:
-        """Deletes data files that no version needs any more. Lists the folders."""
+        """Deletes data files that no version needs. Lists the folders."""
         for one in (self._base, self._tail):
             one.open()
             one.sweep()
@@ -227,7 +227,7 @@ class DirectoryWriter:
         return self._reopened()
 
     def _trim(self, snapshot: Snapshot) -> bool:
-        """Removes files of the tail that nobody needs, and puts small ones together; whether there were any."""
+        """Removes unneeded files of the tail, and merges small ones; returns True if there were any."""
         needed = self._catalog.refreshes.needed_after(self.volume.id)
         history = snapshot.newest - self._kept
         floor = max(snapshot.floor, min(snapshot.through, history, history if needed is None else needed))
@@ -258,7 +258,7 @@ class DirectoryWriter:
         rewrite: bool = False,
         metadata: dict[str, object] | None = None,
     ) -> None:
-        # With every commit: after a crash in the first listing the floor is known, and not yet in the tail.
+        # Set by every commit, because after a crash in the first listing the floor is known, but not in the tail.
         kept = snapshot.floor if floor is None else floor
         transactions = {table.app_id(self.volume.id): number, table.floor_id(self.volume.id): kept}
         self._tail.commit(
@@ -266,10 +266,10 @@ class DirectoryWriter:
         )
 
     def _catch_up(self, current: Volume, snapshot: Snapshot) -> Snapshot:
-        """Lets tables that are older than the catalog, as after a restore or a power cut, go on from its number.
+        """Advances tables that are older than the catalog, as after a restore or a power cut, to its refresh number.
 
-        So what was consumed is never numbered twice. A full listing brings again what the tables have lost: to jobs whose
-        tables have rows of it.
+        Numbers that were consumed are thus never reused. A full listing restores what the tables have lost, also for jobs whose
+        tables already have rows of it.
         """
         _log.warning(
             "directory_older_than_catalog",
@@ -285,7 +285,7 @@ class DirectoryWriter:
         return self._reopened()
 
     def _record_missing(self, current: Volume, snapshot: Snapshot) -> Volume:
-        """Records refreshes that were committed and, for a crash, are not in the catalog."""
+        """Records committed refreshes that a crash kept from the catalog."""
         for refresh in self._unrecorded(current.refresh_count, snapshot):
             self._catalog.refreshes.record(refresh)
             _log.info("refresh_recovered", volume=str(current.name), refresh=refresh.number)
@@ -317,7 +317,7 @@ class DirectoryWriter:
         )
 
     def _told(self, refresh: Refresh) -> dict[str, object]:
-        """What the commit itself says of a refresh, for people."""
+        """Returns the description of a refresh for the commit's metadata."""
         return {
             "refresh": refresh.number,
             "volume": str(self.volume.name),

@@ -1,7 +1,7 @@
 """The background engine: ``python -m volstream.engine --home H``, settings as JSON on standard input.
 
-Ends when nobody was connected for ``engine_idle_seconds``, on SIGTERM after those who are connected (thirty seconds at
-most), on a second SIGTERM at once, and with exit code 4 when the JVM dies.
+Ends after ``engine_idle_seconds`` without connections; on SIGTERM, after its clients have finished, or thirty seconds; on a
+second SIGTERM, immediately; and with exit code 4 if the JVM dies.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from volstream.jvm.address import EngineAddress
 from volstream.lifecycle.privacy import keep_private
 from volstream.lifecycle.stop import Stop, stop_on_signals
 
-#: How long those who are connected may go on after SIGTERM.
+#: How long clients may continue after SIGTERM.
 FINISH_SECONDS = 30.0
-#: Between saying that it ends and ending: who read the record before that has connected by then.
+#: Delay between announcing the end and ending: a client that read the record before it has connected by then.
 _LAST_CALL_SECONDS = 1.0
 _LOOK_SECONDS = 1.0
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the engine; the process's exit status."""
+    """Runs the engine; returns the process's exit status."""
     parser = argparse.ArgumentParser(prog="python -m volstream.engine", description="The background engine of a home.")
     parser.add_argument("--home", required=True)
     home = parser.parse_args(arguments).home
@@ -43,11 +43,11 @@ def main(arguments: list[str] | None = None) -> int:
         keep_private(settings)
         _serve(settings)
     except EngineBusyError:
-        return 0  # two were started at the same time; the other one serves
+        return 0  # another one was started at the same time, and serves
     except InterruptedByUserError:
         return 0
     except VolstreamError as error:
-        print(f"error: {error}", file=sys.stderr, flush=True)  # noqa: T201  # whoever started us shows these lines
+        print(f"error: {error}", file=sys.stderr, flush=True)  # noqa: T201  # shown by the process that started us
         return error.exit_code
     return 0
 
@@ -68,7 +68,7 @@ def _serve(settings: Settings) -> None:
 
 
 def _until_idle(engine: Engine, address: EngineAddress, stop: Stop, idle_seconds: float, logs_in: Path) -> str:
-    """Returns why the engine is to end.
+    """Waits until the engine should end; returns the reason.
 
     Raises:
         EngineLostError: the JVM died.
@@ -88,7 +88,7 @@ def _until_idle(engine: Engine, address: EngineAddress, stop: Stop, idle_seconds
             engine.announce(ending=False)
     engine.announce(ending=True)
     finish = time.monotonic() + FINISH_SECONDS
-    # The stop signal is set and waits no more; a second signal ends the process from within this sleep.
+    # The stop signal is already set and cannot be waited for; a second signal ends the process during this sleep.
     while _connected(address) and time.monotonic() < finish:
         _check(engine)
         time.sleep(look)
@@ -101,7 +101,7 @@ def _check(engine: Engine) -> None:
 
 
 def _connected(address: EngineAddress) -> bool:
-    """Whether anybody has a connection to the JVM."""
+    """True if there is a connection to the JVM."""
     try:
         connections = psutil.Process(address.jvm_pid).net_connections(kind="tcp")
     except psutil.NoSuchProcess:

@@ -1,4 +1,4 @@
-"""What is known of a home's engine, and ending it: for ``volstream engine status`` and ``stop``."""
+"""Reports on a home's engine, and ends it: for ``volstream engine status`` and ``stop``."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from volstream.jvm.address import EngineAddress, Kind
 from volstream.lifecycle import identity
 
 _POLL_SECONDS = 0.1
-#: A background engine finishes for its clients thirty seconds at most, and gives its JVM ten.
+#: A background engine gives its clients at most thirty seconds to finish, and its JVM ten.
 _END_SECONDS = 45.0
 
 
 @dataclass(frozen=True)
 class EngineStatus:
-    """A home's engine.
+    """The engine of a home.
 
     Attributes:
-        state: "starting" until it can be used, "ending" when it takes nobody new.
-        jvm_pid, port, http_port: 0 where not known.
-        up_seconds: since its process began.
+        state: "starting" until it can be used, "ending" when it no longer accepts clients.
+        jvm_pid, port, http_port: 0 if unknown.
+        up_seconds: time since its process started.
     """
 
     state: str
@@ -41,7 +41,7 @@ class EngineStatus:
 
 
 def engine_status(settings: Settings) -> EngineStatus | None:
-    """The engine that runs in the home; None where none does. Asks the operating system only, not Spark."""
+    """Returns the status of the home's engine, or None if none is running. Asks only the operating system, not Spark."""
     owner = present_owner(settings)
     if owner is None:
         return None
@@ -49,20 +49,20 @@ def engine_status(settings: Settings) -> EngineStatus | None:
     address = record.read(settings)
     if address is None or address.engine_pid != owner.pid:
         return EngineStatus("starting", owner.kind, owner.pid, 0, 0, 0, up_seconds)
-    if address.missing() is not None:  # a daemon starts its JVM after itself, and again where that was lost
+    if address.missing() is not None:  # a daemon starts its JVM after itself, and restarts a lost one
         return EngineStatus("starting", owner.kind, owner.pid, 0, 0, address.http_port, up_seconds)
     state = "ending" if address.ending else "running"
     return EngineStatus(state, owner.kind, owner.pid, address.jvm_pid, address.port, address.http_port, up_seconds)
 
 
 def stop_engine(settings: Settings, *, at_once: bool = False) -> bool:
-    """Ends the background engine and waits until it is gone; whether there was anything to end.
+    """Ends the background engine and waits until it is gone; returns True if there was one.
 
     Args:
-        at_once: does not let those who use it finish.
+        at_once: do not let its clients finish.
 
     Raises:
-        InvalidStateError: the engine is a daemon's.
+        InvalidStateError: the engine belongs to a daemon.
         EngineBusyError: it did not end in time.
     """
     owner = present_owner(settings)
@@ -70,7 +70,7 @@ def stop_engine(settings: Settings, *, at_once: bool = False) -> bool:
         return _end_orphan(record.read(settings))
     if owner.kind == "daemon":
         raise InvalidStateError(
-            f"The engine of {settings.home} belongs to the daemon, pid {owner.pid}.", "End the daemon instead."
+            f"The engine of {settings.home} belongs to the daemon, pid {owner.pid}.", "Stop the daemon instead."
         )
     _signal(owner)
     deadline = time.monotonic() + _END_SECONDS
@@ -78,7 +78,7 @@ def stop_engine(settings: Settings, *, at_once: bool = False) -> bool:
         if at_once:
             _signal(owner)
         if time.monotonic() >= deadline:
-            raise EngineBusyError(f"The engine, pid {owner.pid}, did not end.", f"End it: kill -9 {owner.pid}")
+            raise EngineBusyError(f"The engine, pid {owner.pid}, did not end in time.", f"Kill it: kill -9 {owner.pid}")
         time.sleep(_POLL_SECONDS)
     _end_orphan(record.read(settings))
     return True

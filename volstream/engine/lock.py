@@ -1,6 +1,6 @@
-"""Who owns a home: an exclusive lock that the operating system takes back when the process ends, and its owner's name.
+"""Ownership of a home: an exclusive lock that the operating system releases when the process ends, with its owner's name.
 
-``flock`` by hand and not ``filelock``: that one empties the file at each attempt, and the owner's name is in it.
+``flock`` is used directly because ``filelock`` empties the file, which has the owner's name, on every attempt.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from volstream.lifecycle.privacy import make_directory
 
 @dataclass(frozen=True)
 class Owner:
-    """A process that owns a home, or did.
+    """A process that owns, or owned, a home.
 
     Attributes:
-        started: when it began, as psutil tells.
+        started: when the process started, as psutil reports.
     """
 
     pid: int
@@ -31,23 +31,23 @@ class Owner:
 
     @classmethod
     def me(cls, kind: Kind) -> Owner:
-        """This process."""
+        """Returns this process as an owner."""
         return cls(os.getpid(), identity.start_time(os.getpid()), kind)
 
     def lives(self) -> bool:
-        """Whether it still runs."""
+        """True if the process is still running."""
         return identity.is_alive(self.pid, self.started)
 
 
 class HomeLock:
-    """The lock of a home. One object is for one thread."""
+    """The lock of a home. An object must be used by a single thread."""
 
     def __init__(self, settings: Settings) -> None:
         self._path = settings.run_directory / "engine.lock"
         self._descriptor: int | None = None
 
     def try_acquire(self, owner: Owner) -> bool:
-        """Takes the lock for ``owner`` if nobody has it. Does not wait."""
+        """Takes the lock for ``owner`` if it is free. Does not wait."""
         make_directory(self._path.parent)
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
@@ -61,7 +61,7 @@ class HomeLock:
         return True
 
     def release(self) -> None:
-        """Gives the lock back. Idempotent. The file stays: removing it would let two processes lock two files."""
+        """Releases the lock. Idempotent. The file stays, because removing it would let two processes lock two files."""
         if self._descriptor is not None:
             os.ftruncate(self._descriptor, 0)
             os.close(self._descriptor)
@@ -69,7 +69,7 @@ class HomeLock:
 
 
 def present_owner(settings: Settings) -> Owner | None:
-    """Who owns the home now; None where nobody does (or has just taken it and not yet written its name)."""
+    """Returns the current owner of the home; None if it has none (or one that has not written its name yet)."""
     return _living(settings.run_directory / "engine.lock")
 
 

@@ -1,5 +1,5 @@
-"""The engine as its owner holds it: takes the home, ends what an earlier owner left running, starts the JVM, again where
-that was lost, and ends it."""
+"""The engine from its owner's side: takes the home, ends what an earlier owner left running, and starts, restarts and ends the
+JVM."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from volstream.lifecycle import identity
 from volstream.lifecycle.stop import Stop
 
 _POLL_SECONDS = 0.1
-#: The kernel ends a killed process at once, unless the disk below it hangs.
+#: The kernel ends a killed process immediately, unless the disk below it hangs.
 _KILLED_SECONDS = 30.0
 
 
 class Engine:
-    """The one Spark JVM of a home, owned by this process. To be used by the main thread, except :meth:`kill`.
+    """The Spark JVM of a home, owned by this process. Used by the main thread, except for :meth:`kill`.
 
     Args:
-        kind: "daemon", or "background" for one that yields to a daemon.
-        stop: gives up waiting and starting when it is set.
-        wait_seconds: how long to wait for the present owner of the home.
-        waiting: called once with the present owner, before waiting for it.
+        kind: "daemon", or "background" for an engine that yields to a daemon.
+        stop: waiting and starting end when it is set.
+        wait_seconds: maximum time to wait for the home's current owner.
+        waiting: called once with the current owner, before waiting for it.
     """
 
     def __init__(
@@ -56,15 +56,15 @@ class Engine:
 
     @property
     def failed(self) -> bool:
-        """Whether the JVM ended unasked."""
+        """True if the JVM ended unexpectedly."""
         return self.poll() is not None
 
     def poll(self) -> int | None:
-        """The JVM's exit status; None while it runs, and before it is started."""
+        """Returns the JVM's exit status; None while it is running, and before it is started."""
         return None if self._server is None else self._server.poll()
 
     def cause(self) -> str:
-        """Why the JVM ended, which its clients are told too. To be asked when :meth:`poll` has a status."""
+        """Returns why the JVM ended, and records it for its clients. Call only when :meth:`poll` has a status."""
         status = self.poll()
         assert status is not None, "asked after the end"
         assert self._server is not None, "it has a status"
@@ -74,12 +74,12 @@ class Engine:
         return cause
 
     def take(self) -> None:
-        """Takes the home, and ends what an earlier owner left running in it. Idempotent.
+        """Takes the home, and ends what an earlier owner left running. Idempotent.
 
         Raises:
-            EngineBusyError: another process owns the home, and still did after ``wait_seconds``.
-            EngineError: what was left running cannot be ended.
-            InterruptedByUserError: the stop signal was set meanwhile.
+            EngineBusyError: another process still owned the home after ``wait_seconds``.
+            EngineError: what was left running could not be ended.
+            InterruptedByUserError: the stop signal was set.
         """
         if self._owns:
             return
@@ -92,19 +92,19 @@ class Engine:
         self._owns = True
 
     def start(self) -> EngineAddress:
-        """Takes the home, starts the JVM and publishes its address; where one was started before, in its place.
+        """Takes the home, starts the JVM, replacing an earlier one, and publishes its address.
 
-        The home stays taken where the JVM does not start: clients wait, and it can be tried again.
+        The home stays taken even if the JVM does not start: clients wait, and the start can be retried.
 
         Raises:
-            JavaError: there is no Java, or the jars were not fetched.
+            JavaError: there is no Java, or the jars are missing.
             EngineError: the JVM did not start.
-            InterruptedByUserError: the stop signal was set meanwhile.
+            InterruptedByUserError: the stop signal was set.
             EngineBusyError: as :meth:`take`.
         """
         self.take()
         if self._server is not None:
-            self._server.kill()  # lost is not yet ended, and there may be one only
+            self._server.kill()  # a lost JVM may still be running, and there may only be one
             self._server = None
         server = start_jvm(self._settings, stop=self._stop)
         self._server = server
@@ -113,11 +113,11 @@ class Engine:
         return self._address
 
     def announce(self, *, http_port: int | None = None, ending: bool | None = None) -> None:
-        """Changes what the record says of the engine; of one that is yet to be started, where the daemon listens.
+        """Updates the engine's record; before the engine is started, it announces where the daemon listens.
 
         Args:
-            http_port: where the daemon listens.
-            ending: whether nobody new is to attach.
+            http_port: the daemon's HTTP port.
+            ending: True if new clients must not attach.
         """
         if self._address is None:
             self._address = _to_come(self._kind)
@@ -129,7 +129,7 @@ class Engine:
         record.write(self._settings, self._address)
 
     def stop(self) -> None:
-        """Ends the JVM, withdraws the record and gives the home back. Idempotent; takes ten seconds at most."""
+        """Ends the JVM, withdraws the record and releases the home. Idempotent; takes at most ten seconds."""
         if self._server is not None:
             self._server.end()
             self._server = None
@@ -140,7 +140,7 @@ class Engine:
         self._lock.release()
 
     def kill(self) -> None:
-        """Ends the JVM at once, from any thread or a signal handler that ends the process next."""
+        """Kills the JVM, from any thread, or from a signal handler that is about to end the process."""
         if self._server is not None:
             self._server.process.kill()
 
@@ -162,7 +162,7 @@ class Engine:
                 raise InterruptedByUserError("Interrupted while another process owned the home's Spark engine.")
 
     def _end_orphan(self) -> None:
-        """Ends the JVM of an earlier owner: it must never write beside ours."""
+        """Ends the JVM of an earlier owner, which must never write at the same time as ours."""
         earlier = record.read(self._settings)
         if earlier is None or not identity.is_alive(earlier.jvm_pid, earlier.jvm_started):
             return
@@ -173,7 +173,7 @@ class Engine:
         except PermissionError as error:
             raise _undying(earlier) from error
         deadline = time.monotonic() + _KILLED_SECONDS
-        # Not `psutil.wait`: a dead process whose parent does not collect it, as in a container, writes nothing either.
+        # Not `psutil.wait`: a zombie, which a container may never reap, cannot write either.
         while identity.is_alive(earlier.jvm_pid, earlier.jvm_started):
             if time.monotonic() >= deadline:
                 raise _undying(earlier)
@@ -182,15 +182,15 @@ class Engine:
 
 
 def _to_come(kind: Kind) -> EngineAddress:
-    """Of this process, with a JVM that is none and cannot be attached to."""
+    """Returns the record of this process before it has a JVM that clients can attach to."""
     me = Owner.me(kind)
     return EngineAddress(0, "", kind, me.pid, me.started, jvm_pid=0, jvm_started=0.0)
 
 
 def _undying(earlier: EngineAddress) -> EngineError:
     return EngineError(
-        f"An earlier Spark engine of this home, pid {earlier.jvm_pid}, still runs and cannot be ended.",
-        f"End it: kill -9 {earlier.jvm_pid}",
+        f"An earlier Spark engine of this home, pid {earlier.jvm_pid}, is still running and cannot be ended.",
+        f"Kill it: kill -9 {earlier.jvm_pid}",
     )
 
 
@@ -199,9 +199,9 @@ def _busy(settings: Settings, owner: Owner | None) -> EngineBusyError:
         return EngineBusyError(f"Another process is about to take {settings.home}.", "Try again.")
     if owner.kind == "daemon":
         return EngineBusyError(
-            f"A daemon runs in {settings.home} already, pid {owner.pid}.", "End it first, or use another home."
+            f"A daemon is already running in {settings.home}, pid {owner.pid}.", "Stop it first, or use another home."
         )
     return EngineBusyError(
         f"The background engine of {settings.home}, pid {owner.pid}, did not end in time.",
-        "It waits for those who use it; close them, or run `volstream engine stop`.",
+        "It waits for its clients; close them, or run `volstream engine stop`.",
     )

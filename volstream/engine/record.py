@@ -1,4 +1,4 @@
-"""``engine.json``: what the engine of a home says about itself, for its owner's eyes only. No promise that it lives."""
+"""``engine.json``: the engine's description of itself, readable by its owner only. It does not prove that the engine is alive."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from volstream.jvm.address import EngineAddress
 
 
 def path_of(settings: Settings) -> Path:
-    """Where the record of a home is."""
+    """Returns the path of a home's record."""
     return settings.run_directory / "engine.json"
 
 
 def read(settings: Settings) -> EngineAddress | None:
-    """The record; None where there is none, or one that another release wrote."""
+    """Returns the record; None if there is none, or another release wrote it."""
     try:
         return EngineAddress(**json.loads(path_of(settings).read_text(encoding="utf-8")))
     except (FileNotFoundError, ValueError, TypeError):
@@ -26,7 +26,7 @@ def read(settings: Settings) -> EngineAddress | None:
 
 
 def write(settings: Settings, address: EngineAddress) -> None:
-    """Replaces the record in one step; readable by its owner only."""
+    """Replaces the record atomically; readable by its owner only."""
     path = path_of(settings)
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".engine-")  # made with mode 0600
     try:

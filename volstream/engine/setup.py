@@ -1,7 +1,7 @@
-"""Set-up of a machine: finds Java, fetches the jars, makes the class archive. ``python -m volstream.engine.setup``, with
+"""Sets up a machine: finds Java, fetches the jars, creates the class archive. ``python -m volstream.engine.setup``, with
 ``--s3`` also the jars for a warehouse in S3.
 
-What is there already is left alone, so that running it again costs nothing. Any number may run at the same time.
+Existing parts are kept, so running it again costs nothing. Several can run at the same time.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.connect.session import SparkSession
 
-#: Writing 240 MB at the JVM's end; ten seconds on a quiet machine.
+#: Time to write 240 MB when the JVM ends; ten seconds on an idle machine.
 _ARCHIVE_SECONDS = 300.0
 
 
 def set_up(say: Callable[[str], None], *, s3: bool = False) -> None:
-    """Makes everything ready for an engine of this user; says in one line each what it does and what it finds.
+    """Prepares an engine for this user; reports each step in one line.
 
     Args:
-        s3: also for a warehouse in S3.
+        s3: also prepare a warehouse in S3.
 
     Raises:
         JavaError: no Java, or the jars cannot be fetched.
-        EngineError: the engine that makes the archive did not start.
+        EngineError: the engine that creates the archive did not start.
     """
     cache = config.cache_directory()
     cache.mkdir(parents=True, exist_ok=True)
@@ -54,8 +54,8 @@ def set_up(say: Callable[[str], None], *, s3: bool = False) -> None:
         if target.is_file():
             say(f"class archive: {target}")
             return
-        say("class archive: making it, which takes about a minute ...")
-        # Beside the target, because only a rename within a file system is one step.
+        say("class archive: creating it, which takes about a minute ...")
+        # Beside the target, because a rename is atomic only within a file system.
         new = cache / f".{target.name}.{os.getpid()}"
         try:
             _make_archive(Path(scratch), new)
@@ -69,7 +69,7 @@ def set_up(say: Callable[[str], None], *, s3: bool = False) -> None:
 def _make_archive(home: Path, target: Path) -> None:
     """Runs typical statements in an engine that writes the archive when it ends.
 
-    What the user's environment says of a warehouse or a cluster must not be touched, so it is named here.
+    The warehouse or cluster of the user's environment must not be touched, so these settings are given explicitly.
     """
     settings = config.load(home, warehouse="", catalog_url="", spark_remote="", spark_conf={}, engine_start_seconds=300)
     server = start_jvm(settings, archive_to=target)
@@ -78,17 +78,19 @@ def _make_archive(home: Path, target: Path) -> None:
         server.process.terminate()
         server.process.wait(_ARCHIVE_SECONDS)
     except subprocess.TimeoutExpired:
-        raise EngineError("The class archive was not written in time.", "Try again on a quieter machine.") from None
+        raise EngineError(
+            "The class archive was not written in time.", "Try again when the machine is less busy."
+        ) from None
     finally:
         server.kill()
     if not target.is_file():
-        # The log goes with its temporary home.
+        # The log is deleted with its temporary home.
         lines = log_file.last_lines(log_file.jvm_log(settings.log_directory))
         raise EngineError(f"The JVM wrote no class archive. Its last lines:\n{lines}\n")
 
 
 def _exercise(server: JvmServer, home: Path) -> None:
-    """Makes the JVM load what volstream's own work needs: the classes that are loaded go into the archive."""
+    """Makes the JVM load the classes for volstream's own work, which then go into the archive."""
     from volstream.spark.session import SparkGateway
 
     gateway = SparkGateway(lambda: server.address("background"), stall_seconds=_ARCHIVE_SECONDS)
@@ -134,12 +136,12 @@ def _unchanged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def main() -> int:
-    """Runs :func:`set_up`; the process's exit status."""
+    """Runs :func:`set_up`; returns the process's exit status."""
     parser = argparse.ArgumentParser(prog="python -m volstream.engine.setup", description="Makes this machine ready.")
     parser.add_argument("--s3", action="store_true", help="also for a warehouse in S3")
     given = parser.parse_args()
     try:
-        set_up(lambda line: print(line, flush=True), s3=given.s3)  # noqa: T201  # its lines are what this command is for
+        set_up(lambda line: print(line, flush=True), s3=given.s3)  # noqa: T201  # the command's output
     except VolstreamError as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201
         return error.exit_code

@@ -1,4 +1,4 @@
-"""Calling the function in this process on a file, or on a group of files, and reading what it returns or raises.
+"""Calls the function on a file, or on a group of files, in this process, and reads what it returns or raises.
 
 Runs on executors, and in the child processes of ``isolation``.
 """
@@ -28,25 +28,25 @@ from volstream.functions.source import FunctionSource, batch_size_of
 from volstream.model.units import format_duration, format_size
 from volstream.model.work import FailureKind
 
-#: The object made of each class that is a function, with what it was made from: a model is loaded once by a worker, which
-#: serves batch after batch.
+#: Instances of classes that are functions, with their origin: a worker loads a model once, and then serves batch after
+#: batch.
 _set_up: dict[str, tuple[object, Callable[..., Any]]] = {}
 
 
 class Caller:
-    """Calls a function on files here. Importing and setting up happen once, when it is made.
+    """Calls a function on files in this process. Import and set-up happen once, on construction.
 
-    A function that cannot be imported or set up is told as the outcome of each file, for that no file is to blame.
+    If a function cannot be imported or set up, that becomes the outcome of each file, because no file is to blame.
 
     Args:
-        arguments: of the function; of a class, arguments of its set-up.
-        timeout_seconds: for each file; None: none.
-        prints: where what the function prints goes. Where somebody watches it, they may interrupt the function.
-        bounds: of the rows of a file.
-        columns: those of the result, where the function's declaration has to agree with them; else None.
+        arguments: arguments of the function or, for a class, of its set-up.
+        timeout_seconds: for each file; None: unlimited.
+        prints: destination of the function's output. If it is watched by a person, they may interrupt the function.
+        bounds: limits on the rows of a file.
+        columns: the result's columns, if the function's declaration must agree with them; else None.
 
     Attributes:
-        batch_size: files of one call; None: the function takes one file, not a list.
+        batch_size: files per call; None: the function takes one file, not a list.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Caller:
             self._broken = (message, with_tail(trace, self._printed))
 
     def __call__(self, group: Sequence[tuple[FileTask, File]]) -> list[FileOutcome]:
-        """What became of each file, in order. A call on several files that fails is made again on each of them alone."""
+        """Returns the outcome of each file, in order. A failed call on several files is repeated on each of them alone."""
         outcomes = self._outcomes(group)
         if self._printed:
             outcomes[0].printed = [*self._printed, *outcomes[0].printed]
@@ -108,7 +108,7 @@ class Caller:
         made_from = (self._source.fingerprint, dict(self._arguments))
         place = f"{self._source.root}:{self._source.module}:{self._source.attribute}"
         if place not in _set_up or _set_up[place][0] != made_from:
-            _set_up.pop(place, None)  # before the next one is made: there may not be room for two
+            _set_up.pop(place, None)  # first, because there may not be enough memory for two
             with self._source.importable():
                 _set_up[place] = (made_from, function(**self._arguments))
         self._arguments = {}
@@ -165,14 +165,14 @@ class TimeLimitError(BaseException):
 
 
 class _NotRowsError(Exception):
-    """The function returned something that is no row."""
+    """The function returned something other than rows."""
 
 
 @contextmanager
 def time_limit(seconds: float | None) -> Iterator[None]:
-    """Interrupts Python code in the block after ``seconds``: with a signal, which only a main thread receives.
+    """Interrupts Python code in the block after ``seconds``, using a signal, which only a main thread receives.
 
-    Code that never returns to the interpreter is not interrupted: that is what isolation is for.
+    Code that never returns to the interpreter is not interrupted; for that there is isolation.
     """
     if seconds is None or threading.current_thread() is not threading.main_thread():
         yield
@@ -182,7 +182,7 @@ def time_limit(seconds: float | None) -> Iterator[None]:
         raise TimeLimitError
 
     previous = signal.signal(signal.SIGALRM, interrupt)
-    # Again and again: a function that catches the first one in a finally or a bare except meets the next.
+    # Repeated, so that a function that swallows the first one in a finally or a bare except gets another.
     signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
     try:
         yield
@@ -193,9 +193,9 @@ def time_limit(seconds: float | None) -> Iterator[None]:
 
 @contextmanager
 def memory_limit(size: int | None) -> Iterator[None]:
-    """Lets the process take at most ``size`` more bytes of memory in the block: beyond, Python raises MemoryError.
+    """Limits the memory that the process may allocate in the block to ``size`` more bytes; Python then raises MemoryError.
 
-    On Linux, where the kernel counts a process's private writable memory; elsewhere nothing is limited.
+    Linux only, where the kernel counts a process's private writable memory; elsewhere there is no limit.
     """
     used = _data_bytes() if size is not None else None
     if size is None or used is None:
@@ -213,13 +213,13 @@ def memory_limit(size: int | None) -> Iterator[None]:
 
 
 def explain_memory(outcome: FileOutcome, limit: int | None) -> None:
-    """Says in an outcome that ended for want of memory which limit it met."""
+    """Names the limit in an outcome that ran out of memory."""
     if outcome.kind is FailureKind.OUT_OF_MEMORY and limit is not None:
         outcome.message = f"The function needs more than {format_size(limit)} of memory (setting function_memory)."
 
 
 def _data_bytes() -> int | None:
-    """What the kernel counts against RLIMIT_DATA; None where it does not say."""
+    """Returns what the kernel counts against RLIMIT_DATA, or None if unknown."""
     if not sys.platform.startswith("linux"):
         return None
     with open("/proc/self/statm") as file:
@@ -227,35 +227,35 @@ def _data_bytes() -> int | None:
 
 
 def with_tail(trace: str | None, printed: Sequence[Printed]) -> str:
-    """A traceback with the last lines that were printed."""
+    """Returns a traceback followed by the last printed lines."""
     return "\n".join([*([trace.rstrip("\n")] if trace else []), printed[-1].tail()])
 
 
 def _is_of_code(error: BaseException) -> bool:
-    """Whether what was raised says that a module cannot be found or compiled: it is so for all files, and stays so."""
-    if isinstance(error, SyntaxError):  # one of a text that was read of the file is the file's
+    """True if the error means that a module cannot be found or compiled, which affects all files, permanently."""
+    if isinstance(error, SyntaxError):  # if it is in text read from the file, the file is to blame
         return error.filename is not None and error.filename.endswith(".py") and os.path.isfile(error.filename)
     return isinstance(error, ImportError)
 
 
 def _rows_of_each(returned: object, files: int, bounds: Bounds) -> list[tuple[list[Mapping[str, Any]], int]]:
-    """The rows of each file in what a function of several files returned: one entry a file, in order."""
+    """Returns the rows of each file, in order, from the return value of a function that takes several files."""
     if isinstance(returned, Iterable) and not isinstance(returned, str | bytes | Mapping):
         entries = [_rows(entry, bounds) for entry in returned]
         if len(entries) == files:
             return entries
         raise _NotRowsError(
-            f"The function was given {files} files and returned {len(entries)} entries; give one for each file, in order."
+            f"The function was given {files} files and returned {len(entries)} entries; return one for each file, in order."
         )
     raise _NotRowsError(
-        f"The function was given {files} files and returned a {type(returned).__name__}; give a list, one entry a file."
+        f"The function was given {files} files and returned a {type(returned).__name__}; return a list, one entry per file."
     )
 
 
 def _rows(returned: object, bounds: Bounds) -> tuple[list[Mapping[str, Any]], int]:
-    """The rows in what a function returned (None, one row, or an iterable of rows), and the size of their values.
+    """Returns the rows in a return value (None, one row, or an iterable of rows), and the size of their values.
 
-    They are measured as they come: a generator is not asked for more than may be. Raises TooLargeError.
+    They are measured one by one, so a generator is not consumed beyond the limit. Raises TooLargeError.
     """
     measured = Measured(bounds)
     rows: list[Mapping[str, Any]] = []
@@ -269,13 +269,13 @@ def _rows(returned: object, bounds: Bounds) -> tuple[list[Mapping[str, Any]], in
             row = _row(item)
             if row is None:
                 raise _NotRowsError(
-                    f"The function gave a {type(item).__name__} where a row (dict or dataclass) belongs."
+                    f"The function returned a {type(item).__name__} instead of a row (dict or dataclass)."
                 )
             measured.add(row)
             rows.append(row)
         return rows, measured.bytes
     raise _NotRowsError(
-        f"The function returned a {type(returned).__name__}; give a dict, a dataclass, several of them, or None."
+        f"The function returned a {type(returned).__name__}; return a dict, a dataclass, several of them, or None."
     )
 
 
@@ -290,12 +290,12 @@ def _row(value: object) -> Mapping[str, Any] | None:
 def _message(error: BaseException) -> str:
     try:
         return f"{type(error).__name__}: {error}"
-    except Exception:  # noqa: BLE001  # its __str__ is the user's, too
+    except Exception:  # noqa: BLE001  # its __str__ is user code as well
         return f"{type(error).__name__} (its message cannot be shown)"
 
 
 def _user_traceback(error: BaseException) -> str:
-    """The traceback from the first frame of the user's code on."""
+    """Returns the traceback starting at the first frame of the user's code."""
     frames = error.__traceback__
     while frames is not None and frames.tb_frame.f_code.co_filename == __file__ and frames.tb_next is not None:
         frames = frames.tb_next

@@ -1,7 +1,7 @@
-"""Calling the function in a child process that can crash, be killed for its time, or exit, without harm to the batch.
+"""Calls the function in a child process that may crash, be killed on time-out, or exit, without harm to the batch.
 
-The child is a plain Python process that reads calls and writes outcomes over two pipes of its own (what the function
-prints does not meet them). It is kept for file after file, and made anew after a death.
+The child is a plain Python process that reads calls and writes outcomes over two pipes of its own, separate from the
+function's output. It is reused for many files, and replaced when it dies.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from volstream.model.work import FailureKind
 if TYPE_CHECKING:
     from volstream.functions.worker import Work
 
-#: A child interrupts Python code by itself at the limit; one that does not answer this much later is killed.
+#: A child interrupts Python code by itself at the limit; one that does not answer this long after it is killed.
 _GRACE_SECONDS = 2.0
 
 _PR_SET_PDEATHSIG = 1
 
-#: So much of what a child that died wrote to standard error last, or the function printed, is kept with the failure.
+#: How much of the last output, of a dead child or of the function, is kept with the failure, in characters.
 _LAST_WORDS = 4000
 
 
@@ -40,7 +40,7 @@ class ChildWorker:
     """Calls the function of a :class:`~volstream.functions.worker.Work` in a child process; see ``runtime.Worker``.
 
     Attributes:
-        batch_size, fetch_ahead: as the child says; it imports the function, this process does not.
+        batch_size, fetch_ahead: as reported by the child, because this process does not import the function.
     """
 
     def __init__(self, work: Work) -> None:
@@ -50,24 +50,24 @@ class ChildWorker:
         self._child: subprocess.Popen[bytes] | None = None
         self._requests = self._answers = -1
         self._errors: IO[bytes] | None = None
-        # Its temporary files, copies of objects among them, which a child that is killed cannot remove.
+        # Temporary files, including copies of objects, which a killed child cannot remove itself.
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._broken: tuple[str, str | None] | None = None
         self._served = False
         self._start()
 
     def fetch(self, group: Sequence[FileTask]) -> None:
-        """Lets the child fetch the contents of a coming group."""
+        """Makes the child fetch the contents of an upcoming group."""
         if self._child is not None:
             try:
                 _send(self._requests, ("fetch", group))
-            except BrokenPipeError:  # the next call finds out, and why
+            except BrokenPipeError:  # the next call will notice, and report why
                 self.fetch_ahead = False
 
     def call(self, group: Sequence[FileTask]) -> list[FileOutcome]:
-        """What became of each file; a child that died is the failure of its file, found by calls on each alone.
+        """Returns the outcome of each file; a dead child is its file's failure, determined by calls on single files.
 
-        Want of memory is a file's failure only in a child that served no other: what it kept of those is not to blame.
+        Running out of memory is a file's failure only in a fresh child; else data kept from other files may be the cause.
         """
         fresh = not self._served
         kind, message, words = self._call(group)
@@ -82,7 +82,7 @@ class ChildWorker:
         return [FileOutcome(group[0], kind=kind, message=message, traceback=words, printed=printed)]
 
     def close(self) -> None:
-        """Ends the child; a later call makes another."""
+        """Ends the child; a later call starts another."""
         self._served = False
         if self._child is not None:
             self._child.kill()
@@ -98,7 +98,7 @@ class ChildWorker:
             self._scratch = None
 
     def _call(self, group: Sequence[FileTask]) -> tuple[FailureKind | list[FileOutcome], str, str | None]:
-        """The outcomes; or why there are none, and the child's last words."""
+        """Returns the outcomes; or why there are none, with the child's last output."""
         if self._child is None and self._broken is None:
             self._start()
         if self._broken is not None:
@@ -124,7 +124,7 @@ class ChildWorker:
         self._errors = tempfile.TemporaryFile(prefix="volstream-")  # noqa: SIM115  # closed by `close`
         self._scratch = tempfile.TemporaryDirectory(prefix="volstream-", ignore_cleanup_errors=True)
         self._child = subprocess.Popen(
-            # -P: a file in the current folder that is called like a module is not one.
+            # -P: a file in the current folder must not shadow a module.
             [
                 sys.executable,
                 "-P",
@@ -145,11 +145,11 @@ class ChildWorker:
         try:
             _send(self._requests, self._work)
             self.batch_size = _receive(self._answers)
-        except (EOFError, BrokenPipeError):  # each child would die of importing the function
+        except (EOFError, BrokenPipeError):  # every child would die while importing the function
             self._broken = self._cause()
 
     def _cause(self) -> tuple[str, str | None]:
-        """Why the child is gone, and its last words."""
+        """Returns why the child is gone, and its last output."""
         assert self._child is not None
         code = self._child.wait()
         words = self._last_words()
@@ -160,7 +160,7 @@ class ChildWorker:
         return f"The process that ran the function ended with exit status {code}.", words
 
     def _last_words(self) -> str | None:
-        """The end of what the child wrote, and of what the function printed in it."""
+        """Returns the end of the child's standard error, and of the function's output."""
         assert self._errors is not None
         descriptor = self._errors.fileno()
         start = max(0, os.fstat(descriptor).st_size - _LAST_WORDS)
@@ -168,7 +168,7 @@ class ChildWorker:
 
 
 def _lines(words: str) -> Sequence[Line]:
-    """Last words as lines. Nobody knows any more when each of them was printed."""
+    """Splits the last output into lines; their original times are unknown."""
     now = time.time()
     return [Line(now, "stderr", line) for line in words.splitlines()]
 
@@ -181,7 +181,7 @@ def _send(descriptor: int, value: Any) -> None:
 
 
 def _receive(descriptor: int, deadline: float | None = None) -> Any:
-    """The next value. Raises EOFError at the end, TimeoutError at the deadline (monotonic)."""
+    """Returns the next value. Raises EOFError at the end, TimeoutError at the deadline (monotonic)."""
     (length,) = struct.unpack(">Q", _read(descriptor, 8, deadline))
     return pickle.loads(_read(descriptor, length, deadline))
 
@@ -199,7 +199,7 @@ def _read(descriptor: int, length: int, deadline: float | None) -> bytes:
 
 
 def _requests(descriptor: int) -> Iterator[Any]:
-    """What the parent sends, until it closes its end."""
+    """Yields the parent's requests until it closes its end."""
     while True:
         try:
             yield _receive(descriptor)
@@ -208,13 +208,13 @@ def _requests(descriptor: int) -> Iterator[Any]:
 
 
 def _end_with(parent: int) -> None:
-    """Lets the kernel kill this process when its parent ends: the function may run for ever, and then reads no pipe.
+    """Makes the kernel kill this process when its parent ends: the function may run forever without reading a pipe.
 
-    On Linux. The parent is the thread that made this process, which is the one that reads its answers.
+    Linux only. The parent is the thread that started this process, which is the one that reads its answers.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:  # it ended before the request was made
+        if os.getppid() != parent:  # the parent ended before prctl was called
             sys.exit(1)
 
 
@@ -222,7 +222,7 @@ def _child(requests: int, answers: int) -> None:
     from volstream.functions.worker import serve
 
     work: Work = _receive(requests)
-    errors = os.dup(2)  # the function may close its own, and another file have the number then
+    errors = os.dup(2)  # the function may close its own, and the number may be reused
     for answer in serve(work, _requests(requests), copy_output_to=errors):
         _send(answers, answer)
 
@@ -230,6 +230,6 @@ def _child(requests: int, answers: int) -> None:
 if __name__ == "__main__":
     import faulthandler
 
-    faulthandler.enable()  # a crash says where in Python it was
+    faulthandler.enable()  # reports the Python stack of a crash
     _end_with(int(sys.argv[1]))
     _child(int(sys.argv[2]), int(sys.argv[3]))

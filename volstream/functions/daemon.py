@@ -1,16 +1,16 @@
-"""What Spark's Python workers are forked from: PySpark's own daemon, with what runs per-file functions imported once.
+"""The process that Spark's Python workers are forked from: PySpark's daemon with the function runner already imported.
 
-Spark ends a worker that had nothing to do for a minute. The next one would import a second long; a fork has it all.
+Spark ends workers after a minute without work. A new one would spend a second on imports; a fork has them already.
 """
 
 from __future__ import annotations
 
 import gc
 
-import volstream.functions.worker  # noqa: F401  # for the forks
+import volstream.functions.worker  # noqa: F401  # inherited by the forks
 
 if __name__ == "__main__":
     from pyspark.daemon import manager
 
-    gc.freeze()  # what is here stays, and pages of it are not copied for looking at them
+    gc.freeze()  # keeps the collector from touching, and so copying, these pages
     manager()

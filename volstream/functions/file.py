@@ -1,4 +1,4 @@
-"""The file that a per-file function is called with. Runs on executors."""
+"""The file that is passed to a per-file function. Runs on executors."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from typing import BinaryIO
 from volstream.model.files import FileInfo
 from volstream.storage.base import HasLocalPaths, ObjectStore
 
-#: How the folders are called in which files are copied for a function that wants a path.
+#: Prefix of folders with copies of files, for functions that need a path.
 COPIES = "volstream-file-"
 
 
 class File:
-    """One version of one file of a volume. Its content is read when it is asked for.
+    """One version of one file of a volume. Its content is read on demand.
 
     Attributes:
         relative_path: ``/``-separated, relative to the volume's location.
@@ -27,8 +27,8 @@ class File:
         last_modified_time: UTC.
         etag: changes whenever the content may have changed.
         version_id: the store's own version, or None.
-        content_type: as the store says or as guessed from the name, or None.
-        was_read: whether its content was asked for.
+        content_type: as reported by the store, else guessed from the name, else None.
+        was_read: True if its content was requested.
     """
 
     def __init__(self, store: ObjectStore, info: FileInfo, fetched: Future[bytes] | None = None) -> None:
@@ -45,7 +45,7 @@ class File:
 
     @property
     def url(self) -> str:
-        """Where the object is, percent-encoded."""
+        """The object's URL, percent-encoded."""
         return self._store.url(self.relative_path)
 
     @property
@@ -54,20 +54,20 @@ class File:
         return self.relative_path.rpartition("/")[2]
 
     def open(self) -> BinaryIO:
-        """The content as a seekable binary file. Raises FileNotFoundError where the object is gone by now."""
+        """Returns the content as a seekable binary file. Raises FileNotFoundError if the object is gone."""
         return self._resources.enter_context(self._content())
 
     def read_bytes(self) -> bytes:
-        """The whole content."""
+        """Returns the whole content."""
         with self._content() as content:
             return content.read()
 
     def read_text(self, encoding: str = "utf-8", errors: str = "strict") -> str:
-        """The whole content as text."""
+        """Returns the whole content as text."""
         return self.read_bytes().decode(encoding, errors)
 
     def local_path(self) -> Path:
-        """A path on this machine with the content, to be read only; valid until the function returns."""
+        """Returns a path on this machine with the content, read-only; valid until the function returns."""
         self.was_read = True
         if isinstance(self._store, HasLocalPaths):
             return self._store.local_path(self.relative_path)
@@ -78,7 +78,7 @@ class File:
         return target
 
     def close(self) -> None:
-        """Closes what was opened and removes local copies; volstream does it when the function is done."""
+        """Closes opened contents and removes local copies; called by volstream after the function."""
         self._resources.close()
 
     def _content(self) -> BinaryIO:

@@ -1,6 +1,6 @@
-"""What became of each file: its rows or its error, never both; and both as Arrow, checked against the declared columns.
+"""The outcome of each file, its rows or its error, never both; converted to Arrow and checked against the declared columns.
 
-Runs on executors. What outcomes are used for is ``jobs.run``'s.
+Runs on executors. Outcomes are used by ``jobs.run``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from volstream.model.work import FailureKind
 
 @dataclass(frozen=True, slots=True)
 class FileTask:
-    """One file of a batch, as the plan has it."""
+    """One file of a batch, as planned."""
 
     info: FileInfo
     commit_version: int
@@ -28,11 +28,11 @@ class FileTask:
 
 @dataclass(slots=True)
 class FileOutcome:
-    """What became of one file: ``rows``, or ``kind`` with ``message`` and ``traceback``.
+    """The outcome of one file: ``rows``, or ``kind`` with ``message`` and ``traceback``.
 
     Attributes:
-        bytes: of the values of the rows.
-        printed: what was printed meanwhile; of a call on several files, the first one's outcome has it.
+        bytes: size of the rows' values.
+        printed: output during the call; after a call on several files it is with the first one's outcome.
     """
 
     task: FileTask
@@ -46,7 +46,7 @@ class FileOutcome:
 
 
 def outcome_schema(result: pa.Schema) -> pa.Schema:
-    """The columns of staged outcomes for a function with these result columns; see :meth:`OutcomeCodec.encode`."""
+    """Returns the columns of staged outcomes for a function with these columns; see :meth:`OutcomeCodec.encode`."""
     return pa.schema(
         [
             pa.field("path", pa.string()),
@@ -64,7 +64,7 @@ def outcome_schema(result: pa.Schema) -> pa.Schema:
 
 
 class OutcomeCodec:
-    """Turns outcomes into Arrow. A file whose rows do not fit the declared columns becomes a failure that says why.
+    """Converts outcomes to Arrow. A file whose rows do not fit the declared columns becomes a failure with an explanation.
 
     Args:
         result: the function's own columns.
@@ -76,8 +76,8 @@ class OutcomeCodec:
         self._schema = outcome_schema(result)
 
     def encode(self, outcomes: Sequence[FileOutcome]) -> pa.RecordBatch:
-        """Rows of :func:`outcome_schema`: one for each row that a file gave; for a file without rows, or a failed one, one
-        whose ``result`` is NULL. A file's first row has their number in ``rows``, the others NULL.
+        """Returns rows of :func:`outcome_schema`: one per result row; for a file without rows, or a failed one, a single row
+        with NULL as ``result``. A file's first row has the number of its rows in ``rows``, the others NULL.
         """
         results = self._results(outcomes)
         columns: dict[str, list[Any]] = {name: [] for name in self._schema.names if name != "result"}
@@ -102,7 +102,7 @@ class OutcomeCodec:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def encode_printed(self, entries: Sequence[str]) -> pa.RecordBatch:
-        """Rows of :func:`outcome_schema` that are of no file: nothing but what was printed."""
+        """Returns rows of :func:`outcome_schema` that belong to no file and have only printed output."""
         arrays = [
             pa.array(entries if field.name == "printed" else [None] * len(entries), field.type)
             for field in self._schema
@@ -110,7 +110,7 @@ class OutcomeCodec:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def check(self, outcome: FileOutcome) -> None:
-        """Makes an outcome whose rows do not fit the declared columns a failure that names the column."""
+        """Turns an outcome whose rows do not fit the declared columns into a failure that names the column."""
         try:
             self._struct(outcome.rows)
         except _WRONG_VALUES:
@@ -118,15 +118,15 @@ class OutcomeCodec:
             outcome.kind, outcome.rows = FailureKind.WRONG_RESULT, ()
 
     def plain(self, outcome: FileOutcome) -> None:
-        """Turns rows into plain values of the declared columns, which any process can unpickle; else as :meth:`check`.
+        """Converts rows to plain values of the declared columns, which any process can unpickle; else like :meth:`check`.
 
-        A value may be of a class that only the process which imported the function knows.
+        The class of a value may exist only in the process that imported the function.
         """
         self.check(outcome)
         outcome.rows = self._struct(outcome.rows).to_pylist()
 
     def _results(self, outcomes: Sequence[FileOutcome]) -> pa.StructArray:
-        """The ``result`` column. Converted all at once; where that fails, file by file, to find whose value is wrong."""
+        """Returns the ``result`` column. Converts everything at once or, if that fails, file by file, to find the wrong value."""
         try:
             return self._struct(_in_order(outcomes))
         except _WRONG_VALUES:
@@ -150,7 +150,7 @@ class OutcomeCodec:
             unknown = sorted(str(name) for name in row.keys() - self._names)
             if unknown:
                 known = ", ".join(self._result.names)
-                return f"Row {number} has a column {unknown[0]!r} that the result does not declare (it has {known})."
+                return f"Row {number} has an undeclared column {unknown[0]!r} (the result declares {known})."
             for field in self._result:
                 try:
                     pa.array([row.get(field.name)], field.type)
@@ -161,12 +161,12 @@ class OutcomeCodec:
         return "The rows cannot be converted to the declared columns."
 
 
-#: What PyArrow raises for a value that does not fit its column, and :class:`OutcomeCodec` for an unknown column.
+#: PyArrow's errors for values that do not fit a column, and :class:`OutcomeCodec`'s for an unknown column.
 _WRONG_VALUES = (pa.ArrowException, TypeError, ValueError, OverflowError, KeyError)
 
 
 def _in_order(outcomes: Sequence[FileOutcome]) -> list[Mapping[str, Any] | None]:
-    """The rows of all outcomes; None for one without rows."""
+    """Returns the rows of all outcomes; None for an outcome without rows."""
     rows: list[Mapping[str, Any] | None] = []
     for outcome in outcomes:
         rows += [*outcome.rows] or [None]
@@ -174,5 +174,5 @@ def _in_order(outcomes: Sequence[FileOutcome]) -> list[Mapping[str, Any] | None]
 
 
 def _text(text: str) -> str:
-    """``text`` without what UTF-8 cannot hold, such as the halves of characters in undecodable file names."""
+    """Escapes what UTF-8 cannot encode, such as the surrogates of undecodable file names."""
     return text.encode("utf-8", "backslashreplace").decode()

@@ -1,5 +1,5 @@
-"""Contents that are fetched before the function asks for them, and versions that are looked at after it: so that neither
-waits for a network, one file at a time. Runs on executors.
+"""Fetches contents before the function requests them, and checks versions after it, so that neither waits for the network
+one file at a time. Runs on executors.
 """
 
 from __future__ import annotations
@@ -14,40 +14,40 @@ from volstream.functions.outcomes import FileOutcome, FileTask
 from volstream.model.work import FailureKind
 from volstream.storage.base import HasLocalPaths, ObjectStore
 
-#: Requests under way at once, for each of the two: they wait for a network, not for a processor.
+#: Concurrent requests for each of the two, which wait for the network, not for a processor.
 _AT_ONCE = 32
 
 
 class Fetcher:
-    """Reads contents in threads, ahead of the function. To be used in one thread.
+    """Reads contents in threads, ahead of the function. Used in one thread.
 
     Attributes:
-        useful: the function has read the contents of the last files, and they are not files of this machine.
+        useful: the function has read the contents of the last files, and they are not local.
     """
 
     def __init__(self, store: ObjectStore) -> None:
         self.useful = False
         self._store = store
         self._near = isinstance(store, HasLocalPaths)
-        self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="fetch")  # makes its threads when they are needed
+        self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="fetch")  # starts threads on demand
         self._contents: dict[str, Future[bytes]] = {}
 
     def fetch(self, tasks: Iterable[FileTask]) -> None:
-        """Begins to read the contents of coming files."""
+        """Starts reading the contents of upcoming files."""
         for task in tasks:
             path = task.info.relative_path
             self._contents[path] = self._pool.submit(self._read, path)
 
     def files(self, tasks: Sequence[FileTask]) -> list[File]:
-        """The files of one call of the function, with what was fetched of them."""
+        """Returns the files for one call of the function, with their fetched contents."""
         return [File(self._store, task.info, self._contents.pop(task.info.relative_path, None)) for task in tasks]
 
     def learn(self, files: Iterable[File]) -> None:
-        """Takes note of whether the function asked for the contents of files that it was given."""
+        """Records whether the function requested the contents of its files."""
         self.useful = not self._near and any(file.was_read for file in files)
 
     def close(self) -> None:
-        """Ends the threads; what is under way is not waited for."""
+        """Ends the threads without waiting for running requests."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _read(self, path: str) -> bytes:
@@ -56,9 +56,9 @@ class Fetcher:
 
 
 def confirmed(store: ObjectStore, outcomes: Iterable[FileOutcome]) -> Iterator[FileOutcome]:
-    """The outcomes, in order, those of files that are another version by now as failures.
+    """Yields the outcomes in order; files that have changed since become failures.
 
-    What the function saw counts only if the file is still, after it, the version that the plan names.
+    A result counts only if the file still has the planned version after the function has seen it.
     """
     if isinstance(store, HasLocalPaths):
         for outcome in outcomes:
@@ -83,7 +83,7 @@ def _confirmed(outcome: FileOutcome, moved: FileOutcome | None) -> FileOutcome:
 
 
 def _moved(store: ObjectStore, task: FileTask) -> FileOutcome | None:
-    """What became of a file that is not the planned version any more; None for one that is."""
+    """Returns the outcome of a file that no longer has the planned version, or None if it has."""
     try:
         now = store.head(task.info.relative_path)
     except StorageDeniedError as error:

@@ -1,9 +1,9 @@
-"""What a function prints and logs while it is called: kept with the file, within bounds, to come back with the outcomes.
+"""Captures what a function prints and logs during a call: kept with the file, within limits, and returned with the outcomes.
 
-Runs on executors, and in the child processes of ``isolation``. What is kept of a job is ``logs``'s.
+Runs on executors, and in the child processes of ``isolation``. The output kept for a job is in ``logs``.
 
-What goes through ``sys.stdout``, ``sys.stderr`` and ``logging`` is caught. What other programs write that the function starts,
-and libraries in C, goes where the process's own output goes.
+Output through ``sys.stdout``, ``sys.stderr`` and ``logging`` is captured. Output of other programs that the function starts,
+and of C libraries, goes to the process's own output.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from contextlib import AbstractContextManager, contextmanager, redirect_stderr, 
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TextIO
 
-#: No line is longer, in characters.
+#: Maximum length of a line, in characters.
 _LONGEST = 4000
 
-#: So many of the last lines of a failed file are shown with the failure, and so many characters of them.
+#: Maximum number of last lines, and of their characters, that are shown with a failure.
 _TAIL_LINES, _TAIL_LENGTH = 10, 2000
 
-#: A child's copy of its output begins anew at this size: only its end is read.
+#: A child's copy of its output restarts at this size, because only its end is read.
 _COPY_BYTES = 1 << 20
 
-#: Stands before the last lines of a failed file.
+#: Heading of a failed file's last lines.
 PRINTED_LAST = "What it printed last:"
 
 
 class Line(NamedTuple):
-    """A line that was printed.
+    """A printed line.
 
     Attributes:
-        time: when it ended, in seconds since 1970.
+        time: when the line ended, in epoch seconds.
         stream: ``stdout``, ``stderr``, or ``log`` for a record of ``logging``.
     """
 
@@ -49,12 +49,12 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Printed:
-    """What was printed in one call of the function.
+    """The output of one call of the function.
 
     Attributes:
-        files: paths of the files that it was called with; none: while it was set up.
-        lines: the last ones.
-        dropped: how many there were before them.
+        files: paths of the files in the call; empty: output of the set-up.
+        lines: the last lines.
+        dropped: number of lines before them.
     """
 
     files: Sequence[str]
@@ -62,28 +62,28 @@ class Printed:
     dropped: int = 0
 
     def tail(self) -> str:
-        """The last lines, as they are shown with a failure."""
+        """Returns the last lines in the format that is shown with a failure."""
         lines = [f"[{line.stream}] {line.text}" for line in self.lines[-_TAIL_LINES:]]
         return f"{PRINTED_LAST}\n" + "\n".join(lines)[-_TAIL_LENGTH:]
 
     def encoded(self, *, failed: bool) -> str:
-        """As JSON, in ASCII, which any file and any column of text can hold."""
+        """Returns JSON in ASCII, which any file and any text column can store."""
         values = {"files": [*self.files], "failed": failed, "dropped": self.dropped, "lines": [*self.lines]}
         return json.dumps(values, separators=(",", ":"))
 
 
 class Prints(Protocol):
-    """Where what a function prints goes."""
+    """The destination of a function's output."""
 
     def during(self) -> AbstractContextManager[None]:
-        """In its block the function is called."""
+        """Captures output while the block calls the function."""
 
     def take(self, files: Sequence[str]) -> Sequence[Printed]:
-        """What was printed since the last time, with the paths of the files that it was for; nothing, most of the time."""
+        """Returns the output since the last call, labelled with the paths of its files; usually empty."""
 
 
 class Shown:
-    """Shows what is printed at once, to somebody who watches."""
+    """Passes output on immediately, for a person who watches."""
 
     def __init__(self, target: TextIO) -> None:
         self._target = target
@@ -101,14 +101,14 @@ class Shown:
 
 
 class Capture:
-    """Keeps the last lines that are printed. One at a time in a process, whose ``sys.stdout`` it stands for.
+    """Keeps the last printed lines. Only one can be active per process, because it replaces ``sys.stdout``.
 
-    Threads that the function starts may print, too. There is no lock, which a fork or an interruption could leave held: sizes
-    may come out a little wrong, lines do not.
+    The function's threads may print as well. There is no lock, which a fork or an interruption could leave locked: sizes may be
+    slightly off, lines are not.
 
     Args:
-        most_bytes: of a call's lines.
-        copy: a file descriptor that gets all of it, too, so that it outlives this process; it is emptied before each call.
+        most_bytes: limit for the lines of a call.
+        copy: file descriptor for a second copy of the output that survives this process; truncated before each call.
     """
 
     def __init__(self, most_bytes: int, copy: int | None = None) -> None:
@@ -117,7 +117,7 @@ class Capture:
         self._copied = 0
         self._lines: deque[tuple[Line, int]] = deque()
         self._bytes = self._dropped = 0
-        self._begun: dict[tuple[str, int], str] = {}  # stream and thread -> the beginning of a line
+        self._begun: dict[tuple[str, int], str] = {}  # beginning of an incomplete line, by stream and thread
 
     @contextmanager
     def during(self) -> Iterator[None]:
@@ -143,10 +143,10 @@ class Capture:
         return (found,)
 
     def add(self, stream: str, text: str) -> None:
-        """Takes what was written to a stream."""
+        """Adds text written to a stream."""
         if self._copy is not None:
             self._write_copy(self._copy, text)
-        if len(text) > self._most + _LONGEST:  # not to be taken apart: nearly all of it would be dropped
+        if len(text) > self._most + _LONGEST:  # not split into lines, because nearly all would be dropped
             cut = len(text) - self._most - _LONGEST
             self._dropped += text.count("\n", 0, cut)
             text = text[cut:]
@@ -171,7 +171,7 @@ class Capture:
         if self._copied + len(data) > _COPY_BYTES:
             self._empty_copy(descriptor)
         self._copied += len(data)
-        with suppress(OSError):  # the function may have put something else there
+        with suppress(OSError):  # the function may have reused the descriptor
             while data:
                 data = data[os.write(descriptor, data) :]
 
@@ -183,7 +183,7 @@ class Capture:
 
 
 class Kept:
-    """The newest of some entries, of together at most so many bytes; those of files that failed outlive the others."""
+    """The newest entries within a total size; entries of failed files outlive the others."""
 
     def __init__(self, most_bytes: int) -> None:
         self.dropped = 0
@@ -193,7 +193,7 @@ class Kept:
         self._others: deque[str] = deque()
 
     def add(self, entry: str, *, failed: bool) -> None:
-        """Keeps an entry, which is ASCII, and drops older ones for it where need be."""
+        """Adds an entry, which must be ASCII, dropping older ones if necessary."""
         (self._failed if failed else self._others).append(entry)
         self._bytes += len(entry)
         while self._bytes > self._most and len(self._failed) + len(self._others) > 1:
@@ -201,18 +201,18 @@ class Kept:
             self.dropped += 1
 
     def entries(self) -> Sequence[str]:
-        """What is kept, of each of the two sorts in order."""
+        """Returns the entries: first those of failed files, then the others, each in order."""
         return [*self._failed, *self._others]
 
     def encoded(self) -> Sequence[str]:
-        """The same, with one more that says how many were dropped, if some were."""
+        """Returns the entries, preceded by the number of dropped ones, if any."""
         lost = [json.dumps({"lost": self.dropped})] if self.dropped else []
         return [*lost, *self.entries()]
 
 
 class _Stream(io.TextIOBase):
-    """What ``sys.stdout`` and ``sys.stderr`` are while a function is called. There is one of each for all functions of a process:
-    what a module sets up when it is imported, such as handlers of ``logging``, writes to it ever after."""
+    """Replaces ``sys.stdout`` or ``sys.stderr`` during a call. All functions of a process share one of each, because what a
+    module sets up on import, such as ``logging`` handlers, keeps writing to it."""
 
     capture: Capture | None = None
 
@@ -228,7 +228,7 @@ class _Stream(io.TextIOBase):
         return True
 
     def close(self) -> None:
-        """Nothing: a function may close what is its output, and the next one prints to it."""
+        """Does nothing: a function may close its output, but the next one prints to it as well."""
 
     def write(self, text: str) -> int:
         if _Stream.capture is not None:
@@ -237,7 +237,7 @@ class _Stream(io.TextIOBase):
 
 
 class _Bytes(io.RawIOBase):
-    """The ``buffer`` of such a stream."""
+    """The ``buffer`` of a captured stream."""
 
     def __init__(self, stream: _Stream) -> None:
         self._stream = stream
@@ -252,15 +252,15 @@ class _Bytes(io.RawIOBase):
 
 
 class _Records(logging.Handler):
-    """Stands in the place of ``logging.lastResort``, which gets what no handler takes: a program that sets logging up has its
-    own way."""
+    """Replaces ``logging.lastResort``, which receives what no handler takes; a function that configures logging keeps its own
+    handlers."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if _Stream.capture is None:
             return
         try:
             _Stream.capture.add("log", f"{self.format(record)}\n")
-        except Exception:  # noqa: BLE001  # as handlers do: arguments that do not fit the message are told, and no error
+        except Exception:  # noqa: BLE001  # like other handlers: a wrong log call is reported, not raised
             self.handleError(record)
 
 
@@ -270,12 +270,12 @@ _RECORDS.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
 
 
 def _as_on_a_terminal(text: str) -> str:
-    """What a terminal shows of a line in the end: a progress bar is written again and again."""
+    """Returns the final state of a line on a terminal, since a progress bar rewrites its line."""
     text = text.rstrip("\r").rpartition("\r")[2]
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
 def _unfinished(text: str) -> str:
-    """What is to be remembered of a line that goes on: no more than a line."""
+    """Returns what to remember of an unfinished line: one line at most."""
     shown = text.rstrip("\r").rpartition("\r")[2][: _LONGEST + 1]
     return f"{shown}\r" if text.endswith("\r") else shown

@@ -1,6 +1,6 @@
-"""Python functions of values, which SQL statements call: what travels to the executors, and what is kept of one.
+"""Python functions on values, which SQL statements call: what is shipped to executors, and what is stored.
 
-They are found, shipped and imported as per-file functions are (``functions``).
+They are found, shipped and imported like per-file functions (``functions``).
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from volstream.functions.source import FunctionSource, absolute, find
 from volstream.model.names import Name
 from volstream.model.objects import Function
 
-#: The column of which a type is read.
+#: Column name used when parsing a type.
 _COLUMN = "value"
 
 
 @dataclass(eq=False)
 class ScalarCall:
-    """A function of values as Spark calls it; pickled with each query, as source, and imported at its first call."""
+    """A function on values as called by Spark; pickled as source with each query, and imported at its first call."""
 
     source: FunctionSource
     _function: Callable[..., Any] | None = field(default=None, repr=False)
@@ -34,7 +34,7 @@ class ScalarCall:
         return {"source": self.source, "_function": None}
 
     def __call__(self, *arguments: Any) -> Any:
-        """The function's value."""
+        """Calls the function."""
         if self._function is None:
             self._function = self.source.load()
         with self.source.importable():
@@ -42,20 +42,20 @@ class ScalarCall:
 
 
 def call_of(function: Function) -> ScalarCall:
-    """The function with its code as it is now. Raises FunctionLoadError where that is gone."""
+    """Returns the function with its current code. Raises FunctionLoadError if the code is gone."""
     return ScalarCall(find(function.location, function.search_path))
 
 
 def new_function(name: Name, location: str, returns: str, comment: str | None) -> Function:
-    """A function that is to be kept; it is imported once, to see that it is there.
+    """Returns a function to be stored, after importing it once to check that it exists.
 
     Args:
-        location: ``file.py:func`` or ``pkg.mod:func``, from the working directory.
+        location: ``file.py:func`` or ``pkg.mod:func``, relative to the working directory.
         returns: a SQL type.
 
     Raises:
         FunctionLoadError: it cannot be imported.
-        InvalidValueError: no such type.
+        InvalidValueError: the type is unknown.
     """
     resolved = absolute(location, Path.cwd())
     source = find(resolved, os.getcwd())
@@ -72,13 +72,13 @@ def new_function(name: Name, location: str, returns: str, comment: str | None) -
 
 
 def _type(text: str) -> str:
-    """A SQL type as Spark writes it."""
+    """Returns a SQL type in Spark's spelling."""
     try:
-        schema = from_ddl(f"{_COLUMN} {text}\n")  # nothing that follows can be part of a comment
+        schema = from_ddl(f"{_COLUMN} {text}\n")  # the newline ends a comment
     except InvalidValueError:
         schema = None
     if schema is None or schema.names != [_COLUMN]:
         raise InvalidValueError(
-            f"RETURNS {text!r} is not a type.", "Write for example STRING, DOUBLE or ARRAY<STRING>."
+            f"RETURNS {text!r} is not a SQL type.", "Write for example STRING, DOUBLE or ARRAY<STRING>."
         )
     return to_ddl(schema).removeprefix(f"{_COLUMN} ")

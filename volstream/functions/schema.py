@@ -1,4 +1,4 @@
-"""The columns of a result: from DDL, a dataclass or a PyArrow schema to one PyArrow schema, and back to DDL."""
+"""The columns of a result: conversion from DDL, a dataclass or a PyArrow schema to a PyArrow schema, and back to DDL."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from volstream.model.names import quote
 from volstream.model.objects import FileJob
 from volstream.sqltext import tree_of
 
-#: What volstream adds to each row of a result table.
+#: Columns that volstream adds to each row of a result table.
 PROVENANCE = pa.schema(
     [
         ("_file_path", pa.string()),
@@ -29,11 +29,11 @@ PROVENANCE = pa.schema(
     ]
 )
 
-#: What the ``_refresh_id`` of result tables was called before. Delta's change feed has a column of that name, so that changes
-#: of such a table cannot be tracked.
+#: The former name of ``_refresh_id`` in result tables. Delta's change feed uses that name, so changes of such tables cannot
+#: be tracked.
 FORMER_REFRESH_ID = "_commit_version"
 
-#: Name of sqlglot's type, what it is in Arrow, and what Spark calls it.
+#: Names of a type in sqlglot, its Arrow type, and its name in Spark.
 _SIMPLE: Sequence[tuple[tuple[str, ...], pa.DataType, str]] = (
     (("BOOLEAN",), pa.bool_(), "BOOLEAN"),
     (("TINYINT",), pa.int8(), "TINYINT"),
@@ -49,7 +49,7 @@ _SIMPLE: Sequence[tuple[tuple[str, ...], pa.DataType, str]] = (
     (("TIMESTAMPNTZ",), pa.timestamp("us"), "TIMESTAMP_NTZ"),
 )
 
-#: Names that sqlglot or Spark read as something else where they are not quoted.
+#: Names that sqlglot or Spark misread unless they are quoted.
 _WORDS = frozenset(
     [
         "any",
@@ -89,62 +89,62 @@ _BY_PYTHON: Mapping[Any, pa.DataType] = {
 
 
 def from_ddl(text: str) -> pa.Schema:
-    """Reads ``label STRING, score DOUBLE, tags ARRAY<STRING>``, as Spark writes types.
+    """Parses ``label STRING, score DOUBLE, tags ARRAY<STRING>``, with types as in Spark.
 
     Raises:
-        InvalidValueError: not a list of columns, or a type that a result cannot have.
+        InvalidValueError: not a list of columns, or a type that is not supported in results.
     """
-    # Late: only what defines or changes jobs reads DDL.
+    # Imported late: only commands that define or change jobs parse DDL.
     from sqlglot import expressions as exp
     from sqlglot.errors import SqlglotError
 
     if not is_utf8(text):
-        raise InvalidValueError(f"The result columns {printable(text)!r} are not text in UTF-8.")
+        raise InvalidValueError(f"The result columns {printable(text)!r} are not valid UTF-8.")
     try:
         parsed = tree_of(f"CREATE TABLE t ({text})")
     except SqlglotError as error:
         raise InvalidValueError(
-            f"The result columns {text!r} cannot be read: {reason_of(error)}.",
+            f"The result columns {text!r} cannot be parsed: {reason_of(error)}.",
             "Write for example: label STRING, score DOUBLE.",
         ) from None
     columns = parsed.this.expressions if isinstance(parsed.this, exp.Schema) else []
     if not columns or not all(isinstance(column, exp.ColumnDef) and column.kind for column in columns):
         raise InvalidValueError(
-            f"The result columns {text!r} cannot be read.", "Write for example: label STRING, score DOUBLE."
+            f"The result columns {text!r} cannot be parsed.", "Write for example: label STRING, score DOUBLE."
         )
     return checked(pa.schema([pa.field(column.name, _type_of(column.kind)) for column in columns]))
 
 
 def reason_of(error: Exception) -> str:
-    """What sqlglot says is wrong with a text, in one line, without the text itself."""
+    """Returns sqlglot's error message in one line, without the text itself."""
     found: list[dict[str, str]] = getattr(error, "errors", [])
     return found[0]["description"] if found else str(error).partition("\n")[0]
 
 
 def of_job(job: FileJob) -> pa.Schema:
-    """The columns that the function of a job gives."""
+    """Returns the columns that a job's function returns."""
     assert job.returns is not None, "a job of a statement has no function"
     return from_ddl(job.returns)
 
 
 def of_function(function: Callable[..., Any]) -> pa.Schema | None:
-    """The schema that a function declares: ``@volstream.function(returns=...)`` or a dataclass as its return type."""
+    """Returns the schema that a function declares: ``@volstream.function(returns=...)`` or a dataclass as return type."""
     declared = getattr(function, "__volstream_returns__", None)
     if declared is not None:
         return from_declaration(declared)
     target = function if not isinstance(function, type) else function.__call__
     try:
         annotation = typing.get_type_hints(target).get("return")
-    except (NameError, TypeError, AttributeError):  # an annotation that cannot be resolved declares nothing
+    except (NameError, TypeError, AttributeError):  # an unresolvable annotation declares nothing
         return None
     found = _dataclass_in(annotation)
     return None if found is None else from_declaration(found)
 
 
 def check_declared(function: Callable[..., Any], columns: pa.Schema) -> None:
-    """Raises FunctionLoadError where a function declares a column that a result with these columns has not, or of another type.
+    """Raises FunctionLoadError if a function declares a column that is missing from these columns, or has another type.
 
-    One that it declares no more is NULL from then on.
+    A column that it no longer declares is NULL from then on.
     """
     declared = of_function(function)
     known = {field.name: field.type for field in columns}
@@ -156,12 +156,13 @@ def check_declared(function: Callable[..., Any], columns: pa.Schema) -> None:
         else:
             continue
         raise FunctionLoadError(
-            f"It declares {what}.", "Accept its columns with `volstream alter-job JOB --function ...`, or undo that."
+            f"It declares {what}.",
+            "Accept its columns with `volstream alter-job JOB --function ...`, or undo the change.",
         )
 
 
 def from_declaration(declared: object) -> pa.Schema:
-    """A schema of DDL text, a dataclass or a PyArrow schema. Raises InvalidValueError."""
+    """Returns the schema of DDL text, a dataclass or a PyArrow schema. Raises InvalidValueError."""
     if isinstance(declared, str):
         return from_ddl(declared)
     if isinstance(declared, pa.Schema):
@@ -173,12 +174,12 @@ def from_declaration(declared: object) -> pa.Schema:
         ]
         return checked(pa.schema(fields))
     raise InvalidValueError(
-        f"{declared!r} declares no result columns.", "Give a DDL string, a dataclass or a PyArrow schema."
+        f"{declared!r} does not declare result columns.", "Give a DDL string, a dataclass or a PyArrow schema."
     )
 
 
 def checked(schema: pa.Schema) -> pa.Schema:
-    """``schema``, all nullable. Raises InvalidValueError for repeated or reserved names and types Spark lacks."""
+    """Returns ``schema`` as nullable. Raises InvalidValueError for repeated or reserved names, or types that Spark lacks."""
     names = [name.lower() for name in schema.names]
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
@@ -186,19 +187,19 @@ def checked(schema: pa.Schema) -> pa.Schema:
     reserved = sorted(set(names) & {*PROVENANCE.names, FORMER_REFRESH_ID, "_metadata"})
     if reserved:
         raise InvalidValueError(
-            f"The result column {reserved[0]!r} is one that volstream or Delta adds itself.", "Choose another name."
+            f"The result column {reserved[0]!r} is reserved for volstream or Delta.", "Choose another name."
         )
     to_ddl(schema)
     return pa.schema([pa.field(field.name, field.type) for field in schema])
 
 
 def to_ddl(schema: pa.Schema) -> str:
-    """The schema as Spark's DDL. Raises InvalidValueError for a type that Spark lacks."""
+    """Returns the schema as Spark DDL. Raises InvalidValueError for a type that Spark lacks."""
     return ", ".join(f"{quote_column(field.name)} {_ddl_of(field.type)}" for field in schema)
 
 
 def quote_column(name: str) -> str:
-    """A column's name as SQL takes it."""
+    """Returns a column's name quoted for SQL."""
     return quote(name) if name.islower() and name not in _WORDS else "`" + name.replace("`", "``") + "`"
 
 
@@ -214,23 +215,23 @@ def _ddl_of(kind: pa.DataType) -> str:
         return f"MAP<{_ddl_of(kind.key_type)},{_ddl_of(kind.item_type)}>"
     if pa.types.is_struct(kind):
         return f"STRUCT<{', '.join(f'{quote_column(field.name)}: {_ddl_of(field.type)}' for field in kind)}>"
-    raise InvalidValueError(f"A result column cannot have the Arrow type {kind}.", "Use a type that Spark SQL has.")
+    raise InvalidValueError(f"A result column cannot have the Arrow type {kind}.", "Use a Spark SQL type.")
 
 
 def _decimal(precision: str = "10", scale: str = "0") -> pa.DataType:
     try:
         if 0 <= int(scale) <= int(precision):
             return pa.decimal128(int(precision), int(scale))
-    except (ValueError, OverflowError):  # the second: more than Arrow counts
+    except (ValueError, OverflowError):  # OverflowError: beyond Arrow's limits
         pass
     raise InvalidValueError(
         f"There is no type DECIMAL({precision},{scale}).",
-        "A decimal has up to 38 digits, and no more behind the point than in all.",
+        "A decimal has at most 38 digits, and at most that many after the point.",
     )
 
 
 def _type_of(kind: Any) -> pa.DataType:
-    """Arrow's type of a sqlglot data type."""
+    """Returns the Arrow type for a sqlglot data type."""
     name = kind.this.name if hasattr(kind.this, "name") else str(kind.this)
     inner = kind.expressions
     for names, arrow, _ in _SIMPLE:
@@ -249,7 +250,7 @@ def _type_of(kind: Any) -> pa.DataType:
 
 
 def _dataclass_in(annotation: Any) -> type | None:
-    """The dataclass in ``D``, ``D | None``, ``list[D]``, ``Iterator[D]`` and the like."""
+    """Returns the dataclass in ``D``, ``D | None``, ``list[D]``, ``Iterator[D]`` etc."""
     if isinstance(annotation, type) and dataclasses.is_dataclass(annotation):
         return annotation
     origin = typing.get_origin(annotation)
@@ -278,5 +279,5 @@ def _type_of_hint(name: str, hint: Any) -> pa.DataType:
     elif isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return pa.struct(list(from_declaration(hint)))
     raise InvalidValueError(
-        f"The type {hint!r} of the result column {name!r} has no SQL type.", "Declare it with --returns."
+        f"The type {hint!r} of the result column {name!r} has no SQL equivalent.", "Declare it with --returns."
     )

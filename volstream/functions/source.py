@@ -1,7 +1,7 @@
-"""Per-file functions: finding their source, fingerprinting it, shipping it, importing it where it runs.
+"""Per-file functions: finds their source, fingerprints it, ships it, and imports it on executors.
 
-A function is named ``file.py:func`` (with the modules beside the file) or ``pkg.mod:func``. What is not installed travels as
-source with the job, so executors need nothing but volstream and the function's installed dependencies.
+A function is named ``file.py:func`` (including the modules beside the file) or ``pkg.mod:func``. Code that is not installed is
+shipped as source with the job, so executors need only volstream and the function's installed dependencies.
 """
 
 from __future__ import annotations
@@ -37,31 +37,31 @@ from typing import Any, TypeVar
 
 from volstream.errors import FunctionLoadError, InvalidValueError
 
-#: Where functions that travelled are unpacked, one folder for all processes of the user.
+#: Folder for shipped functions, shared by all processes of the user.
 _SHIPPED = Path(tempfile.gettempdir()) / f"volstream-functions-{os.getuid()}"
 
-#: The code of a function that no process began to use for so long is shipped anew when it is needed.
+#: Shipped code that no process has started to use for this long is removed, and shipped again when needed.
 _UNUSED_SECONDS = 30 * 86400.0
 
-#: Top-level module -> fingerprint of the function it was imported for, in this process.
+#: Fingerprint of the function that each top-level module was imported for, in this process.
 _owners: dict[str, str] = {}
 
-#: Fingerprint -> folder from which the function was imported in this process; none for what is installed.
+#: Folder that each function was imported from in this process, by fingerprint; without installed functions.
 _folders: dict[str, str] = {}
 
 
-#: Files of one call where a function takes a list and does not say how long.
+#: Files per call if a function takes a list of unspecified length.
 _BATCH_SIZE = 64
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def function(*, returns: object = None, batch_size: int | None = None) -> Callable[[_F], _F]:
-    """Declares of a per-file function, or of a class whose objects are one, what its annotations do not.
+    """Declares properties of a per-file function, or of a class whose instances are one, that its annotations do not.
 
     Args:
         returns: DDL such as ``label STRING, score DOUBLE``, a dataclass, or a PyArrow schema.
-        batch_size: the function takes a list of at most so many files, and returns a list with an entry for each.
+        batch_size: the function takes a list of at most this many files, and returns a list with an entry for each.
     """
     if batch_size is not None and batch_size < 1:
         raise InvalidValueError(f"A function cannot take {batch_size} files at once.", "Give batch_size=1 or more.")
@@ -78,19 +78,19 @@ def function(*, returns: object = None, batch_size: int | None = None) -> Callab
 
 
 def batch_size_of(function: Callable[..., Any]) -> int | None:
-    """How many files the function takes at once; None: one, and not a list of one.
+    """Returns the number of files that the function takes at once; None: one file, not a list.
 
-    It takes a list where :func:`function` says so, or the annotation of its first parameter is ``list[File]``.
+    It takes a list if :func:`function` says so, or if its first parameter is annotated as ``list[File]``.
     """
     declared: int | None = getattr(function, "__volstream_batch_size__", None)
     if declared is not None:
         return declared
     target: Any = function
-    if not hasattr(target, "__code__"):  # a class, or an object that can be called
+    if not hasattr(target, "__code__"):  # a class, or a callable object
         target = target.__call__
     try:
         hints = typing.get_type_hints(target)
-    except (NameError, TypeError, AttributeError):  # an annotation that cannot be resolved declares nothing
+    except (NameError, TypeError, AttributeError):  # an unresolvable annotation declares nothing
         return None
     first = next((hint for name, hint in hints.items() if name != "return"), None)
     return _BATCH_SIZE if typing.get_origin(first) in (list, Sequence) else None
@@ -98,14 +98,14 @@ def batch_size_of(function: Callable[..., Any]) -> int | None:
 
 @dataclass(frozen=True)
 class FunctionSource:
-    """A function and the source it needs, ready to be imported anywhere.
+    """A function with the source that it needs, ready to be imported anywhere.
 
     Attributes:
-        module: dotted name of the module that has it.
-        attribute: its name there.
-        root: folder that was searched on the machine where it was found; None: the module is installed.
-        files: path below ``root`` -> source; empty where the module is installed.
-        fingerprint: hash of the source; another one after any edit.
+        module: dotted name of its module.
+        attribute: its name in the module.
+        root: folder that was searched on the original machine; None: the module is installed.
+        files: source by path below ``root``; empty if the module is installed.
+        fingerprint: hash of the source, which changes with every edit.
     """
 
     module: str
@@ -122,11 +122,11 @@ class FunctionSource:
         """
         try:
             module = self._import()
-        except Exception as error:  # the user's module may raise anything
+        except Exception as error:  # user code may raise anything
             raise _load_error(self, error) from error
         function = getattr(module, self.attribute, None)
         if not callable(function):
-            kind = "has no" if function is None else "has, but not as a function,"
+            kind = "has no" if function is None else "has no callable"
             raise FunctionLoadError(f"The module {self.module} {kind} {self.attribute!r}.", _nearby(module))
         return function  # type: ignore[no-any-return]  # getattr of a module
 
@@ -135,7 +135,7 @@ class FunctionSource:
             return importlib.import_module(self.module)
         folder = self.root if self._unchanged(Path(self.root)) else str(self._unpack())
         _folders[self.fingerprint] = folder
-        # Not invalidate_caches(): each of the archives that Spark has in a worker's path would read its directory again, 0.2 s.
+        # Not invalidate_caches(): every archive in the path of a Spark worker would re-read its directory, 0.2 s each.
         for place in {Path(folder), *(Path(folder, name).parent for name in self.files)}:
             sys.path_importer_cache[str(place)] = FileFinder(str(place), *_LOADERS)
         entry = f"{self.module}.py"
@@ -147,7 +147,7 @@ class FunctionSource:
 
     @contextmanager
     def importable(self) -> Iterator[None]:
-        """While the block runs, ``import`` finds what is beside the loaded function: for imports in its body."""
+        """While the block runs, ``import`` finds modules beside the loaded function, for imports in its body."""
         folder = _folders.get(self.fingerprint)
         if folder is None:  # installed
             yield
@@ -160,7 +160,7 @@ class FunctionSource:
             sys.path.remove(folder)
 
     def _unchanged(self, root: Path) -> bool:
-        """Whether the original files are on this machine, as they were: data files beside them are then found too."""
+        """True if the original files are on this machine, unchanged; data files beside them are then available as well."""
         try:
             return all((root / name).read_bytes() == content for name, content in self.files.items())
         except OSError:
@@ -179,15 +179,15 @@ class FunctionSource:
             except OSError:  # another worker was first
                 if not folder.is_dir():
                     raise
-        os.utime(folder)  # it is used
+        os.utime(folder)  # marks it as used
         return folder
 
 
 def own_folder(path: Path) -> None:
-    """Makes a folder at a path that others can guess, or sees that it is the user's and that nobody else can write to it.
+    """Creates a folder at a predictable path, or checks that it is the user's and that only the user can write to it.
 
     Raises:
-        FunctionLoadError: somebody else made it: what lies in it is not to be run.
+        FunctionLoadError: another user controls it, so its contents must not be run.
     """
     path.mkdir(mode=0o700, exist_ok=True)
     status = path.lstat()
@@ -199,7 +199,7 @@ def own_folder(path: Path) -> None:
 
 
 def forget_unused() -> None:
-    """Removes the code of functions from this host that was not used for a month."""
+    """Removes code of functions from this host that was not used for a month."""
     if not _SHIPPED.is_dir():
         return
     for folder in _SHIPPED.iterdir():
@@ -212,14 +212,14 @@ def find(text: str, search_path: str | None = None) -> FunctionSource:
     """Finds the source of ``file.py:func`` or ``pkg.mod:func``.
 
     Args:
-        search_path: folder in which modules that are not installed are looked for.
+        search_path: folder to search for modules that are not installed.
 
     Raises:
-        FunctionLoadError: not of that form, or no such file or module.
+        FunctionLoadError: malformed, or no such file or module.
     """
     place, colon, attribute = text.rpartition(":")
     if not colon or not place or not attribute.isidentifier():
-        raise FunctionLoadError(f"{text!r} names no function.", "Write FILE.py:FUNCTION or package.module:FUNCTION.")
+        raise FunctionLoadError(f"{text!r} is not a function.", "Write FILE.py:FUNCTION or package.module:FUNCTION.")
     if place.endswith(".py"):
         return _from_file(Path(place), attribute)
     if not all(part.isidentifier() for part in place.split(".")):
@@ -230,9 +230,9 @@ def find(text: str, search_path: str | None = None) -> FunctionSource:
 
 
 def check_signature(function: Callable[..., Any], arguments: Mapping[str, str]) -> None:
-    """Raises FunctionLoadError where a function cannot be called with a file and these arguments; a class, be set up so.
+    """Raises FunctionLoadError if a function cannot be called with a file and these arguments, or a class not set up so.
 
-    A function that does not tell its parameters, as some in C do not, is not refused.
+    A function without an inspectable signature, as some have that are written in C, is accepted.
     """
     if isinstance(function, type):
         calls: list[tuple[Any, tuple[None, ...], Mapping[str, str], str]] = [
@@ -251,12 +251,12 @@ def check_signature(function: Callable[..., Any], arguments: Mapping[str, str]) 
         except TypeError as error:
             raise FunctionLoadError(
                 f"{function.__name__}{signature} cannot be {what}: {error}.",
-                "It takes the file first, or a class's __call__ does; the rest is given by --arg KEY=VALUE.",
+                "The function, or a class's __call__, takes the file first; other arguments are given by --arg KEY=VALUE.",
             ) from None
 
 
 def absolute(text: str, directory: Path) -> str:
-    """``text`` with the path of its file made absolute; module names stay as they are."""
+    """Returns ``text`` with an absolute path to its file; module names stay as they are."""
     place, _, attribute = text.rpartition(":")
     return f"{(directory / place).resolve()}:{attribute}" if place.endswith(".py") else text
 
@@ -277,7 +277,7 @@ def _from_module(module: str, attribute: str, search_path: str | None) -> Functi
     paths = ([search_path] if search_path else []) + sys.path
     spec = PathFinder.find_spec(top, paths)
     if spec is None or (spec.origin is None and not spec.submodule_search_locations):
-        raise FunctionLoadError(f"There is no module {module}.", "Install it, or run in the folder that has it.")
+        raise FunctionLoadError(f"There is no module {module}.", "Install it, or run in the folder that contains it.")
     origin = Path(spec.origin) if spec.origin else Path(next(iter(spec.submodule_search_locations or [])))
     if _is_installed(origin):
         source = _module_file(origin, module)
@@ -297,7 +297,7 @@ def _from_module(module: str, attribute: str, search_path: str | None) -> Functi
 
 
 def _module_file(origin: Path, module: str) -> Path | None:
-    """The source file of ``module``, whose top-level package or module is at ``origin``."""
+    """Returns the source file of ``module``, whose top-level package or module is at ``origin``."""
     parts = module.split(".")[1:]
     base = origin.parent if origin.name == "__init__.py" else origin
     if not parts:
@@ -348,14 +348,14 @@ def _fingerprint(files: Mapping[str, bytes]) -> str:
 
 
 def _import_file(path: Path, name: str) -> ModuleType:
-    """Imports a file under a name of its own, so that ``json.py`` or an edited version cannot meet another module."""
+    """Imports a file under a unique name, so that ``json.py`` or an edited version does not clash with another module."""
     if name in sys.modules:
         return sys.modules[name]
     loader = _SourceLoader(name, str(path))
     spec = importlib.util.spec_from_file_location(name, path, loader=loader)
     assert spec is not None, "of a loader there is one"
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses and typing look their module up while it is being executed
+    sys.modules[name] = module  # dataclasses and typing look up their module during execution
     try:
         loader.exec_module(module)
     except BaseException:
@@ -365,8 +365,8 @@ def _import_file(path: Path, name: str) -> ModuleType:
 
 
 class _SourceLoader(SourceFileLoader):
-    """Compiles what the file says now. Python's own takes bytecode for it that was compiled from a file of the same size and
-    second: after an edit, that of the earlier version."""
+    """Compiles the current source. Python's own loader would accept bytecode of an earlier version with the same size and
+    modification second."""
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)
@@ -378,9 +378,9 @@ _LOADERS = ((ExtensionFileLoader, EXTENSION_SUFFIXES), (_SourceLoader, SOURCE_SU
 
 
 def _forget_other_versions(source: FunctionSource) -> None:
-    """A worker serves many jobs: a module beside another function, or an edited one, must not be taken for this one's.
+    """Unloads other functions' modules: a worker serves many jobs, and must not mistake them for this function's modules.
 
-    Names of the standard library, and ours, stay what they are: everything else in this process relies on them.
+    Modules of the standard library and of volstream stay, because everything else in this process relies on them.
     """
     tops = {name.partition("/")[0].removesuffix(".py") for name in source.files}
     for top in tops - sys.stdlib_module_names - {__name__.partition(".")[0]}:
@@ -391,13 +391,13 @@ def _forget_other_versions(source: FunctionSource) -> None:
 
 
 def _load_error(source: FunctionSource, error: Exception) -> FunctionLoadError:
-    """The error with the place in the user's file, without the frames of the import system."""
+    """Returns the error with the place in the user's file, without frames of the import system."""
     place = source.module if source.root is None else f"{Path(source.root) / source.module.replace('.', '/')}.py"
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
     where = f" (line {frames[-1].lineno} of {frames[-1].filename})" if frames else ""
     remedy = ""
     if isinstance(error, ModuleNotFoundError):
-        remedy = f"Install {error.name} into the environment of volstream."
+        remedy = f"Install {error.name} into volstream's environment."
     return FunctionLoadError(f"{place} cannot be imported: {type(error).__name__}: {error}{where}.", remedy)
 
 
@@ -407,4 +407,4 @@ def _nearby(module: ModuleType) -> str:
         for name, value in vars(module).items()
         if callable(value) and not name.startswith("_") and getattr(value, "__module__", None) == module.__name__
     ]
-    return f"It has: {', '.join(sorted(own))}." if own else ""
+    return f"It defines: {', '.join(sorted(own))}." if own else ""

@@ -1,4 +1,4 @@
-"""Trying a function on a few local files, exactly as a job would run it, in this process."""
+"""Tries a function on a few local files in this process, exactly as a job would run it."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def try_function(
     arguments: Mapping[str, str],
     timeout_seconds: float | None,
 ) -> Sequence[FileOutcome]:
-    """Calls a function on local files. What it prints goes to standard error.
+    """Calls a function on local files. Its output goes to standard error.
 
     Returns:
-        What became of each path, in order; values that do not fit the declared columns are failures, as in a job.
+        The outcome of each path, in order; values that do not fit the declared columns are failures, as in a job.
 
     Raises:
         FunctionLoadError: the function cannot be imported.

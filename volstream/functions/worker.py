@@ -1,6 +1,6 @@
-"""What runs on executors: one pass over a partition of a plan, which decides each file and stages the outcome.
+"""The work on executors: one pass over a partition of a plan, which processes each file and stages the outcome.
 
-How the function is called is ``calling``'s (here) and ``isolation``'s (in a child process), what comes of it ``outcomes``'s.
+Calling the function is in ``calling`` (here) and ``isolation`` (in a child process), the results in ``outcomes``.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from volstream.model.files import FileInfo
 from volstream.model.work import FailureKind
 from volstream.storage.base import ObjectStore
 
-#: Outcomes are handed on as soon as they are so many rows, or so many bytes; those of more bytes, as large ones of a file may
-#: be, in several pieces: Spark holds several copies of a piece at once.
+#: Outcomes are passed on at this many rows or bytes; larger ones, such as a file's large rows, in several pieces, because Spark
+#: holds several copies of a piece at once.
 _FLUSH_ROWS, _FLUSH_BYTES = 2000, 16 << 20
 
-#: At most so many files are fetched ahead of the function, however small they are.
+#: Maximum number of files fetched ahead of the function, however small.
 _AHEAD_FILES = 256
 
 
 @dataclass(frozen=True)
 class Work:
-    """All that an executor needs for a job's files; it is pickled with the query.
+    """Everything that an executor needs for a job's files; it is pickled with the query.
 
     Attributes:
-        arguments: of the function; of a class, of its set-up.
+        arguments: arguments of the function or, for a class, of its set-up.
         schema: the result's own columns.
-        timeout_seconds: for each file; None: none.
-        isolate: run each file in a child process that can die or be killed without harm.
-        memory_bytes: what the function may take, in each worker; None: no limit.
-        ahead_bytes: contents fetched ahead of the function, in each worker.
-        bounds: of what comes of a file.
-        declared: the function declares the columns, and must declare no others by now.
+        timeout_seconds: for each file; None: unlimited.
+        isolate: run the function in a child process that may die or be killed without harm.
+        memory_bytes: memory limit of the function, in each worker; None: unlimited.
+        ahead_bytes: size of contents fetched ahead of the function, in each worker.
+        bounds: limits on the results of a file.
+        declared: the function declares the columns, and its current declaration must agree with them.
     """
 
     source: FunctionSource
@@ -59,7 +59,7 @@ class Work:
     declared: bool
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Processes a partition of a plan; yields outcomes as :meth:`OutcomeCodec.encode` has them."""
+        """Processes a partition of a plan; yields outcomes in the format of :meth:`OutcomeCodec.encode`."""
         codec = OutcomeCodec(self.schema)
         printed = Kept(self.bounds.log_batch_bytes)
         pending: list[FileOutcome] = []
@@ -84,21 +84,21 @@ class Work:
                 yield codec.encode_printed(entries)
 
     def worker(self) -> Worker:
-        """What calls the function, as this work says."""
+        """Returns the worker that calls the function, here or in a child."""
         return ChildWorker(self) if self.isolate else HereWorker(self)
 
     def caller(self, copy_output_to: int | None = None) -> Caller:
-        """The function, imported in this process.
+        """Returns the function's caller, after importing the function in this process.
 
         Args:
-            copy_output_to: a file descriptor for what it prints, besides what is kept of that.
+            copy_output_to: a file descriptor for a second copy of its output.
         """
         prints = Capture(self.bounds.log_file_bytes, copy_output_to)
         columns = self.schema if self.declared else None
         return Caller(self.source, self.arguments, self.timeout_seconds, prints, self.bounds, columns)
 
     def _outcomes(self, worker: Worker, tasks: Iterator[FileTask]) -> Iterator[FileOutcome]:
-        """Calls the function on group after group, with contents fetched ahead where that helps."""
+        """Calls the function on group after group, fetching contents ahead if that helps."""
         groups = _groups(tasks, worker.batch_size)
         ahead: deque[list[FileTask]] = deque()
         held = files = 0
@@ -125,26 +125,26 @@ class Worker(Protocol):
 
     @property
     def batch_size(self) -> int:
-        """Files of a group."""
+        """Number of files per group."""
 
     @property
     def fetch_ahead(self) -> bool:
-        """Whether fetching the contents of coming files is worth it."""
+        """True if fetching contents ahead is worthwhile."""
 
     def fetch(self, group: Sequence[FileTask]) -> None:
-        """Begins to fetch the contents of a coming group."""
+        """Starts fetching the contents of an upcoming group."""
 
     def call(self, group: Sequence[FileTask]) -> list[FileOutcome]:
-        """What became of each file of a group, in order."""
+        """Returns the outcome of each file of a group, in order."""
 
     def close(self) -> None:
-        """Ends what runs in the background."""
+        """Ends background work."""
 
 
 class HereWorker:
-    """Calls the function in this process; what ends for want of memory is called again in a child, which starts empty.
+    """Calls the function in this process; if it runs out of memory, calls it again in a fresh child.
 
-    A function that keeps a little of each file would otherwise fail files that are not to blame.
+    A function that retains a little of each file would otherwise fail files that are not to blame.
     """
 
     def __init__(self, work: Work) -> None:
@@ -195,13 +195,13 @@ class HereWorker:
 def serve(
     work: Work, receive: Iterator[tuple[str, Sequence[FileTask]]], copy_output_to: int | None = None
 ) -> Iterator[object]:
-    """The child's side of :class:`ChildWorker`: answers the set-up, and then each call.
+    """Runs the child's side of :class:`ChildWorker`: answers the set-up, and then each call.
 
     Args:
         copy_output_to: see :meth:`Work.caller`.
 
     Yields:
-        The batch size; then for each call the outcomes, and whether fetching ahead is worth it.
+        The batch size; then, for each call, the outcomes and whether fetching ahead is worthwhile.
     """
     codec = OutcomeCodec(work.schema)
     with memory_limit(work.memory_bytes), closing(Fetcher(work.store)) as fetcher:
@@ -221,7 +221,7 @@ def serve(
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """A batch in pieces that are no larger than one should be, if they have more than one row."""
+    """Yields a batch in pieces within the size limit, except for single rows."""
     if batch.nbytes <= _FLUSH_BYTES or batch.num_rows == 1:
         yield batch
         return

@@ -1,1 +1,1 @@
-"""Looking into a home: what is wrong with it, what happened to a file, all about an object."""
+"""Inspection of a home: its problems, the history of a file, all details of an object."""

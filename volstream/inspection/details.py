@@ -1,4 +1,4 @@
-"""Everything about one object, for people and programs: its definition, and what that does not say. No JVM is started."""
+"""All details of an object, for people and programs: its definition, and related information. Starts no JVM."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def values(one: Any) -> dict[str, Any]:
-    """The attributes of a definition; names as text."""
+    """Returns the attributes of a definition, with names as text."""
     found = {field.name: getattr(one, field.name) for field in dataclasses.fields(one)}
     if isinstance(one, Job):  # all jobs have the same attributes here, so that programs need not tell them apart
         query = found.pop("query", None)
@@ -25,7 +25,7 @@ def values(one: Any) -> dict[str, Any]:
 
 
 def shown(home: Home, one: Connection | Volume | Stream | Job | Function) -> dict[str, Any]:
-    """What a list shows of an object."""
+    """Returns the attributes that a list shows."""
     found = values(one)
     match one:
         case Job():
@@ -40,7 +40,7 @@ def shown(home: Home, one: Connection | Volume | Stream | Job | Function) -> dic
 
 
 def described(home: Home, one: Connection | Volume | Stream | Job | Function) -> dict[str, Any]:
-    """Everything about an object."""
+    """Returns all details of an object."""
     return {**shown(home, one), **_more(home, one)}
 
 
@@ -98,4 +98,4 @@ def _code(job: Job) -> str | None:
         return error.message
     if same:
         return "as when the job was made"
-    return f"changed since; new files run with it, old results stay until: volstream replay {job.name}"
+    return f"changed since; new files use it, old results stay until: volstream replay {job.name}"

@@ -1,7 +1,7 @@
-"""Whether everything that a home or a volume needs is in order, checked one by one; what is not, and how to mend it.
+"""Checks one by one everything that a home or a volume needs, and tells how to fix what is wrong.
 
-Each check asks the thing itself and changes nothing, but for the canary: an object that is written, awaited in the
-directory table and removed again.
+Each check asks the component itself and changes nothing, except for the canary: an object that is written, awaited in the
+directory table, and removed again.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from volstream.volumes.access import access_of, queue_of, store_of
 if TYPE_CHECKING:
     from volstream.home import Home
 
-#: How many files are looked at to find one that is there and can be read.
+#: Number of listed files that are tried until one exists and can be read.
 _TRIED = 10
 
-#: How long a canary may take.
+#: Time limit of a canary.
 _CANARY_SECONDS = 60.0
 
-#: Without a longer time, messages come again while a commit of their effect is under way, should this process stall.
+#: With a shorter time-out, messages could be redelivered while their effect is being committed, if this process stalls.
 _LEAST_VISIBILITY = 30.0
 
 
 class State(StrEnum):
-    """How a check ended."""
+    """The result of a check."""
 
     OK = "ok"
     WARNING = "warning"
@@ -54,12 +54,12 @@ class State(StrEnum):
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at.
+    """One check.
 
     Attributes:
-        what: such as ``queue``.
-        said: what was found.
-        fix: what to do about it; empty where nothing is wrong.
+        what: subject, such as ``queue``.
+        said: the finding.
+        fix: what to do about it; empty if nothing is wrong.
     """
 
     what: str
@@ -69,10 +69,10 @@ class Check:
 
 
 def examine(home: Home, volume_name: str | None = None, *, canary: bool = False) -> Iterator[Check]:
-    """Checks the home, and a volume, one thing after the other.
+    """Checks the home, and a volume, step by step.
 
     Args:
-        canary: write an object into the volume and time its way into the directory; the volume's jobs see it, too.
+        canary: write an object into the volume and time its arrival in the directory; the volume's jobs see it as well.
 
     Raises:
         NotFoundError: no such volume.
@@ -93,16 +93,16 @@ def _home(home: Home) -> Iterator[Check]:
     yield _try("warehouse", lambda: _writes(home.warehouse))
     status = engine_status(home.settings)
     if status is None or status.kind != "daemon":
-        fix = "Run: volstream daemon (or refresh and run-job by a scheduler)."
-        yield Check("daemon", State.WARNING, "No daemon runs in this home.", fix)
+        fix = "Run: volstream daemon (or run refresh and run-job from a scheduler)."
+        yield Check("daemon", State.WARNING, "No daemon is running in this home.", fix)
     else:
         yield Check("daemon", State.OK, f"{status.state}, pid {status.pid}, up {format_duration(status.up_seconds)}")
 
 
 def home_check(home: Path) -> Check:
-    """Whether the home is the user's alone: an older one, or one that was made by hand, may not be."""
+    """Checks that only the user can access the home; an older one, or one created manually, may be accessible by others."""
     if home.is_dir() and home.stat().st_mode & 0o077:
-        said = f"{home} can be entered by other users of this machine."
+        said = f"{home} can be accessed by other users of this machine."
         return Check("home", State.WARNING, said, f"Run: chmod 700 {shlex.quote(str(home))}")
     return Check("home", State.OK, str(home))
 
@@ -123,7 +123,7 @@ def _writes(warehouse: str) -> str:
 
 
 class _Patient:
-    """A volume that is examined."""
+    """A volume under examination."""
 
     def __init__(self, home: Home, volume: Volume) -> None:
         self._home = home
@@ -154,7 +154,7 @@ class _Patient:
             yield self._canary(store)
 
     def _access(self) -> Check | None:
-        """Whether keys are there, the role can be assumed, and keys for tasks can be had."""
+        """Checks that there are keys, that the role can be assumed, and that keys for tasks can be obtained."""
 
         def s3() -> str:
             from volstream.cloud import aws
@@ -190,11 +190,11 @@ class _Patient:
         for one in self._found:
             path = one.relative_path
             if store.head(path) is None:
-                continue  # gone since
+                continue  # deleted since
             with store.open(path) as file:
                 file.read(1)
-            return f"{printable(path)} can be looked at and read"
-        raise StorageError("None of the files that were listed is there.", "Is the volume being emptied?")
+            return f"{printable(path)} can be accessed and read"
+        raise StorageError("None of the listed files exists any more.", "Is the volume being emptied?")
 
     def _queue(self) -> Iterator[Check]:
         queue = queue_of(self._volume, self._home.catalog, self._home.settings)
@@ -219,7 +219,7 @@ class _Patient:
                 "retention",
                 State.WARNING,
                 f"Messages are lost after {format_duration(state.retention_seconds)}.",
-                "Raise the retention to days: messages wait there while no daemon runs.",
+                "Raise the retention to days: messages wait in the queue while no daemon is running.",
             )
         if state.visibility_seconds < _LEAST_VISIBILITY:
             yield Check(
@@ -237,7 +237,7 @@ class _Patient:
             )
 
     def _wiring(self) -> Check:
-        """Whether the bucket tells the queue of its changes."""
+        """Checks that the bucket reports its changes to the queue."""
         if self._volume.queue_type is QueueType.MNS:
             return Check(
                 "wiring",
@@ -246,7 +246,7 @@ class _Patient:
                 "Look at the bucket's event notifications in the console, or use --canary.",
             )
         if self._volume.queue_type is not QueueType.SQS:
-            return Check("wiring", State.OK, "none is needed")
+            return Check("wiring", State.OK, "not needed")
         from volstream.cloud import aws
 
         access = access_of(self._volume, self._home.catalog, self._home.settings)
@@ -264,7 +264,7 @@ class _Patient:
         name = lease_name(self._volume)
         holder = next((one for one in self._home.catalog.leases.held() if one.name == name), None)
         if holder is not None and self._volume.trouble is not None:
-            fix = "It is tried again until it works; the daemon's log tells more."
+            fix = "It is retried until it succeeds; see the daemon's log for details."
             return Check("writer", State.FAILED, self._volume.trouble, fix)
         if holder is not None:
             return Check("writer", State.OK, f"{holder.purpose}: {holder.owner}")
@@ -272,7 +272,7 @@ class _Patient:
         return Check(
             "writer",
             State.WARNING,
-            "No daemon keeps the volume.",
+            "No daemon is keeping the volume.",
             f"Run: volstream daemon --virtual-cluster {cluster}." if cluster != "DEFAULT" else "Run: volstream daemon.",
         )
 
@@ -286,22 +286,22 @@ class _Patient:
             return Check(
                 "completeness",
                 State.WARNING,
-                f"{current.held_removals} files are gone, and their removal is held.",
+                f"{current.held_removals} files are gone, and their removal is on hold.",
                 f"If they were deleted, run: volstream refresh {self._volume.name} --accept-removals.",
             )
         untold = found.missing + found.changed + found.phantom - found.late
         said = (
             f"{found.began_on:%F %T}: {found.listed} files listed, {found.missing} missing, {found.changed} changed, "
-            f"{found.phantom} phantom, {found.late} of them too new to tell"
+            f"{found.phantom} phantom, {found.late} of them too recent to judge"
         )
-        # Where nobody listens, or nobody tells, listings are the way in which files come.
+        # Without an event source, listings are the regular way in which files arrive.
         if untold <= 0 or found.cause == "bootstrap" or self._volume.queue_type in (QueueType.NONE, QueueType.POLL):
             return Check("completeness", State.OK, said)
         return Check(
             "completeness",
             State.WARNING,
             f"{said}: {untold} changes came without an event.",
-            "If a daemon ran all the time, events are lost: check the wiring, and its prefix and event types.",
+            "If a daemon was running all the time, events are lost: check the wiring, and its prefix and event types.",
         )
 
     def _rejected(self) -> Check:
@@ -317,14 +317,14 @@ class _Patient:
         suffixes = [Path(glob).suffix for glob in self._volume.patterns] or [""]
         path = next((path + one for one in suffixes if self._volume.selection.accepts(path + one)), "")
         if not path or not isinstance(store, Writable):
-            return Check("canary", State.SKIPPED, "No name that the volume selects is known to be free.")
+            return Check("canary", State.SKIPPED, "No free name that the volume selects was found.")
         if self._volume.queue_type is QueueType.NONE:
             return Check("canary", State.SKIPPED, "The volume has no event source.")
         began = time.monotonic()
         try:
             store.write(path, b"canary\n")
         except VolstreamError as error:
-            return Check("canary", State.SKIPPED, f"It may not be written: {error.message}")
+            return Check("canary", State.SKIPPED, f"Writing is not permitted: {error.message}")
         try:
             while time.monotonic() - began < _CANARY_SECONDS:
                 if self._is_there(path):
@@ -335,7 +335,7 @@ class _Patient:
         return Check(
             "canary",
             State.FAILED,
-            f"After {_CANARY_SECONDS:.0f} s it was not in the directory.",
+            f"It was not in the directory after {_CANARY_SECONDS:.0f} s.",
             "Is a daemon running, and does the bucket notify the volume's queue?",
         )
 
@@ -345,19 +345,19 @@ class _Patient:
 
 
 def wiring(told: Mapping[str, Any], queue: str, root: str) -> Check:
-    """Whether a bucket's notifications reach a queue, for all that lies below ``root``. Pure.
+    """Checks that a bucket's notifications for everything below ``root`` reach a queue. Pure.
 
     Args:
-        told: as S3 shows it.
+        told: the notification configuration, as reported by S3.
         queue: name or URL.
     """
     if "EventBridgeConfiguration" in told:
-        return Check("wiring", State.OK, "The bucket tells EventBridge, whose rules are not looked at.")
+        return Check("wiring", State.OK, "The bucket notifies EventBridge, whose rules are not checked.")
     name = queue.rpartition("/")[2]
     mine = [one for one in told.get("QueueConfigurations", ()) if one["QueueArn"].rpartition(":")[2] == name]
     if not mine:
         if told.get("TopicConfigurations"):
-            return Check("wiring", State.OK, "The bucket tells SNS topics, whose subscriptions are not looked at.")
+            return Check("wiring", State.OK, "The bucket notifies SNS topics, whose subscriptions are not checked.")
         return Check(
             "wiring",
             State.FAILED,
@@ -366,18 +366,18 @@ def wiring(told: Mapping[str, Any], queue: str, root: str) -> Check:
         )
     covering = [one for one in mine if _covers(one.get("Filter", {}), root)]
     if not covering:
-        fix = "Take the notification's filter away, or let its prefix be one of the volume's."
+        fix = "Remove the notification's filter, or set its prefix to one that covers the volume."
         return Check("wiring", State.FAILED, "The notification is for other prefixes or suffixes.", fix)
     events = {event for one in covering for event in one["Events"]}
     missing = [kind for kind in ("ObjectCreated", "ObjectRemoved") if f"s3:{kind}:*" not in events]
     if missing:
         listed = ", ".join(f"s3:{kind}:*" for kind in missing)
-        return Check("wiring", State.WARNING, f"The notification does not have {listed}.", f"Add {listed}.")
-    return Check("wiring", State.OK, f"The bucket tells the queue {name}.")
+        return Check("wiring", State.WARNING, f"The notification lacks {listed}.", f"Add {listed}.")
+    return Check("wiring", State.OK, f"The bucket notifies the queue {name}.")
 
 
 def _covers(filter_: Mapping[str, Any], root: str) -> bool:
-    """Whether a notification's filter lets through all keys below ``root``."""
+    """True if a notification's filter accepts all keys below ``root``."""
     rules = {rule["Name"].lower(): rule["Value"] for rule in filter_.get("Key", {}).get("FilterRules", ())}
     return root.startswith(rules.get("prefix", "")) and not rules.get("suffix")
 

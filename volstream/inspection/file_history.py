@@ -1,4 +1,4 @@
-"""The whole story of one file: what the directory showed when, which batches took it, how attempts ended, its rows now."""
+"""The complete history of a file: its changes in the directory, the batches that took it, their outcomes, its current rows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _SAYS = {INSERT: "in the directory", UPDATE: "changed in the directory", DELETE: "gone from the directory"}
 
-#: What is read of a result table.
+#: Columns that are read from a result table.
 _ROWS = pa.schema(
     [
         ("_file_path", pa.string()),
@@ -40,13 +40,13 @@ _ROWS = pa.schema(
     ]
 )
 
-#: So many other files are looked at for the same content: a move is one of two.
+#: Maximum number of other files checked for the same content, since a move involves two.
 _MOST_ALIKE = 100
 
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened to the file. ``time`` None: now, or not known."""
+    """An event in the history of a file. ``time`` None: now, or unknown."""
 
     time: datetime | None
     what: str
@@ -54,9 +54,9 @@ class Event:
 
 
 def tell(home: Home, volume_name: str, path: str) -> list[Event]:
-    """What is known of a file, the oldest first.
+    """Returns the events of a file, oldest first.
 
-    Reads the kept history for this one path, and those of the same content: cost grows with the history, not the directory.
+    Reads the kept history of this path, and of others with the same content: cost grows with the history, not the directory.
     No Spark.
 
     Raises:
@@ -72,7 +72,7 @@ def tell(home: Home, volume_name: str, path: str) -> list[Event]:
     if is_utf8(path):
         history = _history(home, volume, path)
         events += [_seen(change) for change in history[path]]
-        # The rows of a statement tell of no file.
+        # The rows of a statement do not refer to files.
         for job in (one for one in jobs_on(home.catalog, volume) if isinstance(one, FileJob)):
             events += _of_job(home, job, path, history)
     known = [event for event in events if event.time is not None]
@@ -82,15 +82,15 @@ def tell(home: Home, volume_name: str, path: str) -> list[Event]:
     now = _now(home, volume, path)
     if now is None and not known:
         raise NotFoundError(
-            f"Nothing is known of {printable(path)} in volume {volume_name}, and it is not in the store."
+            f"There is no record of {printable(path)} in volume {volume_name}, and it is not in the store."
         )
     return [*events, now or Event(None, "not in the store now", {})]
 
 
 def _history(home: Home, volume: Volume, path: str) -> dict[str, list[dict[str, Any]]]:
-    """The changes of the file in the directory, and of others that had the same content once: by path, the oldest first.
+    """Returns the directory's changes of the file, and of others that once had the same content: by path, oldest first.
 
-    What was there when the kept history begins counts as inserted when it was written.
+    What existed when the kept history begins counts as inserted when it was written.
     """
     found = VolumeSource(home.catalog, home.warehouse, volume.id).find()
     if found is None:
@@ -114,7 +114,7 @@ def _by_path(changes: pa.Table) -> dict[str, list[dict[str, Any]]]:
 
 
 def _before(found: Snapshot, path: str, changes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """How the file came to be, where that is older than the history that is kept."""
+    """Returns how the file was added, if that is before the kept history."""
     if changes:
         old = {name: changes[0][f"old_{name}"] for name in ("size", "last_modified_time", "etag", *WROTE)}
         known = [] if changes[0]["change"] == INSERT else [old]
@@ -134,7 +134,7 @@ def _seen(change: Mapping[str, Any]) -> Event:
 
 
 def moved(history: Mapping[str, Sequence[Mapping[str, Any]]], path: str, after: int, to: int) -> dict[str, str]:
-    """``moved_to`` or ``moved_from`` with the other path, where the net changes of ``(after, to]`` say so, as in a plan.
+    """Returns ``moved_to`` or ``moved_from`` with the other path if the net changes of ``(after, to]`` show it, as in a plan.
 
     Args:
         history: changes of the path, and of others with the same content, in order.
@@ -168,7 +168,7 @@ def _of_job(home: Home, job: FileJob, path: str, history: dict[str, list[dict[st
         if not any(version <= plan.to_version and (plan.initial or version > start) for version in versions):
             continue
         move = {} if plan.initial or plan.kind is not PlanKind.STREAM else moved(history, path, start, plan.to_version)
-        if "moved_to" in move:  # what becomes of the old path is the business of the new one's batch
+        if "moved_to" in move:  # the batch of the new path handles the old one
             others = home.catalog.consumptions.batches_of(job.id, covering=move["moved_to"])
             batch = next((other for other in others if other.plan_id == plan.id), batch)
         details = {
@@ -196,7 +196,7 @@ def _of_job(home: Home, job: FileJob, path: str, history: dict[str, list[dict[st
 
 
 def _rows(home: Home, job: FileJob, path: str) -> list[Event]:
-    """The file's rows in the job's table now, by batch and version of the file."""
+    """Returns the file's current rows in the job's table, by batch and version of the file."""
     location = folders.table_location(home.warehouse, job.into)
     version = DeltaLog(location).latest_version()
     if version is None:

@@ -1,4 +1,4 @@
-"""Where a Spark to talk to is: the home's own engine, or a server elsewhere. Values; talking is ``channel``'s."""
+"""Addresses of Spark: the home's own engine, or a remote server. Values only; communication is in ``channel``."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import Literal
 
 from volstream.lifecycle import identity
 
-#: Who owns the engine: the daemon, or a process of its own that ends when nobody uses it.
+#: The owner of an engine: the daemon, or a process of its own that ends when unused.
 Kind = Literal["daemon", "background"]
 
 
 @dataclass(frozen=True)
 class EngineAddress:
-    """The engine of a home: the process that owns it and its JVM, both of this host.
+    """The engine of a home: its owner process and its JVM, both on this host.
 
     Attributes:
-        port: where the JVM listens, on 127.0.0.1.
-        token: what a client must show.
-        engine_started, jvm_started: when the processes began, as psutil tells; pids are used again.
-        http_port: the daemon's HTTP port; 0 where there is none.
-        ending: it finishes for those who use it, and takes nobody new.
-        logs: the folder of its logs, where its owner also writes why the JVM ended.
+        port: the JVM's port on 127.0.0.1.
+        token: token that clients must present.
+        engine_started, jvm_started: start times of the processes, as psutil reports, because pids are reused.
+        http_port: the daemon's HTTP port; 0 if there is none.
+        ending: it lets its clients finish, and accepts no new ones.
+        logs: folder of its logs, to which its owner also writes why the JVM ended.
     """
 
     port: int
@@ -36,7 +36,7 @@ class EngineAddress:
     logs: str = ""
 
     def missing(self) -> str | None:
-        """Which of the two processes is gone; None while both live."""
+        """Returns which of the two processes is gone; None if both are alive."""
         if not identity.is_alive(self.jvm_pid, self.jvm_started):
             return f"its JVM (pid {self.jvm_pid}) ended"
         if not identity.is_alive(self.engine_pid, self.engine_started):
@@ -46,16 +46,16 @@ class EngineAddress:
 
 @dataclass(frozen=True)
 class RemoteAddress:
-    """A Spark Connect server elsewhere.
+    """A remote Spark Connect server.
 
     Attributes:
-        url: as PySpark takes it, ``sc://host:port/;token=...``; may hold a secret.
+        url: in PySpark's format, ``sc://host:port/;token=...``; may contain a secret.
     """
 
     url: str = field(repr=False)
 
     def missing(self) -> str | None:
-        """None: its processes cannot be seen from here."""
+        """Returns None: the server's processes are not visible from here."""
         return None
 
 

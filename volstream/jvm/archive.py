@@ -1,6 +1,6 @@
-"""The JVM's class archive (AppCDS): which file fits, and the options that use or make it.
+"""The JVM's class archive (AppCDS): which file matches, and the options that use or create it.
 
-It saves three quarters of the start. A JVM that does not like its archive starts without it, just slower.
+It saves three quarters of the start-up time. A JVM that rejects its archive starts without it, only slower.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from pathlib import Path
 
 from volstream.jvm.java import Java
 
-#: Archives take 240 MB each; those that no engine used for this long go when a new one is made.
+#: Archives take 240 MB each; those unused for this long are removed when a new one is created.
 _KEEP_SECONDS = 30 * 24 * 3600.0
 
-#: The JVM prints to standard output what it dislikes about an archive, and how it made one.
+#: By default the JVM prints to standard output why it rejects an archive, and how it created one.
 _QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 
 
 def path_of(cache: Path, java: Java, jvm_options: str, classes: Sequence[Path]) -> Path:
-    """The archive for this Java, these options and these jars, and valid for nothing else; and for this volstream, since what
-    it made the JVM load is what it needs itself."""
+    """Returns the path of the archive, which is valid only for this Java, these options and these jars; and for this volstream,
+    because the archive has the classes that volstream's own work loads."""
     stats = [(str(path), path.stat()) for path in classes]
     parts = [
         version("volstream"),
@@ -38,21 +38,21 @@ def path_of(cache: Path, java: Java, jvm_options: str, classes: Sequence[Path]) 
 
 
 def use(archive: Path) -> list[str]:
-    """JVM options that use ``archive`` where it exists."""
+    """Returns the JVM options that use ``archive`` if it exists."""
     if not archive.is_file():
         return []
-    with suppress(PermissionError):  # an administrator's cache that many users share
-        os.utime(archive)  # so that it is not taken for unused
+    with suppress(PermissionError):  # a shared cache that an administrator maintains
+        os.utime(archive)  # marks it as used
     return [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", *_QUIET]
 
 
 def make(archive: Path) -> list[str]:
-    """JVM options that write ``archive`` when the JVM ends in good order."""
+    """Returns the JVM options that write ``archive`` when the JVM exits normally."""
     return [f"-XX:ArchiveClassesAtExit={archive}", *_QUIET]
 
 
 def remove_unused(cache: Path, keep: Path) -> None:
-    """Removes archives other than ``keep`` that were not used for a long time."""
+    """Removes archives other than ``keep`` that were unused for a long time."""
     for path in cache.glob("cds-*.jsa"):
         if path != keep and time.time() - path.stat().st_mtime > _KEEP_SECONDS:
             path.unlink(missing_ok=True)

@@ -1,6 +1,6 @@
-"""One connection to Spark Connect: how it is addressed, what is tried again, and whether the other side answers.
+"""A connection to Spark Connect: address, retries, and whether the server answers.
 
-Sessions and their life do not belong here (``session``), nor does watching (``watch``).
+Sessions (``session``) and monitoring (``watch``) do not belong here.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from pyspark.sql.connect.proto import base_pb2, base_pb2_grpc
 
 from volstream.jvm.address import Address, EngineAddress
 
-#: A session belongs to a user id and a session id; the id of this one is fixed so that a heartbeat can name it too.
+#: A session belongs to a user id and a session id. This user id is fixed so that heartbeats can use it as well.
 _USER = "volstream"
 
-#: Answers that come from something other than a Spark that serves.
+#: Statuses that do not come from a working Spark.
 _SILENCE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 
 
 class ClientChannelBuilder(DefaultChannelBuilder):
-    """PySpark's builder that remembers the channel it made, so that it can be closed from outside a blocked call."""
+    """PySpark's builder, with access to its channel, so that it can be closed while another thread is in a blocked call."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
@@ -32,20 +32,20 @@ class ClientChannelBuilder(DefaultChannelBuilder):
         self._channel: Any = None
 
     def toChannel(self) -> Any:  # noqa: N802  # PySpark's name
-        """The channel; made once."""
+        """Returns the channel, which is created once."""
         if self._channel is None:
             self._channel = self._made()
         return self._channel
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """How PySpark connects to the copy of a session: with a channel of its own."""
+        """Called by PySpark to connect the copy of a session, with a channel of its own."""
         made = copy.copy(self)
         made._params = copy.deepcopy(self._params, memo)
         made._channel = None
         return made
 
     def close(self) -> None:
-        """Closes the channel: calls that wait on it return at once. Idempotent."""
+        """Closes the channel; calls that wait on it return immediately. Idempotent."""
         if self._channel is not None:
             self._channel.close()
 
@@ -54,14 +54,14 @@ class ClientChannelBuilder(DefaultChannelBuilder):
 
 
 class LocalChannelBuilder(ClientChannelBuilder):
-    """To a JVM on this host: by number, so that nobody can listen on another ``localhost``, and past any proxy."""
+    """Connects to a JVM on this host by IP address, so that no process can pose as ``localhost``, and without a proxy."""
 
     def __init__(self, port: int, token: str) -> None:
         super().__init__(f"sc://localhost:{port}")
         self._target = f"127.0.0.1:{port}"
         self.setChannelOption("grpc.enable_http_proxy", 0)
-        # As a header of each call. gRPC's own call credentials run Python code on a thread of theirs, and closing a
-        # channel meanwhile, with the interpreter's lock held, never returns.
+        # As a header of each call. gRPC's own call credentials run Python code on a gRPC thread, and closing a channel at
+        # the same time, while holding the GIL, deadlocks.
         self.set("authorization", f"Bearer {token}")
 
     def _made(self) -> Any:
@@ -69,50 +69,50 @@ class LocalChannelBuilder(ClientChannelBuilder):
 
 
 class LocalPolicy(DefaultPolicy):
-    """What is tried again with the home's engine: calls that it asks to repeat. An engine that is gone stays gone."""
+    """Retries for the home's engine: only calls that it asks to repeat. An engine that is gone does not return."""
 
     def __init__(self) -> None:
         super().__init__(max_retries=5, max_backoff=1000, max_server_retry_delay=1000)
 
     def can_retry(self, e: BaseException) -> bool:
-        """Whether ``e`` may pass."""
+        """Returns whether the call that raised ``e`` may be retried."""
         unavailable = isinstance(e, grpc.RpcError) and e.code() == grpc.StatusCode.UNAVAILABLE
         return not unavailable and super().can_retry(e)
 
 
 class RemotePolicy(DefaultPolicy):
-    """What is tried again over a network: some twenty seconds in all, where PySpark's own policy takes ten minutes."""
+    """Retries over a network: some twenty seconds in total, where PySpark's own policy takes ten minutes."""
 
     def __init__(self) -> None:
         super().__init__(max_retries=8, initial_backoff=100, backoff_multiplier=2.0, max_backoff=5000)
 
 
 def builder_for(address: Address) -> ClientChannelBuilder:
-    """A builder of a new connection to ``address``. No I/O."""
+    """Returns the builder of a new connection to ``address``. No I/O."""
     if isinstance(address, EngineAddress):
         return LocalChannelBuilder(address.port, address.token)
     return ClientChannelBuilder(address.url)
 
 
 def policy_for(address: Address) -> DefaultPolicy:
-    """What is tried again when talking to ``address``."""
+    """Returns the retry policy for ``address``."""
     return LocalPolicy() if isinstance(address, EngineAddress) else RemotePolicy()
 
 
 class Heartbeat:
-    """Asks Spark for its version over a connection of its own."""
+    """Requests Spark's version over its own connection."""
 
     def __init__(self, builder: ClientChannelBuilder) -> None:
         self._builder = builder
-        # Generated code has no types.
+        # The generated code has no types.
         self._stub = base_pb2_grpc.SparkConnectServiceStub(builder.toChannel())  # type: ignore[no-untyped-call]
         self._own_session = str(uuid.uuid4())
 
     def send(self, seconds: float, session_id: str | None = None) -> Beat:
-        """Asks, without waiting, for an answer within ``seconds``.
+        """Sends a request that expires after ``seconds``, without waiting for the answer.
 
         Args:
-            session_id: asks in the name of this session, which keeps the server from ending it for idleness.
+            session_id: send it as this session, so that the server does not end the session as idle.
         """
         request = base_pb2.AnalyzePlanRequest(
             session_id=session_id or self._own_session,
@@ -128,19 +128,19 @@ class Heartbeat:
 
 
 class Beat:
-    """One question that was asked."""
+    """A heartbeat request."""
 
     def __init__(self, call: Any) -> None:
         self._call = call
 
     def over(self) -> bool:
-        """Whether there is an answer, or the time for it has passed. Does not wait."""
+        """Returns whether it was answered or has expired. Does not wait."""
         return bool(self._call.done())
 
     def answered(self) -> bool:
-        """Whether something answered; a refusal is an answer too. Waits until the question is over."""
+        """Returns whether anything answered, including a refusal. Waits for the answer or the expiry."""
         return self._call.code() not in _SILENCE
 
     def served(self) -> bool:
-        """Whether a Spark answered that takes our token. Waits until the question is over."""
+        """Returns whether a Spark that accepts our token answered. Waits for the answer or the expiry."""
         return bool(self._call.code() == grpc.StatusCode.OK)

@@ -1,8 +1,8 @@
-"""Becomes another program that cannot outlive its parent: ``python child.py <parent pid> <program> <arguments>``.
+"""Replaces itself by another program that cannot outlive its parent: ``python child.py <parent pid> <program> <arguments>``.
 
-Run as a file, by ``python -I -S``: it imports nothing of volstream and costs 15 ms. On Linux the kernel sends SIGKILL
-when the parent ends. "The parent" is the *thread* that forked: the caller starts this from its main thread. Elsewhere
-nothing of the kind exists, and an orphan is ended by the next engine of the home.
+Run as a file by ``python -I -S``: it imports nothing of volstream and costs 15 ms. On Linux the kernel sends SIGKILL when
+the parent ends. "The parent" is the *thread* that forked, so the caller starts this from its main thread. Other systems have
+no equivalent; there an orphan is ended by the next engine of the home.
 """
 
 import ctypes
@@ -17,7 +17,7 @@ def main() -> None:
     parent, program = int(sys.argv[1]), sys.argv[2]
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:  # it ended before the request was made
+        if os.getppid() != parent:  # the parent ended before prctl was called
             sys.exit(1)
     os.execv(program, sys.argv[2:])
 

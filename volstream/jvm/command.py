@@ -1,4 +1,4 @@
-"""How the engine's JVM is run: its properties, its command line and its environment. Text only; ``server`` runs it."""
+"""The properties, command line and environment of the engine's JVM. Text only; ``server`` runs it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from volstream.jvm import connectors
 from volstream.jvm.codegen import INTERPRETED
 from volstream.jvm.java import Java
 
-#: What Spark's own launcher opens to it (``JavaModuleOptions``).
+#: Packages that Spark's own launcher opens (``JavaModuleOptions``).
 _OPENED = (
     "lang",
     "lang.invoke",
@@ -29,19 +29,20 @@ _OPENED = (
 )
 _OPENED_INTERNALS = ("jdk.internal.ref", "sun.nio.ch", "sun.nio.cs", "sun.security.action", "sun.util.calendar")
 
-#: What Java took away by default in release 24, and Arrow and Netty need.
+#: Capabilities that Java 24 disabled by default, but Arrow and Netty need.
 _ALLOWED_SINCE_24 = (
     "--enable-native-access=ALL-UNNAMED",
     "--sun-misc-unsafe-memory-access=allow",
     "-Dio.netty.noUnsafe=false",
 )
 
-#: Up to so many values of an IN go to Parquet one by one, so that pages without any of them are not read; of more, their range
-#: does. Spark hands them on as ORs in one another, and a task that serializes 600 of those may run out of stack, which ends the
-#: JVM: a third of that. So many values at random places are in most pages of a table of 200,000 rows anyway.
+#: Up to this many values of an IN are pushed down to Parquet individually, so that pages without any of them are skipped; of
+#: more, only their range is. Spark passes them as nested ORs, and a task that serializes 600 of these may overflow its stack,
+#: which ends the JVM; this is a third of it. Besides, with more random values nearly every page of a table of 200,000 rows
+#: contains one.
 _MOST_PUSHED = 200
 
-#: Masters whose executor is the driver; ``local-cluster`` is not one.
+#: Masters whose executor is the driver; not ``local-cluster``.
 _IN_ONE_JVM = re.compile(r"local(\[.*\])?")
 
 _MAIN_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
@@ -49,14 +50,14 @@ _MAIN_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 @dataclass(frozen=True)
 class Files:
-    """The files that describe one engine, all in the home.
+    """The files of one engine, all in the home.
 
     Attributes:
-        properties: Spark's settings, the token among them; only its owner may read it.
+        properties: Spark's settings, including the token; readable by the owner only.
         log4j: Log4j's configuration.
         pools: the scheduler's pools.
-        scratch: emptied at each start: shuffles, artifacts, temporary files.
-        log: the directory of the logs.
+        scratch: shuffles, artifacts, temporary files; emptied at each start.
+        log: directory of the logs.
     """
 
     properties: Path
@@ -67,7 +68,7 @@ class Files:
 
     @classmethod
     def of(cls, settings: Settings) -> Files:
-        """Those of a home."""
+        """Returns the files of a home's engine."""
         run = settings.run_directory
         return cls(
             run / "spark.properties",
@@ -78,7 +79,7 @@ class Files:
         )
 
 
-#: Sessions share the slots evenly. Without this file FAIR puts all jobs into one pool that is first in, first out.
+#: Sessions share the slots evenly. Without this file FAIR puts all jobs into one FIFO pool.
 POOLS = """\
 <allocations>
   <pool name="default"><schedulingMode>FAIR</schedulingMode><weight>1</weight><minShare>0</minShare></pool>
@@ -87,7 +88,7 @@ POOLS = """\
 
 
 def properties(settings: Settings, files: Files, *, cores: int, port: int, token: str) -> dict[str, str]:
-    """Spark's settings of the engine; ``settings.spark_conf`` wins."""
+    """Returns the engine's Spark settings; ``settings.spark_conf`` overrides them."""
     return {
         "spark.app.name": "volstream",
         "spark.master": f"local[{cores}]",
@@ -103,7 +104,7 @@ def properties(settings: Settings, files: Files, *, cores: int, port: int, token
         "spark.connect.authenticate.token": token,
         **_authentication(settings.spark_conf.get("spark.master", "local")),
         "spark.python.daemon.module": "volstream.functions.daemon",
-        # Messages for people; the cause is in the exception, the stack in spark.log.
+        # Messages for people: the cause is in the exception, the stack trace in spark.log.
         "spark.sql.connect.serverStacktrace.enabled": "false",
         "spark.sql.pyspark.jvmStacktrace.enabled": "false",
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -112,78 +113,78 @@ def properties(settings: Settings, files: Files, *, cores: int, port: int, token
         "spark.sql.legacy.createHiveTableByDefault": "false",
         "spark.sql.warehouse.dir": f"{settings.warehouse_path}/tables",
         "spark.sql.session.timeZone": "UTC",
-        # The name of a file may look like a variable, and so may text in a user's statement.
+        # A file name, or text in a user's statement, may look like a variable.
         "spark.sql.variable.substitute": "false",
-        # A file that is gone is an error with a name, never fewer rows.
+        # A missing file is an error that names it, instead of missing rows.
         "spark.sql.files.ignoreMissingFiles": "false",
         "spark.sql.files.ignoreCorruptFiles": "false",
-        # Versions can be read as long as their files are there; whether they are is looked at first.
+        # Versions can be read as long as their files exist, which is checked first.
         "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
-        # Tables here are small against a cluster's: fewer, larger tasks, and pages that a look-up by path can skip.
+        # Tables here are small compared to a cluster's: use fewer, larger tasks, and pages that a path look-up can skip.
         "spark.sql.shuffle.partitions": str(cores),
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(cores),
         "spark.sql.parquet.pushdown.inFilterThreshold": str(_MOST_PUSHED),
         "spark.hadoop.parquet.page.row.count.limit": "1000",
         "spark.hadoop.parquet.block.size": str(8 << 20),
-        # What a row group holds is looked at after its first row, not after a hundred: there may be large ones.
+        # The size of a row group is checked after its first row, not after a hundred, because rows may be large.
         "spark.hadoop.parquet.block.size.row.check.min": "1",
         "spark.hadoop.parquet.page.size.row.check.min": "1",
-        # Delta asks its log a dozen queries for each commit. Compiling Java for each took more than half of all processor
-        # time of a refresh or a small batch. For the same reason: planning each stage again, and describing plans to a UI
-        # that is off, is a fifth of the rest.
+        # Delta runs a dozen queries on its log for each commit. Compiling Java for each took more than half of the processor
+        # time of a refresh or a small batch. For the same reason, adaptive replanning of stages and plan descriptions for the
+        # disabled UI are off: they take a fifth of the rest.
         **INTERPRETED,
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.maxPlanStringLength": "100",
         "spark.databricks.delta.snapshotPartitions": "1",
         "spark.databricks.delta.merge.materializeSource": "none",
         "spark.databricks.delta.changelogV2.enabled": "true",
-        # With it every session has Python workers of its own, and the process that forks them stays when the session ends.
-        # volstream ships functions as source, by itself.
+        # With it, every session has its own Python workers, and the process that forks them outlives the session. volstream
+        # ships functions as source itself.
         "spark.sql.artifact.isolation.enabled": "false",
         **connectors.properties(settings),
     } | settings.spark_conf
 
 
 def _authentication(master: str) -> dict[str, str]:
-    """Lets only the JVM itself talk to its RPC and block manager ports, with a secret that Spark makes up and keeps to itself.
+    """Restricts the JVM's RPC and block manager ports to the JVM itself, by a secret that Spark generates internally.
 
-    A cluster has a secret of its own, which its nodes must know too: that is for the user's ``spark_conf``.
+    A cluster needs a secret that its nodes share, which belongs in the user's ``spark_conf``.
     """
     return {"spark.authenticate": "true"} if _IN_ONE_JVM.fullmatch(master) else {}
 
 
 def properties_text(values: Mapping[str, str]) -> str:
-    """``values`` as a Java properties file, in ASCII."""
+    """Returns ``values`` as a Java properties file, in ASCII."""
     return "".join(f"{_escaped(key, ' :=#!')}={_escaped(value, '#!')}\n" for key, value in sorted(values.items()))
 
 
 def class_path(jars: Sequence[Path], pyspark: Path) -> list[Path]:
-    """Everything that the JVM loads classes from; Delta's jars first."""
+    """Returns the JVM's class path, Delta's jars first."""
     return [*jars, *sorted((pyspark / "jars").glob("*.jar"))]
 
 
 def java_command(
     java: Java, settings: Settings, files: Files, classes: Sequence[Path], archive: Sequence[str]
 ) -> list[str]:
-    """The command line of the JVM. It holds no secret: everybody on the host can read it.
+    """Returns the JVM's command line. It contains no secret, because every user of the host can read it.
 
     Args:
-        archive: options that use or make a class archive (see ``archive``).
+        archive: options that use or create a class archive (see ``archive``).
     """
     opened = [f"java.base/java.{name}" for name in _OPENED] + [f"java.base/{name}" for name in _OPENED_INTERNALS]
     return [
         str(java.executable),
         f"-Xmx{settings.driver_memory}",
-        # A heap that is exhausted leaves threads that never answer; an end is seen and said.
+        # An exhausted heap would leave hanging threads; an exit is noticed and reported.
         "-XX:+ExitOnOutOfMemoryError",
         f"-XX:ErrorFile={files.log / 'hs_err_%p.log'}",
         "-XX:+IgnoreUnrecognizedVMOptions",
-        # With one compiler tier Java reserves 48 MB, and the code of Spark's queries is more: a JVM that sweeps and
-        # compiles again all the time takes twice the processor for a MERGE.
+        # With one compiler tier Java reserves 48 MB, less than the code of Spark's queries: constant sweeping and
+        # recompiling would double the processor time of a MERGE.
         "-XX:ReservedCodeCacheSize=256m",
         *shlex.split(settings.jvm_options),
         *archive,
-        # In another zone Delta reads its whole log again at each commit, to verify it.
+        # In another time zone Delta re-reads its whole log at each commit, for verification.
         "-Duser.timezone=UTC",
         f"-Djava.io.tmpdir={files.scratch}",
         f"-Dlog4j2.configurationFile={files.log4j.as_uri()}",
@@ -203,12 +204,12 @@ def java_command(
 
 
 def environment(inherited: Mapping[str, str], pyspark: Path, scratch: Path) -> dict[str, str]:
-    """The JVM's environment, which the Python workers and so the users' functions get too.
+    """Returns the environment of the JVM, which Python workers, and so users' functions, inherit.
 
-    What the user's shell says about other Sparks stays out, and so do volstream's own settings, keys among them.
-    Relative entries of PYTHONPATH are made absolute, because the JVM runs in a directory of its own.
+    Settings for other Spark installations are removed, as are volstream's own settings, which may contain keys. Relative
+    entries of PYTHONPATH are made absolute, because the JVM has a different working directory.
     """
-    foreign = ("SPARK_", "PYSPARK_", "VOLSTREAM_")  # settings are read in any case
+    foreign = ("SPARK_", "PYSPARK_", "VOLSTREAM_")  # settings are case-insensitive
     kept = {name: value for name, value in inherited.items() if not name.upper().startswith(foreign)}
     if kept.get("PYTHONPATH"):
         kept["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, kept["PYTHONPATH"].split(os.pathsep)))
@@ -216,11 +217,11 @@ def environment(inherited: Mapping[str, str], pyspark: Path, scratch: Path) -> d
         "SPARK_HOME": str(pyspark),
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
-        # A worker that is killed leaves copies of objects behind: here they are the user's alone, and the next start
-        # removes them.
+        # A killed worker leaves copies of objects behind: here they are private to the user, and removed by the next
+        # start.
         "TMPDIR": str(scratch),
-        # Where executors are JVMs of this machine (local-cluster): without the first Spark's launcher looks for the folders
-        # of a build, without the second they listen on the network.
+        # For executors that are JVMs on this machine (local-cluster): without the first, Spark's launcher looks for the folders
+        # of a build; without the second, they listen on the network.
         "SPARK_SCALA_VERSION": "2.13",
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
@@ -228,7 +229,7 @@ def environment(inherited: Mapping[str, str], pyspark: Path, scratch: Path) -> d
 
 
 def _escaped(text: str, special: str) -> str:
-    """``text`` as a key or value of a properties file; ``special`` are the characters that would end it there."""
+    """Escapes a key or value of a properties file; ``special`` are the characters that would end it there."""
     out = []
     for position, character in enumerate(text):
         if character == "\\" or character in special or (character == " " and position == 0):

@@ -1,7 +1,7 @@
-"""What the engine needs for a warehouse in an object store: the connector's jars, and Spark's settings. Nothing here runs Spark.
+"""Requirements of the engine for a warehouse in an object store: the connector's jars, and Spark's settings. Runs no Spark.
 
-For S3 that is S3A in the version of the Hadoop that pyspark ships, and of Amazon's SDK the modules that S3A uses, 9 MB, not the
-bundle with all of its services. Netty and what else they need is in pyspark.
+For S3 these are S3A, in the version of pyspark's Hadoop, and the modules of Amazon's SDK that S3A uses: 9 MB, instead of the
+bundle with all services. Netty and other dependencies are part of pyspark.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from volstream.jvm.jars import Jar
 
 SET_UP = "Run `make engine-s3`, or `python -m volstream.engine.setup --s3` where volstream is installed as a package."
 
-#: Of the SDK that hadoop-aws was built with.
+#: The SDK version that hadoop-aws was built with.
 _SDK = "2.35.4"
 
 S3 = (
@@ -84,18 +84,18 @@ S3 = (
 
 
 def jars_of(settings: Settings) -> tuple[Jar, ...]:
-    """The jars that the engine needs besides Delta's and those that pyspark has."""
+    """Returns the jars that the engine needs in addition to Delta's and pyspark's."""
     return S3 if _is_s3(settings) else ()
 
 
 def installed(settings: Settings) -> list[Path]:
-    """All jars that set-up fetches for this engine, in the cache. Raises JavaError where one is missing, with what to do."""
+    """Returns all jars that set-up fetches for this engine. Raises JavaError, with the remedy, if one is missing."""
     cache = config.cache_directory()
     return [*jars.installed(cache), *jars.installed(cache, jars_of(settings), SET_UP)]
 
 
 def properties(settings: Settings) -> dict[str, str]:
-    """Spark's settings for the warehouse's store; they may hold secrets."""
+    """Returns Spark's settings for the warehouse's store; they may contain secrets."""
     if not _is_s3(settings):
         return {}
     told = settings.warehouse_storage
@@ -112,12 +112,12 @@ def properties(settings: Settings) -> dict[str, str]:
         "aws.credentials.provider": _provider(told),
     }
     hadoop = {f"spark.hadoop.fs.s3a.{name}": value for name, value in values.items() if value is not None}
-    # One name for the warehouse, here and in Spark. Delta takes its log store for s3:// by that name too.
+    # The warehouse must have the same name here and in Spark. Delta chooses its log store by the scheme s3:// as well.
     return {"spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem", **hadoop}
 
 
 def _provider(told: dict[str, str]) -> str:
-    """Where keys come from: who is told none looks where Amazon's other programs look."""
+    """Returns the credentials provider; without explicit keys, the one that searches like Amazon's other tools."""
     if "AWS_ACCESS_KEY_ID" not in told:
         return "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
     kind = "Temporary" if "AWS_SESSION_TOKEN" in told else "Simple"

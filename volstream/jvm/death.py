@@ -1,6 +1,6 @@
-"""Why a JVM ended, in a few words: from its exit status, and from what it wrote into its logs.
+"""Determines why a JVM ended, in a few words, from its exit status and its logs.
 
-Its owner alone knows the status. It writes the cause below the JVM's own last words, where clients find it.
+Only its owner knows the status. The owner appends the cause to the JVM's log, where clients find it.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from volstream.jvm import log_file
 from volstream.jvm.address import Address, EngineAddress
 from volstream.lifecycle import identity
 
-#: Exit statuses: of ``-XX:+ExitOnOutOfMemoryError``, and of Spark for what no thread caught.
+#: Exit statuses of ``-XX:+ExitOnOutOfMemoryError``, and of Spark for an uncaught error.
 _HEAP = (3, 52)
 _UNCAUGHT = (50, 51)
 
-#: A JVM that was asked to end says so with 128 and the signal's number.
+#: A JVM that was asked to end exits with 128 plus the signal's number.
 _ASKED = 128
 
-#: Lines of a log that are looked through: the error, and the stack below it.
+#: Number of log lines that are searched: the error, and its stack.
 _LINES = 400
 
-#: A client waits so long for the owner, which looks at its JVM every second, and so often looks itself.
+#: How long a client waits for the owner, which checks its JVM every second; and how often the client looks.
 _NOTE_SECONDS, _LOOK_SECONDS = 3.0, 0.1
 
 _HEAP_EXHAUSTED = "its heap was exhausted (setting driver_memory)"
@@ -32,11 +32,11 @@ _STACK_OVERFLOW = "its stack overflowed (StackOverflowError)"
 
 
 def cause_of(status: int, logs: Path) -> str:
-    """Why the JVM of a home ended with this exit status, as a part of a sentence about the engine.
+    """Returns why a home's JVM ended with this exit status, as part of a sentence about the engine.
 
     Args:
-        status: negative: by a signal, as of ``Popen.poll``.
-        logs: the folder of its logs.
+        status: negative for a signal, as in ``Popen.poll``.
+        logs: folder of its logs.
     """
     said = log_file.last_lines(log_file.jvm_log(logs), _LINES)
     if status in _HEAP or "Terminating due to java.lang.OutOfMemoryError" in said:
@@ -46,7 +46,7 @@ def cause_of(status: int, logs: Path) -> str:
         overflow, memory = said.rfind("StackOverflowError"), said.rfind("OutOfMemoryError")
         if max(overflow, memory) >= 0:
             return _STACK_OVERFLOW if overflow > memory else _HEAP_EXHAUSTED
-        return "an error that nothing caught ended it"
+        return "it was ended by an uncaught error"
     if status == -signal.SIGABRT:
         return "its JVM crashed"
     number = -status if status < 0 else status - _ASKED
@@ -57,39 +57,39 @@ def cause_of(status: int, logs: Path) -> str:
 
 
 def remedy_of(cause: str) -> str:
-    """What the user can do about an engine that was lost for this cause."""
+    """Returns what the user can do about the loss of an engine for this cause."""
     if cause == _HEAP_EXHAUSTED:
-        return "Give it more: driver_memory in volstream.toml. The next command starts the engine again."
+        return "Increase driver_memory in volstream.toml. The next command restarts the engine."
     if cause == _STACK_OVERFLOW:
-        return "Give threads more: -Xss16m in jvm_options. The next command starts the engine again."
+        return "Increase the stack size: -Xss16m in jvm_options. The next command restarts the engine."
     if "SIGKILL" in cause:
-        return "If nobody did that, memory ran out: lower driver_memory. The next command starts the engine again."
-    return "Run `volstream engine status`; the next command starts the engine again."
+        return "Unless someone killed it, memory ran out: lower driver_memory. The next command restarts the engine."
+    return "Run `volstream engine status`; the next command restarts the engine."
 
 
 def note(logs: Path, pid: int, cause: str) -> None:
-    """Writes below the last words of a JVM why it ended. By its owner."""
+    """Appends to a JVM's log why it ended. Called by its owner."""
     with log_file.jvm_log(logs).open("a", encoding="utf-8") as log:
         log.write(f"{_mark(pid)}{cause}\n")
 
 
 def noted(address: Address) -> str | None:
-    """Why the JVM at an address ended, as its owner noted; None where it lives, or nobody tells.
+    """Returns why the JVM at an address ended, as noted by its owner; None if it is alive, or there is no note.
 
-    Waits for an owner that lives: a client may see the end first.
+    Waits for the owner if that is alive, because a client may notice the end first.
     """
     if not isinstance(address, EngineAddress) or not address.logs:
         return None
     deadline = time.monotonic() + _NOTE_SECONDS
     while not identity.is_alive(address.jvm_pid, address.jvm_started):
         present = log_file.jvm_log(Path(address.logs))
-        for log in (present, present.with_name(f"{present.name}.1")):  # the next JVM may have begun another
+        for log in (present, present.with_name(f"{present.name}.1")):  # the next JVM may have started a new log
             found = re.search(f"^{re.escape(_mark(address.jvm_pid))}(.*)$", log_file.last_lines(log), re.MULTILINE)
             if found:
                 return found[1]
         if time.monotonic() >= deadline or not identity.is_alive(address.engine_pid, address.engine_started):
             return None
-        # Nothing is to be stopped here: what waits has failed already.
+        # There is nothing to stop here: the caller's operation has failed already.
         time.sleep(_LOOK_SECONDS)
     return None
 

@@ -1,7 +1,7 @@
-"""The engine's jars: Delta's five, where jars are kept, and how set-up fetches them. Nothing here runs Spark.
+"""The engine's jars: Delta's five, the location of all jars, and their download by set-up. Runs no Spark.
 
-The fetching is left to Apache Ivy, which pyspark ships, with its own default settings: proxies and the like are
-Java's usual ones (``JAVA_TOOL_OPTIONS``), and what arrives must have the checksum written here.
+Downloads are done by Apache Ivy, which is part of pyspark, with its default settings. Proxies etc. are configured as usual in
+Java (``JAVA_TOOL_OPTIONS``), and every file must have the checksum given here.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ DELTA_VERSION = "4.4.0"
 
 @dataclass(frozen=True)
 class Jar:
-    """A jar of Maven Central.
+    """A jar on Maven Central.
 
     Attributes:
-        sha256: of the jar; no other one is taken.
+        sha256: checksum that the file must have.
     """
 
     organisation: str
@@ -36,7 +36,7 @@ class Jar:
 
     @property
     def name(self) -> str:
-        """Of its file."""
+        """The name of its file."""
         return f"{self.artifact}-{self.revision}.jar"
 
 
@@ -53,26 +53,26 @@ DELTA = tuple(
 
 SET_UP = "Run `make setup`, or `python -m volstream.engine.setup` where volstream is installed as a package."
 
-#: Some megabytes over a slow line; Ivy's own time-outs are per connection.
+#: Time for some megabytes over a slow line; Ivy's own time-outs are per connection.
 _FETCH_SECONDS = 600.0
 
 
 def pyspark_directory() -> Path:
-    """The folder of the installed pyspark package, found without importing it."""
+    """Returns the folder of the installed pyspark package, found without importing it."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
-        raise JavaError("The package pyspark is not installed.", "Install volstream again.")
+        raise JavaError("The package pyspark is not installed.", "Reinstall volstream.")
     return Path(spec.origin).parent
 
 
 def installed(cache: Path, wanted: Sequence[Jar] = DELTA, set_up: str = SET_UP) -> list[Path]:
-    """Jars in the cache, in their order, each with the checksum that is written here: 15 MB take some 20 ms.
+    """Returns jars from the cache, in order, after verifying their checksums: 15 MB take about 20 ms.
 
     Args:
-        set_up: how they are fetched.
+        set_up: command that fetches them, for messages.
 
     Raises:
-        JavaError: they were not fetched yet, or are others by now.
+        JavaError: they have not been fetched yet, or have changed.
     """
     paths = [_path(cache, jar) for jar in wanted]
     missing = [path.name for path in paths if not path.is_file()]
@@ -81,19 +81,19 @@ def installed(cache: Path, wanted: Sequence[Jar] = DELTA, set_up: str = SET_UP) 
     changed = [jar.name for jar, path in zip(wanted, paths, strict=True) if not _is_whole(path, jar)]
     if changed:
         raise JavaError(
-            f"Jars in {cache} are not those that volstream was built with: {', '.join(changed)}.",
+            f"Jars in {cache} differ from those that volstream was built with: {', '.join(changed)}.",
             f"{set_up} It fetches them again.",
         )
     return paths
 
 
 def resolve(cache: Path, java: Java, wanted: Sequence[Jar] = DELTA) -> bool:
-    """Fetches the jars that the cache lacks or holds damaged; whether there was anything to fetch.
+    """Fetches jars that are missing from the cache or damaged; returns True if there were any.
 
-    Safe beside another set-up: each jar is checked in a folder of its own and moved into place whole.
+    Safe to run concurrently: each jar is verified in a private folder and moved into place atomically.
 
     Raises:
-        JavaError: the download failed (the last lines of Ivy are in the message), or brought something else.
+        JavaError: the download failed (the message has Ivy's last lines), or returned a different file.
     """
     lacking = [jar for jar in wanted if not _is_whole(_path(cache, jar), jar)]
     if not lacking:
@@ -107,7 +107,7 @@ def resolve(cache: Path, java: Java, wanted: Sequence[Jar] = DELTA) -> bool:
             if not _is_whole(new, jar):
                 raise JavaError(
                     f"The download of {jar.name} is not the jar that volstream was built with.",
-                    "Look at the network: a proxy may have answered instead of the repository.",
+                    "Check the network: a proxy may have answered instead of the repository.",
                 )
             os.replace(new, _path(cache, jar))
     return True
@@ -125,7 +125,7 @@ def _is_whole(path: Path, jar: Jar) -> bool:
 
 
 def _fetch(scratch: Path, java: Java, wanted: Sequence[Jar]) -> Path:
-    """Lets Ivy put the jars into a folder below ``scratch``, which it returns."""
+    """Makes Ivy download the jars into a folder below ``scratch``; returns the folder."""
     module = scratch / "ivy.xml"
     module.write_text(_ivy_module(wanted), encoding="utf-8")
     target = scratch / "jars"
@@ -144,18 +144,18 @@ def _fetch(scratch: Path, java: Java, wanted: Sequence[Jar]) -> Path:
     try:
         run = subprocess.run(command, capture_output=True, text=True, timeout=_FETCH_SECONDS, check=False, cwd=scratch)
     except subprocess.TimeoutExpired:
-        raise JavaError(f"The engine's jars did not arrive within {_FETCH_SECONDS:.0f} s.", "Try again.") from None
+        raise JavaError(f"The engine's jars were not downloaded within {_FETCH_SECONDS:.0f} s.", "Try again.") from None
     if run.returncode != 0:
         lines = [line.strip() for line in (run.stdout + run.stderr).splitlines() if line.strip()]
         raise JavaError(
-            "The engine's jars could not be fetched; Ivy says: " + " | ".join(lines[-12:]),
-            "Look at the network, or set the proxy in JAVA_TOOL_OPTIONS (-Dhttps.proxyHost=... -Dhttps.proxyPort=...).",
+            "The engine's jars could not be downloaded; Ivy says: " + " | ".join(lines[-12:]),
+            "Check the network, or set the proxy in JAVA_TOOL_OPTIONS (-Dhttps.proxyHost=... -Dhttps.proxyPort=...).",
         )
     return target
 
 
 def _ivy_module(wanted: Sequence[Jar]) -> str:
-    """A module that depends on exactly these jars: what they ask for beyond them is in pyspark already."""
+    """Returns a module that depends on exactly these jars, because their dependencies are part of pyspark."""
     dependencies = "\n".join(
         f'  <dependency org="{jar.organisation}" name="{jar.artifact}" rev="{jar.revision}" transitive="false" '
         'conf="default->master"/>'

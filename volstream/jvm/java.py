@@ -1,4 +1,4 @@
-"""Finds a Java that can run Spark. What is run with it, and how, does not belong here."""
+"""Finds a Java that can run Spark. Running it does not belong here."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pathlib import Path
 from volstream import config
 from volstream.errors import JavaError
 
-#: Spark 4 runs on nothing older.
+#: The oldest Java that Spark 4 supports.
 OLDEST = 17
 
-#: ``java -version`` answers in a tenth of a second; one that hangs is none.
+#: Time limit of ``java -version``, which takes a tenth of a second; one that hangs is not usable.
 _ANSWER_SECONDS = 30.0
 
-#: Where packages put Java without touching PATH: Debian and Fedora, macOS, Homebrew on both of its prefixes.
+#: Where packages install Java without changing PATH: Debian and Fedora, macOS, Homebrew with both of its prefixes.
 _USUAL_PLACES = (
     "/usr/lib/jvm/*/bin/java",
     "/Library/Java/JavaVirtualMachines/*/Contents/Home/bin/java",
@@ -36,7 +36,7 @@ class Java:
     Attributes:
         executable: the ``java`` command, an absolute path.
         major: the feature release, such as 17.
-        build: what it says about itself; two runtimes of one build are the same.
+        build: its description of itself; two runtimes of one build are the same.
     """
 
     executable: Path
@@ -45,10 +45,10 @@ class Java:
 
 
 def find() -> Java:
-    """The first Java of at least :data:`OLDEST` in JAVA_HOME, on PATH, in the usual places.
+    """Returns the first Java of at least :data:`OLDEST` in JAVA_HOME, on PATH, or in the usual places.
 
     Raises:
-        JavaError: there is none; the remedy is the platform's command, the cause names what was found instead.
+        JavaError: there is none; the message names what was found instead, the remedy is the platform's command.
     """
     rejected: list[str] = []
     for executable in _candidates():
@@ -63,7 +63,7 @@ def find() -> Java:
 
 
 def parse_major(text: str) -> int | None:
-    """The feature release in what ``java -version`` prints; None where that says nothing of a version."""
+    """Returns the feature release from the output of ``java -version``, or None if it contains none."""
     found = re.search(r'version "(\d+)(?:\.(\d+))?', text)
     if found is None:
         return None
@@ -72,7 +72,7 @@ def parse_major(text: str) -> int | None:
 
 
 def remedy(platform: str, *, debian: bool) -> str:
-    """How one gets a Java on ``platform`` (as ``sys.platform`` names it)."""
+    """Returns how to install Java on ``platform`` (named as in ``sys.platform``)."""
     if debian:
         return f"Run: apt-get install openjdk-{OLDEST}-jre-headless"
     if platform == "darwin":
@@ -92,7 +92,7 @@ def _candidates() -> Iterator[Path]:
 
 
 def _asked(executable: Path) -> Java | None:
-    """What ``executable`` says it is; None where it does not run (macOS ships a stub that only asks to install one)."""
+    """Returns the runtime at ``executable``; None if it does not run (macOS has a stub that only offers an installation)."""
     try:
         answer = subprocess.run(
             [executable, "-version"], capture_output=True, text=True, timeout=_ANSWER_SECONDS, check=True

@@ -1,6 +1,6 @@
-"""What the engine's JVM writes down, and reading the end of it for an error message.
+"""The logs of the engine's JVM, and reading their ends for error messages.
 
-``spark.log`` holds what Spark logs at WARN and above, ``jvm.log`` what the JVM and the Python workers print themselves.
+``spark.log`` has Spark's messages at WARN and above, ``jvm.log`` the output of the JVM and the Python workers.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import os
 import shutil
 from pathlib import Path
 
-#: Text of Log4j's configuration. The loggers named here warn about the way a local engine is meant to be run.
+#: Template of Log4j's configuration. The named loggers would warn about the intended configuration of a local engine.
 _LOG4J = """\
 status = fatal
 rootLogger.level = warn
@@ -41,24 +41,24 @@ logger.plans.level = error
 
 
 def spark_log(directory: Path) -> Path:
-    """Spark's log in a home's log directory."""
+    """Returns the path of Spark's log in a home's log directory."""
     return directory / "spark.log"
 
 
 def jvm_log(directory: Path) -> Path:
-    """The standard output and error of the JVM in a home's log directory."""
+    """Returns the path of the JVM's standard output and error in a home's log directory."""
     return directory / "jvm.log"
 
 
 def log4j_configuration(directory: Path) -> str:
-    """The text of a Log4j configuration that writes :func:`spark_log`, four files of 10 MB at most."""
-    # Log4j expands ${...} in values, and reads a backslash as an escape.
+    """Returns a Log4j configuration that writes :func:`spark_log`, at most four files of 10 MB."""
+    # Log4j expands ${...} in values, and treats a backslash as an escape.
     file = str(spark_log(directory)).replace("\\", "\\\\").replace("$", "$$")
     return _LOG4J.format(file=file)
 
 
 def begin(directory: Path) -> Path:
-    """Makes room for a new JVM's :func:`jvm_log`; that of the one before is kept beside it."""
+    """Starts a new :func:`jvm_log`, keeping the previous JVM's log beside it."""
     path = jvm_log(directory)
     if path.exists():
         os.replace(path, path.with_name(path.name + ".1"))
@@ -66,9 +66,9 @@ def begin(directory: Path) -> Path:
 
 
 def roll(directory: Path, most: int = 10_000_000) -> None:
-    """Keeps the :func:`jvm_log` of a JVM that runs short: what it has beyond ``most`` bytes goes to the file beside it.
+    """Limits the :func:`jvm_log` of a running JVM: beyond ``most`` bytes, its content moves to the file beside it.
 
-    The JVM and its workers hold the file open, and append to it: so it is copied and emptied.
+    It is copied and truncated, because the JVM and its workers keep the file open for appending.
     """
     path = jvm_log(directory)
     if path.exists() and path.stat().st_size > most:
@@ -77,7 +77,7 @@ def roll(directory: Path, most: int = 10_000_000) -> None:
 
 
 def last_lines(path: Path, count: int = 15, since: int = 0) -> str:
-    """The last ``count`` lines of a log after byte ``since``; empty where there is nothing."""
+    """Returns the last ``count`` lines of a log after byte ``since``; empty if there are none."""
     try:
         text = path.read_bytes()[since:].decode("utf-8", errors="replace")
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Starts and ends the JVM that is the engine. Whose it is, and that there is only one, is ``volstream.engine``'s."""
+"""Starts and ends the engine's JVM. Ownership, and that there is only one, is handled by ``volstream.engine``."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from volstream.lifecycle import identity
 from volstream.lifecycle.privacy import make_directory
 from volstream.lifecycle.stop import Stop
 
-#: Between a port being free and being taken by the JVM, another process may take it.
+#: A free port may be taken by another process before the JVM listens on it.
 _PORT_ATTEMPTS = 3
 _POLL_SECONDS = 0.05
-#: It listens before it can answer; asked again after this time, so that an end of the JVM or a signal is seen.
+#: The JVM listens before it can answer. The request is repeated at this interval, to notice its end or a signal.
 _ANSWER_SECONDS = 2.0
 
-#: A JVM that was asked to end and does not is killed after this time.
+#: A JVM that does not end when asked is killed after this time.
 END_SECONDS = 10.0
 
 
@@ -38,8 +38,8 @@ class JvmServer:
     """A running JVM that serves Spark Connect on 127.0.0.1.
 
     Attributes:
-        started: when it began, as psutil tells.
-        logs: the folder of its logs.
+        started: when it started, as psutil reports.
+        logs: folder of its logs.
     """
 
     process: subprocess.Popen[bytes]
@@ -54,7 +54,7 @@ class JvmServer:
         return self.process.pid
 
     def address(self, kind: Kind, http_port: int = 0) -> EngineAddress:
-        """Where clients find it, with this process as its owner."""
+        """Returns its address for clients, with this process as its owner."""
         return EngineAddress(
             port=self.port,
             token=self.token,
@@ -68,7 +68,7 @@ class JvmServer:
         )
 
     def poll(self) -> int | None:
-        """Its exit status; None while it runs."""
+        """Returns its exit status; None while it is running."""
         return self.process.poll()
 
     def end(self, seconds: float = END_SECONDS) -> None:
@@ -80,7 +80,7 @@ class JvmServer:
             self.kill()
 
     def kill(self) -> None:
-        """Ends it at once. Idempotent."""
+        """Kills it. Idempotent."""
         self.process.kill()
         self.process.wait()
 
@@ -88,16 +88,16 @@ class JvmServer:
 def start_jvm(
     settings: Settings, *, cores: int | None = None, stop: Stop | None = None, archive_to: Path | None = None
 ) -> JvmServer:
-    """Starts the JVM and waits until it answers. To be called by the main thread, which the JVM does not outlive.
+    """Starts the JVM and waits until it answers. Must be called by the main thread, which the JVM cannot outlive.
 
     Args:
-        settings: of the home; nothing else may run a JVM in it.
-        cores: task slots; None: what the settings say.
+        settings: settings of the home, in which no other JVM may be running.
+        cores: task slots; None: as in the settings.
         stop: gives up when it is set.
-        archive_to: writes a class archive there at its end, instead of using one.
+        archive_to: write a class archive there at the end, instead of using one.
 
     Raises:
-        JavaError: there is no Java, or the jars were not fetched.
+        JavaError: there is no Java, or the jars are missing.
         EngineError: it ended, or did not answer within ``engine_start_seconds``; the message has its last lines.
         InterruptedByUserError: ``stop`` was set.
     """
@@ -109,7 +109,7 @@ def start_jvm(
         archiving = archive.make(archive_to)
     else:
         archiving = archive.use(archive.path_of(config.cache_directory(), runtime, settings.jvm_options, classes))
-    # Last, so that the archive, which is of those before, fits.
+    # Last, so that the archive of the classes before them still matches.
     classes += jars.installed(config.cache_directory(), connectors.jars_of(settings), connectors.SET_UP)
     files = Files.of(settings)
     line = command.java_command(runtime, settings, files, classes, archiving)
@@ -133,14 +133,14 @@ def start_jvm(
 
 
 class _EndedError(Exception):
-    """The JVM ended, or its time is over, before it answered."""
+    """The JVM ended, or the time was up, before it answered."""
 
 
 def _spawn(settings: Settings, files: Files, line: list[str], cores: int) -> JvmServer:
     port, token = _free_port(), secrets.token_urlsafe(32)
     _prepare(settings, files, command.properties(settings, files, cores=cores, port=port, token=token))
     child = Path(__file__).with_name("child.py")
-    with log_file.begin(files.log).open("ab") as log:  # appended to, so that it can be emptied
+    with log_file.begin(files.log).open("ab") as log:  # append mode, so that it can be truncated
         process = subprocess.Popen(
             [sys.executable, "-I", "-S", str(child), str(os.getpid()), *line],
             stdin=subprocess.DEVNULL,
@@ -148,7 +148,7 @@ def _spawn(settings: Settings, files: Files, line: list[str], cores: int) -> Jvm
             stderr=log,
             cwd=files.scratch,
             env=command.environment(os.environ, jars.pyspark_directory(), files.scratch),
-            # Ctrl-C in a terminal is for us: the JVM has to serve until the work in hand is done.
+            # Ctrl-C in a terminal is for this process: the JVM has to serve until the current work is done.
             start_new_session=True,
         )
     return JvmServer(process, identity.start_time(process.pid), port, token, files.log)
@@ -157,12 +157,12 @@ def _spawn(settings: Settings, files: Files, line: list[str], cores: int) -> Jvm
 def _prepare(settings: Settings, files: Files, properties: dict[str, str]) -> None:
     make_directory(settings.run_directory)
     make_directory(files.log)
-    # What a killed JVM left behind. The caller owns the home, so nobody uses it.
+    # Leftovers of a killed JVM. The caller owns the home, so they are not in use.
     shutil.rmtree(files.scratch, ignore_errors=True)
     make_directory(files.scratch)
     files.log4j.write_text(log_file.log4j_configuration(files.log), encoding="utf-8")
     files.pools.write_text(command.POOLS, encoding="utf-8")
-    files.properties.unlink(missing_ok=True)  # so that the mode below is the file's from its first byte
+    files.properties.unlink(missing_ok=True)  # so that the new file has the mode below from its first byte
     with os.fdopen(
         os.open(files.properties, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii"
     ) as file:
@@ -177,7 +177,7 @@ def _free_port() -> int:
 
 
 def _await_answer(server: JvmServer, stop: Stop, deadline: float) -> None:
-    # Imported while the JVM starts: it takes as long as a third of that.
+    # Imported while the JVM starts, because it takes a third of that time.
     from volstream.jvm.channel import Heartbeat, LocalChannelBuilder
 
     heartbeat = None
@@ -201,4 +201,4 @@ def _await_answer(server: JvmServer, stop: Stop, deadline: float) -> None:
 def _failed(cause: str, log: Path) -> EngineError:
     lines = log_file.last_lines(log_file.jvm_log(log)) or log_file.last_lines(log_file.spark_log(log))
     said = f" Its last lines:\n{lines}\n" if lines else ""
-    return EngineError(f"The Spark engine could not be started: {cause}.{said}", f"Look at the logs in {log}.")
+    return EngineError(f"The Spark engine could not be started: {cause}.{said}", f"See the logs in {log}.")

@@ -1,1 +1,1 @@
-"""Stopping, backing off, identity of processes, and fault points: what every long-running part shares."""
+"""Shared by all long-running parts: stopping, backing off, process identity, and fault points."""

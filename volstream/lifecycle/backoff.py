@@ -1,4 +1,4 @@
-"""How long to wait after failures: capped, jittered, exponential. A value; nothing here waits."""
+"""Delays after failures: capped, jittered, exponential. A value; nothing here waits."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-#: Where doubling any sensible first delay has passed every sensible cap; beyond it floats overflow.
+#: Enough doublings to pass any sensible cap from any sensible first delay; beyond it floats overflow.
 _MAX_DOUBLINGS = 60
 
 
@@ -23,13 +23,13 @@ class Backoff:
     cap_seconds: float = 60.0
 
     def delay(self, failures: int, uniform: Callable[[], float] = random.random) -> float:
-        """Seconds to wait after ``failures`` failures in a row (1 or more).
+        """Returns the seconds to wait after ``failures`` consecutive failures (1 or more).
 
-        Between half and all of the doubled delay, so that those who failed together do not come back together.
+        Between half and all of the doubled delay, so that processes that failed together do not retry together.
 
         Args:
-            failures: how many in a row, the last included.
-            uniform: a number in [0, 1).
+            failures: consecutive failures, including the last.
+            uniform: returns a number in [0, 1).
         """
         doubled = self.first_seconds * 2.0 ** min(failures - 1, _MAX_DOUBLINGS)
         return min(self.cap_seconds, doubled) * (0.5 + 0.5 * uniform())

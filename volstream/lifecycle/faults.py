@@ -1,7 +1,7 @@
-"""Named points at which a test kills this process: one hook, off unless VOLSTREAM_FAULT names the point.
+"""Named points at which a test can kill this process; disabled unless VOLSTREAM_FAULT names the point.
 
 ``VOLSTREAM_FAULT=name`` kills the process (SIGKILL) when it reaches the point, ``name:stop`` freezes it (SIGSTOP),
-``name#3`` acts at the third pass. Read once, when the module is imported.
+``name#3`` acts on the third pass. Read once, on import.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _passes_left = int(_count or 1)
 
 
 def point(name: str) -> None:
-    """Marks a place where a crash matters."""
+    """Marks a point at which a crash matters."""
     global _passes_left
     if name != _point:
         return

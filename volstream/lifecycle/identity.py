@@ -1,4 +1,4 @@
-"""Who does something: a process's name that tells, on its own host, whether the process still lives."""
+"""Process names that tell, on their own host, whether the process is still alive."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import psutil
 
 
 def new_owner() -> str:
-    """A name for this process and use: host, pid, the process's start time, and a random part."""
+    """Returns a new name for this process and use: host, pid, process start time, and a random part."""
     return f"{socket.gethostname()}/{os.getpid()}/{_start_time(os.getpid())}/{uuid.uuid4().hex[:8]}"
 
 
 def is_gone(owner: str) -> bool:
-    """Whether ``owner`` was a process of this host that is no more. False where that cannot be known."""
+    """True if ``owner`` was a process of this host that no longer exists. False if unknown."""
     try:
         host, pid, started, _ = owner.rsplit("/", 3)
         return host == socket.gethostname() and _start_time(int(pid)) != started
@@ -24,12 +24,12 @@ def is_gone(owner: str) -> bool:
 
 
 def is_alive(pid: int, started: float) -> bool:
-    """Whether the process ``pid`` that began at ``started`` (epoch seconds, as psutil tells) still runs."""
+    """True if the process ``pid`` that started at ``started`` (epoch seconds, as psutil reports) is still running."""
     return _start_time(pid) == f"{started:.2f}"
 
 
 def listens(pid: int, port: int) -> bool:
-    """Whether the process ``pid``, of this user, listens on a TCP port of this host. Another may have taken the port."""
+    """True if the process ``pid``, of this user, listens on this TCP port itself; another process may have taken the port."""
     try:
         connections = psutil.Process(pid).net_connections(kind="tcp")
     except (psutil.NoSuchProcess, psutil.AccessDenied):
@@ -38,7 +38,7 @@ def listens(pid: int, port: int) -> bool:
 
 
 def start_time(pid: int) -> float:
-    """When ``pid`` began, in epoch seconds.
+    """Returns when ``pid`` started, in epoch seconds.
 
     Raises:
         ProcessLookupError: there is no such process.

@@ -1,4 +1,4 @@
-"""What this machine's other users may read of a home: nothing."""
+"""Keeps the files of a home private from other users of the machine."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from volstream.config import Settings
 
 
 def make_directory(path: Path) -> None:
-    """Makes a folder, and those above it that are missing, for the user alone. One that is there stays as it is."""
+    """Creates a folder and its missing parents, accessible by the user only. An existing one is left as it is."""
     if not path.is_dir():
         make_directory(path.parent)
         path.mkdir(mode=0o700, exist_ok=True)
 
 
 def keep_private(settings: Settings) -> None:
-    """Lets this process, which must be one of volstream's own, make files that nobody else can read.
+    """Makes this process, which must be one of volstream's own, create files that only the user can read.
 
-    Not where the warehouse is a folder outside of the home, which was chosen so that others find the tables: there the
-    umask with which the process was started decides, and the folder of the home keeps the rest private.
+    Does nothing if the warehouse is a local folder outside the home, chosen so that others can read the tables: the umask
+    of the process then applies there, and the permissions of the home's folder protect the rest.
     """
     shared = "://" not in settings.warehouse_path and settings.home not in Path(settings.warehouse_path).parents
     if not shared:

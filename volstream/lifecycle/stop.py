@@ -1,4 +1,4 @@
-"""One stop signal that is only ever set, and what sets it when the operating system asks."""
+"""A stop signal that is only ever set, and the signal handling that sets it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class Stop:
         self._event = threading.Event()
 
     def set(self) -> None:
-        """Asks everything that watches to end. Idempotent."""
+        """Asks everything that watches the flag to end. Idempotent."""
         self._event.set()
 
     def __bool__(self) -> bool:
         return self._event.is_set()
 
     def wait(self, seconds: float) -> bool:
-        """Waits until the flag is set or the time is over; true where it is set."""
+        """Waits until the flag is set or the time is up; returns True if it is set."""
         return self._event.wait(seconds)
 
 
@@ -35,11 +35,11 @@ def stop_on_signals(
     """While the block runs, the first SIGTERM or SIGINT calls ``first`` and sets ``stop``; the second calls ``second`` and ends
     the process.
 
-    To be entered by the main thread. The exit status of the second signal is 130, as for an interrupted command.
+    Must be entered in the main thread. The exit status after the second signal is 130, as for an interrupted command.
 
-    A thread acts on signals, not a handler: Python runs handlers in the main thread only, where one that comes as that
-    thread begins to wait is served when the wait is over, and where ``stop.set()`` can wait for a lock that the thread
-    itself holds.
+    A thread acts on the signals, because Python runs handlers in the main thread only: a signal that arrives just as that
+    thread starts to wait would be handled after the wait, and ``stop.set()`` in a handler could wait for a lock that the
+    interrupted thread holds.
     """
     numbers = (signal.SIGTERM, signal.SIGINT)
     heard, wake = os.pipe()
@@ -71,4 +71,4 @@ def stop_on_signals(
 
 
 def _nothing(_number: int, _frame: FrameType | None) -> None:
-    """A handler has to be there for the signal to be written to the pipe."""
+    """Does nothing; a handler must be installed for the signal to be written to the pipe."""

@@ -1,7 +1,7 @@
 """Threads that live and die together, and the loop that most of them run.
 
-If one part dies the whole stops: half a daemon that looks alive is worse than none. What does not belong here: what
-the parts do, and signals (``stop``).
+If one part dies, the whole process stops: half a daemon that looks alive is worse than none. What does not belong here:
+the work of the parts, and signals (``stop``).
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from volstream.errors import VolstreamError, reason_of
 from volstream.lifecycle.backoff import Backoff
 from volstream.lifecycle.stop import Stop
 
-#: A failure that lasts is said this often: often enough to be seen, too rarely to fill a disk.
+#: A persistent failure is logged this often: often enough to be seen, too rarely to fill a disk.
 REPEAT_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The first end of a part that nobody asked for.
+    """The first unexpected end of a part.
 
     Attributes:
-        name: the part.
-        error: what it raised; None where it just returned.
+        name: name of the part.
+        error: the exception; None if the part simply returned.
     """
 
     name: str
@@ -36,10 +36,10 @@ class Failure:
 
 
 class Supervisor:
-    """Runs named parts in daemon threads, and sets the stop signal when one of them ends unasked.
+    """Runs named parts in daemon threads, and sets the stop signal when one of them ends unexpectedly.
 
     Args:
-        stop: the one stop signal; every part watches it too.
+        stop: the stop signal, which every part watches as well.
     """
 
     def __init__(self, stop: Stop) -> None:
@@ -50,18 +50,18 @@ class Supervisor:
 
     @property
     def failure(self) -> Failure | None:
-        """The first part that ended although nobody had asked it to; None while all is well."""
+        """The first part that ended unexpectedly, or None."""
         return self._failure
 
     def run(self, name: str, part: Callable[[], None]) -> None:
-        """Starts ``part`` in a thread of its own. It is expected to return only when the stop signal is set."""
+        """Starts ``part`` in its own thread. It is expected to return only after the stop signal is set."""
         thread = threading.Thread(target=self._watch, args=(name, part), name=name, daemon=True)
         with self._lock:
             self._threads.append(thread)
         thread.start()
 
     def join(self, timeout: float) -> bool:
-        """Waits up to ``timeout`` seconds in all for the parts to end; whether all have."""
+        """Waits up to ``timeout`` seconds in total for the parts to end; returns True if all have."""
         deadline = time.monotonic() + timeout
         with self._lock:
             threads = list(self._threads)
@@ -70,7 +70,7 @@ class Supervisor:
         return not any(thread.is_alive() for thread in threads)
 
     def alive(self) -> list[str]:
-        """The names of the parts that still run."""
+        """Returns the names of the parts that are still running."""
         with self._lock:
             return [thread.name for thread in self._threads if thread.is_alive()]
 
@@ -78,11 +78,11 @@ class Supervisor:
         error: BaseException | None = None
         try:
             part()
-        except BaseException as exc:  # noqa: BLE001 - a thread's exception is lost unless it is kept here
+        except BaseException as exc:  # noqa: BLE001 - a thread's exception would be lost otherwise
             error = exc
         with self._lock:
             if self._stop:
-                # What breaks while everything is being torn down is no reason to fail, but must not vanish.
+                # Errors during shutdown are not failures, but must not be swallowed.
                 if error is not None:
                     logs.get("supervisor").warning("failed_while_stopping", part=name, error=str(error))
                 return
@@ -91,14 +91,14 @@ class Supervisor:
 
 
 class Trouble:
-    """What is wrong with one part, from its first failure to its recovery: logged at a limited rate, and shown.
+    """The trouble of one part, from its first failure to its recovery: logged at a limited rate, and shown.
 
     Args:
-        name: the part.
-        told: called with the reason whenever it is logged, and with None at the recovery.
+        name: name of the part.
+        told: called with the reason whenever it is logged, and with None on recovery.
 
     Attributes:
-        reason: of the newest failure; None while all is well. May be set to what an earlier process told.
+        reason: of the newest failure; None if there is none. May be set to what an earlier process reported.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class Trouble:
         self._logged = float("-inf")
 
     def failed(self, error: Exception) -> float:
-        """Takes note of a failure; the seconds to wait before the next attempt."""
+        """Records a failure; returns the seconds to wait before the next attempt."""
         self._failures += 1
         self.reason = reason_of(error)
         delay = self._backoff.delay(self._failures)
@@ -135,7 +135,7 @@ class Trouble:
         return delay
 
     def recovered(self) -> None:
-        """Takes note of a success. Idempotent."""
+        """Records a success. Idempotent."""
         if self._failures:
             self._log.info("loop_recovered", loop=self._name, failures=self._failures)
         before, self._failures, self.reason = self.reason, 0, None
@@ -144,7 +144,7 @@ class Trouble:
 
 
 def is_transient(error: Exception) -> bool:
-    """Whether trying again can help, by the error's own word."""
+    """True if the error says that a retry can help."""
     return isinstance(error, VolstreamError) and error.transient
 
 
@@ -158,18 +158,18 @@ def run_loop(
     survives: Callable[[Exception], bool] = is_transient,
     trouble: Trouble | None = None,
 ) -> None:
-    """Calls ``tick`` again and again until ``stop`` is set.
+    """Calls ``tick`` repeatedly until ``stop`` is set.
 
-    ``tick`` waits by itself where it has nothing to do (``receive``, ``stop.wait``). An error that the loop survives is
+    ``tick`` waits by itself when it has nothing to do (``receive``, ``stop.wait``). An error that the loop survives is
     logged, at most every :data:`REPEAT_SECONDS` with the count, and followed by a pause; the first success after it is
     logged too.
 
     Args:
-        survives: which errors are followed by another tick.
-        trouble: takes note of failures and successes; None: one of this loop's own.
+        survives: tells the errors after which the loop continues.
+        trouble: records failures and successes; None: one for this loop.
 
     Raises:
-        BaseException: whatever else ``tick`` raises.
+        BaseException: any other error that ``tick`` raises.
     """
     trouble = trouble or Trouble(name, log, backoff)
     while not stop:

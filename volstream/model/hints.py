@@ -1,4 +1,4 @@
-"""What an event says: that something may have changed. Never what it is now."""
+"""Contents of events: something may have changed. Never its current state."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from volstream.model.files import printable, why_no_row
 
 @dataclass(frozen=True, slots=True)
 class KeyHint:
-    """The object at ``path`` (relative to the volume) may have appeared, changed or gone."""
+    """The object at ``path`` (relative to the volume) may have appeared, changed or disappeared."""
 
     path: str
 
@@ -21,7 +21,7 @@ class SubtreeHint:
 
     Attributes:
         prefix: empty, or a path that ends in ``/``.
-        reason: why a listing is needed, for the record of the reconcile: ``overflow``, ``moved``, ``poll``, ...
+        reason: why a listing is needed, recorded with the reconcile: ``overflow``, ``moved``, ``poll``, ...
     """
 
     prefix: str
@@ -33,9 +33,9 @@ Hint = KeyHint | SubtreeHint
 
 @dataclass(frozen=True, slots=True)
 class ObjectHint:
-    """The object ``key`` of ``bucket`` may have appeared, changed or gone. Which volumes it belongs to, their locations say.
+    """The object ``key`` of ``bucket`` may have appeared, changed or disappeared. Locations determine its volumes.
 
-    Where a provider leaves open how a key is spelled, there is one hint for each spelling: a look decides.
+    If a provider leaves the spelling of a key open, there is one hint for each spelling; a check decides.
     """
 
     bucket: str
@@ -44,11 +44,11 @@ class ObjectHint:
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """A message or name that cannot be used, kept so that a user can see it.
+    """An unusable message or name, kept for the user to see.
 
     Attributes:
         subject: the message's body or the path, printable and cut to 4,096 characters.
-        reason: one sentence.
+        reason: the reason, in one sentence.
     """
 
     subject: str
@@ -56,6 +56,6 @@ class Rejection:
 
 
 def unusable(paths: Iterable[str]) -> dict[str, Rejection]:
-    """Those of some paths of which no row can be."""
+    """Returns the paths that cannot be rows, with the reason."""
     reasons = {path: why_no_row(path) for path in paths}
     return {path: Rejection(printable(path), reason) for path, reason in reasons.items() if reason is not None}

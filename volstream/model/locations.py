@@ -1,6 +1,6 @@
-"""Locations as URIs: ``file:///...`` for a directory, ``scheme://...`` for the rest; paths in and out of them.
+"""Locations as URIs: ``file:///...`` for a directory, ``scheme://...`` otherwise; conversion from and to paths.
 
-What does not belong here: which schemes have a store (``volstream.storage``), what is at a location.
+What does not belong here: the supported schemes (``volstream.storage``), the contents of a location.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ _FILE = re.compile(r"file:(?://([^/]*))?(/.*)", re.IGNORECASE | re.DOTALL)
 
 
 def scheme_of(text: str) -> str:
-    """The URI scheme of ``text`` in lower case; ``file`` for a plain path."""
+    """Returns the URI scheme of ``text`` in lower case; ``file`` for a plain path."""
     match = _SCHEME.match(text)
     return match[1].lower() if match else "file"
 
 
 def file_uri(path: str) -> str:
-    """The canonical URI of a directory: absolute, percent-encoded, without a trailing slash (but for the root).
+    """Returns the canonical URI of a directory: absolute, percent-encoded, without a trailing slash (except for the root).
 
     Args:
-        path: relative to the current directory, absolute, or beginning with ``~``. Links are kept as they are.
+        path: relative to the current directory, absolute, or beginning with ``~``. Links are not resolved.
 
     Raises:
         InvalidValueError: an empty path, or one with a NUL character.
     """
     if not path or "\0" in path:
         raise InvalidValueError(f"{path!r} is not a path.", "Write a directory, for example /data/images.")
-    # POSIX lets abspath keep exactly two leading slashes; every file system here reads them as one.
+    # POSIX lets abspath keep two leading slashes; all file systems here treat them as one.
     absolute = "/" + os.path.abspath(os.path.expanduser(path)).lstrip("/")
     return "file://" + quote_path(absolute)
 
 
 def local_path(location: str) -> str:
-    """The absolute path of a ``file:`` URI or plain path: what :func:`file_uri` encodes.
+    """Returns the absolute path of a ``file:`` URI or plain path; the inverse of :func:`file_uri`.
 
-    ``?`` and ``#`` are read as parts of the path: a file URI has neither query nor fragment.
+    ``?`` and ``#`` are parts of the path: a file URI has neither query nor fragment.
 
     Raises:
         InvalidValueError: a URI that names a host, or has no absolute path.
@@ -58,7 +58,7 @@ def local_path(location: str) -> str:
 
 
 def quote_path(path: str) -> str:
-    """``path`` percent-encoded byte by byte, slashes kept; file names that are not UTF-8 survive."""
+    """Returns ``path`` percent-encoded byte by byte, except for slashes; file names that are not UTF-8 survive."""
     if _QUOTED.search(path) is None:  # nearly all paths
         return path
     return quote(path.encode("utf-8", "surrogateescape"), safe="/")

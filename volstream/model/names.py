@@ -15,17 +15,17 @@ _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 
 @dataclass(frozen=True, order=True)
 class Name:
-    """A schema and a name, both in lower case: names compare without regard to case."""
+    """A schema and a name, both in lower case, because names are case-insensitive."""
 
     schema: str
     name: str
 
     @classmethod
     def parse(cls, text: str) -> Name:
-        """Reads ``name``, ``schema.name``, or either part in backticks.
+        """Parses ``name``, ``schema.name``, or either part in backticks.
 
         Raises:
-            InvalidValueError: not a name; a name with a slash or a control character (tables are folders).
+            InvalidValueError: not a name; or a name with a slash or control character, because tables are folders.
         """
         parts: list[str] = []
         position = 0
@@ -45,18 +45,18 @@ class Name:
         return cls(*parts) if len(parts) == 2 else cls(DEFAULT_SCHEMA, parts[0])
 
     def __str__(self) -> str:
-        """The shortest text that :meth:`parse` reads back."""
+        """Returns the shortest text that :meth:`parse` accepts."""
         name = quote(self.name)
         return name if self.schema == DEFAULT_SCHEMA else f"{quote(self.schema)}.{name}"
 
     @property
     def qualified(self) -> str:
-        """``schema.name`` with backticks around both, as SQL takes it."""
+        """``schema.name`` with backticks around both, for SQL."""
         return f"`{self.schema.replace('`', '``')}`.`{self.name.replace('`', '``')}`"
 
 
 def quote(part: str) -> str:
-    """``part`` as it is, or in backticks where it is not a plain identifier."""
+    """Returns ``part`` as it is, or in backticks if it is not a plain identifier."""
     return part if _PLAIN.fullmatch(part) else "`" + part.replace("`", "``") + "`"
 
 
@@ -68,5 +68,5 @@ def _not_a_name(text: str) -> InvalidValueError:
     return InvalidValueError(
         f"{text!r} is not a name.",
         "Write name or schema.name, with backticks around anything but letters, digits and underscores; "
-        "slashes, colons, control characters and a leading dot are not possible.",
+        "slashes, colons, control characters and a leading dot are not allowed.",
     )

@@ -12,7 +12,7 @@ from volstream.model.selection import DEFAULT_IGNORES, Selection
 
 
 class QueueType(StrEnum):
-    """How a volume hears of changes."""
+    """How a volume is notified of changes."""
 
     LOCAL = "local"
     POLL = "poll"
@@ -23,28 +23,28 @@ class QueueType(StrEnum):
 
 
 class SourceKind(StrEnum):
-    """What a stream is on."""
+    """The source of a stream."""
 
     VOLUME = "volume"
     TABLE = "table"
 
 
 class Mode(StrEnum):
-    """What a stream returns: net changes, or inserted rows only."""
+    """The rows that a stream returns: net changes, or inserted rows only."""
 
     STANDARD = "standard"
     APPEND_ONLY = "append-only"
 
 
 class Write(StrEnum):
-    """What a job does to its result table: keep one state per file, or log every processed version."""
+    """How a job writes its result table: one state per file, or a log of every processed version."""
 
     UPSERT = "upsert"
     APPEND = "append"
 
 
 class OnMove(StrEnum):
-    """What a job does with a file that is moved inside its volume: call the function again, or let the rows follow."""
+    """How a job treats a file moved within its volume: call the function again, or let the rows follow."""
 
     RERUN = "rerun"
     REKEY = "rekey"
@@ -60,7 +60,7 @@ class TriggerKind(StrEnum):
 
 
 class JobState(StrEnum):
-    """Whether the daemon and ``run-job`` may run the job."""
+    """The state of a job, which tells whether the daemon and ``run-job`` may run it."""
 
     ACTIVE = "active"
     PAUSED = "paused"
@@ -68,7 +68,7 @@ class JobState(StrEnum):
 
 @dataclass(frozen=True)
 class Connection:
-    """Credentials and place of a store, by reference: no secret is kept."""
+    """Location and credentials of a store; credentials by reference only, no secret is stored."""
 
     id: str
     name: Name
@@ -84,17 +84,17 @@ class Connection:
 
 @dataclass(frozen=True)
 class Volume:
-    """A location whose files are kept as a directory table.
+    """A location whose files are mirrored in a directory table.
 
     Attributes:
         location: URI.
-        table_id: Delta's id of the directory's tail; None until the first refresh made it.
+        table_id: Delta's id of the directory's tail; None until the first refresh creates it.
         refresh_count: number of the newest refresh.
-        trouble: what is wrong with it now, as its writer tells; None: nothing.
-        max_removals: what a full listing may remove, as :class:`~volstream.model.removals.RemovalLimit` reads it; None: the
-            default.
-        held_removals: rows that the newest full listing found gone, and that stay until somebody accepts it.
-        accept_removals: somebody did: the next full listing may remove what it finds gone.
+        trouble: current problem as reported by its writer; None if there is none.
+        max_removals: limit for removals by a full listing, in the syntax of :class:`~volstream.model.removals.RemovalLimit`;
+            None: the default.
+        held_removals: rows that the newest full listing found gone, kept until the removals are accepted.
+        accept_removals: the removals were accepted: the next full listing may remove what it finds gone.
     """
 
     id: str
@@ -119,12 +119,12 @@ class Volume:
 
     @property
     def definition(self) -> Sequence[object]:
-        """What decides how it is kept, of what can be altered."""
+        """The alterable attributes that determine how the volume is kept."""
         return (self.connection_id, self.queue_type, self.queue_name, self.selection)
 
     @property
     def selection(self) -> Selection:
-        """Which of the location's paths belong to the volume."""
+        """The rule for which of the location's paths belong to the volume."""
         return Selection(self.recursive, tuple(self.patterns), tuple(self.ignores))
 
 
@@ -133,12 +133,12 @@ class Stream:
     """A cursor over the refreshes of a volume's directory, or over the versions of a table.
 
     Attributes:
-        source_id: the volume's id; the table's name.
+        source_id: the volume's id, or the table's name.
         table_id: Delta's id of the table that the offset belongs to; None while the offset is EMPTY.
-        offset: refresh or version up to and including which all changes are consumed; None: EMPTY, before the first.
+        offset: refresh or version up to which, inclusively, all changes are consumed; None: EMPTY, before the first.
         initial: until the first committed consumption, the rows present at ``offset`` are returned.
         sequence: number of the last INTENT.
-        identity: columns of a table that identify its rows; empty: Delta's row ids do.
+        identity: columns that identify a table's rows; empty: Delta's row ids do.
     """
 
     id: str
@@ -158,7 +158,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class Trigger:
-    """When a job runs: ``every`` is seconds, ``cron`` a five-field line."""
+    """When a job runs: ``every`` in seconds, ``cron`` as a five-field expression."""
 
     kind: TriggerKind = TriggerKind.MANUAL
     every: float | None = None
@@ -166,17 +166,17 @@ class Trigger:
 
 
 def on_change() -> Trigger:
-    """Run as soon as the volume's files change."""
+    """Returns a trigger that runs a job as soon as the volume's files change."""
     return Trigger(TriggerKind.ON_CHANGE)
 
 
 def every(seconds: float) -> Trigger:
-    """Run on a period."""
+    """Returns a trigger that runs a job periodically."""
     return Trigger(TriggerKind.EVERY, every=seconds)
 
 
 def on_cron(line: str) -> Trigger:
-    """Run at the times of a cron line of five fields."""
+    """Returns a trigger that runs a job by a five-field cron expression."""
     return Trigger(TriggerKind.CRON, cron=line)
 
 
@@ -261,12 +261,12 @@ class DynamicJob(Job):
 
 @dataclass(frozen=True)
 class Function:
-    """A Python function of values that SQL statements call by its name.
+    """A Python function on values that SQL statements call by name.
 
     Attributes:
         location: ``/abs/file.py:func`` or ``pkg.mod:func``.
-        search_path: folder from which ``pkg.mod`` is imported where it is not installed; None: installed.
-        returns: the type of its value, as SQL writes it.
+        search_path: folder from which ``pkg.mod`` is imported if it is not installed; None: installed.
+        returns: the SQL type of its value.
     """
 
     id: str
@@ -278,13 +278,13 @@ class Function:
     created_on: datetime
 
 
-#: What ``create_volume`` takes where the user says nothing.
+#: The virtual cluster of ``create_volume`` if the user names none.
 DEFAULT_VIRTUAL_CLUSTER = "DEFAULT"
 
 
 @dataclass(frozen=True)
 class VolumeSpec:
-    """What a user says of a volume that is to be made."""
+    """A user's definition of a volume to be created."""
 
     name: Name
     location: str
@@ -301,10 +301,10 @@ class VolumeSpec:
 
 @dataclass(frozen=True)
 class StreamSpec:
-    """What a user says of a stream that is to be made: exactly one source, at most one of the two points in time.
+    """A user's definition of a stream to be created: exactly one source, at most one of the two points in time.
 
     Attributes:
-        identity: columns of the table that identify its rows; empty: its primary key, or Delta's row ids.
+        identity: columns that identify the table's rows; empty: its primary key, or Delta's row ids.
     """
 
     name: Name

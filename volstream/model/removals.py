@@ -1,6 +1,6 @@
-"""How many files a full listing may remove from a directory before somebody is asked. Pure.
+"""Limits for the number of files that a full listing may remove from a directory without confirmation. Pure.
 
-An empty mount point, or a prefix that was emptied by mistake, looks like a directory whose files were deleted.
+An empty mount point, or a prefix emptied by mistake, looks like a directory whose files were all deleted.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from volstream.errors import InvalidValueError
 
-#: Of fewer files a share says nothing; but all of so many are no accident of a small directory.
+#: Minimum directory sizes at which a share is meaningful, and at which removing all files is suspicious.
 _SHARE_OF, _ALL_OF = 100, 10
 
 _WRITTEN = re.compile(r"\s*(?:(\d{1,3}(?:\.\d+)?)\s*%)?\s*,?\s*(\d{1,15})?\s*")
@@ -18,11 +18,11 @@ _WRITTEN = re.compile(r"\s*(?:(\d{1,3}(?:\.\d+)?)\s*%)?\s*,?\s*(\d{1,15})?\s*")
 
 @dataclass(frozen=True)
 class RemovalLimit:
-    """What one listing may remove; without either of the two, anything.
+    """The removals that one listing may make; unlimited if neither attribute is set.
 
     Attributes:
-        share: of the files of a directory of at least 100, from 0 to 1; and, below 1, not all of at least 10.
-        count: files.
+        share: from 0 to 1, of a directory with at least 100 files; below 1, also not all files of a directory of at least 10.
+        count: number of files.
     """
 
     share: float | None = 0.5
@@ -30,7 +30,7 @@ class RemovalLimit:
 
     @classmethod
     def parse(cls, text: str | None) -> RemovalLimit:
-        """Reads ``50%``, ``1000``, both (``50%,1000``), or ``all``; None: the default. Raises InvalidValueError."""
+        """Parses ``50%``, ``1000``, both (``50%,1000``), or ``all``; None: the default. Raises InvalidValueError."""
         if text is None:
             return cls()
         if text.strip().lower() == "all":
@@ -40,12 +40,12 @@ class RemovalLimit:
         count = int(match[2]) if match and match[2] else None
         if (share is None and count is None) or (share is not None and share > 1):
             raise InvalidValueError(
-                f"{text!r} does not say how many files may be removed.", "Write for example 50%, 1000, 50%,1000 or all."
+                f"{text!r} is not a limit for removed files.", "Write for example 50%, 1000, 50%,1000 or all."
             )
         return cls(share, count)
 
     def holds(self, removed: int, of: int) -> bool:
-        """Whether so many removals from a directory of so many files need a word."""
+        """True if this many removals from a directory of this many files need confirmation."""
         if self.count is not None and removed > self.count:
             return True
         if self.share is None:

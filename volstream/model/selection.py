@@ -1,4 +1,4 @@
-"""Which paths of a location belong to a volume: recursion, patterns, ignored names."""
+"""Selection of the paths of a location that belong to a volume: recursion, patterns, ignored names."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from enum import StrEnum
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
-#: Hidden files and the names under which programs keep unfinished work.
+#: Hidden files, and names that programs give to unfinished files.
 DEFAULT_IGNORES = (".*", "*~", "*.tmp", "*.part", "*.crdownload")
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The rule by which paths are in or out.
+    """A rule that includes or excludes paths.
 
     Attributes:
-        recursive: whether files in sub-directories count.
+        recursive: include files in sub-directories.
         patterns: globs of which one must match; empty: every name. A glob without ``/`` is matched against the last
             part of the path, one with ``/`` against the whole path, where ``**`` spans directories.
-        ignores: globs that rule a path out, or, matched against any of its directories, all below it.
+        ignores: globs that exclude a path or, if they match one of its directories, everything below it.
     """
 
     recursive: bool = True
@@ -29,21 +29,21 @@ class Selection:
     ignores: Sequence[str] = DEFAULT_IGNORES
 
     def accepts(self, path: str) -> bool:
-        """Whether the file at ``path`` belongs to the volume."""
+        """True if the file at ``path`` belongs to the volume."""
         if not path or path.endswith("/"):
             return False
         parent, slash, _ = path.rpartition("/")
-        # A key that begins with "/" lies in a directory without a name.
+        # A key that begins with "/" is in a directory without a name.
         return self.accepts_name(path) and (not slash or (self.recursive and self.descends(parent)))
 
     def accepts_name(self, path: str) -> bool:
-        """Like :meth:`accepts` for a file whose directory is known to be in."""
+        """Like :meth:`accepts`, for a file in a directory that is known to be included."""
         if self._ignored.match(path):
             return False
         return not self.patterns or self._wanted.match(path)
 
     def descends(self, directory: str) -> bool:
-        """Whether files below ``directory`` (no trailing slash; ``""`` is the root) can belong to the volume."""
+        """True if files below ``directory`` (no trailing slash; ``""`` is the root) can belong to the volume."""
         if not directory:
             return True
         if not self.recursive:
@@ -61,16 +61,16 @@ class Selection:
         return _compiled(tuple(self.patterns))
 
 
-#: Globs that ask for a beginning or an end alone, as most do.
+#: Globs for just a beginning or an end, as most are.
 _STARTS, _ENDS = re.compile(r"[^*?\[]+\*"), re.compile(r"\*[^*?\[]+")
 
 
 class _Rules(NamedTuple):
-    """Globs as they are matched: every file of a listing is, and a beginning is found faster without an expression.
+    """Globs prepared for matching every file of a listing; plain beginnings are tested without an expression, which is faster.
 
     Attributes:
-        starts, ends: of the last part of a path.
-        names: expression for the last part; ``paths``: for all of it.
+        starts, ends: beginnings and ends of the last part of a path.
+        names: expression for the last part; ``paths``: for the whole path.
     """
 
     starts: tuple[str, ...]
@@ -79,7 +79,7 @@ class _Rules(NamedTuple):
     paths: re.Pattern[str] | None
 
     def match(self, path: str) -> bool:
-        """Whether one of the globs matches: the last part of the path, or the whole of it where the glob has a ``/``."""
+        """True if a glob matches the last part of the path or, if the glob has a ``/``, the whole path."""
         name = path[path.rfind("/") + 1 :]
         if name.startswith(self.starts) or name.endswith(self.ends):
             return True
@@ -102,13 +102,13 @@ def _compiled(globs: tuple[str, ...]) -> _Rules:
 
 
 def _pattern(globs: Iterable[str]) -> re.Pattern[str] | None:
-    """One expression for all of some globs; None for none."""
+    """Returns one expression for all globs; None without globs."""
     expressions = [_expression(glob) for glob in globs]
     return re.compile("|".join(expressions), re.DOTALL) if expressions else None
 
 
 class _Wild(StrEnum):
-    """What in a glob stands for any number of characters."""
+    """Wildcards that match any number of characters."""
 
     NAME = "*"
     PATH = "**"
@@ -116,11 +116,11 @@ class _Wild(StrEnum):
 
 
 def _expression(glob: str) -> str:
-    """The glob as a regular expression: ``*`` and ``?`` stop at ``/``, ``**`` does not, ``[...]`` as in fnmatch.
+    """Converts a glob to a regular expression: ``*`` and ``?`` stop at ``/``, ``**`` does not, ``[...]`` as in fnmatch.
 
-    Uploaders choose the names, so matching must not try all the ways in which wildcards can share a name among them: the
-    first place where the characters behind a wildcard are found is kept (``(?>...)``), but for the last ones, which end
-    the name. That is no loss. What can follow an earlier place includes all that can follow a later one.
+    Uploaders choose the names, so matching must not try every way to divide a name among wildcards: the first place where the
+    characters after a wildcard match is kept (``(?>...)``), except for the last ones, which end the name. No match is lost:
+    what can follow an earlier place includes everything that can follow a later one.
 
     fnmatch's own translation lets ``*`` cross slashes, and glob.translate is new in Python 3.13.
     """
@@ -137,7 +137,7 @@ def _expression(glob: str) -> str:
 
 
 def _blocks(glob: str) -> list[tuple[_Wild | None, list[str]]]:
-    """The glob cut at its wildcards for paths: each with what follows, expressions that ``*`` stands between."""
+    """Splits the glob at its path wildcards; each comes with the following expressions, which ``*`` separates."""
     blocks: list[tuple[_Wild | None, list[str]]] = [(None, [""])]
     position = 0
     while position < len(glob):
@@ -155,14 +155,14 @@ def _blocks(glob: str) -> list[tuple[_Wild | None, list[str]]]:
 
 
 def _wild(glob: str, position: int) -> _Wild | None:
-    # Only where a directory's name begins: `a**/b` is `a`, anything, `/b`.
+    # Only at the beginning of a directory's name: `a**/b` is `a`, anything, `/b`.
     if glob.startswith(_Wild.DIRECTORIES, position) and (position == 0 or glob[position - 1] == "/"):
         return _Wild.DIRECTORIES
     return next((wild for wild in (_Wild.PATH, _Wild.NAME) if glob.startswith(wild, position)), None)
 
 
 def _one(glob: str, position: int) -> tuple[str, int]:
-    """The expression of what stands for one character at ``position``, and where the next begins."""
+    """Returns the expression for the single character at ``position``, and the next position."""
     if glob[position] == "?":
         return "[^/]", position + 1
     if glob[position] == "[" and (end := glob.find("]", position + 2)) > 0:
@@ -171,7 +171,7 @@ def _one(glob: str, position: int) -> tuple[str, int]:
 
 
 def _class(body: str) -> str:
-    """What stands between brackets as a regular expression: one character, never ``/``; an empty range matches nothing."""
+    """Converts the contents of brackets: one character, never ``/``; an empty range matches nothing."""
     negated = body.startswith("!")
     rest = body[1:] if negated else body
     members = ""

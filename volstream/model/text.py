@@ -1,4 +1,4 @@
-"""Text in which others have a say, such as the names of files, so shown that neither a terminal nor a reader is led astray."""
+"""Safe display of text with external content, such as file names: it can mislead neither a terminal nor a reader."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from typing import Any
 
 
 def visible(text: str) -> str:
-    """``text`` with what a terminal would obey, and what turns the direction of writing, as escapes. Lines and tabs stay."""
+    """Returns ``text`` with terminal control and text direction characters escaped. Newlines and tabs stay."""
     return _escaped(text, "\n\t", _as_in_python)
 
 
 def one_line(text: str) -> str:
-    """Like :func:`visible`, in one line."""
+    """Like :func:`visible`, on one line."""
     return _escaped(text, "", _as_in_python)
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:
-    """A number with its noun: ``1 batch``, ``2 batches``."""
+    """Returns a number with its noun: ``1 batch``, ``2 batches``."""
     return f"{number} {one if number == 1 else many or f'{one}s'}"
 
 
 def json_document(value: Any, *, default: Callable[[Any], Any] | None = None, indent: int | None = None) -> str:
-    """JSON in which letters stay what they are, and such characters are escapes: who parses it gets them back."""
+    """Returns JSON with readable letters and with unprintable characters escaped; parsing it restores them."""
     return _escaped(json.dumps(value, default=default, indent=indent, ensure_ascii=False), "\n", _as_in_json)
 
 
 def _escaped(text: str, kept: str, escape: Callable[[str], str]) -> str:
-    if text.isprintable():  # nearly all is
+    if text.isprintable():  # true of nearly all text
         return text
     return "".join(c if c.isprintable() or c in kept else escape(c) for c in text)
 

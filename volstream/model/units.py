@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from volstream.errors import InvalidValueError
 
-#: No duration is longer, so that each can be added to a time; no size is larger than a database keeps.
+#: Maximum duration, so that each can be added to a time; maximum size that a database can store.
 MAX_SECONDS, MAX_BYTES = 10 * 365 * 86400.0, 2**60
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -17,12 +17,12 @@ for _power, _letter in enumerate("KMGT", start=1):
     _BYTES[f"{_letter}B"] = 1000**_power
     _BYTES[_letter] = 1024**_power
 
-#: The largest number that a table can hold.
+#: The largest number that a table can store.
 MAX_INTEGER = (1 << 63) - 1
 
 
 def parse_duration(text: str) -> float:
-    """Seconds of ``500ms``, ``30s``, ``5m``, ``1h``, ``2d``; a bare number is seconds.
+    """Parses ``500ms``, ``30s``, ``5m``, ``1h``, ``2d`` to seconds; a bare number is in seconds.
 
     Raises:
         InvalidValueError: not a duration, not positive, or longer than ten years.
@@ -37,17 +37,17 @@ def parse_duration(text: str) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """The shortest exact form that :func:`parse_duration` reads back, for example ``90s``, ``5m``."""
+    """Returns the shortest exact form that :func:`parse_duration` accepts, for example ``90s``, ``5m``."""
     for unit in ("d", "h", "m"):
         whole = seconds / _SECONDS[unit]
         if whole >= 1 and whole == int(whole):
             return f"{int(whole)}{unit}"
-    # 15 digits: plain g has 6 and turns a million seconds into 1e+06.
+    # 15 digits, because plain g has 6 and turns a million seconds into 1e+06.
     return f"{seconds:.15g}s" if seconds >= 1 else f"{seconds * 1000:.15g}ms"
 
 
 def about(seconds: float) -> str:
-    """A duration for people, for example ``12 min``."""
+    """Returns an approximate duration for people, for example ``12 min``."""
     if seconds < 90:
         return f"{max(1, round(seconds))} s"
     if seconds < 90 * 60:
@@ -56,7 +56,7 @@ def about(seconds: float) -> str:
 
 
 def parse_size(text: str) -> int:
-    """Bytes of ``64MiB``, ``1GB``, ``512``.
+    """Parses ``64MiB``, ``1GB``, ``512`` to bytes.
 
     Raises:
         InvalidValueError: not a size, not positive, or more than 1 EiB.
@@ -73,7 +73,7 @@ def parse_size(text: str) -> int:
 
 
 def format_size(size: int) -> str:
-    """A size for people, for example ``1.5 MiB``."""
+    """Returns an approximate size for people, for example ``1.5 MiB``."""
     value = float(size)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if value < 1024:
@@ -83,12 +83,12 @@ def format_size(size: int) -> str:
 
 
 def in_utc(moment: datetime) -> datetime:
-    """A time in UTC; one without a zone is of the local one.
+    """Converts a time to UTC; a time without a zone is local.
 
     Raises:
-        InvalidValueError: in UTC it is before the first or after the last year.
+        InvalidValueError: the time in UTC is out of the range of years 1 to 9999.
     """
     try:
         return moment.astimezone(UTC)
     except (OverflowError, ValueError):
-        raise InvalidValueError(f"{moment.isoformat()} is not within the years 1 to 9999 of UTC.") from None
+        raise InvalidValueError(f"{moment.isoformat()} is not within the years 1 to 9999 in UTC.") from None

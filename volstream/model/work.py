@@ -1,4 +1,4 @@
-"""What happens to definitions: refreshes, plans, batches, intents, failures."""
+"""Records of the work on definitions: refreshes, plans, batches, intents, failures."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class Refresh:
     """One commit of a directory; its rows carry its ``number`` as ``refresh_id``.
 
     Attributes:
-        cause: ``events``, ``bootstrap``, ``reconcile``, or why subtrees were listed; ``recovered``: a crash came between the
-            commit and this record.
-        bytes: of the files that are new or changed.
+        cause: ``events``, ``bootstrap``, ``reconcile``, or why subtrees were listed; ``recovered``: a crash occurred between
+            the commit and this record.
+        bytes: size of the new and changed files.
     """
 
     volume_id: str
@@ -30,16 +30,16 @@ class Refresh:
 
 @dataclass(frozen=True)
 class Completeness:
-    """What a full listing of a volume found, compared with its directory table as it was before.
+    """The result of comparing a full listing of a volume with its directory table before it.
 
     Attributes:
-        cause: ``bootstrap``, ``reconcile``, or why it was asked for.
-        listed: files, ``bytes`` of them.
-        missing: of these, those that the directory lacked: no event had told of them. None in the first listing of a volume.
-        changed: those that it showed otherwise.
-        phantom: files that it showed, and that are gone.
-        late: of the missing and changed, those that are so new that their events may have been under way.
-        findings: names that cannot be rows.
+        cause: ``bootstrap``, ``reconcile``, or the reason of the request.
+        listed: number of listed files, with ``bytes`` in total.
+        missing: listed files that were not in the directory, so no event had reported them. None in a volume's first listing.
+        changed: listed files that were different in the directory.
+        phantom: files in the directory that are gone.
+        late: missing and changed files so recent that their events may still have been on their way.
+        findings: number of names that cannot be rows.
     """
 
     volume_id: str
@@ -56,8 +56,8 @@ class Completeness:
 
 
 class PlanKind(StrEnum):
-    """What a plan holds: a stream's range, failed files due again, or current files run again, for a job; or a stream's
-    range for a statement or a block of Python."""
+    """The contents of a plan: for a job, a stream's range, failed files due for a retry, or current files to run again; for a
+    statement or a block of Python, a stream's range."""
 
     STREAM = "stream"
     RETRY = "retry"
@@ -75,16 +75,16 @@ class PlanState(StrEnum):
 
 @dataclass(frozen=True)
 class Plan:
-    """One consumption of a stream: by a job, cut into batches, or by a statement, in one.
+    """One consumption of a stream: by a job, divided into batches, or by a statement, as one batch.
 
     Attributes:
-        job_id: None: a statement's that is no job's.
+        job_id: None: a statement outside any job.
         from_version: excluded; None: EMPTY.
         to_version: included.
-        table_id: Delta's id of the table that the versions belong to; of a volume's, refreshes.
-        initial: the rows present at ``to_version``, not changes.
+        table_id: Delta's id of the table that the versions belong to; the versions of a volume are refreshes.
+        initial: the plan has the rows present at ``to_version``, not changes.
         location: folder of the plan's Parquet files, sorted by path; empty for a statement, which reads the range itself.
-        where: SQL condition that the planned files met; kept, since the job's may change. None: all files.
+        where: the job's SQL condition at planning time, because it may change; None: all files.
     """
 
     id: str
@@ -104,7 +104,7 @@ class Plan:
 
 
 class BatchState(StrEnum):
-    """PLANNED becomes INTENT when an attempt begins, and COMMITTED, or PLANNED again when it was aborted."""
+    """PLANNED becomes INTENT when an attempt begins, and then COMMITTED, or PLANNED again if it is aborted."""
 
     PLANNED = "planned"
     INTENT = "intent"
@@ -114,17 +114,17 @@ class BatchState(StrEnum):
 
 @dataclass(frozen=True)
 class Batch:
-    """A slice of a plan: the files with ``after_path < path <= until_path`` in UTF-8 byte order; all of a statement's.
+    """A slice of a plan: files with ``after_path < path <= until_path`` in UTF-8 byte order; for a statement, all files.
 
     Attributes:
         number: position in the plan, from 1.
-        files: new and changed ones, on which the function runs.
-        replaced: how many of these had a version before, whose rows go.
-        removals: files that are gone, whose rows go.
-        moves: how many of ``files`` are moved ones; the old path's rows go with the new path, or to it.
-        sequence: number in the stream's sequence of the newest attempt; None before the first.
-        attempts: how many INTENTs it has had.
-        seconds: from the INTENT to the commit; None: not committed, or by another process than the one that recorded it.
+        files: number of new and changed files, which the function processes.
+        replaced: number of these with an earlier version, whose rows are removed.
+        removals: number of deleted files, whose rows are removed.
+        moves: number of moved files in ``files``; the old path's rows are removed, or carried over to the new path.
+        sequence: number of the newest attempt in the stream's sequence; None before the first.
+        attempts: number of its INTENTs.
+        seconds: time from INTENT to commit; None: not committed, or recorded by another process.
     """
 
     id: str
@@ -151,13 +151,13 @@ class Batch:
 
     @property
     def rate(self) -> float | None:
-        """Files a second, removals counted as such; None where that was not measured."""
+        """Files per second, including removals; None if not measured."""
         return (self.files + self.removals) / self.seconds if self.seconds else None
 
 
 @dataclass(frozen=True)
 class Load:
-    """How much work some batches are together."""
+    """The amount of work in some batches."""
 
     batches: int = 0
     files: int = 0
@@ -167,7 +167,7 @@ class Load:
 
     @classmethod
     def of(cls, batches: Iterable[Batch]) -> Load:
-        """The load of some batches."""
+        """Sums up the load of some batches."""
         return sum((Load(1, one.files, one.removals, one.moves, one.bytes) for one in batches), start=cls())
 
     def __add__(self, other: Load) -> Load:
@@ -176,12 +176,12 @@ class Load:
 
 @dataclass(frozen=True)
 class Waiting:
-    """The batches of an open plan that nobody began: the end of the plan. Sums count removals as files.
+    """The batches at the end of an open plan that were never begun. Sums count removals as files.
 
     Attributes:
-        first: the first of them.
-        most_files: of the largest one.
-        most_bytes: of the largest one that has several files.
+        first: the first of these batches.
+        most_files: files in the largest of them.
+        most_bytes: bytes in the largest of them that has several files.
     """
 
     first: Batch
@@ -194,7 +194,7 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Target:
-    """The table that an attempt writes, as it was at INTENT."""
+    """A table that an attempt writes, as it was at INTENT."""
 
     location: str
     table_id: str
@@ -203,15 +203,15 @@ class Target:
 
 @dataclass(frozen=True)
 class Intent:
-    """One attempt at a batch: what the targets' logs are searched for.
+    """One attempt at a batch, with what identifies its commits in the targets' logs.
 
     Attributes:
-        attempt: uuid that the commits' user metadata carries. An attempt that consumes several streams has an intent for
-            each of them.
+        attempt: uuid in the commits' user metadata. An attempt that consumes several streams has an intent for each of
+            them.
         sequence: the intent's number in its stream's sequence.
-        marker_stream_id, marker_sequence: the stream and number under which the attempt's commits are marked: the
-            intent's own, or those of another one of the attempt.
-        targets: the tables that the attempt's statements write, in their order.
+        marker_stream_id, marker_sequence: the stream and number that mark the attempt's commits: the intent's own, or
+            those of another intent of the attempt.
+        targets: the tables that the attempt's statements write, in order.
     """
 
     stream_id: str
@@ -225,17 +225,17 @@ class Intent:
     started_on: datetime
 
     def app_id(self, statement: int = 0) -> str:
-        """The ``txnAppId`` of the commit of a statement, numbered from 0; its ``txnVersion`` is the marker's number."""
+        """Returns the ``txnAppId`` of a statement's commit, numbered from 0; its ``txnVersion`` is the marker's number."""
         return app_id(self.marker_stream_id, statement)
 
 
 def app_id(stream_id: str, statement: int = 0) -> str:
-    """The ``txnAppId`` of a stream's consumptions: one per statement of a transaction."""
+    """Returns the ``txnAppId`` of a stream's consumptions: one per statement of a transaction."""
     return f"volstream:{stream_id}#{statement}"
 
 
 class FailureState(StrEnum):
-    """PENDING belongs to an attempt that is not committed; WAITING needs the file to move, or to be back; the rest are
+    """PENDING belongs to an uncommitted attempt; WAITING ends when the file changes or returns; the others are
     visible."""
 
     PENDING = "pending"
@@ -246,8 +246,8 @@ class FailureState(StrEnum):
 
 
 class FailureKind(StrEnum):
-    """Why a file has no new rows. ``SET_UP`` is no file's fault: it ends the run, and is never kept as a failure. ``CODE``: what
-    the function imported could not be compiled or found."""
+    """Why a file has no new rows. ``SET_UP`` is not the fault of a file: it ends the run, and is never stored as a failure.
+    ``CODE``: a module that the function imports could not be compiled or found."""
 
     SET_UP = "set-up"
     RAISED = "raised"
@@ -263,11 +263,11 @@ class FailureKind(StrEnum):
     CHANGED = "changed"
 
 
-#: Another try ends the same way, as long as neither code nor file is another.
+#: Failures that a retry cannot fix as long as code and file stay the same.
 LASTING = (FailureKind.CODE, FailureKind.WRONG_RESULT, FailureKind.TOO_LARGE)
 
-#: The file is another one by now, or gone: it was overtaken, and nobody failed. It mostly comes through the stream, but may be
-#: back as it was.
+#: The file changed or disappeared before its turn, which is nobody's failure. It usually returns through the stream, but may
+#: also be back unchanged.
 OVERTAKEN = (FailureKind.VANISHED, FailureKind.CHANGED)
 
 
@@ -277,8 +277,8 @@ class Failure:
 
     Attributes:
         file_version: store's version id or etag of the content that failed.
-        attempts: failed attempts at this version.
-        next_try: when the next is due; None: never by itself.
+        attempts: number of failed attempts at this version.
+        next_try: time of the next retry; None: no automatic retry.
     """
 
     job_id: str

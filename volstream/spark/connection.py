@@ -1,6 +1,6 @@
-"""One remote session of Spark and the channel below it: opened, copied, released, dropped.
+"""A remote Spark session and its channel: opened, copied, released, dropped.
 
-Who is given which session is ``session``'s; this module is what imports PySpark.
+Assigning sessions is in ``session``; this module is the one that imports PySpark.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pyspark.sql.connect.session import SparkSession
 from volstream.jvm.address import Address
 from volstream.jvm.channel import ClientChannelBuilder, builder_for, policy_for
 
-#: What a call may raise when the engine goes away meanwhile. ValueError is gRPC's word for a closed channel.
+#: Errors that a call may raise when the engine disappears. gRPC raises ValueError for a closed channel.
 BROKEN = (PySparkException, grpc.RpcError, ValueError)
 
 #: Usually milliseconds.
@@ -30,16 +30,16 @@ _RELEASE_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class Connection:
-    """A session and the channel below it."""
+    """A session with its channel."""
 
     session: SparkSession
     builder: ClientChannelBuilder
 
     def release(self) -> None:
-        """Ends the session on the server and closes the channel. Quiet where the engine is gone: so is the session."""
+        """Ends the session on the server and closes the channel. Does not fail if the engine is gone, as the session is too."""
         client = self.session.client
-        # PySpark lets go of finished statements in the background. One that comes after the session's end is an error
-        # with a long stack in the engine's log.
+        # PySpark releases finished statements in the background. A release after the session's end is an error with a long
+        # stack trace in the engine's log.
         concurrent.futures.wait(list(client._release_futures), timeout=_RELEASE_SECONDS)
         with suppress(*BROKEN):
             client.release_session()
@@ -47,16 +47,16 @@ class Connection:
         self.drop()
 
     def drop(self) -> None:
-        """Closes the channel without a word to the server; safe while another thread waits on it."""
+        """Closes the channel without notifying the server; safe while another thread waits on it."""
         self.builder.close()
-        self.session.client._closed = True  # what `close` sets, which would wait for calls that get no answer
+        self.session.client._closed = True  # as `close` does, which would wait for calls that are never answered
 
 
 def opened(address: Address) -> Connection:
-    """A new remote session, never a present one. No I/O: the first statement finds out whether anybody answers."""
-    # Without it the functions of pyspark.sql look for a JVM in this process.
+    """Returns a new remote session, never an existing one. No I/O: the first statement shows whether the server answers."""
+    # Without it, the functions of pyspark.sql look for a JVM in this process.
     os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
-    # PySpark's ways to say, on standard error, what the exception says.
+    # PySpark would repeat on standard error what its exception says.
     warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         logging.getLogger(name).disabled = True
@@ -66,20 +66,20 @@ def opened(address: Address) -> Connection:
 
 
 def copied(session: Any, address: Address) -> Connection:
-    """A new remote session with the settings, views and functions that another one has now."""
+    """Returns a new remote session with the current settings, views and functions of another one."""
     copied = session.cloneSession()
     return _connected(copied, cast(ClientChannelBuilder, copied.client._builder), address)
 
 
 def _connected(session: SparkSession, builder: ClientChannelBuilder, address: Address) -> Connection:
     session.client.set_retry_policies([policy_for(address)])
-    # It would keep every client until the process ends, and then ask each of their engines, even one that is gone.
+    # The hook would keep every client until exit, and then contact each of their engines, even those that are gone.
     atexit.unregister(session.client._on_exit)
     return Connection(session, builder)
 
 
 def _forget_stopped() -> None:
-    """Takes a stopped session out of PySpark's default and this thread's active one, where the next is to stand."""
+    """Removes a stopped session as PySpark's default and as this thread's active one, to make room for the next."""
     with SparkSession._lock:
         default = SparkSession._default_session
         if default is not None and default.is_stopped:

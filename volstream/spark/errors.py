@@ -1,4 +1,4 @@
-"""What PySpark and gRPC raise, in our terms. pyspark is imported late: who raised its errors has paid for it."""
+"""Maps PySpark and gRPC errors to ours. pyspark is imported late: if it raised an error, it is imported already."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from volstream.errors import DiskFullError, EngineError, EngineLostError, SqlErr
 from volstream.jvm.death import remedy_of
 from volstream.spark.loading import load
 
-#: Delta raises these when two writers meet; the same statement can be tried again. Conditions have suffixes such as
-#: ``.WITHOUT_HINT``. ``DELTA_CONCURRENT_TRANSACTION`` is not among them: it says that the statement was done before.
+#: Delta's errors for conflicting writers, after which the same statement can be retried. Conditions have suffixes such as
+#: ``.WITHOUT_HINT``. ``DELTA_CONCURRENT_TRANSACTION`` is excluded: it means that the statement was executed before.
 _CONFLICTS = (
     "DELTA_CONCURRENT_APPEND",
     "DELTA_CONCURRENT_DELETE_DELETE",
@@ -22,36 +22,36 @@ _CONFLICTS = (
     "DELTA_PROTOCOL_CHANGED",
 )
 
-#: A session that the server no longer knows: it was restarted, or ended the session.
+#: The server does not know the session: it was restarted, or ended the session.
 _SESSION_LOST = ("INVALID_HANDLE.SESSION_", "NO_ACTIVE_SESSION")
 
 _DISK_FULL = ("No space left on device", "Disk quota exceeded", "ENOSPC")
 
-#: gRPC raises a bare ValueError when a call is made on a channel that was closed.
+#: gRPC raises a bare ValueError for a call on a closed channel.
 _CLOSED_CHANNEL = re.compile(r"Cannot invoke RPC.*closed", re.IGNORECASE)
-#: Where a message goes on with Java's.
+#: Beginning of Java's part of a message.
 _STACK = re.compile(r"\n\nJVM stacktrace:|\n+Driver stacktrace:|\n\tat ")
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]")
 
 
 def engine_lost(reason: str) -> EngineLostError:
-    """The error that says that the engine was lost, and why."""
+    """Returns the error for a lost engine, with the reason."""
     return EngineLostError(f"The Spark engine was lost: {reason}.", remedy_of(reason))
 
 
 def says_lost(error: BaseException) -> bool:
-    """Whether an error says that the engine does not answer."""
+    """True if an error means that the engine does not answer."""
     return isinstance(error if isinstance(error, VolstreamError) else _translated(error), EngineLostError)
 
 
 @contextmanager
 def map_spark_errors() -> Iterator[None]:
-    """Raises ours for what says that the engine or its disk failed; everything else passes as it is.
+    """Maps errors that mean that the engine or its disk failed; all others pass unchanged.
 
     Raises:
         EngineLostError: the connection broke or was closed, or the server lost the session.
-        EngineError: the server refused the token.
-        DiskFullError: Spark could not write for lack of space.
+        EngineError: the server rejected the token.
+        DiskFullError: Spark ran out of disk space.
     """
     try:
         yield
@@ -63,7 +63,7 @@ def map_spark_errors() -> Iterator[None]:
 
 
 def _may_be_sparks(error: Exception) -> bool:
-    """Whether PySpark or gRPC may have raised it. They are not imported for the sake of an error that is not theirs."""
+    """True if PySpark or gRPC may have raised the error, without importing them."""
     if isinstance(error, VolstreamError) or "pyspark" not in sys.modules:
         return False
     load()
@@ -74,9 +74,9 @@ def _may_be_sparks(error: Exception) -> bool:
 
 
 def condition_of(error: BaseException | None) -> str | None:
-    """Spark's or Delta's error condition, such as ``DELTA_CONCURRENT_APPEND.WITHOUT_HINT``; None where there is none.
+    """Returns Spark's or Delta's error condition, such as ``DELTA_CONCURRENT_APPEND.WITHOUT_HINT``, or None.
 
-    An error of ours is asked for its cause.
+    For one of our errors, the condition of its cause.
     """
     from pyspark.errors import PySparkException
 
@@ -92,12 +92,12 @@ def condition_of(error: BaseException | None) -> str | None:
 
 
 def is_conflict(condition: str | None) -> bool:
-    """Whether the condition says that another writer was faster, and the statement can be tried again."""
+    """True if the condition means that another writer was faster, and the statement can be retried."""
     return condition is not None and condition.startswith(_CONFLICTS)
 
 
 def sql_error(error: BaseException) -> SqlError:
-    """What Spark says against a user's statement, without plan and JVM stack."""
+    """Returns Spark's message about a user's statement, without plan and JVM stack."""
     text = _STACK.split(str(error), maxsplit=1)[0]
     text = text.split(";\n'", 1)[0]  # the unresolved plan, which begins with a quote
     return SqlError(text.strip())
@@ -105,7 +105,7 @@ def sql_error(error: BaseException) -> SqlError:
 
 @contextmanager
 def as_sql_errors() -> Iterator[None]:
-    """As :func:`map_spark_errors`; and what Spark says against a statement is a SqlError."""
+    """Maps errors like :func:`map_spark_errors`, and Spark's errors about a statement to SqlError."""
     try:
         with map_spark_errors():
             yield
@@ -131,10 +131,10 @@ def _translated(error: BaseException) -> VolstreamError | None:
         return engine_lost("it died or stopped answering")
     if status == grpc.StatusCode.UNAUTHENTICATED:
         return EngineError(
-            "The Spark engine refused the token.", "Look at spark_remote, or at `volstream engine status`."
+            "The Spark engine rejected the token.", "Check spark_remote, or run `volstream engine status`."
         )
     if (condition_of(error) or "").startswith(_SESSION_LOST) or "server side session identifier" in str(error):
-        return engine_lost("it does not know this session any more")
+        return engine_lost("it no longer knows this session")
     if any(mark in _text(error) for mark in _DISK_FULL):
         reason = f"No space left on the disk: Spark could not write ({_first_line(error)})."
         return DiskFullError(reason, "Free space, then try again.")
@@ -142,20 +142,20 @@ def _translated(error: BaseException) -> VolstreamError | None:
 
 
 def _grpc_status(error: BaseException) -> object:
-    """The transport's status; None where Spark itself answered with an error."""
+    """Returns the transport's status; None if Spark itself answered with an error."""
     import grpc
     from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 
     if isinstance(error, grpc.RpcError):
         return error.code()
-    # Exactly this class: its subclasses carry an error of Spark, and a status that says nothing.
+    # Exactly this class: its subclasses carry a Spark error, and a meaningless status.
     if type(error) is SparkConnectGrpcException:
         return error.getGrpcStatusCode()
     return None
 
 
 def _text(error: BaseException) -> str:
-    """The message, and what the server tells of its causes."""
+    """Returns the message, with the causes reported by the server."""
     from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 
     causes = error.getStackTrace() if isinstance(error, SparkConnectGrpcException) else None

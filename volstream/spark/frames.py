@@ -1,4 +1,4 @@
-"""Frames of a session, made of small local tables or of another session's frames."""
+"""Frames of a session, made from small local tables or from another session's frames."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 def bound_to(session: SparkSession, frame: DataFrame) -> DataFrame:
-    """A frame of another session, in one that was copied from it."""
+    """Returns a frame of another session in one that was copied from it."""
     from pyspark.sql.connect.dataframe import DataFrame as Connected
 
     return Connected(cast(Any, frame)._plan, session)
 
 
 def warning(frame: DataFrame, message: str) -> DataFrame:
-    """The frame, which warns with ``message`` when it is written as it is; frames that are made of it do not."""
+    """Returns the frame, which warns with ``message`` when it is written directly; frames derived from it do not."""
     from pyspark.sql.connect.dataframe import DataFrame as Connected
 
     class Unconsumed(Connected):
@@ -35,7 +35,7 @@ def warning(frame: DataFrame, message: str) -> DataFrame:
 
 
 def relation(session: SparkSession, table: pa.Table) -> DataFrame:
-    """The rows of ``table`` with its column types, also where there are none (PySpark cannot type an empty table)."""
+    """Returns the rows of ``table`` with its column types, even if it is empty, which PySpark cannot type itself."""
     if table.num_rows:
         return session.createDataFrame(table)
     from pyspark.sql.pandas.types import from_arrow_schema

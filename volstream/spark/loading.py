@@ -1,5 +1,5 @@
-"""Importing PySpark, by one thread at a time: its modules import each other in circles, and a second thread that comes
-meanwhile gets one that is not complete."""
+"""Imports PySpark in one thread at a time: its modules import each other in cycles, and a second thread could get one that
+is incomplete."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ _lock = threading.RLock()
 
 
 def load() -> None:
-    """Imports PySpark's client; a second is what that takes. Idempotent."""
+    """Imports PySpark's client, which takes a second. Idempotent."""
     with _lock:
         import pyspark.sql.connect.session  # noqa: F401  # for the effect

@@ -1,8 +1,8 @@
-"""The client side of Spark: sessions on the home's engine or on a server elsewhere, given out and taken back.
+"""The client side of Spark: sessions on the home's engine or on a remote server, lent and returned.
 
-A session is one remote session with its own settings, temporary views and modules. How a session is opened is
-``connection``'s, how it is reached ``channel``'s; how errors are read is ``errors``'s. PySpark is imported with the first
-session: whoever has a gateway may never need one.
+Each is a remote session with its own settings, temporary views and modules. Opening a session is in ``connection``, the
+transport in ``channel``, and the mapping of errors in ``errors``. PySpark is imported with the first session, because a
+gateway may never be asked for one.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ if TYPE_CHECKING:
     from volstream.spark.connection import Connection
     from volstream.spark.watch import Watch
 
-#: A session of the pool is used so often: what its statements leave on the server ends with it.
+#: Maximum uses of a pooled session: what its statements leave on the server ends with it.
 _MOST_USES = 100
 
 
-#: Of each session on a server that was started by others; the home's engine has them from its start. With variables Spark
-#: would put something else in the place of a file that is named ``${x}``.
+#: Settings of sessions on servers that others started; the home's engine has them from the start. With substitution of
+#: variables, Spark would replace a file name such as ``${x}``.
 _ON_OTHER_SERVERS = {"spark.sql.variable.substitute": "false"}
 
 
 class SparkGateway:
-    """The sessions of this process on one engine, which is attached to when the first one is asked for. Safe to share
-    between threads.
+    """The sessions of this process on one engine, which is attached to when the first one is requested. Can be shared between
+    threads.
 
     From the first session on a thread watches the engine. When it is lost, all connections are closed, so that blocked
-    calls return with an error at once, and the gateway gives out nothing more: whoever wants to go on takes a new gateway.
+    calls fail immediately, and the gateway lends no more sessions; to continue, create a new gateway.
 
     Args:
-        attach: finds the engine, and may start it; called once, unless it raises. Constructing does no I/O.
-        stall_seconds: an engine that answers nothing for so long is lost.
+        attach: finds the engine, and may start it; called once, unless it raises. The constructor does no I/O.
+        stall_seconds: an engine that has not answered for this long is lost.
     """
 
     def __init__(self, attach: Callable[[], Address], *, stall_seconds: float) -> None:
@@ -54,35 +54,35 @@ class SparkGateway:
         self._lock = threading.Lock()
         self._open: dict[str, Connection] = {}
         self._by_thread: dict[threading.Thread, Connection] = {}
-        # The pools of sessions that do not compile and that do, and how often each was used.
+        # Pools of interpreting and of compiling sessions, with the number of uses of each.
         self._idle: dict[bool, list[tuple[Connection, int]]] = {False: [], True: []}
         self._watch: Watch | None = None
         self._ended: str | None = None
 
     @property
     def attached(self) -> bool:
-        """Whether the engine was asked for."""
+        """True if the engine was requested."""
         return self._address is not None
 
     @property
     def lost(self) -> str | None:
-        """Why nothing can be asked of the engine any more; None while all is well."""
+        """The reason why the engine can no longer be used; None if it can."""
         return self._ended
 
     @contextmanager
     def fresh(self) -> Iterator[SparkSession]:
-        """A new session for the block, with settings and views of its own; what still runs in it at the end is ended.
+        """Yields a new session with its own settings and views; statements still running at the end are ended.
 
         Raises:
-            EngineLostError: the engine is or was lost, whatever the block made of it.
-            EngineError, JavaError: there is none to attach to.
+            EngineLostError: the engine is or was lost, even if the block swallowed the error.
+            EngineError, JavaError: there is no engine to attach to.
         """
         with self._until_released(self._new()) as session:
             yield session
 
     @contextmanager
     def copied(self, session: Any) -> Iterator[SparkSession]:
-        """A new session for the block with the settings, views and functions that another one has now.
+        """Yields a new session with the current settings, views and functions of another one.
 
         Raises:
             EngineLostError: as :meth:`fresh`.
@@ -97,13 +97,13 @@ class SparkGateway:
 
     @contextmanager
     def pooled(self, *, compiled: bool = False) -> Iterator[SparkSession]:
-        """A session for the block that was used before, with the settings and views that earlier blocks left.
+        """Yields a session that may have been used before, with the settings and views that earlier blocks left.
 
-        Spark compiles for each new session anew what it compiled for another. One whose block raised is used no more: a
-        statement may still be running in it.
+        Spark compiles everything again for each new session. A session whose block raised is not reused, because a statement may
+        still be running in it.
 
         Args:
-            compiled: one in which Spark compiles; see :mod:`volstream.jvm.codegen`.
+            compiled: yield a session in which Spark compiles; see :mod:`volstream.jvm.codegen`.
 
         Raises:
             EngineLostError: as :meth:`fresh`.
@@ -129,7 +129,7 @@ class SparkGateway:
             self._release(connection)
 
     def session(self) -> SparkSession:
-        """This thread's session: made at its first call, released by :meth:`close` or after the thread's end.
+        """Returns this thread's session: created by its first call, released by :meth:`close` or after the thread's end.
 
         Raises:
             EngineLostError: the engine was lost, or the gateway is closed. EngineError, JavaError: as :meth:`fresh`.
@@ -171,7 +171,7 @@ class SparkGateway:
 
     @contextmanager
     def explaining(self) -> Iterator[None]:
-        """What breaks in the block because the engine is gone is an EngineLostError that says why."""
+        """Replaces errors caused by the loss of the engine with an EngineLostError that has the reason."""
         try:
             yield
         except Exception as error:
@@ -181,7 +181,7 @@ class SparkGateway:
             raise engine_lost(reason) from error
 
     def _reason(self, error: Exception) -> str | None:
-        """Why the engine is gone, where that is what an error comes from; None where it is not, or nobody knows."""
+        """Returns why the engine is gone, if that caused the error; None if it did not, or the reason is unknown."""
         from volstream.spark.connection import BROKEN
 
         if not isinstance(error, (*BROKEN, EngineLostError)):
@@ -191,7 +191,7 @@ class SparkGateway:
         return self._ended
 
     def _found(self) -> Address:
-        """The engine, attached to at the first call. Those who ask meanwhile wait for that."""
+        """Returns the engine's address, attaching to it on the first call. Concurrent callers wait for that."""
         with self._attaching:
             if self._address is None:
                 if self._ended is not None:
@@ -238,8 +238,8 @@ class SparkGateway:
     def _release(self, connection: Connection) -> None:
         with self._lock:
             if connection.session.session_id not in self._open:
-                return  # lost, and closed already
-        # It stays among the open ones meanwhile, so that a release which nobody answers ends when the engine is lost.
+                return  # lost, and already closed
+        # It stays in the list meanwhile, so that a release without an answer ends when the engine is lost.
         connection.release()
         with self._lock:
             self._open.pop(connection.session.session_id, None)

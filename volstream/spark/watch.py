@@ -1,4 +1,4 @@
-"""Watches an engine from the client's side, and says once when it is lost. What is then done is the gateway's."""
+"""Watches an engine from the client's side, and reports once when it is lost. The reaction is up to the gateway."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from volstream.jvm.address import Address
 from volstream.jvm.channel import Beat, Heartbeat, builder_for
 from volstream.lifecycle.stop import Stop
 
-#: Between two looks at the processes.
+#: Interval of process checks.
 _LOOK_SECONDS = 1.0
-#: Between two heartbeats.
+#: Interval of heartbeats.
 _BEAT_SECONDS = 5.0
 
 
 class Watch:
-    """A thread that looks whether the engine's processes live, and asks Spark for an answer every few seconds.
+    """A thread that checks whether the engine's processes are alive, and sends Spark a heartbeat every few seconds.
 
-    Heartbeats are sent in the name of the open sessions by turns: Spark ends a session that nobody used for an hour.
+    Heartbeats use the open sessions in turn, because Spark ends a session that was unused for an hour.
 
     Args:
-        stall_seconds: an engine from which no answer came for so long is lost. Time in which this process itself was
-            stopped does not count.
-        sessions: the ids of the open sessions.
-        lost: called at most once, by the thread, with the reason.
+        stall_seconds: an engine that has not answered for this long is lost, not counting time in which this process itself
+            was suspended.
+        sessions: returns the ids of the open sessions.
+        lost: called at most once, in this thread, with the reason.
     """
 
     def __init__(
@@ -41,11 +41,11 @@ class Watch:
         self._turn = 0
 
     def start(self) -> None:
-        """Begins."""
+        """Starts the thread."""
         threading.Thread(target=self._run, name="engine-watch", daemon=True).start()
 
     def stop(self) -> None:
-        """Ends, soon. Idempotent."""
+        """Makes the thread end soon. Idempotent."""
         self._stop.set()
 
     def _run(self) -> None:
@@ -58,7 +58,7 @@ class Watch:
             self._lost(reason)
 
     def _watch(self, heartbeat: Heartbeat) -> str | None:
-        """Why the engine is lost; None when asked to stop."""
+        """Returns why the engine is lost, or None if asked to stop."""
         beat: Beat | None = None
         silence = since_beat = 0.0
         before = time.monotonic()
@@ -67,7 +67,7 @@ class Watch:
             if missing is not None:
                 return missing
             if silence > self._stall:
-                return f"it answered nothing for {self._stall:g} s"
+                return f"it has not answered for {self._stall:g} s"
             if beat is None and since_beat >= self._gap:
                 beat, since_beat = heartbeat.send(self._stall, self._next_session()), 0.0
             if self._stop.wait(self._look):

@@ -1,1 +1,1 @@
-"""The text of SQL statements: their grammar, the names in them, and what is written in another form. Pure."""
+"""The text of SQL statements: their grammar, the names in them, and rewriting. Pure."""

@@ -1,4 +1,4 @@
-"""The few places where SQL is not passed to Spark as written (R-21). Pure: text in, text out."""
+"""The few rewrites of SQL before it is passed to Spark. Pure: text in, text out."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from volstream.sqltext import tree_of
 
 
 def create_table(statement: str, key_property: str, tracking: Callable[[str], Mapping[str, str]]) -> str:
-    """CREATE TABLE or ALTER TABLE as Spark takes it: ``VARCHAR`` without a length is a ``STRING``, a PRIMARY KEY is a table
-    property that keeps the columns' names, and ``change_tracking`` several of Delta's properties.
+    """Rewrites CREATE TABLE or ALTER TABLE for Spark: ``VARCHAR`` without a length becomes ``STRING``, a PRIMARY KEY a table
+    property with the columns' names, and ``change_tracking`` several Delta properties.
 
     Args:
-        tracking: gives the properties for the value of ``change_tracking``.
+        tracking: returns the properties for a value of ``change_tracking``.
 
     Raises:
-        SqlError: a primary key of which columns cannot be said; TBLPROPERTIES without a list.
+        SqlError: a primary key whose columns cannot be determined; TBLPROPERTIES without a list.
         InvalidValueError: ``change_tracking`` is neither true nor false.
     """
     tokens = names.tokenize(statement)
@@ -36,11 +36,11 @@ def create_table(statement: str, key_property: str, tracking: Callable[[str], Ma
             edits.append((token.start, token.end + 1, "STRING"))
         if token.token_type is TokenType.PRIMARY_KEY:
             if key:
-                raise SqlError("A table has one PRIMARY KEY.")
+                raise SqlError("A table can have only one PRIMARY KEY.")
             key, edit = _key(statement, tokens, position)
             edits.append(edit)
         if token.token_type is TokenType.STRING and word == "CHANGE_TRACKING" and follows[:1] == ["="]:
-            *_, value = tokens[position + 1 : position + 3]  # the sign itself where nothing follows
+            *_, value = tokens[position + 1 : position + 3]  # the sign itself if nothing follows
             pairs = ", ".join(f"'{name}' = '{setting}'" for name, setting in tracking(value.text).items())
             edits.append((token.start, value.end + 1, pairs))
     text = statement
@@ -50,7 +50,7 @@ def create_table(statement: str, key_property: str, tracking: Callable[[str], Ma
 
 
 def insert_all_columns(statement: str, columns: Sequence[str]) -> str:
-    """A MERGE whose ``INSERT VALUES (...)`` names no columns, with the target's."""
+    """Adds the target's columns to a MERGE whose ``INSERT VALUES (...)`` names none."""
     listed = ", ".join("`" + name.replace("`", "``") + "`" for name in columns)
     text = statement
     for before, after in reversed(list(pairwise(names.tokenize(statement)))):
@@ -62,13 +62,13 @@ def insert_all_columns(statement: str, columns: Sequence[str]) -> str:
 def merge_filter(
     statement: str, stream: str, stream_columns: Sequence[str], target_columns: Sequence[str]
 ) -> str | None:
-    """SQL on a stream's own columns that holds for the rows that can fire a clause of a MERGE; None: any row can.
+    """Returns SQL on a stream's own columns for the rows that can match a clause of a MERGE; None: any row can.
 
-    A stream shows an update as two rows of one key, which Delta refuses as two matches of one target row. A row that no
-    clause can fire for changes nothing, and is left out.
+    A stream represents an update as two rows with one key, which Delta rejects as two matches of one target row. A row that
+    cannot match any clause has no effect, and is left out.
 
     Args:
-        stream: the alias that the statement gives the stream, or its name.
+        stream: the stream's alias in the statement, or its name.
     """
     from sqlglot import expressions as exp
     from sqlglot.errors import SqlglotError
@@ -76,7 +76,7 @@ def merge_filter(
     try:
         merge = tree_of(statement)
     except SqlglotError:
-        return None  # Spark says what is wrong with it
+        return None  # Spark reports what is wrong with it
     whens = merge.args.get("whens") if isinstance(merge, exp.Merge) else None
     if whens is None:
         return None
@@ -110,7 +110,7 @@ def merge_filter(
 
 
 def filter_query(statement: str, stream_columns: Sequence[str], target_columns: Sequence[str]) -> str:
-    """A MERGE whose source is a query on a stream, with the rows of that which can fire no clause left out; see
+    """Returns a MERGE whose source is a query on a stream, without the source's rows that cannot match a clause; see
     :func:`merge_filter`."""
     tokens = names.tokenize(statement)
     words = [token.text.upper() for token in tokens]
@@ -127,7 +127,7 @@ def filter_query(statement: str, stream_columns: Sequence[str], target_columns: 
 
 
 def _closing(words: Sequence[str], opening: int) -> int | None:
-    """The place of the parenthesis that closes another one."""
+    """Returns the position of the parenthesis that closes another one."""
     depth = 0
     for at in range(opening, len(words)):
         depth += (words[at] == "(") - (words[at] == ")")
@@ -137,9 +137,9 @@ def _closing(words: Sequence[str], opening: int) -> int | None:
 
 
 def as_insert(statement: str) -> tuple[str, str, str] | None:
-    """A ``CREATE TABLE ... AS query`` in two: what makes the table empty, and what fills it; with the table's name.
+    """Splits ``CREATE TABLE ... AS query`` into a statement that creates the table empty and one that fills it.
 
-    None where it is no such statement.
+    Also returns the table's name. None if it is not such a statement.
     """
     tokens = names.tokenize(statement)
     words = [token.text.upper() for token in tokens]
@@ -156,7 +156,7 @@ def as_insert(statement: str) -> tuple[str, str, str] | None:
                 start += 3
             named = names.reference_at(statement, tokens, start)
             if named is None:
-                raise SqlError("After CREATE TABLE the name of a table was expected.")
+                raise SqlError("CREATE TABLE must be followed by the name of a table.")
             name = statement[named.start : named.end]
             query = statement[tokens[position].end + 1 :]
             made = f"{statement[: tokens[position].end + 1]} SELECT * FROM ({query}\n) LIMIT 0"
@@ -165,9 +165,9 @@ def as_insert(statement: str) -> tuple[str, str, str] | None:
 
 
 def _key(statement: str, tokens: Sequence[Any], position: int) -> tuple[list[str], tuple[int, int, str]]:
-    """The columns of the PRIMARY KEY at a position, and the edit that takes it out."""
+    """Returns the columns of the PRIMARY KEY at a position, and the edit that removes it."""
     after = position + 1
-    if after < len(tokens) and tokens[after].text == "(":  # of the table: with the comma, and a name, before it
+    if after < len(tokens) and tokens[after].text == "(":  # a table constraint: with the comma, and a name, before it
         end = next((at for at in range(after, len(tokens)) if tokens[at].text == ")"), None)
         if end is None:
             raise SqlError("The PRIMARY KEY has no closing parenthesis.")
@@ -176,7 +176,7 @@ def _key(statement: str, tokens: Sequence[Any], position: int) -> tuple[list[str
         if tokens[first - 1].text != ",":
             raise SqlError("A table needs columns before its PRIMARY KEY.")
         return columns, (tokens[first - 1].start, tokens[end].end + 1, "")
-    depth, at = 0, position - 1  # of a column: its name follows the last comma or parenthesis on this level
+    depth, at = 0, position - 1  # a column constraint: its name follows the last comma or parenthesis on this level
     while at >= 0:
         text = tokens[at].text
         depth += (text == ")") - (text == "(")
@@ -195,7 +195,7 @@ def _with_property(statement: str, key: str, value: str) -> str:
     for position, token in enumerate(tokens):
         if token.text.upper() == "TBLPROPERTIES":
             if position + 1 == len(tokens) or tokens[position + 1].text != "(":
-                raise SqlError("After TBLPROPERTIES a list belongs.", "TBLPROPERTIES ('key' = 'value')")
+                raise SqlError("TBLPROPERTIES must be followed by a list.", "TBLPROPERTIES ('key' = 'value')")
             at = tokens[position + 1].end + 1
             return f"{statement[:at]}{pair}, {statement[at:]}"
     return f"{statement} TBLPROPERTIES ({pair})"

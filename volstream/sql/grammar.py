@@ -1,4 +1,4 @@
-"""Reading the statements that volstream owns: text in, a value out. Pure; its first words decide what it is."""
+"""Parses volstream's own statements: text in, a value out. Pure; the first words of a statement identify it."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ _OWNED = re.compile(
     r"|(DESC|DESCRIBE|DROP) ((STORAGE )?CONNECTION|(EXTERNAL )?VOLUME|(TABLE )?STREAM|JOB|DYNAMIC TABLE|MATERIALIZED VIEW) \S"
 )
 
-#: ``CREATE FUNCTION f AS 'file.py:func'``: Spark's own names a Java class, without a colon.
+#: ``CREATE FUNCTION f AS 'file.py:func'``. Spark's own statement names a Java class, without a colon.
 _PYTHON_FUNCTION = re.compile(r"CREATE (OR REPLACE )?FUNCTION .*? AS (\S*|.*\.PY):\w+")
 
 
 @dataclass(frozen=True)
 class Statement:
-    """One owned statement.
+    """One of volstream's own statements.
 
     Attributes:
         action: ``create``, ``alter``, ``show``, ``describe``, ``drop``, ``refresh``.
         kind: ``connection``, ``volume``, ``stream``, ``job``, ``function``, ``dynamic``, ``table``, ``directory``.
-        name: of the object; None for SHOW of many.
-        options: what the statement says besides, by the names of its clauses in lower case.
+        name: name of the object; None for SHOW of many.
+        options: the clauses of the statement, by name in lower case.
     """
 
     action: str
@@ -51,22 +51,22 @@ class Statement:
 
 @dataclass(frozen=True)
 class Text:
-    """A part of a statement as it was written, for Spark."""
+    """Part of a statement, verbatim, for Spark."""
 
     text: str
 
 
 def owned(words: Sequence[str]) -> bool:
-    """Whether a statement of these words (in upper case) is volstream's."""
+    """True if a statement with these words (in upper case) is volstream's."""
     text = " ".join(words)
     return bool(_OWNED.match(text) or _PYTHON_FUNCTION.match(text))
 
 
 def parse(text: str) -> Statement:
-    """Reads an owned statement.
+    """Parses one of volstream's own statements.
 
     Raises:
-        SqlError: it is not one, with line, column and caret.
+        SqlError: it cannot be parsed; with line, column and caret.
     """
     from lark.exceptions import UnexpectedInput
 
@@ -121,13 +121,13 @@ def _wanted(terminal: str) -> str:
 
 
 class _Reader:
-    """Walks a tree: each rule of the grammar has the method of its name, where it needs one."""
+    """Walks a parse tree: rules of the grammar that need it have a method of the same name."""
 
     def __init__(self, text: str) -> None:
         self._text = text
 
     def statement(self, tree: Any) -> Statement:
-        """The statement of the grammar's rule ``tree``."""
+        """Converts the grammar's rule ``tree`` to a statement."""
         action, _, kind = str(tree.data).partition("_")
         children: list[Any] = list(tree.children)
         flags = {str(child.data): True for child in children if _is(child, "or_replace", "if_not_exists", "if_exists")}

@@ -1,6 +1,6 @@
-"""Keeping a table equal to a query: how rows of it are identified, and the statements that bring it up to date. Pure.
+"""Keeps a table equal to a query: identification of its rows, and the statements that update it. Pure.
 
-Which versions a query reads, and when, is ``statements.dynamic``'s.
+The versions that a query reads, and the timing, are in ``statements.dynamic``.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from volstream.sqltext import table_at, tree_of
 if TYPE_CHECKING:
     from sqlglot import exp
 
-#: Columns of a difference, beside the table's: how many rows of that content to add, or, where negative, to remove; or
-#: what to do with the row.
+#: Columns of a difference in addition to the table's: the number of rows with that content to add or, if negative, to remove;
+#: or the action for the row.
 _NET = "__net"
 _DO = "__do"
 _THERE = "__there"
 
 
 def group_key(query: str) -> Sequence[int] | None:
-    """Positions of the result's columns by which at most one row can be: those of GROUP BY; none for a total over all.
+    """Returns the positions of the result's columns that identify a row: those of GROUP BY; empty for a grand total.
 
-    None where nothing but its whole content identifies a row.
+    None if only its whole content identifies a row.
     """
     select = _select(query)
     if select is None or _has(select, "distinct", "laterals", "offset", "limit"):
@@ -44,7 +44,7 @@ def group_key(query: str) -> Sequence[int] | None:
 
 
 def is_row_by_row(query: str) -> bool:
-    """Whether each row of the one relation that a query reads gives rows of the result by itself, always the same."""
+    """True if each row of the query's only relation yields result rows independently and deterministically."""
     select = _select(query)
     if select is None or _has(
         select,
@@ -76,7 +76,7 @@ def is_row_by_row(query: str) -> bool:
 
 
 def difference_by_key(location: str, query: str, columns: Sequence[str], key: Sequence[int]) -> str:
-    """SQL: rows of a query's result that a table lacks or shows otherwise, and rows that it has too much, with what to do."""
+    """Returns SQL for missing, differing and superfluous rows of a table compared with a query's result, with the action."""
     keys = [columns[position] for position in key]
     differs = " OR ".join(f"NOT (t.{_quoted(one)} <=> s.{_quoted(one)})" for one in columns)
     shown = ", ".join(f"if(s.{_THERE}, s.{_quoted(one)}, t.{_quoted(one)}) AS {_quoted(one)}" for one in columns)
@@ -89,10 +89,10 @@ def difference_by_key(location: str, query: str, columns: Sequence[str], key: Se
 
 
 def merge_by_key(location: str, changed: str, columns: Sequence[str], key: Sequence[int]) -> str:
-    """A MERGE of what :func:`difference_by_key` found, in which a changed row stays the row that it was.
+    """Returns a MERGE that applies the result of :func:`difference_by_key`, in which a changed row keeps its identity.
 
     Args:
-        changed: the relation of that.
+        changed: the relation with that result.
     """
     keys = [columns[position] for position in key]
     changes = ", ".join(f"t.{_quoted(one)} = s.{_quoted(one)}" for one in columns if one not in keys)
@@ -104,13 +104,13 @@ def merge_by_key(location: str, changed: str, columns: Sequence[str], key: Seque
 
 
 def difference(location: str, query: str, columns: Sequence[str]) -> str:
-    """SQL: what a table lacks of a query's result, and has too much, by content."""
+    """Returns SQL for a table's missing and superfluous rows compared with a query's result, by content."""
     present = f"SELECT {_listed(columns)} FROM {table_at(location)}"
     return changes(query, present, columns)
 
 
 def changes(added: str, removed: str, columns: Sequence[str]) -> str:
-    """SQL: the contents of two queries' rows with :data:`_NET`, where that is not zero."""
+    """Returns SQL for the contents of two queries' rows with :data:`_NET`, if that is not zero."""
     listed = _listed(columns)
     return (
         f"SELECT {listed}, sum({_NET}) AS {_NET} FROM ("
@@ -120,12 +120,12 @@ def changes(added: str, removed: str, columns: Sequence[str]) -> str:
 
 
 def merge_by_content(location: str, net: str, columns: Sequence[str]) -> str:
-    """A MERGE that adds and removes rows by content; rows of other contents are not touched.
+    """Returns a MERGE that adds and removes rows by content, without touching rows of other contents.
 
-    Of several rows of one content, of which some go, none can be told from another: all go, and the rest comes back.
+    If only some of several rows with the same content are to go, they are indistinguishable: all go, and the rest is re-added.
 
     Args:
-        net: a relation as :func:`changes` makes it.
+        net: a relation from :func:`changes`.
     """
     listed = _listed(columns)
     equal = _equal(columns)
@@ -151,7 +151,7 @@ def _select(query: str) -> exp.Select | None:
     try:
         parsed = tree_of(query)
     except SqlglotError:
-        return None  # Spark says what is wrong with it, or understands it
+        return None  # Spark reports what is wrong with it, or understands it
     return parsed if isinstance(parsed, exp.Select) and not parsed.args.get("with_") else None
 
 
@@ -160,7 +160,7 @@ def _has(select: Any, *parts: str) -> bool:
 
 
 def _position(outputs: Sequence[Any], wanted: Any) -> int | None:
-    """Which of the outputs an expression of GROUP BY is: by its number, its text, or the output's name."""
+    """Returns the output that a GROUP BY expression refers to: by its number, its text, or the output's name."""
     from sqlglot import exp
 
     if isinstance(wanted, exp.Literal):

@@ -1,4 +1,4 @@
-"""The names in a statement, by tokens: what is inside a string or comment is none. Pure."""
+"""The names in a statement, found by tokens, so that strings and comments are ignored. Pure."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from volstream.model.names import Name
 
 @dataclass(frozen=True)
 class Reference:
-    """A possible name of a relation or function, and where it stands: ``text[start:end]``.
+    """A possible name of a relation or function, and its position: ``text[start:end]``.
 
     Attributes:
         directory: it is ``DIRECTORY(VOLUME name)``.
-        takes_alias: an alias may follow, and none does.
-        qualified: the schema is written.
+        takes_alias: an alias may follow, but does not.
+        qualified: the schema is given.
     """
 
     name: Name
@@ -32,7 +32,7 @@ class Reference:
     qualified: bool = False
 
 
-#: After these a relation's name may stand.
+#: Words that may precede the name of a relation.
 _BEFORE_RELATION = {
     "FROM",
     "JOIN",
@@ -54,10 +54,10 @@ _BEFORE_RELATION = {
     "PARTITIONS",
 }
 
-#: After these an alias may follow the name.
+#: Words before a name after which an alias may follow.
 _BEFORE_ALIAS = {"FROM", "JOIN", "USING"}
 
-#: A comma has names of relations behind it in the first of these.
+#: Words that begin clauses. In the first of these, names of relations may follow a comma.
 _CLAUSES = {
     "FROM",
     "SELECT",
@@ -74,21 +74,21 @@ _CLAUSES = {
     "LIMIT",
 }
 
-#: After these a parenthesis behind the name holds columns.
+#: Words before a name after which a parenthesis contains columns.
 _BEFORE_COLUMNS = {"INTO", "OVERWRITE", "TABLE", "EXISTS"}
 
-#: After these a parenthesis behind the name holds columns or parameters: it is no call.
+#: Words before a name after which a parenthesis contains columns or parameters, so it is not a call.
 _BEFORE_LISTS = _BEFORE_COLUMNS | {"AS", "FUNCTION", "RECURSIVE", "VIEW", "WITH"}
 
-#: What may stand between DESCRIBE and a name.
+#: Words that may stand between DESCRIBE and a name.
 _DESCRIBED = {"HISTORY", "DETAIL", "EXTENDED", "FORMATTED"}
 
-#: Statements that write; a stream in one of them would be consumed.
+#: Statements that write; they consume the streams in them.
 _WRITING = ("INSERT", "MERGE", "UPDATE", "DELETE", "CREATE", "REPLACE", "TRUNCATE")
 
 
 def split(script: str) -> Sequence[str]:
-    """The statements of a script, between semicolons that are no part of a string or comment. Raises SqlError."""
+    """Splits a script into statements at semicolons outside of strings and comments. Raises SqlError."""
     statements: list[str] = []
     start = 0
     for token in tokenize(script):
@@ -100,7 +100,7 @@ def split(script: str) -> Sequence[str]:
 
 
 def references(statement: str) -> Sequence[Reference]:
-    """Names that may be relations, and each ``DIRECTORY(VOLUME v)``, in order; no names of common table expressions.
+    """Returns possible names of relations and each ``DIRECTORY(VOLUME v)``, in order, without common table expressions.
 
     Raises:
         SqlError: the statement cannot be split into tokens.
@@ -108,7 +108,7 @@ def references(statement: str) -> Sequence[Reference]:
     tokens = tokenize(statement)
     expressions = _common_expressions(tokens)
     found: list[Reference] = []
-    clauses = [""]  # what each open parenthesis, and the statement, is in the middle of
+    clauses = [""]  # the current clause of each open parenthesis, and of the statement
     position = 0
     while position < len(tokens):
         word = tokens[position].text.upper()
@@ -141,7 +141,7 @@ def references(statement: str) -> Sequence[Reference]:
 
 
 def calls(statement: str) -> Sequence[Reference]:
-    """Names that may be functions that are called, in order. Raises SqlError."""
+    """Returns possible names of called functions, in order. Raises SqlError."""
     tokens = tokenize(statement)
     found: list[Reference] = []
     position = 0
@@ -164,7 +164,7 @@ def calls(statement: str) -> Sequence[Reference]:
 
 @dataclass(frozen=True)
 class Changes:
-    """``CHANGES FROM VERSION first [TO VERSION last] [WITH (...)]`` behind a relation, up to ``text[:end]``."""
+    """``CHANGES FROM VERSION first [TO VERSION last] [WITH (...)]`` after a relation, up to ``text[:end]``."""
 
     first: int
     last: int | None
@@ -173,7 +173,7 @@ class Changes:
 
 
 def changes_of(statement: str, reference: Reference) -> Changes | None:
-    """The changes that a statement asks of a relation, by versions; None where it asks for none, or by time."""
+    """Returns the changes by version that a statement requests of a relation; None if it requests none, or by time."""
     tokens = [token for token in tokenize(statement) if token.start >= reference.end]
     words = [token.text.upper() for token in tokens]
     if words[:3] != ["CHANGES", "FROM", "VERSION"]:
@@ -193,14 +193,14 @@ def changes_of(statement: str, reference: Reference) -> Changes | None:
     return Changes(first, last, options, tokens[at - 1].end + 1)
 
 
-#: Of a version: no table has as many.
+#: Maximum digits of a version; no table has as many versions.
 _MAX_DIGITS = 18
 
 
 def _bound(words: Sequence[str], at: int, *, excluded: int) -> tuple[int, int]:
-    """The version at a place, moved by ``excluded`` where it is said to be, and the place after it. Raises SqlError."""
+    """Returns the version at a position, shifted by ``excluded`` if it is exclusive, and the next position. Raises SqlError."""
     if at >= len(words) or not words[at].isdecimal() or len(words[at]) > _MAX_DIGITS:
-        raise SqlError("After VERSION a number belongs.")
+        raise SqlError("VERSION must be followed by a number.")
     version, after = int(words[at]), words[at + 1 : at + 2]
     if after == ["EXCLUSIVE"]:
         return version + excluded, at + 2
@@ -208,7 +208,7 @@ def _bound(words: Sequence[str], at: int, *, excluded: int) -> tuple[int, int]:
 
 
 def target(statement: str) -> Reference | None:
-    """The table that a DML statement writes; None where it is none, or names none. Raises SqlError."""
+    """Returns the table that a DML statement writes; None if it is not DML, or names no table. Raises SqlError."""
     tokens = tokenize(statement)
     depth = 0
     for position, token in enumerate(tokens):
@@ -225,12 +225,12 @@ def target(statement: str) -> Reference | None:
 
 
 def reference_at(statement: str, tokens: Sequence[Token], position: int) -> Reference | None:
-    """The name of a table that begins at a token, and where it stands; None where it is none of ours."""
+    """Returns the table name that begins at a token, with its position; None if it is not one of ours."""
     return _name(statement, list(tokens), position, columns=True)[0]
 
 
 def alias_after(statement: str, end: int) -> str | None:
-    """The alias of the relation that ends at a place, or None."""
+    """Returns the alias of the relation that ends at a position, or None."""
     after = [token for token in tokenize(statement) if token.start >= end]
     if after and after[0].text.upper() == "AS":
         after = after[1:]
@@ -238,12 +238,12 @@ def alias_after(statement: str, end: int) -> str | None:
 
 
 def words(statement: str) -> list[str]:
-    """The words of a statement in upper case, up to its end."""
+    """Returns all words of a statement in upper case."""
     return [token.text.upper() for token in tokenize(statement)]
 
 
 def last(statement: str) -> str:
-    """The name at a statement's end, as it was written; raises SqlError where none is there."""
+    """Returns the name at a statement's end, verbatim. Raises SqlError if there is none."""
     tokens = tokenize(statement)
     position = len(tokens) - 1
     while position >= 2 and tokens[position - 1].token_type is TokenType.DOT:
@@ -254,7 +254,7 @@ def last(statement: str) -> str:
 
 
 def writes(statement: str) -> bool:
-    """Whether a statement changes data."""
+    """True if a statement changes data."""
     written = words(statement)
     if written[:1] in (["WITH"], ["FROM"]):
         return any(word in ("INSERT", "MERGE") for word in written)
@@ -271,12 +271,12 @@ class Token:
     end: int
 
 
-#: sqlglot takes what follows one of these words for one text.
+#: Tokens after which sqlglot takes the rest as one text.
 _COMMAND = (TokenType.COMMAND, TokenType.SHOW, TokenType.EXECUTE, TokenType.FETCH, TokenType.RENAME)
 
 
 def tokenize(text: str) -> list[Token]:
-    """The tokens of a statement, without its comments. Raises SqlError."""
+    """Returns the tokens of a statement, without its comments. Raises SqlError."""
     found = [Token(one.text, one.token_type, one.start, one.end) for one in _scan(text)]
     if found and found[0].token_type in _COMMAND and len(found) == 2 and found[1].token_type is TokenType.STRING:
         at = found[0].end + 1
@@ -291,7 +291,7 @@ def _scan(text: str) -> list[Any]:
     try:
         return list(Databricks().tokenize(text))
     except TokenError as error:
-        raise SqlError(f"The statement cannot be read: {error}.") from None
+        raise SqlError(f"The statement cannot be parsed: {error}.") from None
 
 
 def _is_name(token: Token) -> bool:
@@ -306,7 +306,7 @@ def _is_alias(tokens: list[Token], position: int) -> bool:
 
 
 def _common_expressions(tokens: list[Token]) -> set[str]:
-    """Names that ``WITH name AS (`` or ``, name AS (`` gives to queries."""
+    """Returns the names that ``WITH name AS (`` or ``, name AS (`` gives to queries."""
     found: set[str] = set()
     for position, token in enumerate(tokens[:-2]):
         begins = position > 0 and tokens[position - 1].text.upper() in ("WITH", ",", "RECURSIVE")
@@ -316,10 +316,10 @@ def _common_expressions(tokens: list[Token]) -> set[str]:
 
 
 def _name(statement: str, tokens: list[Token], position: int, *, columns: bool = False) -> tuple[Reference | None, int]:
-    """The name that begins at a token, or None where it is none of ours, and the position after it.
+    """Returns the name that begins at a token, or None if it is not one of ours, and the position after it.
 
     Args:
-        columns: a parenthesis behind it holds columns; else it may make the name one of a function.
+        columns: a parenthesis after it contains columns; else it may be a function call.
     """
     first, last = tokens[position], tokens[position]
     position += 1
@@ -348,5 +348,5 @@ def _directory(statement: str, tokens: list[Token], position: int) -> tuple[Refe
         return None
     reference, after = _name(statement, tokens, position + 3)
     if reference is None or after >= len(tokens) or tokens[after].token_type is not TokenType.R_PAREN:
-        raise SqlError("After DIRECTORY(VOLUME the name of a volume and a closing parenthesis belong.")
+        raise SqlError("DIRECTORY(VOLUME must be followed by the name of a volume and a closing parenthesis.")
     return Reference(reference.name, tokens[position].start, tokens[after].end + 1, directory=True), after + 1

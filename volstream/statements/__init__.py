@@ -1,1 +1,1 @@
-"""Running SQL with Spark: the names of the home are bound, and DML that reads streams consumes them."""
+"""Runs SQL with Spark: binds the names of the home; DML that reads streams consumes them."""

@@ -1,7 +1,7 @@
-"""Making what a statement names visible to Spark: tables are attached by path, streams and directories become views,
-functions are registered.
+"""Makes the names in a statement visible to Spark: attaches tables by path, creates views of streams and directories, and
+registers functions.
 
-Spark's embedded catalog is in memory and dies with the engine, so tables are attached at their first mention.
+Spark's embedded catalog is in memory and dies with the engine, so tables are attached when they are first mentioned.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 
 
 class Binding:
-    """The names of one statement, in one Spark session.
+    """Binds the names of one statement, in one Spark session.
 
     Args:
-        block: what pins the ranges of streams; None: they are pinned here, once for the statement.
+        block: pins the ranges of streams; None: they are pinned here, once for the statement.
     """
 
     def __init__(self, home: Home, spark: SparkSession, block: Block | None) -> None:
@@ -57,7 +57,7 @@ class Binding:
         spark.sql(f"USE `{DEFAULT_SCHEMA}`")
 
     def bind(self, statement: str, merged_into: Sequence[str] | None = None) -> str:
-        """The statement with streams and directories as views, and every table it names attached.
+        """Returns the statement with views for streams and directories, after attaching every table that it names.
 
         Args:
             merged_into: columns of the target of a MERGE whose source may be a stream.
@@ -82,18 +82,18 @@ class Binding:
             elif facts.is_fact(reference.name):
                 replacement = self.views.of(f"SELECT * FROM {parquet_at(facts.write(self._home, reference.name))}")
             if replacement is not None:
-                if reference.takes_alias:  # so that columns can be qualified by the relation's name
+                if reference.takes_alias:  # keeps columns qualified by the relation's name valid
                     replacement += f" AS {quote(reference.name.name)}"
                 text = text[: reference.start] + replacement + text[end:]
         return text
 
     def _is_sparks(self, reference: names.Reference) -> bool:
-        """Whether Spark itself can tell the changes of a relation."""
+        """True if Spark itself can return the changes of a relation."""
         schema = DeltaLog(folders.table_location(self._home.warehouse, reference.name)).schema()
         return not reference.directory and (schema is None or spark_reads(schema))
 
     def _changes_view(self, reference: names.Reference, changes: names.Changes) -> str:
-        """A view of changes that Spark cannot tell: of directories, and of tables whose columns are mapped."""
+        """Creates a view of changes that Spark cannot return: of directories, and of tables with column mapping."""
         options = changes.options
         if not reference.directory:
             compile_if_large(self.spark, folders.table_location(self._home.warehouse, reference.name))
@@ -110,12 +110,12 @@ class Binding:
         return self.views.of(text)
 
     def _with_functions(self, statement: str) -> str:
-        """The statement with each call of a function of the home by the one part that names in Spark's registry have."""
+        """Renames calls to the home's functions in the statement to one-part names, all that Spark's registry allows."""
         known = {function.name: function for function in self._home.catalog.functions.list()}
         text = statement
         for call in reversed(names.calls(statement) if known else []):
             function = known.get(call.name)
-            # Spark's own functions, and those of this session, come first, as they do in Spark.
+            # Spark's own functions, and those of this session, take precedence, as in Spark.
             if function is None or (not call.qualified and self.spark.catalog.functionExists(call.name.name)):
                 continue
             name = f"{call.name.schema}.{call.name.name}"
@@ -125,7 +125,7 @@ class Binding:
         return text
 
     def _stream_view(self, stream: Stream) -> str:
-        """A view of what the stream shows."""
+        """Creates a view of the stream's rows."""
         reader = self._home.reader
         if self._block is not None:
             covered = self._block.pin(stream)
@@ -138,14 +138,14 @@ class Binding:
         return self.views.of(reader.query(self.views, covered))
 
     def _filtered(self, view: str, statement: str, alias: str, columns: Sequence[str]) -> str:
-        """A view of the rows that can fire a clause of a MERGE into a table of these columns."""
+        """Creates a view of the rows that can match a clause of a MERGE into a table with these columns."""
         wanted = adapt.merge_filter(statement, alias, self.spark.table(view).columns, columns)
         if wanted is None:
             return view
         return self.views.of(f"SELECT * FROM {view} WHERE {wanted}")
 
     def attach(self, name: Name) -> str | None:
-        """Makes a table of the warehouse, and its schema, known to Spark; where it lies, or None where there is none."""
+        """Registers a table of the warehouse, and its schema, in Spark; returns its location, or None if it does not exist."""
         location = folders.table_location(self._home.warehouse, name)
         if self._is_folder(f"{self._tables}/{name.schema}"):
             self._use_schema(name.schema)
@@ -155,7 +155,7 @@ class Binding:
         return None
 
     def attach_all(self, schema: str) -> None:
-        """Makes all tables of a schema known to Spark."""
+        """Registers all tables of a schema in Spark."""
         for name in folders.inside(f"{self._tables}/{schema}"):
             self.attach(Name(schema, name))
 

@@ -1,9 +1,9 @@
-"""Dynamic tables: a Delta table that a job keeps equal to a query. A run consumes the job's own streams on what the query reads.
+"""Dynamic tables: Delta tables that a job keeps equal to a query. A run consumes the job's own streams on the query's sources.
 
-So nothing is asked of Spark where nothing changed, and each change is taken once. Where every row of the result comes of
-one row of the one source, the changed rows are all that is read; elsewhere the query runs in full, over the very versions
-that are consumed, and only the rows that differ are written: the others keep their identity. The statements are
-``sql.incremental``'s.
+Thus Spark does nothing if nothing changed, and each change is applied once. If every row of the result comes from one row of
+a single source, only the changed rows are read. Otherwise the query runs in full, over exactly the versions being consumed,
+and only differing rows are written, so that the others keep their identity. The statements are built by
+``sql.incremental``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def make_table(home: Home, job: DynamicJob) -> None:
-    """Makes the job's table: the columns of its query, no rows. Raises SqlError."""
+    """Creates the job's table with the columns of its query, without rows. Raises SqlError."""
     properties = {**TRACKING, "delta.enableDeletionVectors": "true", OWNER: job.id}
     location = folders.table_location(home.warehouse, job.into)
     listed = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in properties.items())
@@ -50,25 +50,26 @@ def make_table(home: Home, job: DynamicJob) -> None:
 
 
 def drop_table(home: Home, name: Name) -> None:
-    """Drops the table with its rows. Nothing if it does not exist."""
+    """Drops the table with its rows. Does nothing if it does not exist."""
     with map_spark_errors(), home.gateway.fresh() as spark:
         spark.sql(f"DROP TABLE IF EXISTS {name.qualified}").collect()
     folders.remove(folders.table_location(home.warehouse, name))
 
 
 def refresh(home: Home, job: DynamicJob) -> int:
-    """Makes the table show what its query returns now; how many rows were written, as far as is known.
+    """Brings the table in line with its query's current result; returns the number of rows written, as far as known.
 
     Raises:
-        SqlError: Spark refuses the query.
-        StreamStaleError: a source was made anew, or its history is gone.
+        SqlError: Spark rejects the query.
+        StreamStaleError: a source was re-created, or its history is gone.
         InvalidStateError: the table is gone.
     """
     location = folders.table_location(home.warehouse, job.into)
     log = DeltaLog(location)
     if log.properties().get(OWNER) != job.id:
         raise InvalidStateError(
-            f"The dynamic table {job.name} is gone, or another one.", "Make it again: CREATE OR REPLACE DYNAMIC TABLE."
+            f"The dynamic table {job.name} is missing or was replaced.",
+            "Create it again: CREATE OR REPLACE DYNAMIC TABLE.",
         )
     streams = [one for one in map(home.catalog.streams.by_id, job.stream_ids) if one is not None]
     with as_sql_errors(), home.block(job_id=job.id) as block:
@@ -78,7 +79,7 @@ def refresh(home: Home, job: DynamicJob) -> int:
 
 
 class _Refresh:
-    """One refresh: what the query reads, at the versions of a consumption."""
+    """One refresh: the query's sources at the versions of a consumption."""
 
     def __init__(
         self, home: Home, job: DynamicJob, block: Block, streams: Mapping[tuple[SourceKind, Name], Stream]
@@ -102,7 +103,7 @@ class _Refresh:
             difference = incremental.difference_by_key(location, whole, columns, key)
         else:
             difference = self._difference(spark, location, whole, columns)
-        # Spilled, for a MERGE reads its source more than once, and where nothing differs there is nothing to merge.
+        # Staged, because a MERGE reads its source more than once, and without differences there is nothing to merge.
         spilled = f"{self._home.warehouse}/_staging/dynamic-{uuid.uuid4().hex}"
         try:
             spark.sql(difference).write.parquet(spilled)
@@ -118,7 +119,7 @@ class _Refresh:
             folders.remove(spilled)
 
     def _difference(self, spark: SparkSession, location: str, whole: str, columns: Sequence[str]) -> str:
-        """SQL of what the table lacks and has too much: found in the changed rows alone, where these tell."""
+        """Returns SQL for the table's missing and superfluous rows, from the changed rows alone if these are sufficient."""
         if not incremental.is_row_by_row(whole):
             return incremental.difference(location, whole, columns)
 
@@ -134,7 +135,7 @@ class _Refresh:
         return incremental.changes(images("INSERT", "UPDATE_AFTER"), images("DELETE", "UPDATE_BEFORE"), columns)
 
     def _over(self, spark: SparkSession, rows: Callable[[Range], str]) -> str:
-        """The query over what ``rows`` says of each relation that it reads."""
+        """Returns the query with each relation replaced by the result of ``rows``."""
         text, views = self._query, Views(spark)
         for reference in reversed(names.references(self._query)):
             covered = self._block.pin(self._streams[_key(reference)])
@@ -149,16 +150,16 @@ class _Refresh:
 
 
 def streams_of(home: Home, name: Name, query: str) -> Sequence[StreamSpec]:
-    """A stream for each table and volume that the query reads. Raises SqlError."""
+    """Returns a stream for each table and volume that the query reads. Raises SqlError."""
     if names.words(query)[:1] not in (["SELECT"], ["WITH"], ["FROM"], ["("]) or names.writes(query):
         raise SqlError(f"The dynamic table {name} needs a query.", "CREATE DYNAMIC TABLE t AS SELECT ... FROM ...")
     sources = dict.fromkeys(_key(reference) for reference in names.references(query))
     if not sources:
-        raise SqlError(f"The query of the dynamic table {name} reads no table and no volume.")
+        raise SqlError(f"The query of the dynamic table {name} reads no table or volume.")
     found = []
     for number, (kind, source) in enumerate(sources, 1):
         if kind is SourceKind.TABLE and home.catalog.streams.find(source) is not None:
-            raise SqlError(f"{source} is a stream, and a dynamic table consumes none.", "Select from its source.")
+            raise SqlError(f"{source} is a stream, which a dynamic table cannot consume.", "Select from its source.")
         if source == name:
             raise SqlError(f"The dynamic table {name} would read itself.")
         if kind is SourceKind.TABLE:

@@ -1,7 +1,7 @@
-"""The catalog's facts as relations of SQL: ``SELECT * FROM volstream.failures``.
+"""The catalog's facts as SQL relations: ``SELECT * FROM volstream.failures``.
 
-They are what the catalog has when the statement is read, written to a file that Spark reads: there may be many, and Spark may be
-elsewhere.
+They are read from the catalog with the statement and written to a file for Spark, because there may be many rows, and Spark
+may be on another host.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from volstream.home import Home
     from volstream.model.names import Name
 
-#: The schema that these relations are in; a table of the same name that is really there goes before one of them.
+#: The schema of these relations; an existing table of the same name takes precedence.
 SCHEMA = "volstream"
 
 _TYPES = {str: pa.string(), int: pa.int64(), float: pa.float64(), datetime: pa.timestamp("us", tz="UTC")}
 
 
 def is_fact(name: Name) -> bool:
-    """Whether a relation of that name is told by the catalog."""
+    """True if a relation with that name comes from the catalog."""
     return name.schema == SCHEMA and name.name in facts.FACTS
 
 
 def write(home: Home, name: Name) -> str:
-    """Writes the rows of a relation to a folder of Parquet files; where it is."""
+    """Writes the rows of a relation to a folder of Parquet files; returns its location."""
     location = f"{home.warehouse}/_staging/facts-{uuid.uuid4().hex}"
     schema = pa.schema([(column, _TYPES[kind]) for column, kind in facts.types(name.name).items()])
     with folders.written(location, schema) as file:

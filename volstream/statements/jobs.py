@@ -1,4 +1,4 @@
-"""Jobs whose run is one consumption by a SQL statement: what may be one, and its runner."""
+"""Jobs whose runs consume streams by a SQL statement: their validation, and their runner."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def spec_of_statement(
     trigger: Trigger | None = None,
     comment: str | None = None,
 ) -> StatementJobSpec:
-    """What is to be made of a job that runs ``statement``. No Spark: whether it is right is seen at the first run.
+    """Returns the spec of a job that runs ``statement``. No Spark: the statement is fully checked in the first run.
 
     Args:
-        stream: one that it reads, as whose the job is known; None: the first.
+        stream: the stream under which the job is listed; None: the first that it reads.
 
     Raises:
-        SqlError: not DML that reads a stream and writes a Delta table that is there.
-        InvalidValueError: ``stream`` is none of those it reads; each run would be a reason for the next.
+        SqlError: the statement is not DML that reads a stream and writes an existing Delta table.
+        InvalidValueError: the statement does not read ``stream``, or each run would trigger the next.
     """
     trigger = Trigger() if trigger is None else trigger
     if names.words(statement)[:1] not in [[word] for word in _DML] or not names.writes(statement):
@@ -45,7 +45,7 @@ def spec_of_statement(
     check_exists(target, location)
     streams = streams_of(home, statement)
     if not streams:
-        raise SqlError(f"The statement of job {name} reads no stream.", "A run is a consumption: select from a stream.")
+        raise SqlError(f"The statement of job {name} reads no stream.", "A run consumes a stream, so select from one.")
     if stream is not None and stream not in [one.name for one in streams]:
         raise InvalidValueError(
             f"The statement of job {name} does not read the stream {stream}.", "Leave ON STREAM out."
@@ -53,8 +53,8 @@ def spec_of_statement(
     fed = [one for one in streams if one.source_kind is SourceKind.TABLE and one.source_name == target]
     if trigger.kind is TriggerKind.ON_CHANGE and fed:
         raise InvalidValueError(
-            f"The job {name} would run for ever: it writes {target}, and {fed[0].name} tells of that.",
-            "Let it write another table, or run by the clock.",
+            f"The job {name} would run forever: it writes {target}, which is the source of its stream {fed[0].name}.",
+            "Let it write another table, or run on a schedule.",
         )
     first, *others = sorted((one.name for one in streams), key=lambda one: one != (stream or streams[0].name))
     return StatementJobSpec(
@@ -73,7 +73,7 @@ class StatementRunner:
         """Runs the statement if one of its streams has data. See :class:`~volstream.jobs.lease.Runner`.
 
         Raises:
-            SqlError: Spark refuses the statement; the offsets stay.
+            SqlError: Spark rejects the statement; the offsets stay.
         """
         stopped, report, name = Stop() if stop is None else stop, RunReport(), self._job.name
         if self._home.open_block is not None:
@@ -104,7 +104,7 @@ class StatementRunner:
         return consume(self._home, job.statement, job.id)
 
     def _recover(self) -> bool:
-        """Settles what a run left open when it died, before the streams are asked for what is left."""
+        """Recovers what an earlier run left open, before checking for remaining work."""
         consumptions = self._home.catalog.consumptions
         left = [stream for stream in self._streams() if consumptions.open_plan(stream.id) is not None]
         if left:
@@ -114,7 +114,7 @@ class StatementRunner:
         return bool(left)
 
     def _is_any_to_read(self) -> bool:
-        """Returns whether a stream holds more than commits without data; those are passed over here, without Spark."""
+        """True if a stream has more than commits without data; those are skipped here, without Spark."""
         found = [stream for stream in self._streams() if self._is_to_read(stream)]
         return bool(found)
 

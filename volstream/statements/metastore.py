@@ -1,7 +1,7 @@
-"""Tables of the metastore that Spark is configured with: found by name, and known by a link from then on.
+"""Tables of the metastore that Spark is configured with, found by name, and linked from then on.
 
-A link is the table's place under its name, kept in the warehouse (``delta.folders``): so everything that works by place, such
-as logs and commits, needs no metastore.
+A link maps the name to the table's location, in the warehouse (``delta.folders``); whatever works by location, such as logs
+and commits, then needs no metastore.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def locate(home: Home, name: Name) -> str:
-    """Where the table of that name is, or would be made. Asks Spark where the warehouse lacks it and a metastore is there."""
+    """Returns the table's actual or future location. Asks Spark if the warehouse lacks it and there is a metastore."""
     location = folders.table_location(home.warehouse, name)
     if DeltaLog(location).exists() or not _is_configured(home.settings):
         return location

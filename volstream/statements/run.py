@@ -1,4 +1,4 @@
-"""Running Spark's statements: DML that reads streams is their consumption, the rest is passed on with its names bound."""
+"""Runs Spark's statements: DML that reads streams consumes them, the rest is passed on with its names bound."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def consume(home: Home, statement: str, job_id: str) -> int:
-    """Runs the DML of a job as the consumption of the streams that it reads; how many rows it wrote, as far as is known.
+    """Runs a job's DML, which consumes the streams that it reads; returns the number of rows written, as far as known.
 
     Raises:
         SqlError, StreamError: as :meth:`volstream.session.Session.sql`.
@@ -43,7 +43,7 @@ def consume(home: Home, statement: str, job_id: str) -> int:
 
 
 def streams_of(home: Home, statement: str) -> list[Stream]:
-    """The streams that a statement reads, each once. Raises SqlError where it cannot be read."""
+    """Returns the streams that a statement reads, without duplicates. Raises SqlError if it cannot be parsed."""
     found = {
         stream.id: stream
         for reference in names.references(statement)
@@ -53,27 +53,27 @@ def streams_of(home: Home, statement: str) -> list[Stream]:
 
 
 def target_of(home: Home, dml: str) -> tuple[Name, str]:
-    """The table that DML which reads streams writes, and where that is or will be.
+    """Returns the table that DML reading streams writes, and its actual or future location.
 
     Raises:
-        SqlError: it names none, or a stream.
+        SqlError: it names no table, or a stream.
     """
     reference = names.target(dml)
     if reference is None:
-        raise SqlError("DML that reads a stream has to name the table that it writes.")
+        raise SqlError("DML that reads a stream must name the table that it writes.")
     if home.catalog.streams.find(reference.name) is not None:
-        raise SqlError(f"{reference.name} is a stream: it cannot be written.", "Write its source.")
+        raise SqlError(f"{reference.name} is a stream and cannot be written.", "Write to its source.")
     return reference.name, metastore.locate(home, reference.name)
 
 
 def check_exists(name: Name, location: str) -> None:
-    """Raises SqlError where there is no Delta table to write."""
+    """Raises SqlError if there is no Delta table to write."""
     if not DeltaLog(location).exists():
         raise SqlError(f"There is no Delta table {name} to write.", f"First: CREATE TABLE {name} (...).")
 
 
 class SparkStatements:
-    """Runs statements that are Spark's, with the names of the home bound."""
+    """Runs Spark's statements with the names of the home bound."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -109,11 +109,11 @@ class SparkStatements:
             case ["MERGE", _]:
                 text = adapt.insert_all_columns(text, self._columns_of_target(statement))
         frame = binding.spark.sql(text)
-        # A view of the user's may read ours as long as the session lives.
+        # A user's view may read ours for as long as the session lives.
         return frame if _is_temporary(words) else binding.views.live_with(frame)
 
     def set_properties(self, statement: grammar.Statement) -> Result:
-        """``ALTER TABLE t SET PROPERTIES``: change tracking is several of Delta's properties; others are passed on."""
+        """Runs ``ALTER TABLE t SET PROPERTIES``: change tracking stands for several Delta properties; others are passed on."""
         assert statement.name is not None, "the grammar asks for a name"
         properties = dict(statement.options["properties"])
         tracked = properties.pop("change_tracking", None)
@@ -133,20 +133,20 @@ class SparkStatements:
         return Binding(self._home, spark, self._home.open_block)
 
     def _consume(self, statement: str, words: list[str], streams: list[Stream]) -> DataFrame | Result:
-        """Runs DML that reads streams, once, and moves their offsets with it (R-17, R-18)."""
+        """Runs DML that reads streams, once, and moves their offsets with it."""
         made = adapt.as_insert(statement)
         if made is None and words[0] == "CREATE":
             raise SqlError(
-                "A view cannot be made of a stream: its rows are gone once they are consumed.",
-                "Make a table of it (CREATE TABLE ... AS), or read the stream itself.",
+                "A view of a stream is not possible: its rows are gone once they are consumed.",
+                "Create a table from it (CREATE TABLE ... AS), or read the stream itself.",
             )
         dml = statement if made is None else made[1]
         target, location = target_of(self._home, dml)
         if made is not None:
             if "REPLACE" in words[:3]:
                 raise SqlError(
-                    "A table that is replaced by a stream's rows would lose its own if that failed.",
-                    "Write INSERT OVERWRITE, or drop the table first.",
+                    "Replacing a table by the rows of a stream could lose the table's own rows if it failed.",
+                    "Use INSERT OVERWRITE, or drop the table first.",
                 )
             if "EXISTS" in words[:6] and DeltaLog(location).exists():
                 return Result([], [])  # nothing is done, so nothing is consumed
@@ -169,7 +169,7 @@ class SparkStatements:
     def write(
         self, statement: str, words: list[str], streams: list[Stream], location: str, job_id: str | None = None
     ) -> int | None:
-        """Runs DML that reads streams, and moves their offsets with it; how many rows it wrote, where that is known."""
+        """Runs DML that reads streams, and moves their offsets with it; returns the number of rows written, if known."""
         with self._home.block(job_id=job_id) as block:
             taken = block.take(*streams)
 
@@ -181,7 +181,7 @@ class SparkStatements:
                     text = adapt.filter_query(adapt.insert_all_columns(text, columns), CHANGE_COLUMNS, columns)
                 with_retries(lambda: spark.sql(text).collect())
 
-            if not taken:  # on volumes that were never listed: there is nothing to consume
+            if not taken:  # only streams on volumes that were never listed
                 with map_spark_errors(), self._home.gateway.fresh() as spark:
                     dml(spark)
                 return None
@@ -194,13 +194,13 @@ class SparkStatements:
         return list(DeltaLog(folders.table_location(self._home.warehouse, reference.name)).columns())
 
     def _check_name(self, statement: str) -> None:
-        """Tables and streams share their names."""
+        """Raises AlreadyExistsError if a stream has the name, because tables and streams share a namespace."""
         for reference in names.references(statement)[:1]:
             if self._home.catalog.streams.find(reference.name) is not None:
                 raise AlreadyExistsError(f"There is already a stream {reference.name}.", "Choose another name.")
 
     def _drop(self, spark: SparkSession, statement: str, text: str) -> DataFrame:
-        """Drops a table with its data: Spark takes an attached table for one whose files are somebody else's."""
+        """Drops a table with its data: Spark treats attached tables as external, and would keep their files."""
         name = Name.parse(names.last(statement))
         location = folders.table_location(self._home.warehouse, name)
         owner = DeltaLog(location).properties().get(OWNER)
@@ -217,7 +217,7 @@ class SparkStatements:
     def _drop_table(self, spark: SparkSession, name: Name, text: str) -> DataFrame:
         result, warehouse = spark.sql(text), self._home.warehouse
         own = folders.own_location(warehouse, name)
-        if folders.table_location(warehouse, name) != own:  # another's: what becomes of its files, its metastore knows
+        if folders.table_location(warehouse, name) != own:  # a linked table: its metastore decides about the files
             folders.link(warehouse, name, None)
         else:
             folders.remove(own)
@@ -225,5 +225,5 @@ class SparkStatements:
 
 
 def _is_temporary(words: list[str]) -> bool:
-    """Whether a statement makes a view of this session."""
+    """True if a statement creates a view of this session."""
     return words[:1] == ["CREATE"] and any(word in ("TEMPORARY", "TEMP") for word in words[1:4])

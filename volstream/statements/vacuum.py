@@ -1,4 +1,4 @@
-"""Upkeep of tables by SQL that could take from streams what they have not consumed."""
+"""Maintenance of tables by SQL that could remove unconsumed data of streams."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def check_vacuum(home: Home, statement: str, words: list[str]) -> None:
-    """Refuses a VACUUM that would remove files which the unconsumed changes of a stream are read from (R-25).
+    """Refuses a VACUUM that would remove files needed for the unconsumed changes of a stream.
 
     Raises:
-        InvalidStateError: it would; the message names the stream and what helps.
+        InvalidStateError: it would remove such files; the message names the stream and the remedy.
     """
     tokens = names.tokenize(statement)
     position = 2 if words[1:2] == ["TABLE"] else 1
@@ -42,7 +42,7 @@ def check_vacuum(home: Home, statement: str, words: list[str]) -> None:
         first = log.first_change_after(stream.offset)
         if first is not None and first.timestamp <= horizon:
             raise InvalidStateError(
-                f"VACUUM would remove files that the stream {stream.name} has not consumed: "
+                f"VACUUM would remove files that the stream {stream.name} has not consumed yet: "
                 f"its changes begin at {first.timestamp:%F %T} UTC.",
-                f"Consume it first, discard it (volstream advance-stream {stream.name}), or RETAIN more hours.",
+                f"Consume it first, discard its changes (volstream advance-stream {stream.name}), or RETAIN more hours.",
             )

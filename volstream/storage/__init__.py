@@ -1,6 +1,6 @@
-"""Object stores by URI scheme: the one table of backends, imported late so that a missing extra costs nothing.
+"""Object stores by URI scheme: a table of backends, imported late so that a missing extra costs nothing.
 
-What does not belong here: what a store does (``base``), how one does it (the file beside this one named for it).
+What does not belong here: the interface of a store (``base``), its implementations (one file per backend).
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ _BACKENDS = {
     "s3": "volstream.storage.s3:S3Store",
 }
 
-#: Other schemes for the same store: Hadoop's.
+#: Hadoop's schemes for the same stores.
 _ALIASES = {"s3a": "s3"}
 
 
 def open_store(location: str, access: Access | None = None) -> ObjectStore:
-    """The store at ``location``: a URI, or a plain path for a local directory. Does no I/O.
+    """Returns the store at ``location``: a URI, or a plain path for a local directory. Does no I/O.
 
     Args:
-        access: to a bucket; None: as the provider's own settings (environment, instance) say.
+        access: access to a bucket; None: the provider's own settings (environment, instance) apply.
 
     Raises:
-        InvalidValueError: this version has no store for the location's scheme, or the location is not one.
-        DependencyError: what the store needs is not installed.
+        InvalidValueError: the location is malformed, or its scheme is not supported.
+        DependencyError: a package that the store needs is not installed.
     """
     module, _, name = _backend(location).partition(":")
     normal = normalise_location(location)
@@ -54,20 +54,20 @@ def open_store(location: str, access: Access | None = None) -> ObjectStore:
 
 
 def normalise_location(text: str) -> str:
-    """One spelling per location: what the catalog keeps and compares. Applying it twice changes nothing.
+    """Returns the canonical spelling of a location, which the catalog stores and compares. Idempotent.
 
     A plain path (relative to the current directory, with ``~``, or absolute) or ``file:`` URI becomes an absolute,
-    percent-encoded ``file:///...``; other URIs stay, without trailing slashes. The prefix of a bucket is taken literally.
+    percent-encoded ``file:///...``; other URIs lose only trailing slashes. The prefix of a bucket is taken literally.
 
     Raises:
-        InvalidValueError: this version has no store for the location's scheme, or the location is not one.
+        InvalidValueError: the location is malformed, or its scheme is not supported.
     """
     _backend(text)
     if scheme_of(text) == "file":
         return file_uri(local_path(text) if text else text)
     scheme, name = _scheme(text), text.partition("://")[2].rstrip("/")
     if not name:
-        raise InvalidValueError(f"{text!r} names no location.", f"Write {scheme}://name.")
+        raise InvalidValueError(f"{text!r} is not a location.", f"Write {scheme}://name.")
     normal = f"{scheme}://{name}"
     if scheme in PROVIDERS:
         Place.of(normal)
@@ -83,7 +83,7 @@ def _backend(location: str) -> str:
     scheme = _scheme(location)
     if scheme not in _BACKENDS:
         raise InvalidValueError(
-            f"{location!r}: locations of the scheme {scheme!r} are not available in this version.",
-            f"Available: {', '.join(f'{known}://' for known in sorted(_BACKENDS))} and plain paths.",
+            f"{location!r}: locations with the scheme {scheme!r} are not supported by this version.",
+            f"Supported: {', '.join(f'{known}://' for known in sorted(_BACKENDS))} and plain paths.",
         )
     return _BACKENDS[scheme]

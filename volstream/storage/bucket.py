@@ -1,4 +1,4 @@
-"""What the objects of a bucket have in common, whoever keeps it: which key is which path, and which keys are files. Pure."""
+"""Common rules of buckets, independent of provider: mapping of keys to paths, and which keys are files. Pure."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from volstream.storage.types import content_type
 
 _LOCATION = re.compile(r"([a-z0-9]+)://([^/]+)(?:/(.*))?", re.DOTALL)
 
-#: By scheme. Old buckets of S3 have names that new ones may not have.
+#: By scheme. Old S3 buckets may have names that are no longer allowed.
 _NAMES = {
     "oss": re.compile(r"[a-z0-9][a-z0-9-]{1,61}[a-z0-9]"),
     "s3": re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{2,254}"),
 }
 
-#: Of a key, in UTF-8. OSS allows one byte less.
+#: Maximum length of a key, in UTF-8. OSS allows one byte less.
 _MOST_BYTES = 1024
 
-#: What stores say of objects whose type nobody told them.
+#: Default types that stores report for objects uploaded without one.
 _UNTOLD = ("binary/octet-stream", "application/octet-stream", None)
 
-_FOLDER = "Its key ends in '/' as if it were a directory, and it has content; rename it."
-_NUL = "Its key has a NUL character, which no path may have; rename it."
+_FOLDER = "Its key ends in '/' like a directory's, but it has content; rename it."
+_NUL = "Its key contains a NUL character, which no path may contain; rename it."
 
 
 @dataclass(frozen=True)
 class Place:
-    """A bucket, or what lies below a prefix of it.
+    """A bucket, or a prefix of it.
 
     Attributes:
-        root: what all keys begin with; empty, or ending in ``/``.
+        root: prefix of all keys; empty, or ending in ``/``.
     """
 
     scheme: str
@@ -44,41 +44,42 @@ class Place:
 
     @classmethod
     def of(cls, location: str) -> Place:
-        """The place of a normalised URI; what follows the bucket is taken as it is, and not percent-decoded.
+        """Parses a normalised URI; the part after the bucket is taken literally, not percent-decoded.
 
         Raises:
-            InvalidValueError: no bucket is called that.
+            InvalidValueError: the bucket name is not valid.
         """
         found = _LOCATION.fullmatch(location)
         if found is None or not _NAMES[found[1]].fullmatch(found[2]):
             raise InvalidValueError(
-                f"{location!r} names no bucket.", "Write for example s3://my-bucket or oss://my-bucket/some/prefix."
+                f"{location!r} does not name a bucket.",
+                "Write for example s3://my-bucket or oss://my-bucket/some/prefix.",
             )
         return cls(found[1], found[2], f"{found[3]}/" if found[3] else "")
 
     def key(self, path: str) -> str | None:
-        """The key at ``path``; None where no file can be."""
+        """Returns the key at ``path``, or None if no file can be there."""
         key = self.root + path
         if not path or path.endswith("/") or "\0" in path or not is_utf8(key) or len(key.encode()) > _MOST_BYTES:
             return None
         return key
 
     def path(self, key: str) -> str:
-        """What lies at a key that the place has."""
+        """Returns the path of a key in this place."""
         return key[len(self.root) :]
 
     def url(self, path: str) -> str:
-        """The object's URL, percent-encoded."""
+        """Returns the object's URL, percent-encoded."""
         return f"{self.scheme}://{self.bucket}/{quote_path(self.root + path)}"
 
     def name(self, path: str) -> str:
-        """The object, as messages name it."""
+        """Returns the name of the object for messages."""
         return printable(f"{self.scheme}://{self.bucket}/{self.root}{path}")
 
     def entry(
         self, key: str, size: int, modified: datetime, etag: str, selection: Selection
     ) -> FileInfo | Finding | None:
-        """What a listing makes of a key: a file, a finding, or nothing."""
+        """Returns the listing entry for a key: a file, a finding, or None."""
         path = self.path(key)
         if not path or path.endswith("/"):
             told = size > 0 and selection.descends(path.rstrip("/"))
@@ -88,10 +89,10 @@ class Place:
         return Finding(path, _NUL) if "\0" in path else self.file(path, size, modified, etag)
 
     def file(self, path: str, size: int, modified: datetime, etag: str, said_type: str | None = None) -> FileInfo:
-        """An object as a file. Its version is its ETag: listings tell no version ids, so a look at a key tells none either.
+        """Returns an object as a file. Its version is its ETag, because listings have no version ids.
 
         Args:
-            modified: its fraction of a second is dropped, for only some listings have it, and no look at a key.
+            modified: truncated to seconds, because only some listings, and no HEAD, have fractions.
         """
         type_ = content_type(path) if said_type in _UNTOLD else said_type
         return FileInfo(path, size, modified.replace(microsecond=0), etag.strip('"'), content_type=type_)

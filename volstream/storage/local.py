@@ -1,7 +1,7 @@
-"""The files of a local directory, or of anything that is mounted as one.
+"""The files of a local directory, or of anything mounted as one.
 
-Links: a link to a regular file inside the root is that file; a link out of the root, or to a directory, is a finding;
-a dangling one is nothing. What does not belong here: noticing changes (``queues.local``).
+Links: a link to a regular file inside the root counts as that file; a link out of the root, or to a directory, is a
+finding; a dangling one is ignored. What does not belong here: noticing changes (``queues.local``).
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: The path cannot name an object: a missing or non-directory parent, a loop of links, a name too long to exist.
 _NO_SUCH = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG}
 
-#: How something is opened to be looked at: without reading it, which may be forbidden, and without waiting, as a pipe would.
+#: Opens something for inspection without reading it, which may be forbidden, and without waiting, as a pipe would.
 _LOOK = getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK) | os.O_CLOEXEC
 
-#: Where what this process has open can be opened again.
+#: Directory in which a file that this process has open can be reopened.
 _DESCRIPTORS = "/proc/self/fd" if sys.platform == "linux" else "/dev/fd"
 
 
@@ -49,7 +49,7 @@ class LocalStore:
         self._url = file_uri(self._root).rstrip("/")
 
     def list(self, prefix: str, selection: Selection) -> Iterator[FileInfo | Finding]:
-        """See :meth:`ObjectStore.list`. A directory that vanishes meanwhile has no files; an unreadable one raises."""
+        """See :meth:`ObjectStore.list`. A directory that disappears meanwhile has no files; an unreadable one raises."""
         before = self._identity()
         real_root = os.path.realpath(self._root)
         start = prefix.removesuffix("/")
@@ -65,11 +65,11 @@ class LocalStore:
         if self._identity() != before:
             raise StorageError(
                 f"The directory {printable(self._root)} was replaced or remounted while it was listed.",
-                "The listing will be tried again.",
+                "The listing will be repeated.",
             )
 
     def head(self, path: str) -> FileInfo | None:
-        """See :meth:`ObjectStore.head`. None also for a path that is not UTF-8 or not inside the location."""
+        """See :meth:`ObjectStore.head`. Also None for a path that is not UTF-8 or not inside the location."""
         with self._found(path) as found:
             if found is not None:
                 return _file_info(path, os.fstat(found.descriptor))
@@ -82,13 +82,13 @@ class LocalStore:
             if found is None:
                 raise self._missing(path)
             opened = f"{_DESCRIPTORS}/{found.descriptor}"
-            # Under its own name, which some readers look at. The caller closes it.
+            # Under its own name, which some readers inspect. The caller closes it.
             return open(found.path, "rb", opener=lambda _name, flags: os.open(opened, flags))
 
     def local_path(self, path: str) -> Path:
         """See :meth:`HasLocalPaths.local_path`. Links are resolved.
 
-        Who opens the path later opens what is there then: for files that others may swap, :meth:`open` is the safe way.
+        A later open may find a different file. If others may swap files, :meth:`open` is the safe way.
         """
         with self._found(path) as found:
             if found is None:
@@ -110,7 +110,7 @@ class LocalStore:
         return f"{self._url}/{quote_path(path)}"
 
     def _identity(self) -> tuple[int, int]:
-        """Device and inode of the root; raises where it is not there: that must not read as "all files are gone"."""
+        """Returns device and inode of the root. Raises if it is missing, which must not read as "all files are gone"."""
         with _errors_of(self._root):
             try:
                 status = os.stat(self._root)
@@ -121,12 +121,12 @@ class LocalStore:
         return status.st_dev, status.st_ino
 
     def _missing(self, path: str) -> FileNotFoundError:
-        """The error for a path where no file is; raises where the root is not there either."""
+        """Returns the error for a path without a file; raises if the root is missing as well."""
         self._identity()
         return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
 
     def _scan(self, directory: str, real_root: str, selection: Selection) -> Iterator[FileInfo | Finding | str]:
-        """The files and findings directly in ``directory``, and the paths of its sub-directories."""
+        """Yields the files and findings directly in ``directory``, and the paths of its sub-directories."""
         with _errors_of(directory or self._root):
             try:
                 with _directory(self._root, directory) as reached:
@@ -146,7 +146,7 @@ class LocalStore:
 
     @contextmanager
     def _found(self, path: str) -> Iterator[_Found | None]:
-        """The regular file at ``path``, open while the block runs; None where there is none that a listing shows."""
+        """Opens the regular file at ``path`` while the block runs; yields None if a listing would not show one there."""
         found = None
         if is_utf8(path) and _is_plain(path):
             with _errors_of(path):
@@ -158,7 +158,7 @@ class LocalStore:
                 os.close(found.descriptor)
 
     def _at_once(self, path: str) -> _Found | None:
-        """The file at ``path`` where no link leads to it, which the kernel of Linux tells of what is open; else None."""
+        """Returns the file at ``path`` if no link leads to it, according to Linux's name of the open file; else None."""
         if sys.platform != "linux":
             return None
         try:
@@ -169,7 +169,7 @@ class LocalStore:
         except OSError:
             return None
         target = f"{self._plain_root}/{path}"
-        # A root that has moved since leads to another target, too.
+        # If the root has moved since, the target differs as well.
         plain = os.readlink(f"{_DESCRIPTORS}/{descriptor}") == target
         if plain:
             return _regular(descriptor, target)
@@ -177,7 +177,7 @@ class LocalStore:
         return None
 
     def _step_by_step(self, path: str) -> _Found | None:
-        """The file at ``path``, to which a link may lead; None where there is none, or it is outside of the root."""
+        """Returns the file at ``path``, possibly reached through a link; None if it is missing or outside the root."""
         root = os.path.realpath(self._root)
         try:
             if stat.S_ISLNK(_status(root, path).st_mode):
@@ -193,14 +193,14 @@ class LocalStore:
 
 
 class _Found(NamedTuple):
-    """A regular file that is open, to be looked at or opened for reading by its descriptor, and its real path."""
+    """An open regular file, to be inspected or reopened for reading by its descriptor, with its real path."""
 
     descriptor: int
     path: str
 
 
 def _opened(root: str, path: str) -> _Found | None:
-    """The regular file at ``path`` below ``root``, reached through no link. Raises OSError of ``_NO_SUCH`` where nothing is."""
+    """Returns the regular file at ``path`` below ``root`` if no link leads to it. Raises OSError of ``_NO_SUCH`` if missing."""
     parent, _, name = path.rpartition("/")
     with _directory(root, parent) as directory:
         descriptor = os.open(name, _LOOK | os.O_NOFOLLOW, dir_fd=directory)
@@ -208,7 +208,7 @@ def _opened(root: str, path: str) -> _Found | None:
 
 
 def _regular(descriptor: int, path: str) -> _Found | None:
-    """What is open, where that is a regular file; else it is closed."""
+    """Returns the open file if it is a regular one; else closes it."""
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         return _Found(descriptor, path)
     os.close(descriptor)
@@ -216,23 +216,23 @@ def _regular(descriptor: int, path: str) -> _Found | None:
 
 
 def _status(root: str, path: str) -> os.stat_result:
-    """The status of what is at ``path`` below ``root``, reached through no link, itself perhaps one."""
+    """Returns the status of ``path`` below ``root``, reached through no link; it may be a link itself."""
     parent, _, name = path.rpartition("/")
     with _directory(root, parent) as directory:
         return os.stat(name, dir_fd=directory, follow_symlinks=False)
 
 
 def _is_plain(path: str) -> bool:
-    """Whether ``path`` is spelled as a listing spells it."""
+    """True if ``path`` is spelled as in a listing."""
     return "\0" not in path and all(part not in {"", ".", ".."} for part in path.split("/"))
 
 
 @contextmanager
 def _directory(root: str, path: str) -> Iterator[int]:
-    """A directory below ``root``, open while the block runs; FileNotFoundError or NotADirectoryError where there is none.
+    """Opens a directory below ``root`` while the block runs; raises FileNotFoundError or NotADirectoryError if missing.
 
-    It is reached from directory to directory and through no link. Between a look at a name and its use, whoever may write
-    to the volume could put a link to another place there; what is open stays what it was.
+    It is opened one level at a time, following no link. Between checking a name and using it, anyone who may write to the
+    volume could replace it by a link elsewhere; an open directory stays what it was.
     """
     reached = os.open(root, _LOOK | os.O_DIRECTORY)
     try:
@@ -246,8 +246,8 @@ def _directory(root: str, path: str) -> Iterator[int]:
 
 
 def _look(entry: os.DirEntry[str], path: str, real_root: str, selection: Selection) -> FileInfo | Finding | str | None:
-    """What a listing makes of one entry: a file, a finding, a directory's path to walk, or nothing."""
-    if entry.is_file(follow_symlinks=False):  # first: nearly all are
+    """Returns the listing entry: a file, a finding, a directory's path to walk, or None."""
+    if entry.is_file(follow_symlinks=False):  # first, because nearly all entries are files
         if not selection.accepts_name(path):
             return None
         if not is_utf8(path):
@@ -293,7 +293,7 @@ def _file_info(path: str, status: os.stat_result) -> FileInfo:
     try:
         modified = _EPOCH + timedelta(0, 0, time_ns // 1000)
     except OverflowError:
-        # Some file systems keep times that a datetime cannot hold; the etag still has the exact one.
+        # Some file systems store times outside datetime's range; the etag still has the exact one.
         modified = (datetime.max if time_ns > 0 else datetime.min).replace(tzinfo=UTC)
     return FileInfo(path, size, modified, f"{status.st_ino:x}-{time_ns:x}-{size:x}", None, content_type(path))
 
@@ -307,7 +307,7 @@ def _no_root(root: str) -> StorageError:
 
 @contextmanager
 def _errors_of(path: str) -> Iterator[None]:
-    """Maps what the operating system raises about ``path``; FileNotFoundError passes: the caller knows what it means."""
+    """Maps OS errors about ``path``. FileNotFoundError passes through: its meaning is up to the caller."""
     try:
         yield
     except FileNotFoundError:
@@ -315,7 +315,7 @@ def _errors_of(path: str) -> Iterator[None]:
     except PermissionError as exc:
         raise StorageDeniedError(
             f"Permission denied: {printable(path)} ({exc.strerror}).",
-            "Let the user that volstream runs as read it, or exclude it with an ignore pattern.",
+            "Let volstream's user read it, or exclude it with an ignore pattern.",
         ) from exc
     except OSError as exc:
         raise StorageError(f"{printable(path)} cannot be read: {exc.strerror or exc}.") from exc

@@ -1,4 +1,4 @@
-"""An object store in this process's memory, for tests and trials: the contract without a disk.
+"""An object store in this process's memory, for tests and trials.
 
 What does not belong here: anything that outlives the process.
 """
@@ -30,7 +30,7 @@ class _Object:
     content: bytes
 
 
-#: The objects of every location, by URI: stores of one location share them.
+#: Objects by location URI; stores of the same location share them.
 _locations: dict[str, dict[str, _Object]] = {}
 _lock = threading.Lock()
 
@@ -38,7 +38,7 @@ _lock = threading.Lock()
 class MemoryStore:
     """The objects of ``memory://name``; stores of the same name share them, and a pickled store is only its name.
 
-    A location exists from its first :meth:`create` or :meth:`put` until :meth:`drop`.
+    A location exists from the first :meth:`create` or :meth:`put` until :meth:`drop`.
     """
 
     def __init__(self, location: str) -> None:
@@ -48,12 +48,12 @@ class MemoryStore:
         return (MemoryStore, (self._location,))
 
     def create(self) -> None:
-        """Makes the location exist, with no objects. Idempotent."""
+        """Creates the location without objects, if it does not exist. Idempotent."""
         with _lock:
             _locations.setdefault(self._location, {})
 
     def drop(self) -> None:
-        """Forgets the location and its objects. Idempotent."""
+        """Removes the location and its objects. Idempotent."""
         with _lock:
             _locations.pop(self._location, None)
 
@@ -65,9 +65,9 @@ class MemoryStore:
         content_type: str | None = None,
         last_modified_time: datetime | None = None,
     ) -> FileInfo:
-        """Creates or replaces an object; every put has an etag of its own."""
+        """Creates or replaces an object, with a new etag."""
         if not path or not is_utf8(path):
-            raise InvalidValueError(f"{path!r} is not a key.")
+            raise InvalidValueError(f"{path!r} is not a valid key.")
         info = FileInfo(
             relative_path=path,
             size=len(content),
@@ -85,7 +85,7 @@ class MemoryStore:
             _locations.get(self._location, {}).pop(path, None)
 
     def list(self, prefix: str, selection: Selection) -> Iterator[FileInfo | Finding]:
-        """See :meth:`ObjectStore.list`. Shows the objects as they were when it began."""
+        """See :meth:`ObjectStore.list`. Yields the objects as of its start."""
         with self._objects() as objects:
             snapshot = dict(objects)
         for path, found in snapshot.items():
@@ -112,7 +112,7 @@ class MemoryStore:
 
     @contextmanager
     def _objects(self) -> Iterator[dict[str, _Object]]:
-        """The location's objects, under the lock."""
+        """Returns the location's objects, holding the lock."""
         with _lock:
             objects = _locations.get(self._location)
             if objects is None:

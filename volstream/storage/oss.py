@@ -1,6 +1,6 @@
-"""The objects of an Alibaba Cloud OSS bucket. The only module that knows oss2.
+"""The objects of an Alibaba Cloud OSS bucket. The only module that imports oss2.
 
-What does not belong here: where keys come from (``cloud.aliyun``), what a key is (``bucket``).
+What does not belong here: the source of keys (``cloud.aliyun``), the rules of object keys (``bucket``).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from volstream.storage.ranged import Content, ranged
 
 T = TypeVar("T")
 
-#: Once the bucket was seen, a key without an object means just that for so long.
+#: For this long after the bucket was seen, a missing key is taken to mean only a missing object.
 _SEEN_SECONDS = 60.0
 
 _CONNECTIONS = 64
@@ -42,13 +42,13 @@ _TIMEOUTS = (5, 60)
 
 _ATTEMPTS, _MOST_WAIT_SECONDS = 6, 5.0
 
-_UNASKABLE = "A part of its key is '.' or '..', which no URL can have; rename it."
+_UNASKABLE = "A part of its key is '.' or '..', which cannot be sent in a URL; rename it."
 
 _REMEDIES = {
-    "NoSuchBucket": "Make the bucket, or correct its name; until then its files are kept as they were.",
+    "NoSuchBucket": "Create the bucket, or correct its name; until then its files are kept as they were.",
     "InvalidObjectState": "The object is archived: restore it, or exclude it with an ignore pattern.",
     "RequestTimeTooSkewed": "Set this machine's clock.",
-    "SecurityTokenExpired": "The credentials have ended: renew them where they come from.",
+    "SecurityTokenExpired": "The credentials have expired: renew them at their source.",
 }
 _ALLOW = "Allow it: `volstream describe connection NAME` prints the policies."
 
@@ -56,11 +56,11 @@ _ALLOW = "Allow it: `volstream describe connection NAME` prints the policies."
 class OssStore:
     """The objects of ``oss://bucket[/prefix]``.
 
-    A pickled store has temporary keys in the place of what it signs with. Where there is no role and the keys are
-    long-lived it has what signs requests to OSS, in this region, on this day and the next.
+    A pickled store has temporary keys instead of its credentials. Without a role, if the keys are long-lived, it has derived
+    keys that sign requests to OSS in this region, today and tomorrow only.
 
     Args:
-        page: keys of one request when listing.
+        page: keys per listing request.
     """
 
     def __init__(self, location: str, access: Access, signing: DayKeys | None = None, *, page: int = 1000) -> None:
@@ -120,7 +120,7 @@ class OssStore:
         return self._place.file(path, found.content_length, modified, found.etag, found.content_type)
 
     def open(self, path: str) -> BinaryIO:
-        """See :meth:`ObjectStore.open`. Read to its end, it is one request."""
+        """See :meth:`ObjectStore.open`. Reading to the end takes one request."""
         key = self._place.key(path)
         if key is None or not _askable(key):
             raise FileNotFoundError(path)
@@ -130,7 +130,7 @@ class OssStore:
                 got = self._ask(path, self._bucket.get_object, key, (start, None) if start else None)
             except _NotThereError as exc:
                 raise FileNotFoundError(path) from exc
-            # Its own reader would unpack what is stored with a Content-Encoding.
+            # The SDK's reader would decompress objects stored with a Content-Encoding.
             return Content(start + got.content_length, got.headers["etag"], got.resp.response.raw)
 
         return ranged(self._place.name(path), fetch, lambda: _errors(self._place.name(path)))
@@ -169,7 +169,7 @@ class OssStore:
         place = aliyun.region(self._access)
         if place is None:
             raise InvalidValueError(
-                f"The region of {self._location} is not known.",
+                f"The region of {self._location} is unknown.",
                 "Use a connection with --region, such as cn-hangzhou, or set ALIBABA_CLOUD_REGION_ID.",
             )
         return place
@@ -192,13 +192,13 @@ class OssStore:
             more, token = page.is_truncated, page.next_continuation_token
 
     def _check_bucket(self) -> None:
-        """Raises where there is no bucket: an answer to HEAD need not say which of the two is missing."""
+        """Raises if the bucket does not exist: an answer to HEAD may not tell whether the bucket or the object is missing."""
         if time.monotonic() - self._seen > _SEEN_SECONDS:
             self._ask("", self._bucket.list_objects_v2, self._place.root, max_keys=1)
             self._seen = time.monotonic()
 
     def _ask(self, path: str, call: Callable[..., T], *arguments: Any, **options: Any) -> T:
-        """The answer, asked for again where that may help; the SDK does so for no single request."""
+        """Returns the answer, retrying if that may help; the SDK does not retry single requests."""
         with _errors(self._place.name(path)):
             for attempt in stamina.retry_context(_may_pass, attempts=_ATTEMPTS, wait_max=_MOST_WAIT_SECONDS):
                 with attempt:
@@ -208,7 +208,7 @@ class OssStore:
 
 @dataclass(frozen=True)
 class DayKeys:
-    """What signs requests to OSS in one region on two days, made of long-lived keys, which it does not tell.
+    """Keys that sign requests to OSS in one region on two days, derived from long-lived keys that they do not reveal.
 
     Version 4 of the signature signs with a key that is derived from the secret, the day (UTC), the region and the service.
 
@@ -221,7 +221,7 @@ class DayKeys:
 
     @classmethod
     def of(cls, keys: Keys, region: str) -> DayKeys:
-        """Those of this day and the next."""
+        """Derives the keys of today and tomorrow."""
         today = datetime.now(UTC)
         days = [(today + timedelta(days=more)).strftime("%Y%m%d") for more in (0, 1)]
         return cls(keys.id, {day: _derived(keys.secret, day, region, "oss", "aliyun_v4_request") for day in days})
@@ -235,7 +235,7 @@ def _derived(secret: str, *scope: str) -> bytes:
 
 
 class _Source:
-    """What the SDK asks for keys, before each request."""
+    """Provides keys to the SDK before each request."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -252,17 +252,17 @@ class _DayAuth(oss2.ProviderAuthV4):  # type: ignore[misc]  # oss2 has no types
 
     def _ProviderAuthV4__get_signing_key(self, _request: Any, _credentials: Any, moment: str) -> bytes:  # noqa: N802  # the SDK's
         if moment[:8] not in self._days:
-            raise StorageError("The keys of this task have ended.", "The next run brings new ones.")
+            raise StorageError("The keys of this task have expired.", "The next run receives new ones.")
         return self._days[moment[:8]]
 
 
 class _NotThereError(StorageError):
-    """What was asked for is not there, and it is not the bucket."""
+    """The requested object is missing, while the bucket exists."""
 
 
 @contextmanager
 def _errors(what: str) -> Iterator[None]:
-    """Maps what oss2 raises, and what reading an answer does."""
+    """Maps the exceptions of oss2 and of reading an answer."""
     try:
         yield
     except OssError as exc:
@@ -274,14 +274,14 @@ def _errors(what: str) -> Iterator[None]:
         # An answer to HEAD has no text.
         reason = exc.message or (exc.body if exc.status < 0 else HTTPStatus(exc.status).phrase)
         remedy = _REMEDIES.get(exc.code, _ALLOW if kind is StorageDeniedError else "")
-        # Without the cause: a refusal repeats what was signed, the token of temporary keys included.
+        # Without the cause: a refusal repeats the signed text, including the token of temporary keys.
         raise kind(f"{what}: {reason} ({exc.code or exc.status}).", remedy) from None
     except (requests.RequestException, HTTPError) as exc:
         raise StorageError(f"{what}: {exc}.") from exc
 
 
 def _may_pass(error: Exception) -> bool:
-    """Whether asking again can help: broken connections, throttling, and faults of the service."""
+    """True if a retry can help: broken connections, throttling, and service errors."""
     if not isinstance(error, OssError):
         return False
     status: int = error.status
@@ -290,5 +290,5 @@ def _may_pass(error: Exception) -> bool:
 
 
 def _askable(key: str) -> bool:
-    """Whether a URL can have the key: the SDK's HTTP library resolves ``.`` and ``..``, and would ask for another."""
+    """True if a URL can carry the key: the SDK's HTTP library resolves ``.`` and ``..``, and would request another."""
     return not any(part in (".", "..") for part in key.split("/"))

@@ -1,6 +1,6 @@
-"""The content of an object of a bucket as a seekable file: one request while it is read forward, another after a far seek.
+"""The content of a bucket's object as a seekable file: one request while read forward, another after a far seek.
 
-What does not belong here: how a provider is asked (the store beside this file that reads with it).
+What does not belong here: requests to a provider (see the stores that use this).
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ if TYPE_CHECKING:
 
 _BUFFER = 256 << 10
 
-#: Up to so much is read and thrown away before another request is made.
+#: Up to this many bytes are read and discarded instead of making another request.
 _SKIP = 1 << 20
 
-#: A connection that breaks while the content is read is made again, so often without a byte of progress.
+#: Attempts to resume a connection that breaks while reading, without a byte of progress in between.
 _TRIES = 4
 
 
 class Body(Protocol):
-    """Content on its way from a server."""
+    """A response body that is being received."""
 
     def read(self, amount: int, /) -> bytes:
-        """At most so many bytes; none at the end."""
+        """Returns at most ``amount`` bytes; none at the end."""
 
     def close(self) -> None:
-        """Gives the connection up."""
+        """Closes the connection."""
 
 
 @dataclass(frozen=True)
 class Content:
-    """An answer with content.
+    """A response with content.
 
     Attributes:
-        size: of the whole object.
-        body: what was asked for.
+        size: size of the whole object.
+        body: the requested part.
     """
 
     size: int
@@ -51,16 +51,16 @@ class Content:
 
 
 def ranged(what: str, fetch: Callable[[int], Content], errors: Callable[[], AbstractContextManager[None]]) -> BinaryIO:
-    """A file of what ``fetch`` gets, beginning at a position. Asks once, for the beginning.
+    """Returns a file over ``fetch``, which requests the content from a position. Makes the first request immediately.
 
     Args:
-        what: the object, as messages name it.
-        errors: maps the vendor's errors, those of bodies, too.
+        what: name of the object in messages.
+        errors: maps the vendor's errors, including those of bodies.
 
     Raises:
-        What ``fetch`` does; a read raises StorageError where the object changed meanwhile.
+        The errors of ``fetch``; a read raises StorageError if the object changed meanwhile.
     """
-    # Typeshed knows no BufferedReader as BinaryIO.
+    # Typeshed does not declare BufferedReader as a BinaryIO.
     return cast("BinaryIO", io.BufferedReader(_Ranged(what, fetch, errors), _BUFFER))
 
 
@@ -124,17 +124,17 @@ class _Ranged(io.RawIOBase):
                 self._body_position = self._position
                 return data
             self._drop()
-        raise failed or StorageError(f"{self._what} ended before its size was read.")
+        raise failed or StorageError(f"{self._what} ended before its full size was read.")
 
     def _body_at_position(self) -> Body | None:
-        """The body, having been read to the position; None where it broke on the way."""
+        """Returns the body, advanced to the position, or None if it broke on the way."""
         ahead = self._position - self._body_position
         if self._body is None or not 0 <= ahead <= _SKIP:
             self._drop()
             found = self._fetch(self._position)
             if found.etag != self._etag:
                 found.body.close()
-                raise StorageError(f"{self._what} changed while it was read.", "It will be read again.")
+                raise StorageError(f"{self._what} changed while it was being read.", "It will be read again.")
             self._body, self._body_position = found.body, self._position
             return self._body
         try:

@@ -1,6 +1,6 @@
-"""The objects of an S3 bucket, Amazon's or one that speaks its protocol.
+"""The objects of an S3 bucket, Amazon's or S3-compatible.
 
-What does not belong here: credentials, retries and what errors mean (``cloud.aws``), what a key is (``bucket``).
+What does not belong here: credentials, retries and the meaning of errors (``cloud.aws``), key rules (``bucket``).
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from volstream.model.selection import Selection
 from volstream.storage.bucket import Place
 from volstream.storage.ranged import Content, ranged
 
-#: Once the bucket was seen, a key without an object means just that for so long.
+#: For this long after the bucket was seen, a missing key is taken to mean only a missing object.
 _SEEN_SECONDS = 60.0
 
 
 class S3Store:
     """The objects of ``s3://bucket[/prefix]``.
 
-    A pickled store has temporary keys in the place of what it signs with, and so works for an hour or more.
+    A pickled store has temporary keys instead of its credentials, so it works for an hour or more.
 
     Args:
-        page: keys of one request when listing.
+        page: keys per listing request.
     """
 
     def __init__(self, location: str, access: Access, *, page: int = 1000) -> None:
@@ -88,7 +88,7 @@ class S3Store:
         )
 
     def open(self, path: str) -> BinaryIO:
-        """See :meth:`ObjectStore.open`. Read to its end, it is one request."""
+        """See :meth:`ObjectStore.open`. Reading to the end takes one request."""
         key = self._place.key(path)
         if key is None:
             raise FileNotFoundError(path)
@@ -137,12 +137,12 @@ class S3Store:
                 yield page
 
     def _is_absent(self, key: str) -> bool:
-        """Whether a listing has no such key: who may list below a prefix only is refused when he asks for what is not there."""
+        """True if a listing lacks the key: with prefix-only list permission S3 answers 403, not 404, for a missing key."""
         page = self._client.list_objects_v2(Bucket=self._place.bucket, Prefix=key, MaxKeys=1)
         return all(one["Key"] != key for one in page.get("Contents", ()))
 
     def _check_bucket(self) -> None:
-        """Raises where there is no bucket: an answer to HEAD does not say which of the two is missing."""
+        """Raises if the bucket does not exist: an answer to HEAD does not tell whether the bucket or the object is missing."""
         if time.monotonic() - self._seen > _SEEN_SECONDS:
             self._client.list_objects_v2(Bucket=self._place.bucket, Prefix=self._place.root, MaxKeys=1)
             self._seen = time.monotonic()

@@ -1,17 +1,17 @@
-"""The content type of a file by its name."""
+"""Content types by file name."""
 
 from __future__ import annotations
 
 import mimetypes
 from functools import lru_cache
 
-#: An instance of its own: the module's functions also read the machine's mime.types, and hosts would disagree.
+#: A separate instance: the module-level functions also read the machine's mime.types, and hosts would disagree.
 _TYPES = mimetypes.MimeTypes()
 
 
 def content_type(path: str) -> str | None:
-    """The type of the bytes at ``path``: of a compressed file that of the compression, whatever is inside."""
-    # As os.path.splitext, which takes three times as long: the dots that a name begins with are not of an extension.
+    """Returns the type of the bytes at ``path``; for a compressed file, that of the compression."""
+    # Like os.path.splitext, which is three times slower: leading dots do not begin an extension.
     _, dot, extension = path[path.rfind("/") + 1 :].lstrip(".").rpartition(".")
     return _of_extension(extension) if dot else None
 

@@ -1,1 +1,1 @@
-"""Streams: cursors over the versions of a directory table; what they return, and how their offsets move exactly once."""
+"""Streams: cursors over the versions of a directory or table; the rows they return, and their exactly-once offsets."""

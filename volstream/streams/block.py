@@ -1,7 +1,7 @@
-"""Consuming streams by statements or by a block of Python: what is read is pinned once, what is written is written once, and
-the offsets move at the end (docs/streams.md, R-17 to R-20).
+"""Consumes streams by statements or by a block of Python: what is read is pinned once, what is written is written once, and
+the offsets move at the end (docs/streams.md).
 
-A job's batches are another way through the same protocol (``jobs.run``); the protocol itself is in ``streams.consume``.
+A job's batches use the same protocol in another way (``jobs.run``); the protocol itself is in ``streams.consume``.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from volstream.streams.read import Range, StreamReader
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
-#: Somebody who waits for a stream looks this often whether it is free.
+#: Interval at which a busy stream is checked while waiting for it.
 _ASK_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
 class Taken:
-    """A stream that is being consumed, over a range, as a batch."""
+    """A stream being consumed over a range, as a batch."""
 
     stream: Stream
     covered: Range
@@ -44,14 +44,14 @@ class Taken:
 
 
 class Block:
-    """One consumption of one or several streams. A context manager: it ends well, or nothing was consumed.
+    """One consumption of one or several streams. A context manager: either it completes, or nothing was consumed.
 
-    Where a statement of it was committed and a later one fails, the offsets move all the same: the tables have the rows.
+    If one of its statements was committed and a later one fails, the offsets move nevertheless: the tables have the rows.
 
     Args:
-        again: a range that an earlier block took and did not finish is taken again, as the same batch.
-        timeout: seconds to wait for a stream that somebody else consumes.
-        job_id: of the job whose statement it is; its batches are the job's.
+        again: take a range again that an earlier block left unfinished, as the same batch.
+        timeout: seconds to wait for a stream that another process consumes.
+        job_id: the job that the statement belongs to; the batches are then the job's.
     """
 
     def __init__(
@@ -93,16 +93,16 @@ class Block:
                 self._undo()
 
     def pin(self, stream: Stream) -> Range | None:
-        """The range that reads of the stream cover in this block. Raises as :meth:`StreamReader.pin`."""
+        """Returns the range of the stream's reads in this block. Raises the same errors as :meth:`StreamReader.pin`."""
         if stream.id not in self._pinned:
             self._pinned[stream.id] = self._reader.pin(stream)
         return self._pinned[stream.id]
 
     def take(self, *streams: Stream) -> Mapping[str, Taken]:
-        """Consumes streams in this block: their offsets move at its end. By stream's id; without those never listed.
+        """Consumes streams in this block; their offsets move at its end. By stream id, without streams that were never listed.
 
         Raises:
-            StreamBusyError: another consumption of one is open.
+            StreamBusyError: another consumption of one of them is open.
             StreamStaleError, StreamSchemaChangedError: one cannot be read.
         """
         new = sorted((one for one in streams if one.id not in self._taken), key=lambda one: one.id)
@@ -121,22 +121,22 @@ class Block:
         return {one.id: self._taken[one.id] for one in streams if one.id in self._taken}
 
     def free(self, stream: Stream) -> None:
-        """Ends what an earlier consumer of the stream left open: settled, and dropped where nothing was committed.
+        """Ends what an earlier consumer of the stream left open: recovers it, and drops it if nothing was committed.
 
         Raises:
-            StreamBusyError: it is at work, or a job is in the middle of a plan.
+            StreamBusyError: the consumer is active, or a job is in the middle of a plan.
         """
         self._hold(stream)
         self._drop_left(stream)
 
     def write(self, location: str, statement: Callable[[SparkSession], None], *, like: Any = None) -> int | None:
-        """Runs one DML statement on the table at ``location``, at most once; how many rows it wrote, where that is known.
+        """Runs one DML statement on the table at ``location``, at most once; returns the number of rows written, if known.
 
         Args:
-            like: the session whose frame it writes: it is given a copy.
+            like: the session of the frame that it writes; it runs in a copy.
 
         Raises:
-            FencedError: another process took the streams over; nothing of this statement is in the table.
+            FencedError: another process took the streams over; the table has nothing of this statement.
         """
         batches = [one.batch for one in self._taken.values()]
         if self._intent is None:
@@ -148,7 +148,7 @@ class Block:
         try:
             commit = self._consumer.write(self._intent, told, statement, number, apart=True, like=like)
         except Exception:
-            # The outcome is in the log, whatever the command said.
+            # The log has the outcome, whatever the command reported.
             found = self._consumer.look(self._intent, number)
             if found.what is not Found.COMMIT or found.commit is None:
                 raise
@@ -172,7 +172,7 @@ class Block:
             time.sleep(_ASK_SECONDS)
 
     def _busy(self, stream: Stream) -> str | None:
-        """Why the stream cannot be taken though nobody holds its lease: a job's plan is open. Settles what was left open."""
+        """Returns why the stream is busy although its lease is free: a job's plan is open. Recovers what was left open."""
         plan = self._catalog.consumptions.open_plan(stream.id)
         if plan is None:
             return None
@@ -183,11 +183,13 @@ class Block:
         return None
 
     def _left(self, stream: Stream) -> Plan | None:
-        """What an earlier consumer left open. Raises StreamBusyError where it is a job's, opened a moment ago: jobs do not hold
-        the stream's lease."""
+        """Returns what an earlier consumer left open. Raises StreamBusyError if it is a job's recent plan: jobs do not hold the
+        stream's lease."""
         plan = self._catalog.consumptions.open_plan(stream.id)
         if plan is not None and plan.kind is not PlanKind.STATEMENT:
-            raise StreamBusyError(f"The stream {stream.name} is busy: its job began a plan.", "Wait for it to end.")
+            raise StreamBusyError(
+                f"The stream {stream.name} is busy: its job has started a plan.", "Wait for it to end."
+            )
         return plan
 
     def _drop_left(self, stream: Stream) -> None:
@@ -196,7 +198,7 @@ class Block:
             self._catalog.consumptions.drop_plan(left)
 
     def _plan(self, stream: Stream) -> Taken | None:
-        """The stream's range as a plan of one batch: what an earlier block left, or what is there now."""
+        """Returns the stream's range as a plan of one batch: an earlier block's, or what is there now."""
         current = self._catalog.streams.by_id(stream.id)
         if current is None:
             raise NotFoundError(f"The stream {stream.name} was dropped.")
@@ -260,8 +262,8 @@ class Block:
         faults.point("batch.committed")
 
     def _undo(self) -> None:
-        """After an exception: what its statements committed is rolled forward; otherwise nothing was consumed."""
-        with suppress(VolstreamError):  # what cannot be settled now is settled by the next consumer
+        """Cleans up after an exception: committed statements are rolled forward; otherwise nothing was consumed."""
+        with suppress(VolstreamError):  # what cannot be recovered now is left to the next consumer
             if self._intent is not None:
                 self._consumer.settle(self._intent.stream_id)
             if self._again:

@@ -1,4 +1,4 @@
-"""``session.changes`` and ``CHANGES FROM``: changes as Spark's ``read.changes`` shows them, of tables and directories."""
+"""``session.changes`` and ``CHANGES FROM``: changes of tables and directories, in the format of Spark's ``read.changes``."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def query(
     compute_updates: bool,
     directory: bool = False,
 ) -> str:
-    """SQL: the changes of versions ``first`` to ``last``, both included. Raises as :meth:`volstream.Session.changes`.
+    """Returns SQL for the changes of versions ``first`` to ``last``, both included. Raises as :meth:`volstream.Session.changes`.
 
     Args:
-        directory: ``of`` is a volume, whose directory table is meant.
+        directory: ``of`` is the name of a volume; its directory table is used.
     """
     try:
         deduplication = Deduplication(mode)
@@ -46,7 +46,7 @@ def query(
     first = source.resolve(what, first, None)
     last = head[0] if last is None else source.resolve(what, last, None)
     if last < first:
-        raise InvalidValueError(f"A range cannot go from version {first} to {last}.")
+        raise InvalidValueError(f"Version {first} to {last} is not a valid range.")
     changelog: Changelog
     if isinstance(source, VolumeSource):
         changelog = source.changelog(first, last)

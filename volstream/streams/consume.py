@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Found(Enum):
-    """What the target's log says of an intent."""
+    """The status of an intent according to the target's log."""
 
     NOTHING = "nothing"
     COMMIT = "commit"
@@ -34,7 +34,7 @@ class Found(Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    """What the target's log says of an intent, and the commit that says it."""
+    """The status of an intent according to the target's log, with the commit that proves it."""
 
     what: Found
     commit: Commit | None = None
@@ -48,10 +48,10 @@ class Consumer:
         self._delta = delta
 
     def begin(self, *batches: Batch, owner: str, location: str) -> Intent:
-        """Writes the INTENT of an attempt at batches, whose first statement writes the table at ``location``.
+        """Writes the INTENT for an attempt at batches whose first statement writes the table at ``location``.
 
         Raises:
-            StreamBusyError, FencedError: another process has a stream or took a batch.
+            StreamBusyError, FencedError: another process uses a stream or took a batch.
             TargetLostError: the target is gone, or its log is ahead of the catalog's sequence.
         """
         target = self._target(location)
@@ -61,7 +61,7 @@ class Consumer:
             used = log.last_transaction(app_id(batch.stream_id))
             if stream is not None and used is not None and used > stream.sequence:
                 raise InvalidStateError(
-                    f"The table at {location} has already seen consumption {used} of stream {stream.name}, and the "
+                    f"The table at {location} has already seen consumption {used} of stream {stream.name}, but the "
                     f"catalog only {stream.sequence}: the catalog is older than the table.",
                     "Was it restored from a backup? Restore the newer catalog, or replace the stream and its job.",
                 )
@@ -70,7 +70,7 @@ class Consumer:
         return intent
 
     def add_statement(self, intent: Intent, location: str) -> Intent:
-        """Tells the catalog of one more statement of an attempt, before it runs. Raises as :meth:`begin`."""
+        """Records another statement of an attempt in the catalog, before it runs. Raises the same errors as :meth:`begin`."""
         return self._catalog.consumptions.add_target(intent, self._target(location))
 
     def write(
@@ -84,17 +84,17 @@ class Consumer:
         like: Any = None,
         directly: Callable[[Marker], bool] = lambda _: False,
     ) -> Commit:
-        """Makes one commit of an attempt, by a DML statement or without Spark, and verifies that it is in the target's log.
+        """Makes one commit of an attempt, by a DML statement or without Spark, and verifies it in the target's log.
 
         Args:
-            told: goes into the commit's user metadata.
-            number: which of the attempt's statements, from 0.
-            apart: it is a user's, for which :meth:`DeltaWriter.marked` makes a session.
-            like: and writes a frame of this session, of which :meth:`DeltaWriter.marked` makes a copy.
-            directly: does the same as the statement without Spark, where it can, and says whether it did.
+            told: added to the commit's user metadata.
+            number: number of the attempt's statement, from 0.
+            apart: it is a user's statement and gets a separate session from :meth:`DeltaWriter.marked`.
+            like: it writes a frame of this session and gets a copy of it from :meth:`DeltaWriter.marked`.
+            directly: does the same as the statement without Spark, if possible; returns True if it did.
 
         Raises:
-            FencedError: another attempt took over; nothing of this one is in the table.
+            FencedError: another attempt took over; the table has nothing of this one.
         """
         marker = Marker(
             intent.app_id(number),
@@ -113,7 +113,7 @@ class Consumer:
                 statement(session)
         faults.point("batch.written")
         found = self.look(intent, number)
-        if found.what is Found.NOTHING:  # a statement that had nothing to do made no commit
+        if found.what is Found.NOTHING:  # a statement without any effect makes no commit
             self._delta.fence(intent.targets[number].location, marker)
             found = self.look(intent, number)
         if found.what is not Found.COMMIT or found.commit is None:
@@ -121,18 +121,18 @@ class Consumer:
         return found.commit
 
     def settle(self, stream_id: str, superseded: Callable[[Batch], list[str]] = lambda _: []) -> bool | None:
-        """Recovers the INTENT of a stream whose owner is gone: rolled forward where a commit is there, else fenced off.
+        """Recovers the INTENT of a stream whose owner is gone: rolls it forward if it was committed, else fences it off.
 
-        Of several statements, those that are in their targets' logs count: where there is one, the offsets move.
+        With several statements, the offsets move if at least one is in its target's log.
 
         Args:
-            superseded: for a batch that turns out to be committed, the paths whose earlier failures it ends.
+            superseded: returns the paths whose earlier failures end with a batch that turns out to be committed.
 
         Returns:
-            Whether it was committed; None where there was none.
+            True if it was committed, False if not; None if there was no INTENT.
 
         Raises:
-            TargetLostError: a target is gone or another table, so that nothing can be known.
+            TargetLostError: a target is gone or was replaced, so that the outcome cannot be determined.
         """
         intent = self._catalog.consumptions.open_intent(stream_id)
         if intent is None:
@@ -141,7 +141,7 @@ class Consumer:
         faults.point("recover.fenced")
         batch = self._catalog.consumptions.batch(intent.batch_id)
         assert batch is not None, "an intent refers to its batch"
-        with suppress(FencedError):  # another recoverer reached the same end first
+        with suppress(FencedError):  # another process recovered it first, with the same result
             if commits:
                 told = commits[0].metadata
                 rows = told["rows"] if "rows" in told else sum(commit.rows or 0 for commit in commits)
@@ -152,7 +152,7 @@ class Consumer:
         return bool(commits)
 
     def _commits(self, intent: Intent) -> list[Commit]:
-        """The commits of an attempt's statements that are in their targets' logs; the others can have none any more."""
+        """Returns the commits of an attempt's statements in their targets' logs; the other statements can no longer commit."""
         found: list[Commit] = []
         for number, target in enumerate(intent.targets):
             finding = self.look(intent, number)
@@ -169,7 +169,7 @@ class Consumer:
         """Searches a target's log for the marker of an attempt's statement.
 
         Raises:
-            TargetLostError: the target is gone or another table; or the number is used up and no entry says by whom.
+            TargetLostError: the target is gone or was replaced; or the number is used up, and no entry tells by whom.
         """
         target = intent.targets[number]
         log = DeltaLog(target.location)
@@ -183,14 +183,14 @@ class Consumer:
         if log.table_id() != target.table_id:
             raise TargetLostError(
                 f"The table at {target.location} is gone or was re-created while a consumption was writing it.",
-                "Decide yourself: volstream resolve STREAM committed|aborted.",
+                "Decide manually: volstream resolve STREAM committed|aborted.",
             )
         used = log.last_transaction(intent.app_id(number))
         if used is not None and used >= intent.marker_sequence:
             raise TargetLostError(
                 f"Consumption {intent.marker_sequence} of stream {intent.marker_stream_id} is used up in "
                 f"{target.location}, and its log does not say by whom.",
-                "Decide yourself: volstream resolve STREAM committed|aborted.",
+                "Decide manually: volstream resolve STREAM committed|aborted.",
             )
         return Finding(Found.NOTHING)
 
@@ -203,12 +203,12 @@ class Consumer:
 
 
 def is_unused(catalog: Catalog, location: str, streams: Iterable[str]) -> bool:
-    """Whether a table that was made for a consumption that failed has nothing in it, and nothing can come into it any more.
+    """True if a table created for a consumption that failed is empty, and nothing can be written to it any more.
 
-    An interruption may come after the commit, which then counts; the statement may even still be at work.
+    An interruption may come after the commit, which then counts; the statement may even still be running.
 
     Args:
-        streams: ids of those that were to be consumed.
+        streams: ids of the streams that were to be consumed.
     """
     if any(catalog.consumptions.open_intent(stream_id) is not None for stream_id in streams):
         return False

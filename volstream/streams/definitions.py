@@ -1,4 +1,4 @@
-"""Making, replacing, moving and dropping streams. No Spark: offsets come from the log."""
+"""Creates, replaces, moves and drops streams. No Spark: offsets come from the log."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from volstream.model.units import in_utc
 from volstream.streams.source import NEEDED, TRACKING, Source, TableSource, primary_key, source_of
 from volstream.streams.volume_source import VolumeSource
 
-#: Columns that a stream adds to its source's.
+#: Columns that a stream adds to those of its source.
 CHANGE_COLUMNS = ("__change_type", "__commit_version", "__commit_timestamp")
 
-#: And those that Delta and Spark add.
+#: These, and the columns that Delta and Spark add.
 RESERVED = (*CHANGE_COLUMNS, "_change_type", "_commit_version", "_commit_timestamp", "_metadata")
 
 
 def create_stream(
     catalog: Catalog, warehouse: str, spec: StreamSpec, *, or_replace: bool = False, if_not_exists: bool = False
 ) -> Stream:
-    """Makes a stream on a volume or a table.
+    """Creates a stream on a volume or a table.
 
     Raises:
         NotFoundError: no such volume or table.
         InvalidStateError: the table's changes are not tracked.
         AlreadyExistsError: the name is taken, by a stream or a table.
         ObjectInUseError: the stream to replace serves a job.
-        InvalidValueError: a point in time that the directory's history does not hold.
+        InvalidValueError: a point in time outside the directory's history.
     """
     existing = catalog.streams.meeting(spec.name, or_replace=or_replace, if_not_exists=if_not_exists)
     if existing is not None and if_not_exists:
@@ -57,7 +57,7 @@ def create_stream(
 
 
 def new_stream(catalog: Catalog, warehouse: str, spec: StreamSpec) -> Stream:
-    """The stream of a spec, not yet stored. Raises as :func:`create_stream`."""
+    """Returns a stream from a spec, without storing it. Raises the same errors as :func:`create_stream`."""
     if (spec.volume is None) == (spec.table is None):
         raise InvalidValueError("A stream is on a volume or on a table.")
     if spec.at_version is not None and spec.at_timestamp is not None:
@@ -67,7 +67,7 @@ def new_stream(catalog: Catalog, warehouse: str, spec: StreamSpec) -> Stream:
     assert spec.volume is not None, "one of the two is given"
     volume = catalog.volumes.get(spec.volume)
     if spec.identity:
-        raise InvalidValueError("The rows of a volume are its files, by path: no other identity is possible.")
+        raise InvalidValueError("The rows of a volume are files, identified by path: no other identity is possible.")
     source = VolumeSource(catalog, warehouse, volume.id)
     head = source.head()
     listed = volume.reconciled_on is not None or (head is not None and head[0] > 0)
@@ -95,12 +95,12 @@ def _on_table(warehouse: str, spec: StreamSpec, name: Name) -> Stream:
     reserved = {*RESERVED} & {column.lower() for column in schema.columns}
     if reserved:
         raise InvalidValueError(
-            f"The table {name} has a column {min(reserved)}, which a stream's own columns need.", "Rename the column."
+            f"The table {name} has a column {min(reserved)}, whose name is reserved for streams.", "Rename the column."
         )
     columns = {column.lower(): column for column in schema.columns}
     unknown = [column for column in spec.identity if column.lower() not in columns]
     if unknown:
-        raise InvalidValueError(f"The table {name} has no column {unknown[0]!r} to identify rows by.")
+        raise InvalidValueError(f"The table {name} has no column {unknown[0]!r} to identify rows.")
     identity = [columns[column.lower()] for column in spec.identity] or primary_key(schema)
     offset = head[0]
     if spec.at_version is not None or spec.at_timestamp is not None:
@@ -109,7 +109,7 @@ def _on_table(warehouse: str, spec: StreamSpec, name: Name) -> Stream:
         if then is None or not tracked(then):
             raise InvalidValueError(
                 f"The changes of table {name} were not tracked yet at version {offset}.",
-                "Give a later version or time, or none: then the stream starts now.",
+                "Give a later version or time, or none: the stream then starts now.",
             )
     return _stream(spec, SourceKind.TABLE, str(name), name, head[1], offset, identity)
 
@@ -141,12 +141,12 @@ def _stream(
 
 
 def tracked(schema: Schema) -> bool:
-    """Whether a table's changes can be read."""
+    """True if a table's changes can be read."""
     return all(schema.properties.get(key) == TRACKING[key] for key in NEEDED)
 
 
 def check_tracked(name: Name, schema: Schema) -> None:
-    """Raises InvalidStateError, with the statement that helps, where a table's changes cannot be read."""
+    """Raises InvalidStateError, with the statement that helps, if a table's changes cannot be read."""
     if not tracked(schema):
         raise InvalidStateError(
             f"The changes of table {name} are not tracked.",
@@ -157,7 +157,7 @@ def check_tracked(name: Name, schema: Schema) -> None:
 def move_stream(
     catalog: Catalog, warehouse: str, name: Name, version: int | None, timestamp: datetime | None
 ) -> Stream:
-    """Sets a stream's offset to a point in time. Raises as :func:`create_stream`, and StreamBusyError."""
+    """Sets a stream's offset to a point in time. Raises the errors of :func:`create_stream`, and StreamBusyError."""
     stream = catalog.streams.get(name)
     source = _source(catalog, warehouse, stream)
     offset = source.resolve(f"{stream.source_kind} {stream.source_name}", version, _utc(timestamp))
@@ -167,7 +167,7 @@ def move_stream(
 
 
 def advance_stream(catalog: Catalog, warehouse: str, name: Name, version: int | None) -> Stream:
-    """Discards what a stream holds, up to a version or all of it. Raises as :func:`move_stream`."""
+    """Discards a stream's changes up to a version, or all of them. Raises the same errors as :func:`move_stream`."""
     stream = catalog.streams.get(name)
     head = _source(catalog, warehouse, stream).head()
     if head is None:
@@ -181,7 +181,7 @@ def advance_stream(catalog: Catalog, warehouse: str, name: Name, version: int | 
 
 
 def drop_stream(catalog: Catalog, name: Name, *, if_exists: bool = False) -> bool:
-    """Drops a stream; false where there was none and ``if_exists`` allows it.
+    """Drops a stream; returns False if it does not exist and ``if_exists`` is set.
 
     Raises:
         ObjectInUseError: a job consumes it.

@@ -1,4 +1,4 @@
-"""SQL of what a stream shows of a range of versions (docs/streams.md, R-10 to R-13). Pure: text in, text out."""
+"""SQL for the rows of a stream over a range of versions (docs/streams.md). Pure: text in, text out."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ _NO_VERSION = "CAST(NULL AS BIGINT)"
 
 
 def present(rows: str, columns: Sequence[str], row_version: str, row_time: str = NO_TIME) -> str:
-    """SQL: rows that are there, all of them ``new``, as :func:`volstream.changelog.process.net` has them.
+    """Returns SQL for existing rows, all of them as ``new``, in the format of :func:`volstream.changelog.process.net`.
 
     Args:
         rows: a relation.
-        row_version, row_time: SQL of who wrote a row, and when.
+        row_version, row_time: SQL for the version that wrote a row, and its time.
     """
     image = f"struct({struct_of(columns)} AS data, {row_version} AS wrote, {row_time} AS wrote_on)"
     return (
@@ -24,7 +24,7 @@ def present(rows: str, columns: Sequence[str], row_version: str, row_time: str =
 
 
 def nothing(rows: str, columns: Sequence[str]) -> str:
-    """SQL: no rows, with the columns that a stream shows of a relation. Reads nothing."""
+    """Returns SQL for no rows, with the columns of a stream on a relation. Reads nothing."""
     shown = ", ".join(map(quoted, columns))
     return (
         f"SELECT CAST(NULL AS STRING) AS __change_type, {_NO_VERSION} AS __commit_version, "
@@ -33,12 +33,12 @@ def nothing(rows: str, columns: Sequence[str]) -> str:
 
 
 def stream_rows(changes: str, columns: Sequence[str], times: str | None, *, both_images: bool) -> str:
-    """SQL: what a stream shows: change type, version and time of each image's writing, the source's columns.
+    """Returns SQL for a stream's rows: change type, version and time of each image, and the source's columns.
 
     Args:
         changes: SQL with the columns ``old``, ``new``, ``version``, ``time``.
-        times: name of a view (``version``, ``time``) that tells when a version was made; None: each image tells it.
-        both_images: whether ``old`` images are shown; else every row is an INSERT.
+        times: name of a view (``version``, ``time``) with the times of versions; None: each image has its time.
+        both_images: include ``old`` images; else every row is an INSERT.
     """
     inserted = _entry("INSERT", "new", "version", "time")
     if both_images:

@@ -1,5 +1,5 @@
-"""The net changes of a directory's refreshes, found in this process: the rules of :mod:`volstream.changelog.process`, without
-an engine. For what fits into memory, and for the directory as a whole, which is read in order.
+"""Net changes of a directory's refreshes, computed in this process by the rules of :mod:`volstream.changelog.process`,
+without an engine. For what fits into memory, and for whole directories, which are read in order.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from volstream.directory.ordered import PATH, aligned, one_table
 from volstream.directory.snapshot import Snapshot, first_of_each, last_of_each, old_images
 from volstream.directory.table import DELETE, INSERT
 
-#: Up to so many changed rows are handled in memory: a hundred megabytes.
+#: Maximum number of changed rows handled in memory: a hundred megabytes.
 FEW = 250_000
 
-#: What a range comes to, a row a path: the newest image (of a path that is gone, as it was before the range), the refresh that
-#: made the last change, and whether there was a row before the range and is one after it.
+#: The net result of a range, one row per path: the newest image (for a deleted path, the image before the range), the refresh of
+#: the last change, and whether the row existed before and exists after the range.
 NET = pa.schema([*table.SCHEMA, ("commit_version", pa.int64()), ("had", pa.bool_()), ("has", pa.bool_())])
 
 
 def changed(snapshot: Snapshot, after: int, until: int) -> pa.Table:
-    """The paths with a net change in the refreshes ``(after, until]``, in order; columns :data:`NET`.
+    """Returns the paths with a net change in the refreshes ``(after, until]``, in order; columns :data:`NET`.
 
     Raises:
-        InvalidStateError: the history does not reach back so far.
+        InvalidStateError: the history does not go back that far.
     """
     snapshot.check(after)
     changes = snapshot.changed(after, until)
@@ -43,7 +43,7 @@ def changed(snapshot: Snapshot, after: int, until: int) -> pa.Table:
 
 
 def appended(snapshot: Snapshot, after: int | None, until: int) -> pa.Table:
-    """The paths that were new in the refreshes ``(after, until]``, as they were first; ``after`` None: in all."""
+    """Returns the paths added in the refreshes ``(after, until]``, with their first image; ``after`` None: in all."""
     changes = snapshot.changed(snapshot.floor if after is None else after, until)
     first = first_of_each(changes)
     first = first.filter(pc.equal(first["change"], INSERT))
@@ -55,14 +55,14 @@ def appended(snapshot: Snapshot, after: int | None, until: int) -> pa.Table:
 
 
 def present(snapshot: Snapshot, version: int) -> Iterator[pa.Table]:
-    """The directory at a refresh, all of it new, in order; some thousand rows a table."""
+    """Yields the directory at a refresh, all of it as new, in order; thousands of rows per table."""
     for rows in snapshot.at(version):
         if rows.num_rows:
             yield _new(rows)
 
 
 def still_there(snapshot: Snapshot, since: int, now: int) -> Iterator[pa.Table]:
-    """What the directory had at one refresh and has still, as it was, at another, as :func:`present` has it."""
+    """Yields the rows of one refresh that still exist at another, as they were, in the format of :func:`present`."""
     if since == now:
         yield from present(snapshot, since)
         return
@@ -75,6 +75,6 @@ def still_there(snapshot: Snapshot, since: int, now: int) -> Iterator[pa.Table]:
 
 
 def _new(rows: pa.Table) -> pa.Table:
-    """Images as rows of :data:`NET` that were not there before."""
+    """Converts images to rows of :data:`NET` that did not exist before."""
     flags = [pa.array([value] * rows.num_rows, pa.bool_()) for value in (False, True)]
     return pa.table([*rows.select(table.COLUMNS).columns, rows["refresh_id"], *flags], schema=NET)

@@ -1,4 +1,4 @@
-"""Reading a stream: pin a range once, tell whether there is anything in it, and show it. Reading never moves an offset (R-9)."""
+"""Reads a stream: pins a range, checks it for data, and returns its rows. Reading never moves an offset."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Range:
-    """What a read of a stream covers: the versions ``(from_version, to_version]``, pinned. A volume's are its refreshes.
+    """The range of a stream's read: the versions ``(from_version, to_version]``, pinned. A volume's versions are its refreshes.
 
     Attributes:
         table_id: Delta's id of the source's table.
-        from_version: excluded; None: EMPTY, everything since the beginning.
+        from_version: excluded; None: EMPTY, i.e. from the beginning.
         to_version: included.
-        initial: not changes but the rows present at ``to_version``; in a replay those that were at ``from_version``, too.
+        initial: not changes but the rows present at ``to_version``; in a replay also those present at ``from_version``.
     """
 
     source: Source
@@ -51,19 +51,19 @@ class Range:
 
     @property
     def whole(self) -> bool:
-        """Whether it comes to the rows present at its end, none of them known before."""
+        """True if the range amounts to the rows present at its end, none of them known before."""
         return self.initial or (self.from_version is None and not self.append_only)
 
     @property
     def empty(self) -> bool:
-        """Whether no version is in the range."""
+        """True if the range has no versions."""
         return not self.initial and self.to_version < self.first
 
     def changes(self) -> str:
-        """SQL with the columns ``old``, ``new``, ``version``, ``time`` (see :func:`volstream.changelog.process.net`).
+        """Returns SQL with the columns ``old``, ``new``, ``version``, ``time`` (see :func:`volstream.changelog.process.net`).
 
         Raises:
-            StreamSchemaChangedError: the source's columns changed in it.
+            StreamSchemaChangedError: the source's columns changed in the range.
         """
         if self.whole:
             columns = self.source.columns(self.to_version)
@@ -71,7 +71,7 @@ class Range:
                 self.source.rows(self.to_version), columns, self.source.row_version, self.source.row_time
             )
         changelog = self.source.changelog(self.first, self.to_version, append_only=self.append_only)
-        # Without anything that identifies a row, a changelog tells of inserted rows only.
+        # If nothing identifies a row, a changelog reports inserted rows only.
         shape = process.net if changelog.row_id and not self.append_only else process.appended
         return shape(changelog, self.first, self.to_version)
 
@@ -84,10 +84,10 @@ class StreamReader:
         self._warehouse = warehouse
 
     def pin(self, stream: Stream) -> Range | None:
-        """The range that a read begun now covers; None while the volume has never been listed.
+        """Returns the range of a read that begins now; None if the volume was never listed.
 
         Raises:
-            StreamStaleError: the source was dropped or replaced, or a part of the range's history is gone.
+            StreamStaleError: the source was dropped or replaced, or part of the range's history is gone.
         """
         source = self._source(stream)
         head = source.head()
@@ -100,11 +100,11 @@ class StreamReader:
             raise _stale(stream, f"{source.noun} was re-created")
         start = stream.offset
         if start == 0 and stream.source_kind is SourceKind.VOLUME:
-            start = None  # nothing was there yet
+            start = None  # there was nothing at that time
         if start is not None and version < start and stream.source_kind is SourceKind.TABLE:
             raise _stale(
                 stream,
-                f"it has consumed {source.noun} up to version {start}, and that ends at {version}: it was restored",
+                f"it has consumed {source.noun} up to version {start}, which now ends at {version}: it was restored",
             )
         if start is not None and not stream.initial:
             missing = source.missing(start, version)
@@ -115,12 +115,12 @@ class StreamReader:
         return Range(source, table_id, start, to, initial, stream.mode is Mode.APPEND_ONLY)
 
     def delivered(self, stream: Stream) -> Range | None:
-        """The files that were consumed and are still there; None where nothing was. Raises as :meth:`pin`."""
+        """Returns the consumed files that still exist; None if nothing was consumed. Raises the same errors as :meth:`pin`."""
         covered = None if stream.offset is None or stream.initial else self.pin(stream)
         return None if covered is None else dataclasses.replace(covered, initial=True)
 
     def has_data(self, stream: Stream) -> bool:
-        """Whether a read may return rows. Asks the log, not Spark; true also for commits without data (R-22).
+        """True if a read may return rows. Asks the log, not Spark; also true for commits without data.
 
         Raises:
             StreamStaleError: the source was dropped or replaced.
@@ -131,35 +131,35 @@ class StreamReader:
         return source.has_newer(stream.offset)
 
     def stale_after(self, stream: Stream) -> datetime | None:
-        """When what the stream has not consumed may begin to go; None where there is nothing, or it is kept."""
+        """Returns when unconsumed changes may begin to be deleted; None if there are none, or they are kept."""
         return None if stream.offset is None else self._source(stream).stale_after(stream.offset)
 
     def lag(self, stream: Stream) -> tuple[int, int] | None:
-        """Changed rows that are not consumed, and bytes of new files among them, by the catalog; None for a table's."""
+        """Returns unconsumed rows, and bytes of their new files, according to the catalog; None for a table."""
         if stream.source_kind is SourceKind.TABLE:
             return None
-        since = None if stream.initial else stream.offset  # before the changes come the rows that were there
+        since = None if stream.initial else stream.offset  # the initial rows come before the changes
         return self._catalog.refreshes.changed_after(stream.source_id, since)
 
     def only_upkeep(self, covered: Range) -> bool:
-        """Whether a range holds nothing but commits without data, by the log alone: its offset may move past it."""
+        """True if a range has only commits without data, according to the log: its offset may move past it."""
         if covered.initial or covered.from_version is None:
             return False
         return covered.source.only_upkeep(covered.from_version, covered.to_version)
 
     def frame(self, session: SparkSession, covered: Range) -> DataFrame:
-        """The stream's rows over a range, lazily: the change columns, then the source's.
+        """Returns the stream's rows over a range, lazily: the change columns, then the source's.
 
-        Such a frame must not become a temporary view, since Spark 4.2 loses the range of changes in it: see :meth:`query`.
+        Such a frame must not become a temporary view, in which Spark 4.2 loses the range of changes: see :meth:`query`.
 
         Raises:
-            StreamSchemaChangedError: the source's columns changed in it.
+            StreamSchemaChangedError: the source's columns changed in the range.
         """
         views = Views(session)
         return views.live_with(session.sql(self.query(views, covered)))
 
     def query(self, views: Views, covered: Range) -> str:
-        """SQL of :meth:`frame`, for the views' session, over one of them."""
+        """Returns the SQL of :meth:`frame`, which reads one of the views, in their session."""
         source = covered.source
         columns = source.columns(covered.to_version)
         if covered.empty:
@@ -172,11 +172,11 @@ class StreamReader:
         return net.stream_rows(covered.changes(), columns, view, both_images=both)
 
     def unlisted(self, session: SparkSession) -> DataFrame:
-        """What a stream on a volume shows that was never listed: no rows, and the right columns."""
+        """Returns the frame of a stream on a volume that was never listed: no rows, but the right columns."""
         return relation(session, _UNLISTED)
 
     def latest_version(self, stream: Stream) -> int:
-        """The newest version of the stream's source. Raises StreamStaleError where there is none any more."""
+        """Returns the newest version of the stream's source. Raises StreamStaleError if the source is gone."""
         source = self._source(stream)
         head = source.head()
         if head is None:
@@ -184,7 +184,7 @@ class StreamReader:
         return head[0]
 
     def range_of(self, plan: Plan, stream: Stream) -> Range:
-        """The range that a plan of the stream was made from."""
+        """Returns the range that a plan of the stream was made from."""
         append_only = stream.mode is Mode.APPEND_ONLY
         source = self._source(stream)
         return Range(source, plan.table_id, plan.from_version, plan.to_version, plan.initial, append_only)
@@ -208,5 +208,5 @@ _UNLISTED = pa.schema(
 def _stale(stream: Stream, reason: str) -> StreamStaleError:
     return StreamStaleError(
         f"The stream {stream.name} is stale: {reason}.",
-        f"Replace it (create-stream --or-replace) or reset it (reset-stream), on a {stream.source_kind} that exists.",
+        f"Replace it (create-stream --or-replace) or reset it (reset-stream), on an existing {stream.source_kind}.",
     )

@@ -1,6 +1,6 @@
-"""What a stream reads: the protocol, and tables. Volumes are in ``streams.volume_source``.
+"""Sources of streams: the protocol, and tables. Volumes are in ``streams.volume_source``.
 
-A stream keeps none of this: it is found at each read, from the catalog and the table's log.
+A stream stores none of this: each read obtains it from the catalog and the table's log.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from volstream.model.objects import SourceKind, Stream
 from volstream.sqltext import table_at
 from volstream.streams.volume_source import VolumeSource
 
-#: Table properties that make a table's changes readable: ids of rows that survive their rewriting, the feed of changes,
-#: and times of versions that the log itself tells.
+#: Table properties that make a table's changes readable: row ids that survive rewriting, the change feed, and commit times
+#: in the log itself.
 TRACKING = {
     "delta.enableRowTracking": "true",
     "delta.enableChangeDataFeed": "true",
     "delta.enableInCommitTimestamps": "true",
 }
 
-#: Those without which no stream can be on a table.
+#: The properties that a stream on a table requires.
 NEEDED = ("delta.enableRowTracking", "delta.enableChangeDataFeed")
 
-#: The property that keeps a table's PRIMARY KEY, a JSON list of columns: Delta has no such thing.
+#: The property that stores a table's PRIMARY KEY as a JSON list of columns, because Delta has no such concept.
 PRIMARY_KEY = "volstream.primary_key"
 
 _TIMES = pa.schema([("version", pa.int64()), ("time", pa.timestamp("us", tz="UTC"))])
 
 
 def tracking(value: str) -> dict[str, str]:
-    """The properties that ``change_tracking`` stands for. Raises InvalidValueError: neither true nor false."""
+    """Returns the properties for a value of ``change_tracking``. Raises InvalidValueError unless it is true or false."""
     match value.lower():
         case "true":
             return dict(TRACKING)
@@ -55,12 +55,12 @@ def tracking(value: str) -> dict[str, str]:
 
 
 class Source(Protocol):
-    """What is behind a stream.
+    """The source of a stream.
 
     Attributes:
         id: the volume's id, or the table's name.
-        noun: for messages: "its directory table", "its table".
-        row_version, row_time: SQL of which version wrote a row, and when, where the row tells.
+        noun: name for messages: "its directory table", "its table".
+        row_version, row_time: SQL for the version that wrote a row, and its time, if the row has them.
     """
 
     @property
@@ -77,58 +77,58 @@ class Source(Protocol):
 
     @property
     def is_large(self) -> bool:
-        """Whether Spark should compile what reads it."""
+        """True if Spark should compile queries on it."""
         ...
 
     def head(self) -> tuple[int, str] | None:
-        """Newest version, and the id that tells it from one that was re-created; None where there is none."""
+        """Returns the newest version, and an id that changes when the source is re-created; None if there is no source."""
         ...
 
     def missing(self, after: int, until: int) -> str | None:
-        """Why the changes of versions ``after`` (excluded) to ``until`` cannot be read; None: they can."""
+        """Returns why the changes of versions ``after`` (excluded) to ``until`` cannot be read; None if they can."""
         ...
 
     def has_newer(self, version: int | None) -> bool:
-        """Whether something may have changed after a version; None: at all. Asks no Spark."""
+        """True if something may have changed after a version; None: at any time. Does not ask Spark."""
         ...
 
     def only_upkeep(self, after: int, until: int) -> bool:
-        """Whether no version of ``(after, until]`` changes a row, as far as can be told without Spark."""
+        """True if no version in ``(after, until]`` changes a row, as far as can be determined without Spark."""
         ...
 
     def stale_after(self, offset: int) -> datetime | None:
-        """When what follows a version may begin to go; None: nothing follows, or it is kept."""
+        """Returns when changes after a version may begin to be deleted; None if there are none, or they are kept."""
         ...
 
     def resolve(self, what: str, version: int | None, timestamp: datetime | None) -> int:
-        """The newest version at or before a point in time, of those whose changes are known; one of the two is given.
+        """Returns the newest version at or before a point in time with known changes; exactly one of the two is given.
 
         Args:
-            what: the source, for messages: "table t".
+            what: name of the source for messages: "table t".
 
         Raises:
-            InvalidValueError: there is no such version: it is in the future, or older than the kept history.
+            InvalidValueError: there is no such version: it is in the future, or older than the history.
         """
         ...
 
     def columns(self, version: int) -> Sequence[str]:
-        """What the stream shows of a row, in order."""
+        """Returns the source's columns as the stream shows them, in order."""
         ...
 
     def rows(self, version: int) -> str:
-        """SQL: a relation of the rows at a version."""
+        """Returns SQL for a relation of the rows at a version."""
         ...
 
     def changelog(self, first: int, last: int, *, append_only: bool = False) -> Changelog:
-        """How the changes of versions ``first`` to ``last``, both included, are best read.
+        """Returns the best changelog for versions ``first`` to ``last``, both included.
 
         Raises:
-            StreamSchemaChangedError: columns were dropped, renamed or retyped among them.
+            StreamSchemaChangedError: columns were dropped, renamed or retyped in the range.
         """
         ...
 
     def times(self) -> pa.Table | None:
-        """When each version was made: ``version``, ``time``; None: rows tell."""
+        """Returns the time of each version: ``version``, ``time``; None: the rows have the times."""
         ...
 
 
@@ -146,7 +146,7 @@ class TableSource:
 
     @property
     def id(self) -> str:
-        """The table's name: a table that was re-created is another one, which its Delta id tells."""
+        """The table's name. A re-created table is a different one, which Delta's id shows."""
         return str(self.name)
 
     @property
@@ -162,9 +162,9 @@ class TableSource:
         """See :class:`Source`."""
         log = DeltaLog(self.location)
         if not log.readable_from(after):
-            return f"the changes after version {after} are not kept any more"
+            return f"the changes after version {after} are no longer kept"
         lost = log.lost_file(after, until)
-        return f"files that its changes are read from were removed (VACUUM), such as {lost}" if lost else None
+        return f"files needed for its changes were removed (VACUUM), such as {lost}" if lost else None
 
     def has_newer(self, version: int | None) -> bool:
         """See :class:`Source`."""
@@ -210,11 +210,11 @@ class TableSource:
         return f"{table_at(self.location)} VERSION AS OF {version}"
 
     def columns(self, version: int) -> Sequence[str]:
-        """The table's columns at a version."""
+        """Returns the table's columns at a version."""
         return self._schema(version).columns
 
     def changelog(self, first: int, last: int, *, append_only: bool = False) -> Changelog:
-        """The change feed where it has all that is asked for, since its cost follows the changes; else row tracking."""
+        """Returns the change feed if it is sufficient, because its cost depends on the changes; else row tracking."""
         after = self._schema(last)
         before = self._schema(max(first - 1, 0))
         if not after.bears(before):
@@ -227,12 +227,12 @@ class TableSource:
             return ChangeFeed(self.location, columns, compared)
         if fed and not restored and (append_only or self.key):
             return ChangeFeed(self.location, columns, compared, self.key)
-        if append_only and fed and not spark_reads(after):  # between two snapshots, a row may come and go
+        if append_only and fed and not spark_reads(after):  # two snapshots miss a row that came and went in between
             return ChangeFeed(self.location, columns, compared, self.key)
         return self._tracked(before, after)
 
     def every_change(self, first: int, last: int) -> Changelog:
-        """The changelog of all changes by row id, whatever a stream would do without."""
+        """Returns the changelog of all changes by row id, including those that a stream would not need."""
         before, after = self._schema(max(first - 1, 0)), self._schema(last)
         if not after.bears(before):
             raise self._changed(before, first, last)
@@ -245,7 +245,7 @@ class TableSource:
         return SnapshotDifference(self.location, after.columns, after.comparable, added, self.key)
 
     def times(self) -> pa.Table | None:
-        """By the table's own history."""
+        """Returns the times from the table's own history."""
         commits = DeltaLog(self.location).commits_after(-1)
         rows = [{"version": one.version, "time": one.timestamp} for one in commits]
         return pa.Table.from_pylist(rows, schema=_TIMES)
@@ -257,7 +257,7 @@ class TableSource:
         return schema
 
     def _changed(self, before: Schema, first: int, last: int) -> StreamSchemaChangedError:
-        """Which version changed the columns, found by halves: what is changed once stays so."""
+        """Returns the error with the version that changed the columns, found by bisection: columns do not change back."""
         low, high = max(first - 1, 0), last
         while high - low > 1:
             middle = (low + high) // 2
@@ -269,7 +269,7 @@ class TableSource:
 
 
 def spark_reads(schema: Schema) -> bool:
-    """Whether Spark's ``CHANGES`` works: it fails on mapped columns, and loses partition columns that no file has."""
+    """True if Spark's ``CHANGES`` works: it fails on mapped columns, and loses partition columns that no file has."""
     mapped = schema.properties.get("delta.columnMapping.mode", "none") != "none"
     return not (
         mapped or (schema.partitions and schema.properties.get("delta.writePartitionColumnsToParquet") == "false")
@@ -277,12 +277,12 @@ def spark_reads(schema: Schema) -> bool:
 
 
 def primary_key(schema: Schema) -> Sequence[str]:
-    """The columns of a table's primary key; empty where it has none."""
+    """Returns the columns of a table's primary key; empty if it has none."""
     return [str(column) for column in json.loads(schema.properties.get(PRIMARY_KEY, "[]"))]
 
 
 def source_of(catalog: Catalog, warehouse: str, stream: Stream) -> Source:
-    """What a stream reads."""
+    """Returns the source of a stream."""
     if stream.source_kind is SourceKind.VOLUME:
         return VolumeSource(catalog, warehouse, stream.source_id)
     location = folders.table_location(warehouse, stream.source_name)

@@ -1,4 +1,4 @@
-"""What a stream on a volume reads: the volume's directory, whose versions are the numbers of its refreshes."""
+"""The source of a stream on a volume: the volume's directory, whose versions are the numbers of its refreshes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from volstream.jvm.codegen import LARGE_BYTES, LARGE_ROWS
 
 @dataclass(frozen=True)
 class VolumeSource:
-    """The directory of a volume: rows are identified by their path, and tell which refresh wrote them, and when."""
+    """The directory of a volume: rows are identified by path, and carry the refresh that wrote them and its time."""
 
     catalog: Catalog
     warehouse: str
@@ -29,58 +29,58 @@ class VolumeSource:
     row_time = "refreshed_on"
 
     def find(self) -> Snapshot | None:
-        """The directory as it is now; None where nothing was ever written."""
+        """Returns the current directory, or None if nothing was ever written."""
         return Snapshot.open(table.location(self.warehouse, self.id), self.id)
 
     def snapshot(self) -> Snapshot:
-        """The directory as it is now. Raises NotFoundError where nothing was ever written."""
+        """Returns the current directory. Raises NotFoundError if nothing was ever written."""
         found = self.find()
         if found is None:
             raise NotFoundError("The volume was never listed.", "Run: volstream refresh VOLUME.")
         return found
 
     def head(self) -> tuple[int, str] | None:
-        """The newest refresh, and the id of the directory."""
+        """Returns the newest refresh, and the id of the directory."""
         found = self.find()
         return None if found is None else (found.newest, found.table_id)
 
     def missing(self, after: int, until: int) -> str | None:  # noqa: ARG002  # the tail has all from its floor on
         """See :class:`~volstream.streams.source.Source`."""
         floor = self.snapshot().floor
-        return f"the changes after refresh {after} are not kept any more" if after < floor else None
+        return f"the changes after refresh {after} are no longer kept" if after < floor else None
 
     def has_newer(self, version: int | None) -> bool:
-        """Whether there is a later refresh: the catalog tells."""
+        """True if there is a later refresh, according to the catalog."""
         volume = self.catalog.volumes.by_id(self.id)
         return volume is not None and volume.refresh_count > (version or 0)
 
     def stale_after(self, offset: int) -> datetime | None:  # noqa: ARG002  # what streams need is kept
-        """Never: the changes that a stream has not consumed are kept for it."""
+        """Returns None: unconsumed changes are kept for streams."""
         return None
 
     def only_upkeep(self, after: int, until: int) -> bool:
-        """Whether there is no refresh in ``(after, until]``: each of them changes rows."""
+        """True if there is no refresh in ``(after, until]``, because every refresh changes rows."""
         return after >= until
 
     def columns(self, version: int) -> Sequence[str]:  # noqa: ARG002  # they are the same at all refreshes
-        """The directory's columns."""
+        """Returns the directory's columns."""
         return table.COLUMNS
 
     def rows(self, version: int) -> str:
-        """SQL: the directory at a refresh."""
+        """Returns SQL for the directory at a refresh."""
         return f"({self.snapshot().at_query(version)})"
 
     def changelog(self, first: int, last: int, *, append_only: bool = False) -> Changelog:  # noqa: ARG002  # nor is this
-        """The tail, by path."""
+        """Returns the tail, by path."""
         return TailChanges(self.snapshot())
 
     def times(self) -> pa.Table | None:
-        """None: each row tells."""
+        """Returns None: each row has its time."""
         return None
 
     @property
     def is_large(self) -> bool:
-        """Whether Spark should compile what reads it."""
+        """True if Spark should compile queries on it."""
         found = self.find()
         return found is not None and (found.rows > LARGE_ROWS or found.base.bytes + found.tail.bytes > LARGE_BYTES)
 
@@ -89,7 +89,7 @@ class VolumeSource:
         snapshot = self.find()
         if snapshot is None:
             raise InvalidValueError(f"The {what} has no history yet.", "Refresh the volume first.")
-        first = 0 if snapshot.floor <= 1 else snapshot.floor  # of the first refresh on, all is known
+        first = 0 if snapshot.floor <= 1 else snapshot.floor  # everything is known since the first refresh
         if version is not None:
             if not first <= version <= snapshot.newest:
                 raise InvalidValueError(
@@ -110,7 +110,7 @@ class VolumeSource:
 
 @dataclass(frozen=True)
 class TailChanges:
-    """The changes of a directory as a changelog: the tail has every change with both images, and who wrote each."""
+    """The changes of a directory as a changelog. The tail has every change with both images, and who wrote each."""
 
     snapshot: Snapshot
 
@@ -125,7 +125,7 @@ class TailChanges:
 
     @property
     def name(self) -> str:
-        """For people."""
+        """The name in messages."""
         return f"changes of {self.snapshot.tail.spec.location}"
 
     def scan(self, first: int, last: int) -> str:

@@ -1,4 +1,4 @@
-"""How the stores and queues of volumes are reached: what a connection says together with what the settings hold for it."""
+"""Access to the stores and queues of volumes: connections combined with the keys in the settings."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _QUEUES = (QueueType.SQS, QueueType.MNS)
 
 
 def access_of(volume: Volume, catalog: Catalog, settings: Settings) -> Access | None:
-    """How the provider of a volume is reached; None for what needs no access, such as a directory.
+    """Returns the access to a volume's provider; None if it needs none, such as a directory.
 
-    Without a connection the provider's own settings count.
+    Without a connection the provider's own settings apply.
 
     Raises:
-        InvalidValueError: its connection uses static keys, and the settings have none.
+        InvalidValueError: the connection uses static keys, which the settings lack.
     """
     scheme = scheme_of(volume.location)
     if scheme not in PROVIDERS:
@@ -46,12 +46,12 @@ def access_of(volume: Volume, catalog: Catalog, settings: Settings) -> Access | 
 
 
 def store_of(volume: Volume, catalog: Catalog, settings: Settings) -> ObjectStore:
-    """What a volume's files are read through. Raises as :func:`access_of`."""
+    """Returns the store of a volume's files. Raises the same errors as :func:`access_of`."""
     return open_store(volume.location, access_of(volume, catalog, settings))
 
 
 def queue_of(volume: Volume, catalog: Catalog, settings: Settings) -> EventQueue:
-    """Where a volume hears of changes, not started. Raises as :func:`access_of`."""
+    """Returns the queue that notifies a volume of changes, not started. Raises the same errors as :func:`access_of`."""
     waiting = QueueSettings(
         debounce_seconds=settings.debounce_seconds,
         poll_seconds=settings.poll_seconds,
@@ -65,9 +65,9 @@ def queue_of(volume: Volume, catalog: Catalog, settings: Settings) -> EventQueue
 
 
 def policies(connection: Connection, catalog: Catalog) -> dict[str, Any]:
-    """What to paste at the provider: ``trust_policy`` of the role, and ``permission_policy`` of the role or user.
+    """Returns policies to paste at the provider: the role's ``trust_policy``, and the role's or user's ``permission_policy``.
 
-    The permissions are those of the volumes that use the connection. Empty for a local connection.
+    The permissions cover the volumes that use the connection. Empty for a local connection.
     """
     if connection.type not in PROVIDERS:
         return {}
@@ -87,7 +87,7 @@ def _keys(connection: Connection, settings: Settings) -> Keys:
     found = settings.credentials.get(str(connection.name))
     if found is None:
         raise InvalidValueError(
-            f"The connection {connection.name} uses static keys, and the settings have none for it.",
+            f"The connection {connection.name} uses static keys, but the settings have none for it.",
             f"Write access_key_id and access_key_secret below [credentials.{connection.name}] in volstream.toml.",
         )
     token = found.security_token

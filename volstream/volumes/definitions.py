@@ -1,4 +1,4 @@
-"""Making, replacing and dropping connections and volumes. No Spark: a directory table is made by its first refresh."""
+"""Creates, replaces and drops connections and volumes. No Spark: a directory table is created by its first refresh."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from volstream.volumes.access import queue_of, store_of
 
 _CONNECTION_TYPES = ("local", *PROVIDERS)
 
-#: Without path, query and, above all, user and password: the catalog keeps no secret.
+#: No path, no query and, above all, no user or password: the catalog stores no secrets.
 _ENDPOINT = re.compile(r"https?://[A-Za-z0-9.-]+(:\d+)?/?|https?://\[[0-9a-fA-F:]+\](:\d+)?/?")
 
 _REGION = re.compile(r"[a-z0-9-]+")
 
-#: By provider: a role's ARN, and one that can be pasted.
+#: By provider: the pattern of a role's ARN, and an example.
 _ROLES = {
     "s3": (re.compile(r"arn:aws[a-z-]*:iam::\d{12}:role/[\w+=,.@/-]+"), "arn:aws:iam::123456789012:role/volstream"),
     "oss": (re.compile(r"acs:ram::\d+:role/[\w.-]+"), "acs:ram::1234567890123456:role/volstream"),
@@ -53,13 +53,13 @@ def create_connection(
     comment: str | None = None,
     if_not_exists: bool = False,
 ) -> Connection:
-    """Makes a connection, with an external id of its own for the role's trust policy.
+    """Creates a connection, with its own external id for the role's trust policy.
 
     Args:
-        endpoint: URL of the store; a host alone is asked by HTTPS.
+        endpoint: URL of the store; HTTPS is assumed for a bare host.
 
     Raises:
-        InvalidValueError: an unknown type or credential source; a region, endpoint or role that is none.
+        InvalidValueError: an unknown type or credential source; an invalid region, endpoint or role.
         AlreadyExistsError: the name is taken.
     """
     existing = catalog.connections.find(name)
@@ -70,8 +70,8 @@ def create_connection(
             f"{type_!r} is not a connection type.", f"Choose one of {', '.join(_CONNECTION_TYPES)}."
         )
     if not re.fullmatch(r"env|static|profile:.+", credentials):
-        raise InvalidValueError(f"{credentials!r} names no credentials.", "Write env, static or profile:NAME.")
-    if endpoint is not None and "://" not in endpoint:  # as the providers' pages name their own
+        raise InvalidValueError(f"{credentials!r} is not a credential source.", "Write env, static or profile:NAME.")
+    if endpoint is not None and "://" not in endpoint:  # as in the providers' documentation
         endpoint = f"https://{endpoint}"
     _check_place(type_, region, endpoint, role_arn)
     connection = Connection(
@@ -100,18 +100,18 @@ def create_volume(
     if_not_exists: bool = False,
     check: bool = True,
 ) -> Volume:
-    """Makes a volume.
+    """Creates a volume.
 
     Args:
-        check: ask for the directory or bucket, and the queue, first.
-        or_replace: in the place of one of that name; it is a new volume then, and streams of the old one are stale.
+        check: contact the directory or bucket, and the queue, first.
+        or_replace: replace a volume of that name; the result is a new volume, and streams on the old one become stale.
 
     Raises:
-        InvalidValueError: a location, connection, glob, limit or queue that cannot be used; both options at once.
+        InvalidValueError: an invalid location, connection, glob, limit or queue; both options at once.
         AlreadyExistsError: the name is taken.
         NotFoundError: no such directory or connection.
-        StorageError, QueueError: the bucket or queue cannot be asked now, or does not exist; StorageDeniedError: or may
-            not be.
+        StorageError, QueueError: the bucket or queue does not exist or cannot be reached; StorageDeniedError: access was
+            denied.
     """
     existing = catalog.volumes.meeting(spec.name, or_replace=or_replace, if_not_exists=if_not_exists)
     if existing is not None and if_not_exists:
@@ -144,16 +144,16 @@ def create_volume(
 
 
 def alter_volume(catalog: Catalog, settings: Settings, name: Name, *, check: bool = True, **changes: Any) -> Volume:
-    """Changes a volume; its directory, its streams and their offsets stay.
+    """Changes a volume; its directory, its streams and their offsets are kept.
 
-    Files that the new patterns leave out are removals of the next full listing, those that they let in are new.
+    Files that the new patterns exclude are removed by the next full listing, those that they include are added.
 
     Args:
-        check: as of :func:`create_volume`.
-        changes: attributes of a :class:`VolumeSpec`, but for name and location.
+        check: as in :func:`create_volume`.
+        changes: attributes of a :class:`VolumeSpec`, except name and location.
 
     Raises:
-        As :func:`create_volume`.
+        The same errors as :func:`create_volume`.
     """
     volume = catalog.volumes.get(name)
     connection: Connection | None = None
@@ -176,7 +176,7 @@ def alter_volume(catalog: Catalog, settings: Settings, name: Name, *, check: boo
 
 
 def drop_connection(catalog: Catalog, name: Name, *, if_exists: bool = False) -> bool:
-    """Drops a connection; false where there was none and ``if_exists`` allows it. Raises ObjectInUseError."""
+    """Drops a connection; returns False if it does not exist and ``if_exists`` is set. Raises ObjectInUseError."""
     connection = catalog.connections.find(name) if if_exists else catalog.connections.get(name)
     if connection is None:
         return False
@@ -189,7 +189,7 @@ def drop_connection(catalog: Catalog, name: Name, *, if_exists: bool = False) ->
 
 
 def drop_volume(catalog: Catalog, name: Name, *, if_exists: bool = False) -> bool:
-    """Drops a volume; its streams become stale, its files and its directory table's data stay. False as above.
+    """Drops a volume; its streams become stale, its files and directory data stay. Returns False as :func:`drop_connection`.
 
     Raises:
         ObjectInUseError: a job processes its files.
@@ -209,18 +209,18 @@ def drop_volume(catalog: Catalog, name: Name, *, if_exists: bool = False) -> boo
 
 
 def streams_on(catalog: Catalog, volume: Volume) -> Sequence[Stream]:
-    """The streams on a volume's directory."""
+    """Returns the streams on a volume's directory."""
     return catalog.streams.list(source_id=volume.id)
 
 
 def jobs_on(catalog: Catalog, volume: Volume) -> Sequence[Job]:
-    """The jobs that consume streams on a volume's directory."""
+    """Returns the jobs that consume streams on a volume's directory."""
     ids = {stream.id for stream in streams_on(catalog, volume)}
     return [job for job in catalog.jobs.list() if ids.intersection(job.stream_ids)]
 
 
 def _queue_type(spec: VolumeSpec, location: str) -> QueueType:
-    """The queue that was asked for, or what suits the location; raises InvalidValueError where it cannot work there."""
+    """Returns the requested queue type, or the default for the location; raises InvalidValueError if it is unsuitable."""
     scheme = scheme_of(location)
     own = {"file": QueueType.LOCAL, "memory": QueueType.MEMORY, "s3": QueueType.SQS, "oss": QueueType.MNS}[scheme]
     suitable = (own, QueueType.POLL, QueueType.NONE)
@@ -231,12 +231,12 @@ def _queue_type(spec: VolumeSpec, location: str) -> QueueType:
             f"A volume at {scheme}: cannot use the queue type {chosen}.", f"Choose one of {', '.join(suitable)}."
         )
     if chosen is own and not named:
-        raise InvalidValueError(f"A queue of the type {chosen} needs a name.", "Give --queue-name.")
+        raise InvalidValueError(f"The queue type {chosen} requires a queue name.", "Give --queue-name.")
     if spec.queue_name and "://" in spec.queue_name and "@" in urlsplit(spec.queue_name).netloc:
-        # Not repeated, for it is the password that must not be seen.
+        # The URL is not repeated, because its password must not be shown.
         raise InvalidValueError(
-            "The queue's URL has a user name or password in it, which all who read the catalog would see.",
-            "Leave it out; the connection says whose keys are used.",
+            "The queue's URL contains a user name or password, which everyone who can read the catalog would see.",
+            "Leave it out; the connection determines the keys.",
         )
     return chosen
 
@@ -245,7 +245,7 @@ def _check_place(type_: str, region: str | None, endpoint: str | None, role_arn:
     if region is not None and not _REGION.fullmatch(region):
         raise InvalidValueError(f"{region!r} is not a region.", "Write for example eu-west-1 or cn-hangzhou.")
     if endpoint is not None and not (_ENDPOINT.fullmatch(endpoint) and _has_port(endpoint)):
-        # It may have a password in it, and so is not repeated.
+        # The endpoint is not repeated, because it may contain a password.
         raise InvalidValueError(
             "The endpoint is not the URL of a server.", "Write for example https://minio.example:9000."
         )
@@ -254,14 +254,14 @@ def _check_place(type_: str, region: str | None, endpoint: str | None, role_arn:
     if type_ not in _ROLES:
         raise InvalidValueError(f"A connection of the type {type_} has no role.", "Leave --role-arn out.")
     pattern, example = _ROLES[type_]
-    # The roles of S3-compatible stores have ARNs of their own.
+    # S3-compatible stores have role ARNs of their own.
     foreign = type_ == "s3" and endpoint is not None and re.fullmatch(r"arn:\S+", role_arn)
     if not foreign and not pattern.fullmatch(role_arn):
         raise InvalidValueError(f"{role_arn!r} is not a role of type {type_}.", f"Write for example {example}.")
 
 
 def _has_port(endpoint: str) -> bool:
-    """Whether the port of a URL, if it names one, can be one."""
+    """True if the URL has no port or a valid one."""
     try:
         return urlsplit(endpoint).port != 0
     except ValueError:
@@ -273,14 +273,14 @@ def _check_type(connection: Connection | None, location: str) -> None:
     needed = scheme if scheme in PROVIDERS else "local"
     if connection is not None and connection.type != needed:
         raise InvalidValueError(
-            f"The connection {connection.name} is of the type {connection.type}, and {location} needs one of the type "
+            f"The connection {connection.name} has the type {connection.type}, but {location} requires the type "
             f"{needed}.",
             "Use another connection, or none.",
         )
 
 
 def _check(volume: Volume, catalog: Catalog, settings: Settings, *, reachable: bool) -> None:
-    """Raises what :func:`create_volume` says of limits, globs and places; with ``reachable`` it asks the store and the queue."""
+    """Checks limits, globs and places as :func:`create_volume` documents; with ``reachable`` also contacts store and queue."""
     RemovalLimit.parse(volume.max_removals)
     for glob in (*volume.patterns, *volume.ignores):
         _check_glob(glob)
@@ -290,7 +290,7 @@ def _check(volume: Volume, catalog: Catalog, settings: Settings, *, reachable: b
 
 
 def _check_apart(volume: Volume, settings: Settings) -> None:
-    """Raises InvalidValueError where the home or the warehouse would be files of the volume, and so change with each look."""
+    """Raises InvalidValueError if home or warehouse would be files of the volume, and so change with every listing."""
     if scheme_of(volume.location) != "file":
         return
     root = os.path.realpath(local_path(volume.location))
@@ -302,26 +302,26 @@ def _check_apart(volume: Volume, settings: Settings) -> None:
             volume.selection.accepts(os.path.normpath(f"{inside}/{name}")) for name in ("catalog.db", "part-0.parquet")
         ):
             raise InvalidValueError(
-                f"The volume would contain the {what} of volstream, {printable(place)}.",
-                f"Choose a folder beside it, or leave it out: --ignore '{inside}/**'.",
+                f"The volume would contain volstream's {what}, {printable(place)}.",
+                f"Choose a folder beside it, or exclude it: --ignore '{inside}/**'.",
             )
 
 
 def _check_reachable(volume: Volume, catalog: Catalog, settings: Settings) -> None:
-    """Asks for the directory or bucket, and for a provider's queue."""
+    """Contacts the directory or bucket, and a provider's queue."""
     if scheme_of(volume.location) == "file":
         folder = local_path(volume.location)
         if not os.path.isdir(folder):
             what = "is not a directory" if os.path.exists(folder) else "does not exist"
-            raise NotFoundError(f"The location {printable(folder)} {what}.", "Make it, or correct the path.")
+            raise NotFoundError(f"The location {printable(folder)} {what}.", "Create it, or correct the path.")
     try:
         store_of(volume, catalog, settings).head(PROBE)
         queue = queue_of(volume, catalog, settings)
         if isinstance(queue, Described):
             queue.describe()
     except StorageDeniedError as error:
-        # What a connection's policies must allow is known when its volumes are.
-        remedy = f"{error.remedy} Make the volume with --no-check first: then they name its bucket and queue."
+        # The policies of a connection depend on its volumes.
+        remedy = f"{error.remedy} Create the volume with --no-check first, so that they name its bucket and queue."
         raise StorageDeniedError(error.message, remedy) from error
 
 

@@ -1,4 +1,4 @@
-"""Which volumes an event about an object of a bucket concerns, by their locations. Pure."""
+"""Assigns events about a bucket's objects to volumes by their locations. Pure."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from volstream.storage.bucket import Place
 
 @dataclass
 class Routed:
-    """Where hints go.
+    """Hints by destination.
 
     Attributes:
-        own: those of the volume whose queue told them.
-        others: paths of other volumes of the home, by their ids.
-        strays: objects of no volume, put together by bucket and first part of the key.
+        own: hints for the volume whose queue delivered them.
+        others: paths in other volumes of the home, by volume id.
+        strays: objects outside all volumes, grouped by bucket and first part of the key.
     """
 
     own: list[Hint] = field(default_factory=list)
@@ -28,7 +28,7 @@ class Routed:
 
 
 def route(volume: Volume, volumes: Sequence[Volume], hints: Iterable[Hint | ObjectHint]) -> Routed:
-    """Divides what the queue of ``volume`` told among ``volumes``, which may share it."""
+    """Divides hints from the queue of ``volume`` among ``volumes``, which may share it."""
     routed = Routed()
     scheme = scheme_of(volume.location)
     same = [one for one in volumes if scheme_of(one.location) == scheme] if scheme in PROVIDERS else []

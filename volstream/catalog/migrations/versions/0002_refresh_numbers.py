@@ -1,11 +1,11 @@
-"""Offsets of streams on volumes are numbers of refreshes, and no longer versions of a Delta table."""
+"""Offsets of streams on volumes become refresh numbers instead of Delta table versions."""
 
 from alembic import op
 
 revision = "0002"
 down_revision = "0001"
 
-#: The newest refresh whose commit is at or before a version. One that a crash left open was the next version.
+#: The newest refresh committed at or before a version. A refresh left open by a crash was the next version.
 _NUMBER = """coalesce((
     SELECT max(r.number) FROM refreshes r
     WHERE r.volume_id = {volume} AND r.state IN ('committed', 'intent') AND coalesce(r.version, r.base_version + 1) <= {version}
@@ -13,7 +13,7 @@ _NUMBER = """coalesce((
 
 
 def upgrade() -> None:
-    """Renumbers, and drops what only a commit by Spark needed."""
+    """Renumbers the offsets, and drops what only commits by Spark needed."""
     on_volume = "SELECT s.source_id FROM streams s WHERE s.source_kind = 'volume' AND s.id = {stream}"
     number = _NUMBER.format(volume="streams.source_id", version='streams."offset"')
     op.execute(f"""UPDATE streams SET "offset" = {number} WHERE source_kind = 'volume' AND "offset" IS NOT NULL""")
@@ -33,6 +33,6 @@ def upgrade() -> None:
         for column in ("state", "base_version", "version", "started_on"):
             batch.drop_column(column)
         batch.alter_column("committed_on", nullable=False)
-    # Without a copy of the table, which others refer to.
+    # Without copying the table, which other tables refer to.
     for column in ("listing_digest", "listing_refresh"):
         op.drop_column("volumes", column)

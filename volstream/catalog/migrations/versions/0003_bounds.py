@@ -1,6 +1,6 @@
-"""History can be forgotten: sums are kept beside it, what is open is found without it, and no index holds a text of any length.
+"""History can be deleted: totals are kept separately, open work is found without it, and no index holds unbounded text.
 
-Also what is wrong with a volume, and the removals that wait for a word.
+Also adds a volume's current trouble, and removals that wait for confirmation.
 """
 
 import sqlalchemy as sa
@@ -11,13 +11,13 @@ from volstream.catalog.tables import Path, Said, UtcDateTime, digest
 revision = "0003"
 down_revision = "0002"
 
-#: Rows whose digests are computed at once.
+#: Rows whose digests are computed together.
 _CHUNK = 1000
 
 
 def upgrade() -> None:
     """Adds columns, indexes and sums."""
-    # Without a copy of the table, which others refer to.
+    # Without copying the table, which other tables refer to.
     op.add_column("volumes", sa.Column("trouble", Said()))
     op.add_column("volumes", sa.Column("max_removals", sa.String(40)))
     op.add_column("volumes", sa.Column("held_removals", sa.BigInteger(), nullable=False, server_default="0"))
@@ -32,12 +32,12 @@ def upgrade() -> None:
     _digest("failures", "path_digest", "path")
     op.drop_index("ix_failures_job_path", "failures")
     op.create_index("ix_failures_job_digest", "failures", ["job_id", "path_digest"])
-    # Of attempts that were settled without them, by processes that were taken for dead.
+    # Failures of attempts that were ended without them, because their process was taken for dead.
     op.execute(
         "DELETE FROM failures WHERE state = 'pending' AND NOT EXISTS "
         "(SELECT 1 FROM intents i WHERE i.attempt = failures.attempt AND i.state = 'intent')"
     )
-    # What waits is looked at again by itself now.
+    # Waiting failures are now checked again automatically.
     op.execute("UPDATE failures SET next_try = failed_on WHERE state = 'waiting' AND next_try IS NULL")
     _digest("rejected_messages", "digest", "subject", "reason")
     op.drop_index("ix_rejected_volume", "rejected_messages")
@@ -69,7 +69,7 @@ def _sum_up() -> None:
 
 
 def _digest(name: str, column: str, *of: str) -> None:
-    """Adds a column with the digests of others."""
+    """Adds a column with the digests of another column."""
     op.add_column(name, sa.Column(column, sa.String(64), nullable=False, server_default=""))
     connection = op.get_bind()
     table = sa.table(name, sa.column("id"), sa.column(column), *(sa.column(one) for one in of))
@@ -81,7 +81,7 @@ def _digest(name: str, column: str, *of: str) -> None:
 
 
 def _key_checks() -> None:
-    """The key of this table becomes a digest: it is made anew, with what is asked for."""
+    """The key of this table becomes a digest: the table is re-created with its pending requests."""
     connection = op.get_bind()
     asked = connection.execute(sa.text("SELECT volume_id, path, asked_on FROM key_checks")).fetchall()
     op.drop_table("key_checks")

@@ -1,4 +1,4 @@
-"""Whether a job's columns are those that its function declares. Of jobs that there are nobody knows: they are not held to it."""
+"""Adds whether a job's columns are those that its function declares. Unknown for existing jobs, which are not held to it."""
 
 import sqlalchemy as sa
 from alembic import op
