@@ -146,7 +146,7 @@ def test_r6_replacing_a_stream_starts_it_anew_and_if_not_exists_keeps_it(home: H
     assert home.sql("SELECT * FROM s$") == []
     with pytest.raises(AlreadyExistsError):
         home.sql("CREATE STREAM s$ ON TABLE t$")
-    with pytest.raises(InvalidValueError, match="exclude each other"):
+    with pytest.raises(InvalidValueError, match="are mutually exclusive"):
         home.sql("CREATE OR REPLACE STREAM IF NOT EXISTS s$ ON TABLE t$")
 
 

@@ -216,7 +216,7 @@ def logs_command(session: Session, output: Output, job: str, lines: int, path: s
 
 def _trigger(on_change: bool, every: float | None, cron: str | None) -> Trigger:
     if (on_change, every is not None, cron is not None).count(True) > 1:
-        raise click.UsageError("--on-change, --every and --cron exclude each other.")
+        raise click.UsageError("--on-change, --every and --cron are mutually exclusive.")
     if on_change:
         return Trigger(TriggerKind.ON_CHANGE)
     if every is not None:

@@ -104,7 +104,7 @@ def alter_volume_command(
     Files that new patterns exclude are removed by the next full listing, with their rows. Files they include are new.
     """
     if patterns and all_files:
-        raise click.UsageError("--pattern and --all-files exclude each other.")
+        raise click.UsageError("--pattern and --all-files are mutually exclusive.")
     changes = {key: value for key, value in options.items() if value is not None}
     if "queue_type" in changes:
         changes["queue_type"] = QueueType(changes["queue_type"])

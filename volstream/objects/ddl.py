@@ -299,7 +299,7 @@ def _said(kind: str) -> str:
 def _trigger(options: Mapping[str, Any]) -> Trigger:
     given = [key for key in ("schedule", "every", "on_change") if key in options]
     if len(given) > 1:
-        raise SqlError("SCHEDULE, EVERY and ON CHANGE exclude each other.")
+        raise SqlError("SCHEDULE, EVERY and ON CHANGE are mutually exclusive.")
     match given:
         case ["schedule"]:
             return Trigger(TriggerKind.CRON, cron=options["schedule"])

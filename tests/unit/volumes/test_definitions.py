@@ -77,7 +77,7 @@ def test_a_name_is_taken_once_unless_asked_otherwise(catalog: Catalog, folder: P
     first = create_volume(catalog, SETTINGS, VolumeSpec(V, str(folder)))
     with pytest.raises(AlreadyExistsError):
         create_volume(catalog, SETTINGS, VolumeSpec(V, str(folder)))
-    with pytest.raises(InvalidValueError, match="exclude each other"):
+    with pytest.raises(InvalidValueError, match="are mutually exclusive"):
         create_volume(catalog, SETTINGS, VolumeSpec(V, str(folder)), or_replace=True, if_not_exists=True)
     assert create_volume(catalog, SETTINGS, VolumeSpec(V, f"{folder}/none"), if_not_exists=True).id == first.id
     assert create_volume(catalog, SETTINGS, VolumeSpec(V, str(folder)), or_replace=True).id != first.id
