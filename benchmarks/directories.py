@@ -314,7 +314,7 @@ def _take(keeper: DirectoryKeeper, paths: Sequence[str]) -> float:
     fold = Fold(keeper.volume.selection)
     fold.add(map(KeyHint, paths))
     started = time.perf_counter()
-    done = keeper.take(fold)
+    done = keeper.apply(fold)
     seconds = time.perf_counter() - started
     if (done.counts.updated, done.counts.rows, done.commits) != (len(paths), len(paths), 1):
         raise WrongRowsError(f"{len(paths)} files were overwritten, and a refresh came to {done}.")

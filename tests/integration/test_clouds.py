@@ -20,7 +20,7 @@ from tests.waiting import eventually
 from volstream import config
 from volstream.daemon.share import Share
 from volstream.daemon.volumes import VolumeWorker
-from volstream.inspection.doctor import State, examine
+from volstream.inspection.doctor import CheckState, examine
 from volstream.model.objects import QueueType, Volume
 from volstream.session import Session
 from volstream.spark.session import SparkGateway
@@ -200,9 +200,9 @@ def test_the_doctor_finds_a_kept_volume_well_and_times_a_canary(bucket: Bucket) 
         eventually(lambda: bucket.directory("v") == {"first.txt": 1}, 60)
         checks = {check.what: check for check in examine(bucket.session.home, "v", canary=True)}
         eventually(lambda: bucket.directory("v") == {"first.txt": 1}, 60)
-    assert {what: check.state for what, check in checks.items() if check.state is State.FAILED} == {}
+    assert {what: check.state for what, check in checks.items() if check.state is CheckState.FAILED} == {}
     for what in ("credentials", "listing", "reading", "queue", "writer", "completeness", "canary"):
-        assert checks[what].state is State.OK, checks[what]
+        assert checks[what].state is CheckState.OK, checks[what]
     assert "in the directory after" in checks["canary"].said
 
 
@@ -212,9 +212,9 @@ def test_the_doctor_names_what_is_wrong_and_what_to_do(bucket: Bucket) -> None:
     del service.buckets[bucket.name]
     checks = {check.what: check for check in examine(bucket.session.home, "v")}
     assert (checks["listing"].state, checks["writer"].state, checks["completeness"].state) == (
-        State.FAILED,
-        State.WARNING,
-        State.WARNING,
+        CheckState.FAILED,
+        CheckState.WARNING,
+        CheckState.WARNING,
     )
     assert "NoSuchBucket" in checks["listing"].said
     assert "volstream daemon" in checks["writer"].fix

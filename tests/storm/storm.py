@@ -62,7 +62,7 @@ _TRUE_SECONDS = 300.0
 _INSTEAD = {Kind.CHILD: Kind.WORKER}
 
 #: Commands at once: two cores are to do something else, too.
-_MOST_COMMANDS = 3
+_MAX_COMMANDS = 3
 
 #: A command that waits for an engine does so for ``engine_start_seconds``, 120, and its engine may be frozen meanwhile.
 _COMMAND_ENDS_SECONDS = 200.0
@@ -362,7 +362,7 @@ class Storm:
     # Commands
 
     def _command(self, step: Step) -> None:
-        if len(self._commands) >= _MOST_COMMANDS:
+        if len(self._commands) >= _MAX_COMMANDS:
             return
         choices = [
             ("refresh", "a"),

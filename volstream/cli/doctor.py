@@ -26,7 +26,7 @@ _SIGNS = {"ok": "ok", "warning": "WARN", "failed": "FAIL", "skipped": "-"}
 @founding
 def doctor_command(session: Session, output: Output, volume: str | None, canary: bool) -> None:
     """Check the home and what VOLUME needs: credentials, bucket, queue, wiring, daemon. Starts no Spark."""
-    from volstream.inspection.doctor import State, examine
+    from volstream.inspection.doctor import CheckState, examine
 
     if canary and volume is None:
         raise click.UsageError("--canary needs a volume.")
@@ -39,5 +39,5 @@ def doctor_command(session: Session, output: Output, volume: str | None, canary:
     if output.as_json:
         output.result([dataclasses.asdict(check) for check in checks], "")
     counts = Counter(check.state for check in checks)
-    if counts[State.FAILED]:
-        raise DependencyError(f"{counts[State.FAILED]} of {len(checks)} checks failed.")
+    if counts[CheckState.FAILED]:
+        raise DependencyError(f"{counts[CheckState.FAILED]} of {len(checks)} checks failed.")

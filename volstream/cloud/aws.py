@@ -44,7 +44,7 @@ _RENEW_SECONDS = 1800
 _ANY_REGION = "us-east-1"
 
 #: A long-lived worker receives new keys again and again, each with an access of its own.
-_MOST_HELD = 64
+_MAX_HELD = 64
 
 _OPTIONS: Mapping[str, Any] = {
     "connect_timeout": 5,
@@ -205,7 +205,7 @@ def is_own(endpoint: str | None) -> bool:
     return endpoint is None or host.endswith((".amazonaws.com", ".amazonaws.com.cn"))
 
 
-@lru_cache(_MOST_HELD)
+@lru_cache(_MAX_HELD)
 def _client(access: Access, service: str, endpoint: str | None) -> Any:
     return _made(_session(access), access, service, endpoint)
 
@@ -219,7 +219,7 @@ def _made(session: boto3.Session, access: Access, service: str, endpoint: str | 
     return session.client(service, endpoint_url=place, region_name=name, config=options)
 
 
-@lru_cache(_MOST_HELD)
+@lru_cache(_MAX_HELD)
 def _session(access: Access) -> boto3.Session:
     """Returns the session that signs, with the role's keys if there is a role."""
     return _source(access) if access.role_arn is None else _session_with(_assumed(access), access)
@@ -271,7 +271,7 @@ def _assumed(access: Access) -> RefreshableCredentials:
     return _refreshed(lambda: sts.assume_role(**asked), "assume-role")
 
 
-@lru_cache(_MOST_HELD)
+@lru_cache(_MAX_HELD)
 def _session_of_keys(access: Access) -> RefreshableCredentials:
     sts = _made(_source(access), access, "sts")
     return _refreshed(sts.get_session_token, "session-token")

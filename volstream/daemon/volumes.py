@@ -48,7 +48,7 @@ _RECEIVE = 1000
 _WAIT_SECONDS = 0.5
 
 #: A tick waits so long for one more message, and gathers for so long at most.
-_HEELS_SECONDS, _GATHER_SECONDS = 0.05, 1.0
+_FOLLOW_SECONDS, _GATHER_SECONDS = 0.05, 1.0
 
 #: The directory's tables are put in order when nothing happened for a while, and after so many commits anyway.
 _IDLE_SECONDS, _BUSY_COMMITS = 2.0, 20
@@ -232,13 +232,13 @@ class _Turn:
         self._arm()
         self._reconcile()
         self._hear()
-        asked = self._keeper.asked()
+        asked = self._keeper.requested_checks()
         self._fold.add(asked)
         self._of.queue_depth = self._queue.depth()
         self._of.held_removals = self._keeper.held_removals
         if self._fold:
             self._refresh()
-        self._keeper.answered(asked)  # also what is outside of the volume, of which there is nothing to do
+        self._keeper.complete_checks(asked)  # also what is outside of the volume, of which there is nothing to do
         self._acknowledge()
         idle = time.monotonic() - self._committed >= _IDLE_SECONDS
         if self._commits >= (1 if idle else _BUSY_COMMITS):
@@ -298,7 +298,7 @@ class _Turn:
         What was received stays until it is folded, whatever fails in between: a queue that keeps messages for a living
         consumer does not deliver them to it again.
         """
-        wait_seconds = _HEELS_SECONDS if self._listing is not None else _WAIT_SECONDS
+        wait_seconds = _FOLLOW_SECONDS if self._listing is not None else _WAIT_SECONDS
         if not self._armed:
             self.stop.wait(wait_seconds)
             return
@@ -322,7 +322,7 @@ class _Turn:
     def _gather(self) -> None:
         deadline = time.monotonic() + _GATHER_SECONDS
         while self._heard and time.monotonic() < deadline:
-            more = self._queue.receive(_RECEIVE, _HEELS_SECONDS)
+            more = self._queue.receive(_RECEIVE, _FOLLOW_SECONDS)
             if not more:
                 break
             self._heard += more
@@ -341,7 +341,7 @@ class _Turn:
     def _refresh(self) -> None:
         started = time.monotonic()
         whole = any(prefix == "" for prefix, _ in self._fold.listings())
-        tick = self._keeper.take(self._fold)
+        tick = self._keeper.apply(self._fold)
         if whole:
             self._listed = time.monotonic()
         self._fold = Fold(self.volume.selection)

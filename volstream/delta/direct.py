@@ -59,7 +59,7 @@ _ATTEMPTS = 100
 
 
 @dataclass(frozen=True)
-class Change:
+class RowChanges:
     """The changes that a commit makes to a table's rows.
 
     Attributes:
@@ -128,7 +128,7 @@ def can_write(location: str) -> bool:
             return False
 
 
-def commit(location: str, marker: Marker, change: Change | None = None) -> bool:
+def commit(location: str, marker: Marker, change: RowChanges | None = None) -> bool:
     """Makes one commit with ``marker``, empty if there is no change. Durable on return.
 
     Makes none if a commit already has the marker's number; the log tells whose it is.
@@ -157,7 +157,7 @@ class _Commit:
 
     location: str
     marker: Marker
-    change: Change | None
+    change: RowChanges | None
     _written: list[AddAction] | None = None
     _files: list[NewFile] = field(default_factory=list)
     _rows: int = 0
@@ -223,7 +223,7 @@ class _Commit:
         told = _info("WRITE", mode, isBlindAppend=self.change.gone is None, operationMetrics=metrics, **user)
         return [told, transaction, *replaced, *added]
 
-    def _write(self, change: Change, table: DeltaTable) -> list[AddAction]:
+    def _write(self, change: RowChanges, table: DeltaTable) -> list[AddAction]:
         """Writes the rows to add; nothing refers to them yet."""
         names = {one.name.lower(): one.name for one in table.schema().fields}
         schema = pa.schema([pa.field(names[one.name.lower()], one.type) for one in change.schema])

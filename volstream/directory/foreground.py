@@ -22,7 +22,7 @@ _POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
-class Refreshed:
+class RefreshResult:
     """The result of a foreground refresh.
 
     Attributes:
@@ -45,7 +45,7 @@ def refresh(
     *,
     accept_removals: bool = False,
     stop: Stop | None = None,
-) -> Refreshed:
+) -> RefreshResult:
     """Lists a volume, or a sub-directory of it, and returns once the directory table matches.
 
     If a daemon keeps the volume, the daemon is asked to do it, and this call waits for it.
@@ -84,7 +84,7 @@ def refresh(
                     raise NotFoundError(
                         f"There are no files below {prefix} in volume {volume.name}, and there were none."
                     )
-                return Refreshed(
+                return RefreshResult(
                     done.counts.inserted, done.counts.updated, done.counts.deleted, done, done.held
                 )  # fmt: skip
         if asked is None:
@@ -92,7 +92,7 @@ def refresh(
         elif not catalog.refreshes.is_asked(volume.id, prefix):
             number = before.number if before else 0
             since = catalog.refreshes.sums_after(volume.id, number)
-            return Refreshed(
+            return RefreshResult(
                 *since, reconciled=None, held=0 if prefix else catalog.volumes.get(volume.name).held_removals
             )
         stopped.wait(_POLL_SECONDS)

@@ -37,7 +37,7 @@ from volstream.volumes.access import store_of
 _log = get("directory")
 
 #: Maximum number of keys remembered during a listing; beyond it, the listing's findings are checked instead.
-_MOST_SEEN = 100_000
+_MAX_SEEN = 100_000
 
 #: Delay until a key that could not be checked is retried.
 _LATER = Backoff(first_seconds=1.0, cap_seconds=300.0)
@@ -124,7 +124,7 @@ class DirectoryKeeper:
         seen, self._seen = self._seen, None
         if listing is None or seen is None:
             return None
-        many = len(seen.keys) > _MOST_SEEN
+        many = len(seen.keys) > _MAX_SEEN
         prefixes = tuple(prefix for prefix, _ in seen.listings())
         since = Since(frozenset() if many else frozenset(seen.keys), prefixes, unknown=many or listing.resumed)
         return self._commit(self._folder, listing, cause, since)
@@ -173,7 +173,7 @@ class DirectoryKeeper:
         )
         return done
 
-    def take(self, fold: Fold) -> Tick:
+    def apply(self, fold: Fold) -> Tick:
         """Applies everything in ``fold`` to the directory: one commit at most, and another for the volume as a whole.
 
         Raises:
@@ -261,7 +261,7 @@ class DirectoryKeeper:
             self._next_sweep = time.monotonic() + _SWEEP_SECONDS
             self._writer.sweep()
 
-    def asked(self) -> Mapping[Hint, datetime]:
+    def requested_checks(self) -> Mapping[Hint, datetime]:
         """Returns what this volume's writer was asked to check again, with the time of the request: settled files, subtrees, and
         keys due for a retry."""
         hints: dict[Hint, datetime] = {}
@@ -272,10 +272,10 @@ class DirectoryKeeper:
                 hints[KeyHint(path)] = when
         return hints
 
-    def answered(self, asked: Mapping[Hint, datetime]) -> None:
-        """Removes the requests returned by :meth:`asked`, after they were applied."""
-        if asked:
-            paths = {hint.path if isinstance(hint, KeyHint) else hint.prefix: when for hint, when in asked.items()}
+    def complete_checks(self, requested: Mapping[Hint, datetime]) -> None:
+        """Removes the requests returned by :meth:`requested_checks`, after they were applied."""
+        if requested:
+            paths = {hint.path if isinstance(hint, KeyHint) else hint.prefix: when for hint, when in requested.items()}
             self._catalog.refreshes.checked(self.volume.id, paths)
 
     def _settled(self, path: str) -> bool:

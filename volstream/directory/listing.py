@@ -33,7 +33,7 @@ _GROUP_ROWS = 10_000
 _RUN_ROWS = 200_000
 
 #: Findings beyond this number are only counted: a million unreadable names tell no more than a thousand.
-_MOST_FINDINGS = 1000
+_MAX_FINDINGS = 1000
 
 
 @dataclass
@@ -191,7 +191,7 @@ def _note(listing: Listing, finding: Finding) -> None:
 
 def note(findings: list[Finding], count: int, finding: Finding) -> int:
     """Appends a finding unless there are enough already; returns the new count."""
-    if len(findings) < _MOST_FINDINGS:
+    if len(findings) < _MAX_FINDINGS:
         findings.append(finding)
     return count + 1
 

@@ -24,7 +24,7 @@ from volstream.directory.removals import Removals
 from volstream.directory.shards import ShardedListing
 from volstream.directory.snapshot import Snapshot
 from volstream.directory.table import DELETE
-from volstream.directory.writer import Changes, Counts, DirectoryWriter
+from volstream.directory.writer import Counts, DirectoryWriter, RefreshChanges
 from volstream.errors import StorageError
 from volstream.log import get
 from volstream.model.files import printable
@@ -106,7 +106,7 @@ def list_subtrees(
 
 
 def add_differences(
-    changes: Changes,
+    changes: RefreshChanges,
     snapshot: Snapshot,
     folder: str,
     prefixes: Sequence[str],

@@ -8,13 +8,13 @@ from volstream.directory import table
 from volstream.directory.confirm import look
 from volstream.directory.difference import compare
 from volstream.directory.snapshot import Snapshot
-from volstream.directory.writer import Changes
+from volstream.directory.writer import RefreshChanges
 from volstream.errors import StorageError
 from volstream.storage.base import ObjectStore
 
 
 def add_keys(
-    changes: Changes, snapshot: Snapshot, store: ObjectStore, keys: Sequence[str], at_once: int
+    changes: RefreshChanges, snapshot: Snapshot, store: ObjectStore, keys: Sequence[str], at_once: int
 ) -> Mapping[str, StorageError]:
     """Adds the differences between ``keys`` and the directory's rows for them to a refresh.
 

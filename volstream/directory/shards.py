@@ -35,10 +35,10 @@ _THREADS = 4
 _ROW_GROUP, _FILE_ROWS = 10_000, 100_000
 
 #: A level with more sub-prefixes is listed as a whole, because shards are kept in memory and in the state.
-_MOST_SHARDS = 1000
+_MAX_SHARDS = 1000
 
 #: Maximum number of levels with a single sub-prefix to descend in search of several.
-_MOST_LEVELS = 8
+_MAX_LEVELS = 8
 
 #: A listing older than this is restarted.
 _STALE_SECONDS = 6 * 3600.0
@@ -128,9 +128,9 @@ class ShardedListing:
     def _shards(self) -> list[Shard]:
         above: list[Shard] = []
         prefix = self._prefix
-        for _ in range(_MOST_LEVELS):
-            below = list(islice(self._ordered.prefixes(prefix), _MOST_SHARDS + 1))
-            if not below or len(below) > _MOST_SHARDS:
+        for _ in range(_MAX_LEVELS):
+            below = list(islice(self._ordered.prefixes(prefix), _MAX_SHARDS + 1))
+            if not below or len(below) > _MAX_SHARDS:
                 break
             above.append(Shard(prefix, deep=False))
             inside = [one for one in below if self._selection.descends(one[:-1])]

@@ -73,7 +73,7 @@ class Counts:
 
 
 @dataclass
-class Changes:
+class RefreshChanges:
     """The changes of one refresh, written to a file of the tail as they are found, so that memory use stays flat."""
 
     number: int
@@ -140,14 +140,14 @@ class DirectoryWriter:
         self.volume = current
         return snapshot
 
-    def begin(self, snapshot: Snapshot) -> Changes:
+    def begin(self, snapshot: Snapshot) -> RefreshChanges:
         """Returns an empty set of changes against the directory."""
         last = self._catalog.refreshes.last(self.volume.id)
         self._last = max(self._last, last.committed_on) if last is not None else self._last
         number = max(snapshot.newest, self.volume.refresh_count) + 1  # the catalog's if the tables were removed
-        return Changes(number, max(datetime.now(UTC), self._last), self._tail)
+        return RefreshChanges(number, max(datetime.now(UTC), self._last), self._tail)
 
-    def commit(self, snapshot: Snapshot, changes: Changes, cause: str) -> Refresh | None:
+    def commit(self, snapshot: Snapshot, changes: RefreshChanges, cause: str) -> Refresh | None:
         """Commits a refresh on top of the directory that its changes were computed against; returns None without changes.
 
         Raises:

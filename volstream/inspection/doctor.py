@@ -26,7 +26,7 @@ from volstream.model.objects import QueueType, Volume
 from volstream.model.units import format_duration
 from volstream.queues.base import Described, QueueState
 from volstream.storage.base import ObjectStore, Writable
-from volstream.storage.bucket import Place
+from volstream.storage.bucket import BucketPlace
 from volstream.streams.volume_source import VolumeSource
 from volstream.volumes.access import access_of, queue_of, store_of
 
@@ -43,7 +43,7 @@ _CANARY_SECONDS = 60.0
 _LEAST_VISIBILITY = 30.0
 
 
-class State(StrEnum):
+class CheckState(StrEnum):
     """The result of a check."""
 
     OK = "ok"
@@ -63,7 +63,7 @@ class Check:
     """
 
     what: str
-    state: State
+    state: CheckState
     said: str
     fix: str = ""
 
@@ -94,17 +94,19 @@ def _home(home: Home) -> Iterator[Check]:
     status = engine_status(home.settings)
     if status is None or status.kind != "daemon":
         fix = "Run: volstream daemon (or run refresh and run-job from a scheduler)."
-        yield Check("daemon", State.WARNING, "No daemon is running in this home.", fix)
+        yield Check("daemon", CheckState.WARNING, "No daemon is running in this home.", fix)
     else:
-        yield Check("daemon", State.OK, f"{status.state}, pid {status.pid}, up {format_duration(status.up_seconds)}")
+        yield Check(
+            "daemon", CheckState.OK, f"{status.state}, pid {status.pid}, up {format_duration(status.up_seconds)}"
+        )
 
 
 def home_check(home: Path) -> Check:
     """Checks that only the user can access the home; an older one, or one created manually, may be accessible by others."""
     if home.is_dir() and home.stat().st_mode & 0o077:
         said = f"{home} can be accessed by other users of this machine."
-        return Check("home", State.WARNING, said, f"Run: chmod 700 {shlex.quote(str(home))}")
-    return Check("home", State.OK, str(home))
+        return Check("home", CheckState.WARNING, said, f"Run: chmod 700 {shlex.quote(str(home))}")
+    return Check("home", CheckState.OK, str(home))
 
 
 def _writes(warehouse: str) -> str:
@@ -135,7 +137,7 @@ class _Patient:
         access: Check | None = self._access()
         if access is not None:
             yield access
-            if access.state is State.FAILED:
+            if access.state is CheckState.FAILED:
                 return
         store = store_of(self._volume, self._home.catalog, self._home.settings)
         listing = _try("listing", lambda: self._listing(store))
@@ -143,14 +145,14 @@ class _Patient:
         yield (
             _try("reading", lambda: self._reading(store))
             if self._found
-            else Check("reading", State.SKIPPED, "There is no file to read.")
+            else Check("reading", CheckState.SKIPPED, "There is no file to read.")
         )
         yield from self._queue()
         yield self._wiring()
         yield self._writer()
         yield self._completeness()
         yield self._rejected()
-        if canary and listing.state is State.OK:
+        if canary and listing.state is CheckState.OK:
             yield self._canary(store)
 
     def _access(self) -> Check | None:
@@ -199,7 +201,7 @@ class _Patient:
     def _queue(self) -> Iterator[Check]:
         queue = queue_of(self._volume, self._home.catalog, self._home.settings)
         if not isinstance(queue, Described):
-            yield Check("queue", State.OK, f"{self._volume.queue_type}: it needs nobody else")
+            yield Check("queue", CheckState.OK, f"{self._volume.queue_type}: it needs nobody else")
             return
         found: list[QueueState] = []
 
@@ -217,21 +219,21 @@ class _Patient:
         if state.retention_seconds < 2 * self._home.settings.reconcile_seconds:
             yield Check(
                 "retention",
-                State.WARNING,
+                CheckState.WARNING,
                 f"Messages are lost after {format_duration(state.retention_seconds)}.",
                 "Raise the retention to days: messages wait in the queue while no daemon is running.",
             )
         if state.visibility_seconds < _LEAST_VISIBILITY:
             yield Check(
                 "visibility",
-                State.WARNING,
+                CheckState.WARNING,
                 f"Messages are redelivered after {format_duration(state.visibility_seconds)}.",
                 "Set the queue's visibility time-out to a minute.",
             )
         if state.dead_letter_queue == "":
             yield Check(
                 "dead letters",
-                State.WARNING,
+                CheckState.WARNING,
                 "The queue has no dead-letter queue.",
                 "Add one: otherwise a message that always fails is retried until it expires.",
             )
@@ -241,23 +243,23 @@ class _Patient:
         if self._volume.queue_type is QueueType.MNS:
             return Check(
                 "wiring",
-                State.SKIPPED,
+                CheckState.SKIPPED,
                 "OSS does not report its event rules.",
                 "Look at the bucket's event notifications in the console, or use --canary.",
             )
         if self._volume.queue_type is not QueueType.SQS:
-            return Check("wiring", State.OK, "not needed")
+            return Check("wiring", CheckState.OK, "not needed")
         from volstream.cloud import aws
 
         access = access_of(self._volume, self._home.catalog, self._home.settings)
         assert access is not None, "S3 needs access"
-        place = Place.of(self._volume.location)
+        place = BucketPlace.of(self._volume.location)
         try:
             with aws.errors("The notifications of the bucket"):
                 told = aws.notifications(access, place.bucket)
         except DependencyError as error:
             fix = "Allow s3:GetBucketNotification to have this checked, or use --canary."
-            return Check("wiring", State.SKIPPED, error.message, fix)
+            return Check("wiring", CheckState.SKIPPED, error.message, fix)
         return wiring(told, self._volume.queue_name or "", place.root)
 
     def _writer(self) -> Check:
@@ -265,13 +267,13 @@ class _Patient:
         holder = next((one for one in self._home.catalog.leases.held() if one.name == name), None)
         if holder is not None and self._volume.trouble is not None:
             fix = "It is retried until it succeeds; see the daemon's log for details."
-            return Check("writer", State.FAILED, self._volume.trouble, fix)
+            return Check("writer", CheckState.FAILED, self._volume.trouble, fix)
         if holder is not None:
-            return Check("writer", State.OK, f"{holder.purpose}: {holder.owner}")
+            return Check("writer", CheckState.OK, f"{holder.purpose}: {holder.owner}")
         cluster = self._volume.virtual_cluster
         return Check(
             "writer",
-            State.WARNING,
+            CheckState.WARNING,
             "No daemon is keeping the volume.",
             f"Run: volstream daemon --virtual-cluster {cluster}." if cluster != "DEFAULT" else "Run: volstream daemon.",
         )
@@ -280,12 +282,12 @@ class _Patient:
         found = next(iter(self._home.catalog.refreshes.reconciles(self._volume.id)), None)
         if found is None:
             fix = f"Run: volstream refresh {self._volume.name}."
-            return Check("completeness", State.WARNING, "The volume was never listed.", fix)
+            return Check("completeness", CheckState.WARNING, "The volume was never listed.", fix)
         current = self._home.catalog.volumes.by_id(self._volume.id)
         if current is not None and current.held_removals:
             return Check(
                 "completeness",
-                State.WARNING,
+                CheckState.WARNING,
                 f"{current.held_removals} files are gone, and their removal is on hold.",
                 f"If they were deleted, run: volstream refresh {self._volume.name} --accept-removals.",
             )
@@ -296,10 +298,10 @@ class _Patient:
         )
         # Without an event source, listings are the regular way in which files arrive.
         if untold <= 0 or found.cause == "bootstrap" or self._volume.queue_type in (QueueType.NONE, QueueType.POLL):
-            return Check("completeness", State.OK, said)
+            return Check("completeness", CheckState.OK, said)
         return Check(
             "completeness",
-            State.WARNING,
+            CheckState.WARNING,
             f"{said}: {untold} changes came without an event.",
             "If a daemon was running all the time, events are lost: check the wiring, and its prefix and event types.",
         )
@@ -307,9 +309,12 @@ class _Patient:
     def _rejected(self) -> Check:
         count = self._home.catalog.refreshes.rejected_count(self._volume.id)
         if not count:
-            return Check("rejected", State.OK, "none")
+            return Check("rejected", CheckState.OK, "none")
         return Check(
-            "rejected", State.WARNING, f"{count} messages or names could not be used.", "See: volstream list rejected."
+            "rejected",
+            CheckState.WARNING,
+            f"{count} messages or names could not be used.",
+            "See: volstream list rejected.",
         )
 
     def _canary(self, store: ObjectStore) -> Check:
@@ -317,24 +322,24 @@ class _Patient:
         suffixes = [Path(glob).suffix for glob in self._volume.patterns] or [""]
         path = next((path + one for one in suffixes if self._volume.selection.accepts(path + one)), "")
         if not path or not isinstance(store, Writable):
-            return Check("canary", State.SKIPPED, "No free name that the volume selects was found.")
+            return Check("canary", CheckState.SKIPPED, "No free name that the volume selects was found.")
         if self._volume.queue_type is QueueType.NONE:
-            return Check("canary", State.SKIPPED, "The volume has no event source.")
+            return Check("canary", CheckState.SKIPPED, "The volume has no event source.")
         began = time.monotonic()
         try:
             store.write(path, b"canary\n")
         except VolstreamError as error:
-            return Check("canary", State.SKIPPED, f"Writing is not permitted: {error.message}")
+            return Check("canary", CheckState.SKIPPED, f"Writing is not permitted: {error.message}")
         try:
             while time.monotonic() - began < _CANARY_SECONDS:
                 if self._is_there(path):
-                    return Check("canary", State.OK, f"in the directory after {time.monotonic() - began:.1f} s")
+                    return Check("canary", CheckState.OK, f"in the directory after {time.monotonic() - began:.1f} s")
                 time.sleep(0.1)
         finally:
             store.remove(path)
         return Check(
             "canary",
-            State.FAILED,
+            CheckState.FAILED,
             f"It was not in the directory after {_CANARY_SECONDS:.0f} s.",
             "Is a daemon running, and does the bucket notify the volume's queue?",
         )
@@ -352,28 +357,30 @@ def wiring(told: Mapping[str, Any], queue: str, root: str) -> Check:
         queue: name or URL.
     """
     if "EventBridgeConfiguration" in told:
-        return Check("wiring", State.OK, "The bucket notifies EventBridge, whose rules are not checked.")
+        return Check("wiring", CheckState.OK, "The bucket notifies EventBridge, whose rules are not checked.")
     name = queue.rpartition("/")[2]
     mine = [one for one in told.get("QueueConfigurations", ()) if one["QueueArn"].rpartition(":")[2] == name]
     if not mine:
         if told.get("TopicConfigurations"):
-            return Check("wiring", State.OK, "The bucket notifies SNS topics, whose subscriptions are not checked.")
+            return Check(
+                "wiring", CheckState.OK, "The bucket notifies SNS topics, whose subscriptions are not checked."
+            )
         return Check(
             "wiring",
-            State.FAILED,
+            CheckState.FAILED,
             f"The bucket does not notify the queue {name}.",
             "Add a notification of s3:ObjectCreated:* and s3:ObjectRemoved:* to it, as deploy/aws does.",
         )
     covering = [one for one in mine if _covers(one.get("Filter", {}), root)]
     if not covering:
         fix = "Remove the notification's filter, or set its prefix to one that covers the volume."
-        return Check("wiring", State.FAILED, "The notification is for other prefixes or suffixes.", fix)
+        return Check("wiring", CheckState.FAILED, "The notification is for other prefixes or suffixes.", fix)
     events = {event for one in covering for event in one["Events"]}
     missing = [kind for kind in ("ObjectCreated", "ObjectRemoved") if f"s3:{kind}:*" not in events]
     if missing:
         listed = ", ".join(f"s3:{kind}:*" for kind in missing)
-        return Check("wiring", State.WARNING, f"The notification lacks {listed}.", f"Add {listed}.")
-    return Check("wiring", State.OK, f"The bucket notifies the queue {name}.")
+        return Check("wiring", CheckState.WARNING, f"The notification lacks {listed}.", f"Add {listed}.")
+    return Check("wiring", CheckState.OK, f"The bucket notifies the queue {name}.")
 
 
 def _covers(filter_: Mapping[str, Any], root: str) -> bool:
@@ -384,6 +391,6 @@ def _covers(filter_: Mapping[str, Any], root: str) -> bool:
 
 def _try(what: str, ask: Callable[[], str]) -> Check:
     try:
-        return Check(what, State.OK, ask())
+        return Check(what, CheckState.OK, ask())
     except VolstreamError as error:
-        return Check(what, State.FAILED, error.message, error.remedy)
+        return Check(what, CheckState.FAILED, error.message, error.remedy)

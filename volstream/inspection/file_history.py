@@ -41,7 +41,7 @@ _ROWS = pa.schema(
 )
 
 #: Maximum number of other files checked for the same content, since a move involves two.
-_MOST_ALIKE = 100
+_MAX_ALIKE = 100
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def _history(home: Home, volume: Volume, path: str) -> dict[str, list[dict[str, 
     alike = changes.filter(
         pc.and_(pc.is_in(changes["etag"], value_set=etags), pc.not_equal(changes["relative_path"], path))
     )
-    others = pc.unique(alike["relative_path"]).slice(0, _MOST_ALIKE)
+    others = pc.unique(alike["relative_path"]).slice(0, _MAX_ALIKE)
     return history | _by_path(changes.filter(pc.is_in(changes["relative_path"], value_set=others)))
 
 

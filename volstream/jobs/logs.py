@@ -17,7 +17,7 @@ from volstream.delta.places import make_folder, replace_file
 from volstream.functions.printing import Kept
 
 #: Of a job, no more files than this are kept, however small they are.
-_MOST_FILES = 1000
+_MAX_FILES = 1000
 
 _SUFFIX = ".jsonl"
 
@@ -84,7 +84,7 @@ def trim(location: str, most_bytes: int, before: datetime) -> None:
     left = most_bytes
     for number, file in enumerate(folders.files(location)):
         left -= file.size
-        if (left < 0 and number) or number >= _MOST_FILES or file.written_on < before:
+        if (left < 0 and number) or number >= _MAX_FILES or file.written_on < before:
             folders.remove_file(f"{location}/{file.name}")
 
 

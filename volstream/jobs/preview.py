@@ -13,7 +13,7 @@ from volstream.model.objects import FileJob, Stream
 from volstream.model.work import Load, PlanKind
 
 #: Due failures are counted up to here.
-_MOST_RETRIES = 10_000
+_MAX_RETRIES = 10_000
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def preview(parts: Parts, job: FileJob) -> Preview:
     return Preview(
         load=load,
         unfinished=unfinished.batches,
-        retries=len(catalog.failures.due(job.id, datetime.now(UTC), _MOST_RETRIES)),
+        retries=len(catalog.failures.due(job.id, datetime.now(UTC), _MAX_RETRIES)),
         seconds=None if rate is None else rate.seconds(load.files + load.removals, load.bytes),
         listed=volume is not None and volume.reconciled_on is not None,
     )

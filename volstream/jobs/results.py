@@ -151,7 +151,7 @@ def put_batch(job: FileJob, made: Plan, batch: Batch, location: str, staged: Sta
         return False
     gone = None if _is_blind(job, batch) else [*going(made.location, batch), *staged.succeeded()]
     schema = pa.schema([*of_job(job), *PROVENANCE])
-    return direct.commit(location, marker, direct.Change(staged.rows(batch.id), schema, "_file_path", gone))
+    return direct.commit(location, marker, direct.RowChanges(staged.rows(batch.id), schema, "_file_path", gone))
 
 
 def _is_blind(job: FileJob, batch: Batch) -> bool:

@@ -23,7 +23,7 @@ REPEAT_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class ThreadFailure:
     """The first unexpected end of a part.
 
     Attributes:
@@ -46,10 +46,10 @@ class Supervisor:
         self._stop = stop
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
-        self._failure: Failure | None = None
+        self._failure: ThreadFailure | None = None
 
     @property
-    def failure(self) -> Failure | None:
+    def failure(self) -> ThreadFailure | None:
         """The first part that ended unexpectedly, or None."""
         return self._failure
 
@@ -86,7 +86,7 @@ class Supervisor:
                 if error is not None:
                     logs.get("supervisor").warning("failed_while_stopping", part=name, error=str(error))
                 return
-            self._failure = Failure(name, error)
+            self._failure = ThreadFailure(name, error)
             self._stop.set()
 
 

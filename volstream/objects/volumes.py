@@ -14,7 +14,7 @@ from volstream.objects.streams import Streams
 from volstream.volumes import definitions as volume_rules
 
 if TYPE_CHECKING:
-    from volstream.directory.foreground import Refreshed
+    from volstream.directory.foreground import RefreshResult
     from volstream.home import Home
 
 
@@ -86,7 +86,7 @@ class Volumes(Collection[Volume]):
 
     def refresh(
         self, name: str, subdirectory: str = "", *, accept_removals: bool = False, stop: Stop | None = None
-    ) -> Refreshed:
+    ) -> RefreshResult:
         """Lists the volume, or a sub-directory of it, and makes the directory table true, before it returns.
 
         Where a daemon keeps the volume it is asked to, and waited for.

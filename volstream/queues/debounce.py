@@ -25,7 +25,7 @@ CAPACITY = 100_000
 Look = Callable[[str], tuple[int, int] | None]
 
 
-class Kind(Enum):
+class PathChangeKind(Enum):
     """What happened at a path."""
 
     CHANGED = "changed"  #: a file was created, written, moved, touched or removed
@@ -35,11 +35,11 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class PathChange:
     """One thing that a watcher saw; ``path`` is relative, without a trailing slash."""
 
     path: str
-    kind: Kind
+    kind: PathChangeKind
 
 
 @dataclass(slots=True)
@@ -49,7 +49,7 @@ class _Waiting:
     scheduled: float  # its valid entry in the schedule; never later than `due`
 
 
-class Settler:
+class Debouncer:
     """Changes that wait to settle.
 
     Args:
@@ -80,11 +80,11 @@ class Settler:
         file = self._schedule[0][0] if self._schedule else None
         return min((due for due in (subtree, file) if due is not None), default=None)
 
-    def add(self, change: Change, now: float) -> None:
+    def add(self, change: PathChange, now: float) -> None:
         """Takes a change that was seen at ``now``."""
         if len(self) >= self._capacity:
             self._collapse(now)
-        elif change.kind in {Kind.DIRECTORY_NEW, Kind.DIRECTORY_GONE}:
+        elif change.kind in {PathChangeKind.DIRECTORY_NEW, PathChangeKind.DIRECTORY_GONE}:
             self._add_subtree(change.path + "/", change.kind.value, now)
         else:
             self._add_file(change, now)
@@ -113,8 +113,8 @@ class Settler:
         due = self._subtrees[prefix][1] if prefix in self._subtrees else now + self._debounce_seconds
         self._subtrees[prefix] = (reason, due)
 
-    def _add_file(self, change: Change, now: float) -> None:
-        closed = change.kind is Kind.CLOSED
+    def _add_file(self, change: PathChange, now: float) -> None:
+        closed = change.kind is PathChangeKind.CLOSED
         gap = min(CLOSED_SECONDS, self._debounce_seconds) if closed else self._debounce_seconds
         waiting = self._files.get(change.path)
         if waiting is None:

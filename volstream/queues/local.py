@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from volstream.errors import InvalidValueError, QueueError
 from volstream.model.locations import local_path, scheme_of
 from volstream.queues.base import Message, QueueSpec
-from volstream.queues.debounce import Change, Kind, Settler
+from volstream.queues.debounce import Debouncer, PathChange, PathChangeKind
 from volstream.queues.inflight import InFlight
 from volstream.queues.watch import DirectoryWatch
 
@@ -50,7 +50,7 @@ class LocalQueue:
         self._wakes_at = 0.0
         self._overflowed = False
         self._directories_added = False
-        self._settler = Settler(spec.settings.debounce_seconds, self._look)
+        self._settler = Debouncer(spec.settings.debounce_seconds, self._look)
         self._in_flight = InFlight(spec.settings.visibility_seconds)
 
     def start(self) -> None:
@@ -151,13 +151,13 @@ class LocalQueue:
         self._watch.arm()
         self._check_due = time.monotonic() + self._check_seconds
 
-    def _on_change(self, change: Change) -> None:
-        is_directory = change.kind in {Kind.DIRECTORY_NEW, Kind.DIRECTORY_GONE}
+    def _on_change(self, change: PathChange) -> None:
+        is_directory = change.kind in {PathChangeKind.DIRECTORY_NEW, PathChangeKind.DIRECTORY_GONE}
         if not (self._selection.descends(change.path) if is_directory else self._selection.accepts(change.path)):
             return
         with self._changed:
             self._settler.add(change, time.monotonic())
-            self._directories_added |= change.kind is Kind.DIRECTORY_NEW
+            self._directories_added |= change.kind is PathChangeKind.DIRECTORY_NEW
             due = self._settler.next_due
             if due is not None and due < self._wakes_at:
                 self._changed.notify_all()

@@ -31,7 +31,7 @@ from volstream.queues.received import Delivery
 from volstream.queues.remote import RemoteQueue
 
 #: What MNS allows. A wait of zero is left to the queue's own setting.
-_LEAST_WAIT_SECONDS, _MOST_WAIT_SECONDS, _MOST_VISIBILITY = 1, 30, 43_200
+_MIN_WAIT_SECONDS, _MAX_WAIT_SECONDS, _MAX_VISIBILITY = 1, 30, 43_200
 
 #: The SDK's HTTPS connections wait for ever unless told; a long poll takes 30.
 _TIMEOUT_SECONDS = 45
@@ -78,7 +78,7 @@ class MnsService:
 
     def receive(self, limit: int, wait_seconds: float) -> Sequence[Delivery]:
         """See :meth:`Service.receive`."""
-        size, wait = min(limit, self.batch), min(_MOST_WAIT_SECONDS, max(_LEAST_WAIT_SECONDS, round(wait_seconds)))
+        size, wait = min(limit, self.batch), min(_MAX_WAIT_SECONDS, max(_MIN_WAIT_SECONDS, round(wait_seconds)))
         with self._errors("gives no messages"):
             try:
                 messages = self._ask(lambda queue: queue.batch_receive_message(size, wait))
@@ -105,7 +105,7 @@ class MnsService:
         try:
             with self._errors("keeps no messages"):
                 for handle in handles:
-                    kept[handle] = self._keep_one(handle, min(math.ceil(seconds), _MOST_VISIBILITY))
+                    kept[handle] = self._keep_one(handle, min(math.ceil(seconds), _MAX_VISIBILITY))
         except QueueError:
             if not kept:  # else the new handles are worth more than the error, which comes again
                 raise

@@ -23,7 +23,7 @@ from volstream.queues.received import Delivery
 from volstream.queues.remote import RemoteQueue
 
 #: What SQS allows.
-_MOST_WAIT_SECONDS, _MOST_VISIBILITY = 20, 43_200
+_MAX_WAIT_SECONDS, _MAX_VISIBILITY = 20, 43_200
 
 _OWN_HOST = re.compile(r"(?:sqs\.([a-z0-9-]+)|([a-z0-9-]+)\.queue)\.amazonaws\.com(?:\.cn)?")
 
@@ -50,7 +50,7 @@ class SqsService:
             )
         self._name = spec.name
         self._access, self._endpoint = _place(spec.name, spec.access)
-        self._visibility = min(_MOST_VISIBILITY, max(1, math.ceil(spec.settings.visibility_seconds)))
+        self._visibility = min(_MAX_VISIBILITY, max(1, math.ceil(spec.settings.visibility_seconds)))
         self._url = spec.name if "://" in spec.name else ""
 
     def open(self) -> float:
@@ -67,7 +67,7 @@ class SqsService:
             answer = self._client.receive_message(
                 QueueUrl=self._url,
                 MaxNumberOfMessages=min(limit, self.batch),
-                WaitTimeSeconds=min(_MOST_WAIT_SECONDS, round(wait_seconds)),
+                WaitTimeSeconds=min(_MAX_WAIT_SECONDS, round(wait_seconds)),
                 VisibilityTimeout=self._visibility,
             )
         # A lone surrogate, which JSON can spell, is the parser's to reject.
@@ -86,7 +86,7 @@ class SqsService:
     def keep(self, handles: Sequence[str], seconds: float) -> Mapping[str, str | None]:
         """See :meth:`Service.keep`. Handles stay; after twelve hours in all SQS gives a message up."""
         entries = [
-            {"Id": str(place), "ReceiptHandle": handle, "VisibilityTimeout": min(math.ceil(seconds), _MOST_VISIBILITY)}
+            {"Id": str(place), "ReceiptHandle": handle, "VisibilityTimeout": min(math.ceil(seconds), _MAX_VISIBILITY)}
             for place, handle in enumerate(handles)
         ]
         with self._errors("keeps no messages"):

@@ -32,7 +32,7 @@ from watchdog.utils import BaseThread
 
 from volstream.errors import QueueError
 from volstream.model.files import printable
-from volstream.queues.debounce import Change, Kind
+from volstream.queues.debounce import PathChange, PathChangeKind
 
 #: Opened and closed-without-writing are left out: volstream's own reading would flood the queue. FileAttribEvent is
 #: in: it is all that a changed modification time gives.
@@ -70,7 +70,7 @@ class DirectoryWatch:
     """
 
     def __init__(
-        self, root: str, recursive: bool, on_change: Callable[[Change], None], on_overflow: Callable[[], None]
+        self, root: str, recursive: bool, on_change: Callable[[PathChange], None], on_overflow: Callable[[], None]
     ) -> None:
         self._root = root
         self._recursive = recursive
@@ -147,17 +147,17 @@ class DirectoryWatch:
 class _Translator(FileSystemEventHandler):
     """Watchdog's events as changes of relative paths."""
 
-    def __init__(self, real_root: str, on_change: Callable[[Change], None]) -> None:
+    def __init__(self, real_root: str, on_change: Callable[[PathChange], None]) -> None:
         self._prefix = real_root.rstrip("/") + "/"
         self._on_change = on_change
 
     def dispatch(self, event: FileSystemEvent) -> None:
         """Called by watchdog for every event."""
-        gone, new = Kind.CHANGED, Kind.CHANGED
+        gone, new = PathChangeKind.CHANGED, PathChangeKind.CHANGED
         if event.is_directory:
-            gone, new = Kind.DIRECTORY_GONE, Kind.DIRECTORY_NEW
+            gone, new = PathChangeKind.DIRECTORY_GONE, PathChangeKind.DIRECTORY_NEW
         elif isinstance(event, FileClosedEvent):
-            new = Kind.CLOSED
+            new = PathChangeKind.CLOSED
         if isinstance(event, DirDeletedEvent | DirMovedEvent | FileMovedEvent):
             self._tell(event.src_path, gone)
         else:
@@ -165,11 +165,11 @@ class _Translator(FileSystemEventHandler):
         if event.dest_path:
             self._tell(event.dest_path, new)
 
-    def _tell(self, full_path: bytes | str, kind: Kind) -> None:
+    def _tell(self, full_path: bytes | str, kind: PathChangeKind) -> None:
         path = os.fsdecode(full_path)
         # The root itself is not below the prefix; that it went is seen by the check for live threads.
         if path.startswith(self._prefix):
-            self._on_change(Change(path.removeprefix(self._prefix), kind))
+            self._on_change(PathChange(path.removeprefix(self._prefix), kind))
 
 
 class _OverflowHandler(logging.Handler):

@@ -29,7 +29,7 @@ _RELEASE_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
-class Connection:
+class SparkConnection:
     """A session with its channel."""
 
     session: SparkSession
@@ -52,7 +52,7 @@ class Connection:
         self.session.client._closed = True  # as `close` does, which would wait for calls that are never answered
 
 
-def opened(address: Address) -> Connection:
+def opened(address: Address) -> SparkConnection:
     """Returns a new remote session, never an existing one. No I/O: the first statement shows whether the server answers."""
     # Without it, the functions of pyspark.sql look for a JVM in this process.
     os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
@@ -65,17 +65,17 @@ def opened(address: Address) -> Connection:
     return _connected(SparkSession.builder.channelBuilder(builder).create(), builder, address)
 
 
-def copied(session: Any, address: Address) -> Connection:
+def copied(session: Any, address: Address) -> SparkConnection:
     """Returns a new remote session with the current settings, views and functions of another one."""
     copied = session.cloneSession()
     return _connected(copied, cast(ClientChannelBuilder, copied.client._builder), address)
 
 
-def _connected(session: SparkSession, builder: ClientChannelBuilder, address: Address) -> Connection:
+def _connected(session: SparkSession, builder: ClientChannelBuilder, address: Address) -> SparkConnection:
     session.client.set_retry_policies([policy_for(address)])
     # The hook would keep every client until exit, and then contact each of their engines, even those that are gone.
     atexit.unregister(session.client._on_exit)
-    return Connection(session, builder)
+    return SparkConnection(session, builder)
 
 
 def _forget_stopped() -> None:

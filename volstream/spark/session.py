@@ -22,7 +22,7 @@ from volstream.spark.loading import load
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
-    from volstream.spark.connection import Connection
+    from volstream.spark.connection import SparkConnection
     from volstream.spark.watch import Watch
 
 #: Maximum uses of a pooled session: what its statements leave on the server ends with it.
@@ -52,10 +52,10 @@ class SparkGateway:
         self._stall_seconds = stall_seconds
         self._attaching = threading.Lock()
         self._lock = threading.Lock()
-        self._open: dict[str, Connection] = {}
-        self._by_thread: dict[threading.Thread, Connection] = {}
+        self._open: dict[str, SparkConnection] = {}
+        self._by_thread: dict[threading.Thread, SparkConnection] = {}
         # Pools of interpreting and of compiling sessions, with the number of uses of each.
-        self._idle: dict[bool, list[tuple[Connection, int]]] = {False: [], True: []}
+        self._idle: dict[bool, list[tuple[SparkConnection, int]]] = {False: [], True: []}
         self._watch: Watch | None = None
         self._ended: str | None = None
 
@@ -162,7 +162,7 @@ class SparkGateway:
             self._watch.stop()
 
     @contextmanager
-    def _until_released(self, connection: Connection) -> Iterator[SparkSession]:
+    def _until_released(self, connection: SparkConnection) -> Iterator[SparkSession]:
         try:
             with self.explaining():
                 yield connection.session
@@ -201,7 +201,7 @@ class SparkGateway:
                 self._address = address
             return self._address
 
-    def _new(self) -> Connection:
+    def _new(self) -> SparkConnection:
         address = self._found()
         from volstream.spark.connection import opened
 
@@ -217,7 +217,7 @@ class SparkGateway:
             raise
         return connection
 
-    def _keep(self, connection: Connection, address: Address) -> Connection:
+    def _keep(self, connection: SparkConnection, address: Address) -> SparkConnection:
         """Watches a connection from now on, unless the engine was lost."""
         from volstream.spark.watch import Watch
 
@@ -235,7 +235,7 @@ class SparkGateway:
         with self._lock:
             return list(self._open)
 
-    def _release(self, connection: Connection) -> None:
+    def _release(self, connection: SparkConnection) -> None:
         with self._lock:
             if connection.session.session_id not in self._open:
                 return  # lost, and already closed

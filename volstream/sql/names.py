@@ -163,7 +163,7 @@ def calls(statement: str) -> Sequence[Reference]:
 
 
 @dataclass(frozen=True)
-class Changes:
+class ChangesClause:
     """``CHANGES FROM VERSION first [TO VERSION last] [WITH (...)]`` after a relation, up to ``text[:end]``."""
 
     first: int
@@ -172,7 +172,7 @@ class Changes:
     end: int
 
 
-def changes_of(statement: str, reference: Reference) -> Changes | None:
+def changes_of(statement: str, reference: Reference) -> ChangesClause | None:
     """Returns the changes by version that a statement requests of a relation; None if it requests none, or by time."""
     tokens = [token for token in tokenize(statement) if token.start >= reference.end]
     words = [token.text.upper() for token in tokens]
@@ -190,7 +190,7 @@ def changes_of(statement: str, reference: Reference) -> Changes | None:
         inside = [token.text for token in tokens[at + 2 : close] if token.text not in ("=", ",")]
         options = dict(zip([name.lower() for name in inside[::2]], inside[1::2], strict=False))
         at = close + 1
-    return Changes(first, last, options, tokens[at - 1].end + 1)
+    return ChangesClause(first, last, options, tokens[at - 1].end + 1)
 
 
 #: Maximum digits of a version; no table has as many versions.

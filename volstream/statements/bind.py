@@ -92,7 +92,7 @@ class Binding:
         schema = DeltaLog(folders.table_location(self._home.warehouse, reference.name)).schema()
         return not reference.directory and (schema is None or spark_reads(schema))
 
-    def _changes_view(self, reference: names.Reference, changes: names.Changes) -> str:
+    def _changes_view(self, reference: names.Reference, changes: names.ChangesClause) -> str:
         """Creates a view of changes that Spark cannot return: of directories, and of tables with column mapping."""
         options = changes.options
         if not reference.directory:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 from volstream.cloud.access import PROVIDERS, Access
 from volstream.errors import DependencyError, InvalidValueError
 from volstream.model.locations import file_uri, local_path, scheme_of
-from volstream.storage.bucket import Place
+from volstream.storage.bucket import BucketPlace
 
 if TYPE_CHECKING:
     from volstream.storage.base import ObjectStore
@@ -70,7 +70,7 @@ def normalise_location(text: str) -> str:
         raise InvalidValueError(f"{text!r} is not a location.", f"Write {scheme}://name.")
     normal = f"{scheme}://{name}"
     if scheme in PROVIDERS:
-        Place.of(normal)
+        BucketPlace.of(normal)
     return normal
 
 

@@ -21,7 +21,7 @@ _NAMES = {
 }
 
 #: Maximum length of a key, in UTF-8. OSS allows one byte less.
-_MOST_BYTES = 1024
+_MAX_BYTES = 1024
 
 #: Default types that stores report for objects uploaded without one.
 _UNTOLD = ("binary/octet-stream", "application/octet-stream", None)
@@ -31,7 +31,7 @@ _NUL = "Its key contains a NUL character, which no path may contain; rename it."
 
 
 @dataclass(frozen=True)
-class Place:
+class BucketPlace:
     """A bucket, or a prefix of it.
 
     Attributes:
@@ -43,7 +43,7 @@ class Place:
     root: str
 
     @classmethod
-    def of(cls, location: str) -> Place:
+    def of(cls, location: str) -> BucketPlace:
         """Parses a normalised URI; the part after the bucket is taken literally, not percent-decoded.
 
         Raises:
@@ -60,7 +60,7 @@ class Place:
     def key(self, path: str) -> str | None:
         """Returns the key at ``path``, or None if no file can be there."""
         key = self.root + path
-        if not path or path.endswith("/") or "\0" in path or not is_utf8(key) or len(key.encode()) > _MOST_BYTES:
+        if not path or path.endswith("/") or "\0" in path or not is_utf8(key) or len(key.encode()) > _MAX_BYTES:
             return None
         return key
 

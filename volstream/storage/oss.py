@@ -28,7 +28,7 @@ from volstream.cloud.access import Access, Keys
 from volstream.errors import InvalidValueError, StorageDeniedError, StorageError
 from volstream.model.files import FileInfo, Finding
 from volstream.model.selection import Selection
-from volstream.storage.bucket import Place
+from volstream.storage.bucket import BucketPlace
 from volstream.storage.ranged import Content, ranged
 
 T = TypeVar("T")
@@ -40,7 +40,7 @@ _CONNECTIONS = 64
 
 _TIMEOUTS = (5, 60)
 
-_ATTEMPTS, _MOST_WAIT_SECONDS = 6, 5.0
+_ATTEMPTS, _MAX_WAIT_SECONDS = 6, 5.0
 
 _UNASKABLE = "A part of its key is '.' or '..', which cannot be sent in a URL; rename it."
 
@@ -65,7 +65,7 @@ class OssStore:
 
     def __init__(self, location: str, access: Access, signing: DayKeys | None = None, *, page: int = 1000) -> None:
         self._location = location
-        self._place = Place.of(location)
+        self._place = BucketPlace.of(location)
         self._access = access
         self._signing = signing
         self._page = page
@@ -200,7 +200,7 @@ class OssStore:
     def _ask(self, path: str, call: Callable[..., T], *arguments: Any, **options: Any) -> T:
         """Returns the answer, retrying if that may help; the SDK does not retry single requests."""
         with _errors(self._place.name(path)):
-            for attempt in stamina.retry_context(_may_pass, attempts=_ATTEMPTS, wait_max=_MOST_WAIT_SECONDS):
+            for attempt in stamina.retry_context(_may_pass, attempts=_ATTEMPTS, wait_max=_MAX_WAIT_SECONDS):
                 with attempt:
                     return call(*arguments, **options)
         raise AssertionError("the last attempt raises")

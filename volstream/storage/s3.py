@@ -16,7 +16,7 @@ from volstream.cloud import aws
 from volstream.cloud.access import Access
 from volstream.model.files import FileInfo, Finding
 from volstream.model.selection import Selection
-from volstream.storage.bucket import Place
+from volstream.storage.bucket import BucketPlace
 from volstream.storage.ranged import Content, ranged
 
 #: For this long after the bucket was seen, a missing key is taken to mean only a missing object.
@@ -34,7 +34,7 @@ class S3Store:
 
     def __init__(self, location: str, access: Access, *, page: int = 1000) -> None:
         self._location = location
-        self._place = Place.of(location)
+        self._place = BucketPlace.of(location)
         self._access = access
         self._page = page
         self._seen = float("-inf")

@@ -23,7 +23,7 @@ from volstream.lifecycle import faults
 from volstream.lifecycle.identity import new_owner
 from volstream.model.objects import Stream
 from volstream.model.work import Batch, BatchState, Intent, Plan, PlanKind, PlanState
-from volstream.streams.consume import Consumer, Found
+from volstream.streams.consume import Consumer, FoundCommit
 from volstream.streams.read import Range, StreamReader
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ class Block:
         except Exception:
             # The log has the outcome, whatever the command reported.
             found = self._consumer.look(self._intent, number)
-            if found.what is not Found.COMMIT or found.commit is None:
+            if found.what is not FoundCommit.COMMIT or found.commit is None:
                 raise
             commit = found.commit
         self._statements += 1

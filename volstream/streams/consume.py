@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
 
-class Found(Enum):
+class FoundCommit(Enum):
     """The status of an intent according to the target's log."""
 
     NOTHING = "nothing"
@@ -33,10 +33,10 @@ class Found(Enum):
 
 
 @dataclass(frozen=True)
-class Finding:
+class CommitFinding:
     """The status of an intent according to the target's log, with the commit that proves it."""
 
-    what: Found
+    what: FoundCommit
     commit: Commit | None = None
 
 
@@ -113,10 +113,10 @@ class Consumer:
                 statement(session)
         faults.point("batch.written")
         found = self.look(intent, number)
-        if found.what is Found.NOTHING:  # a statement without any effect makes no commit
+        if found.what is FoundCommit.NOTHING:  # a statement without any effect makes no commit
             self._delta.fence(intent.targets[number].location, marker)
             found = self.look(intent, number)
-        if found.what is not Found.COMMIT or found.commit is None:
+        if found.what is not FoundCommit.COMMIT or found.commit is None:
             raise FencedError(f"Batch {intent.batch_id}, attempt {intent.attempt}: another process took it over.")
         return found.commit
 
@@ -156,16 +156,16 @@ class Consumer:
         found: list[Commit] = []
         for number, target in enumerate(intent.targets):
             finding = self.look(intent, number)
-            if finding.what is Found.NOTHING:
+            if finding.what is FoundCommit.NOTHING:
                 told = {"fence": intent.marker_sequence, "stream": intent.marker_stream_id, "statement": number}
                 faults.point("recover.fence")
                 self._delta.fence(target.location, Marker(intent.app_id(number), intent.marker_sequence, told))
                 finding = self.look(intent, number)
-            if finding.what is Found.COMMIT and finding.commit is not None:
+            if finding.what is FoundCommit.COMMIT and finding.commit is not None:
                 found.append(finding.commit)
         return found
 
-    def look(self, intent: Intent, number: int = 0) -> Finding:
+    def look(self, intent: Intent, number: int = 0) -> CommitFinding:
         """Searches a target's log for the marker of an attempt's statement.
 
         Raises:
@@ -176,10 +176,10 @@ class Consumer:
         for commit in log.commits_after(target.version):
             told = commit.metadata
             if told.get("attempt") == intent.attempt and told.get("statement", 0) == number:
-                return Finding(Found.COMMIT, commit)
+                return CommitFinding(FoundCommit.COMMIT, commit)
             ours = told.get("stream") == intent.marker_stream_id and told.get("statement", 0) == number
             if ours and told.get("fence") == intent.marker_sequence:
-                return Finding(Found.FENCE, commit)
+                return CommitFinding(FoundCommit.FENCE, commit)
         if log.table_id() != target.table_id:
             raise TargetLostError(
                 f"The table at {target.location} is gone or was re-created while a consumption was writing it.",
@@ -192,7 +192,7 @@ class Consumer:
                 f"{target.location}, and its log does not say by whom.",
                 "Decide manually: volstream resolve STREAM committed|aborted.",
             )
-        return Finding(Found.NOTHING)
+        return CommitFinding(FoundCommit.NOTHING)
 
     @staticmethod
     def _target(location: str) -> Target:

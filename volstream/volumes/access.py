@@ -15,7 +15,7 @@ from volstream.queues import open_queue
 from volstream.queues.base import EventQueue, QueueSettings, QueueSpec
 from volstream.storage import open_store
 from volstream.storage.base import ObjectStore
-from volstream.storage.bucket import Place
+from volstream.storage.bucket import BucketPlace
 
 _QUEUES = (QueueType.SQS, QueueType.MNS)
 
@@ -79,7 +79,7 @@ def policies(connection: Connection, catalog: Catalog) -> dict[str, Any]:
 
 
 def _need(volume: Volume) -> Need:
-    place = Place.of(volume.location)
+    place = BucketPlace.of(volume.location)
     return Need(place.bucket, place.root, volume.queue_name if volume.queue_type in _QUEUES else None)
 
 

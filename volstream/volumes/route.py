@@ -9,7 +9,7 @@ from volstream.cloud.access import PROVIDERS
 from volstream.model.hints import Hint, KeyHint, ObjectHint, Rejection
 from volstream.model.locations import scheme_of
 from volstream.model.objects import Volume
-from volstream.storage.bucket import Place
+from volstream.storage.bucket import BucketPlace
 
 
 @dataclass
@@ -32,7 +32,7 @@ def route(volume: Volume, volumes: Sequence[Volume], hints: Iterable[Hint | Obje
     routed = Routed()
     scheme = scheme_of(volume.location)
     same = [one for one in volumes if scheme_of(one.location) == scheme] if scheme in PROVIDERS else []
-    places = [(one, Place.of(one.location)) for one in same]
+    places = [(one, BucketPlace.of(one.location)) for one in same]
     for hint in hints:
         if not isinstance(hint, ObjectHint):
             routed.own.append(hint)

@@ -15,7 +15,7 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from volstream.delta import direct
-from volstream.delta.direct import Change
+from volstream.delta.direct import RowChanges
 from volstream.delta.marker import Marker
 
 SCHEMA = pa.schema([("label", pa.string()), ("score", pa.float64()), ("path", pa.string()), ("n", pa.int64())])
@@ -28,9 +28,9 @@ def location(tmp_path: Path) -> str:
     return place
 
 
-def change(paths: Sequence[str], number: int, gone: Sequence[str] | None = ()) -> Change:
+def change(paths: Sequence[str], number: int, gone: Sequence[str] | None = ()) -> RowChanges:
     rows = pa.table([["x"] * len(paths), [0.5] * len(paths), list(paths), [number] * len(paths)], schema=SCHEMA)
-    return Change([rows], SCHEMA, "path", gone)
+    return RowChanges([rows], SCHEMA, "path", gone)
 
 
 def marker(number: int, **told: object) -> Marker:
@@ -115,7 +115,7 @@ def test_another_writer_between_makes_it_compute_anew(location: str) -> None:
         direct.commit(location, Marker("other", 1, {}), change(["a"], 9, ["a"]))
         yield from change(["b"], 2).rows
 
-    assert direct.commit(location, marker(2), Change(rows(), SCHEMA, "path", ["a", "b"]))
+    assert direct.commit(location, marker(2), RowChanges(rows(), SCHEMA, "path", ["a", "b"]))
     assert present(location) == [("b", 2)]
 
 
@@ -145,7 +145,7 @@ def test_what_breaks_after_the_commit_leaves_its_files(
 def test_a_table_with_more_to_keep_is_left_to_spark(tmp_path: Path, properties: dict[str, str]) -> None:
     place = str(tmp_path / "t")
     write_deltalake(place, pa.table({"path": ["a"]}), configuration=properties)
-    asked = Change([], pa.schema([("path", pa.string())]), "path", ["a"])
+    asked = RowChanges([], pa.schema([("path", pa.string())]), "path", ["a"])
     assert not direct.can_write(place)
     assert not direct.commit(place, marker(1), asked)
     assert DeltaTable(place).version() == 0
@@ -156,8 +156,8 @@ def test_without_deletion_vectors_only_whole_files_can_go(tmp_path: Path) -> Non
     for paths in (["a"], ["b", "c"]):
         write_deltalake(place, pa.table({"path": paths}), mode="append")
     schema = pa.schema([("path", pa.string())])
-    assert not direct.commit(place, marker(1), Change([], schema, "path", ["b"]))
-    assert direct.commit(place, marker(1), Change([], schema, "path", ["a"]))
+    assert not direct.commit(place, marker(1), RowChanges([], schema, "path", ["b"]))
+    assert direct.commit(place, marker(1), RowChanges([], schema, "path", ["a"]))
     assert sorted(DeltaTable(place).to_pyarrow_table()["path"].to_pylist()) == ["b", "c"]
 
 
@@ -169,7 +169,7 @@ def test_statistics_are_never_narrower_than_the_values(tmp_path: Path) -> None:
     place = str(tmp_path / "t")
     direct.create(place, schema, {})
     rows = pa.table([["é" * 100, None], [moment, moment], [1.0, float("nan")], ["a", "b"]], schema=schema)
-    direct.commit(place, marker(1), Change([rows], schema, "path", None))
+    direct.commit(place, marker(1), RowChanges([rows], schema, "path", None))
     told = json.loads(str(adds(place, 1)[0]["stats"]))
     assert told["numRecords"] == 2
     assert told["minValues"] == {"text": "é" * 32, "when": "2026-01-02T03:04:05.678Z", "path": "a"}

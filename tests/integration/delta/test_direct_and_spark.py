@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from volstream.delta import direct
-from volstream.delta.direct import Change
+from volstream.delta.direct import RowChanges
 from volstream.delta.log import DeltaLog
 from volstream.delta.marker import Marker
 from volstream.delta.writer import DeltaWriter
@@ -58,7 +58,7 @@ def test_spark_and_direct_commits_take_turns_on_one_table(gateway: SparkGateway,
             case "direct":
                 gone = [*some, *choice.sample(names, 4)]
                 marker = Marker("volstream:s", number, {"attempt": number})
-                assert direct.commit(location, marker, Change([rows(some, number)], SCHEMA, "path", gone))
+                assert direct.commit(location, marker, RowChanges([rows(some, number)], SCHEMA, "path", gone))
                 model = {path: n for path, n in model.items() if path not in gone} | dict.fromkeys(some, number)
             case "insert":
                 fresh = [path for path in some if path not in model] or [f"new/{number}"]
@@ -91,7 +91,7 @@ def test_of_spark_and_a_direct_commit_with_one_number_one_counts(gateway: SparkG
     first, late = Marker("volstream:s", 1, {"attempt": "spark"}), Marker("volstream:s", 1, {"attempt": "direct"})
     with delta.marked(first, location) as spark:
         delta.append(spark, spark.createDataFrame(rows(["a"], 1)), location)
-    assert direct.commit(location, late, Change([rows(["b"], 2)], SCHEMA, "path", ["b"]))
+    assert direct.commit(location, late, RowChanges([rows(["b"], 2)], SCHEMA, "path", ["b"]))
     assert [commit.metadata for commit in DeltaLog(location).commits_after(0)] == [first.metadata]
     direct.commit(location, Marker("volstream:s", 2, {"fence": 2}))
     with delta.marked(Marker("volstream:s", 2, {"attempt": "late"}), location) as spark:

@@ -64,7 +64,7 @@ class Keeping:
     def take(self, *hints: Hint, keeper: DirectoryKeeper | None = None) -> Tick:
         fold = Fold(self.volume.selection)
         fold.add(hints)
-        return (keeper or self.keeper()).take(fold)
+        return (keeper or self.keeper()).apply(fold)
 
     def snapshot(self) -> Snapshot:
         found = Snapshot.open(table.location(self.settings.warehouse_path, self._volume.id), self._volume.id)

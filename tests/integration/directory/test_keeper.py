@@ -315,12 +315,12 @@ def test_a_key_that_cannot_be_looked_at_holds_no_other_up_and_is_asked_for_later
     assert kept.take(KeyHint("bad"), keeper=keeper).commits == 0, "it alone is not the store's fault either"
     assert kept.directory() == {"good": 1}
     assert [one.subject for one in kept.catalog.refreshes.rejected(kept.volume.id)] == ["bad"]
-    assert not keeper.asked(), "not at once"
+    assert not keeper.requested_checks(), "not at once"
     store.bad.clear()
-    eventually(lambda: KeyHint("bad") in keeper.asked())
-    asked = keeper.asked()
+    eventually(lambda: KeyHint("bad") in keeper.requested_checks())
+    asked = keeper.requested_checks()
     kept.take(*asked, keeper=keeper)
-    keeper.answered(asked)
+    keeper.complete_checks(asked)
     assert kept.directory() == {"bad": 1, "good": 1}
     assert not kept.catalog.refreshes.asked_checks(kept.volume.id, 10)
 

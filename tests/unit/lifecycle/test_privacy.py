@@ -11,7 +11,7 @@ import pytest
 
 from volstream import config
 from volstream.catalog import Catalog
-from volstream.inspection.doctor import State, home_check
+from volstream.inspection.doctor import CheckState, home_check
 from volstream.lifecycle.privacy import keep_private, make_directory
 
 
@@ -46,9 +46,9 @@ def test_a_new_catalog_can_be_read_by_its_owner_only(tmp_path: Path) -> None:
 def test_a_home_that_others_can_enter_is_pointed_out(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     check = home_check(tmp_path)
-    assert (check.state, check.fix) == (State.WARNING, f"Run: chmod 700 {tmp_path}")
+    assert (check.state, check.fix) == (CheckState.WARNING, f"Run: chmod 700 {tmp_path}")
     tmp_path.chmod(0o700)
-    assert home_check(tmp_path).state is State.OK
+    assert home_check(tmp_path).state is CheckState.OK
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import structlog
 from volstream.errors import QueueError, UserError
 from volstream.lifecycle.backoff import Backoff
 from volstream.lifecycle.stop import Stop
-from volstream.lifecycle.supervisor import Failure, Supervisor, run_loop
+from volstream.lifecycle.supervisor import Supervisor, ThreadFailure, run_loop
 
 FAST = Backoff(first_seconds=0.001, cap_seconds=0.002)
 
@@ -38,7 +38,7 @@ def test_a_part_that_raises_stops_the_others_and_is_named() -> None:
     supervisor.run("fragile", fail)
     assert supervisor.join(5)
     assert stop
-    assert supervisor.failure == Failure("fragile", error)
+    assert supervisor.failure == ThreadFailure("fragile", error)
 
 
 def test_a_part_that_just_returns_stops_the_others_too() -> None:
@@ -47,7 +47,7 @@ def test_a_part_that_just_returns_stops_the_others_too() -> None:
     supervisor.run("short", lambda: None)
     assert supervisor.join(5)
     assert stop
-    assert supervisor.failure == Failure("short", None)
+    assert supervisor.failure == ThreadFailure("short", None)
 
 
 def test_a_stop_that_was_asked_for_is_no_failure() -> None:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from volstream.model.hints import Hint, KeyHint, SubtreeHint
-from volstream.queues.debounce import CLOSED_SECONDS, Change, Kind, Settler
+from volstream.queues.debounce import CLOSED_SECONDS, Debouncer, PathChange, PathChangeKind
 
 DEBOUNCE = 0.2
 
@@ -16,11 +16,11 @@ class Bench:
 
     def __init__(self, capacity: int = 100) -> None:
         self.files: dict[str, tuple[int, int]] = {}
-        self.settler = Settler(DEBOUNCE, self.files.get, capacity)
+        self.settler = Debouncer(DEBOUNCE, self.files.get, capacity)
 
-    def write(self, path: str, size: int, now: float, kind: Kind = Kind.CHANGED) -> None:
+    def write(self, path: str, size: int, now: float, kind: PathChangeKind = PathChangeKind.CHANGED) -> None:
         self.files[path] = (size, int(now * 1000))
-        self.settler.add(Change(path, kind), now)
+        self.settler.add(PathChange(path, kind), now)
 
     def release(self, now: float, limit: int = 100) -> list[Hint]:
         return self.settler.release(now, limit)
@@ -39,7 +39,7 @@ def test_a_closed_file_is_told_right_after_a_short_settle() -> None:
     bench = Bench()
     bench.write("a", 0, now=0)
     bench.write("a", 9, now=0.01)
-    bench.settler.add(Change("a", Kind.CLOSED), 0.02)
+    bench.settler.add(PathChange("a", PathChangeKind.CLOSED), 0.02)
     assert bench.settler.next_due == 0.02 + CLOSED_SECONDS
     assert bench.release(0.06) == []
     assert bench.release(0.07) == [KeyHint("a")]
@@ -58,7 +58,7 @@ def test_a_slow_writer_that_pauses_less_than_the_debounce_is_waited_for() -> Non
 
 def test_a_write_after_a_close_is_waited_for() -> None:
     bench = Bench()
-    bench.write("a", 1, now=0, kind=Kind.CLOSED)
+    bench.write("a", 1, now=0, kind=PathChangeKind.CLOSED)
     bench.write("a", 2, now=0.04)
     assert bench.release(0.06) == []
     assert bench.release(0.25) == []
@@ -77,15 +77,15 @@ def test_a_file_that_changes_without_an_event_is_looked_at_again() -> None:
 
 def test_a_deleted_file_is_told_after_the_debounce() -> None:
     bench = Bench()
-    bench.settler.add(Change("a", Kind.CHANGED), 0)
+    bench.settler.add(PathChange("a", PathChangeKind.CHANGED), 0)
     assert bench.release(0.19) == []
     assert bench.release(0.2) == [KeyHint("a")]
 
 
 def test_a_directory_is_told_as_a_subtree_and_not_postponed() -> None:
     bench = Bench()
-    bench.settler.add(Change("d", Kind.DIRECTORY_GONE), 0)
-    bench.settler.add(Change("d", Kind.DIRECTORY_NEW), 0.1)
+    bench.settler.add(PathChange("d", PathChangeKind.DIRECTORY_GONE), 0)
+    bench.settler.add(PathChange("d", PathChangeKind.DIRECTORY_NEW), 0.1)
     assert bench.release(0.2) == [SubtreeHint("d/", "directory new")]
 
 
@@ -110,34 +110,39 @@ def test_too_many_pending_paths_become_one_hint_for_everything() -> None:
 
 
 EVENTS = st.lists(
-    st.tuples(st.sampled_from("abc"), st.sampled_from([Kind.CHANGED, Kind.CLOSED]), st.booleans(), st.integers(0, 400)),
+    st.tuples(
+        st.sampled_from("abc"),
+        st.sampled_from([PathChangeKind.CHANGED, PathChangeKind.CLOSED]),
+        st.booleans(),
+        st.integers(0, 400),
+    ),
     max_size=40,
 )
 
 
 @given(EVENTS)
 def test_every_change_is_told_after_it_and_never_while_the_file_still_changes(
-    events: list[tuple[str, Kind, bool, int]],
+    events: list[tuple[str, PathChangeKind, bool, int]],
 ) -> None:
     bench = Bench()
     now = 0.0
-    last_event: dict[str, tuple[float, Kind]] = {}
+    last_event: dict[str, tuple[float, PathChangeKind]] = {}
     told: dict[str, float] = {}
-    for path, kind, writes, pause in [*events, ("", Kind.CHANGED, False, 100_000)]:
+    for path, kind, writes, pause in [*events, ("", PathChangeKind.CHANGED, False, 100_000)]:
         end = now + pause / 1000
         while (due := bench.settler.next_due) is not None and due < end:
             now = max(now, due)
             for hint in bench.release(now):
                 assert isinstance(hint, KeyHint)
                 seen, seen_kind = last_event[hint.path]
-                assert now >= seen + (CLOSED_SECONDS if seen_kind is Kind.CLOSED else DEBOUNCE)
+                assert now >= seen + (CLOSED_SECONDS if seen_kind is PathChangeKind.CLOSED else DEBOUNCE)
                 told[hint.path] = now
         now = end
         if path:
             if writes:
                 bench.write(path, len(told), now, kind)
             else:
-                bench.settler.add(Change(path, kind), now)
+                bench.settler.add(PathChange(path, kind), now)
             last_event[path] = (now, kind)
     assert len(bench.settler) == 0
     assert all(told[path] > seen for path, (seen, _) in last_event.items())
