@@ -1,1 +1,1 @@
-"""Jobs: a Python function run on every file that a stream delivers, into a result table."""
+"""Jobs: plans, batches, attempts and results of what runs on streams; their definitions and schedules."""

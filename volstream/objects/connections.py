@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from volstream.model.names import Name
 from volstream.model.objects import Connection
 from volstream.objects.base import Collection
-from volstream.volumes import definitions as volume_rules
+from volstream.volumes import connections
 from volstream.volumes.access import policies
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ class Connections(Collection[Connection]):
         super().__init__(home, home.catalog.connections)
 
     def create(self, name: str, type: str, **options: Any) -> Connection:  # SQL's word for it
-        """Makes a connection; options as :func:`volstream.volumes.definitions.create_connection` takes them."""
-        return volume_rules.create_connection(self._home.catalog, Name.parse(name), type, **options)
+        """Makes a connection; options as :func:`volstream.volumes.connections.create_connection` takes them."""
+        return connections.create_connection(self._home.catalog, Name.parse(name), type, **options)
 
     def policies(self, name: str) -> dict[str, Any]:
         """What to paste at the provider, as :func:`volstream.volumes.access.policies` makes it. Raises NotFoundError."""
@@ -30,4 +30,4 @@ class Connections(Collection[Connection]):
 
     def drop(self, name: str, *, if_exists: bool = False) -> bool:
         """Drops a connection; false where there was none and that is allowed. Raises ObjectInUseError."""
-        return volume_rules.drop_connection(self._home.catalog, Name.parse(name), if_exists=if_exists)
+        return connections.drop_connection(self._home.catalog, Name.parse(name), if_exists=if_exists)

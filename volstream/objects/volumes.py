@@ -98,7 +98,6 @@ class Volumes(Collection[Volume]):
             StorageError: the listing did not come to its end; nothing was changed.
             NotFoundError: there are no files in the sub-directory, and none were known.
         """
-
         from volstream.directory.foreground import refresh
 
         return refresh(

@@ -13,7 +13,8 @@ from volstream.errors import AlreadyExistsError, InvalidValueError, NotFoundErro
 from volstream.model.names import Name
 from volstream.model.objects import QueueType, VolumeSpec
 from volstream.storage.memory import MemoryStore
-from volstream.volumes.definitions import create_connection, create_volume, drop_connection, drop_volume
+from volstream.volumes.connections import create_connection, drop_connection
+from volstream.volumes.definitions import create_volume, drop_volume
 
 V = Name.parse("v")
 SETTINGS = config.load("/nowhere")
