@@ -39,7 +39,7 @@ def test_a_job_whose_engine_is_killed_says_by_which_signal(home: Home, name: str
     assert done.code == 4
     assert done.stderr.splitlines() == [
         "Error: The Spark engine was lost: it was killed by signal 9 (SIGKILL).",
-        "  If nobody did that, memory ran out: lower driver_memory. The next command starts the engine again.",
+        "  Unless someone killed it, memory ran out: lower driver_memory. The next command restarts the engine.",
     ]
     [job] = home.json("status")["jobs"]
     assert job["outcome"] == "failed: The Spark engine was lost: it was killed by signal 9 (SIGKILL)."

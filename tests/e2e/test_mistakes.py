@@ -98,7 +98,7 @@ def test_a_function_that_cannot_be_found_or_imported_says_why(home: Home, name: 
     refused(create("missing.py:f"), 3, "There is no file", "missing.py")
     refused(create("broken.py:f"), 3, "no_such_package_anywhere", "Install")
     refused(create("syntax.py:f"), 3, "syntax.py", "line 1")
-    refused(create("fine.py:f"), 3, "It has: g")
+    refused(create("fine.py:f"), 3, "It defines: g")
     refused(create("no_such_module:f"), 3, "There is no module no_such_module")
     refused(create("nonsense"), 3, "FILE.py:FUNCTION")
     assert home.run("describe", "job", name).code == 3

@@ -64,7 +64,7 @@ def test_a_column_of_another_type_is_refused_before_a_file_is_called(place: Plac
     code(place, "n: str", "Row(text)")
     place.put("b", "two")
     place.refresh()
-    with pytest.raises(FunctionLoadError, match="the column n as STRING, and it was BIGINT"):
+    with pytest.raises(FunctionLoadError, match="the column n as STRING, which was BIGINT"):
         place.run()
     place.session.jobs.alter("j", function=function)
     with pytest.raises(InvalidValueError, match="Column n of table"):

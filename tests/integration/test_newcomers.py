@@ -111,7 +111,7 @@ def test_nothing_at_all_is_no_success(place: Place) -> None:
     assert place("refresh", "v", "--subdirectory", "nosuch")[0] == 3
     place.ok("refresh", "v")
     code, out, err = place("explain-file", "v", "nosuch.txt")
-    assert (code, out, "Nothing is known of nosuch.txt" in err) == (3, "", True)
+    assert (code, out, "There is no record of nosuch.txt" in err) == (3, "", True)
     assert "in the directory" in place.ok("explain-file", "v", "a.txt")
     (place.files / "a.txt").unlink()
     assert "not in the store now" in place.ok("explain-file", "v", "a.txt")

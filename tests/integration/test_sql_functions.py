@@ -154,8 +154,8 @@ def test_functions_are_replaced_kept_and_dropped(home: Home, code: Path) -> None
     [
         ("{code}:missing", "INT", FunctionLoadError, "has no 'missing'"),
         ("/nowhere/f.py:f", "INT", FunctionLoadError, "no file"),
-        ("{code}:twice", "WRONG", InvalidValueError, "is not a type"),
-        ("{code}:twice", "INT, b INT", InvalidValueError, "is not a type"),
+        ("{code}:twice", "WRONG", InvalidValueError, "is not a SQL type"),
+        ("{code}:twice", "INT, b INT", InvalidValueError, "is not a SQL type"),
     ],
 )
 def test_what_cannot_work_is_refused_when_the_function_is_made(

@@ -190,7 +190,7 @@ def test_what_cannot_work_is_refused_when_the_job_is_made(copied: Home) -> None:
         ("CREATE JOB k$ AS INSERT INTO missing$ SELECT id, name FROM s2$", "no Delta table"),
         ("CREATE JOB k$ AS INSERT INTO s$ SELECT id, name FROM s2$", "is a stream"),
         ("CREATE JOB k$ ON STREAM s$ AS INSERT INTO u$ SELECT id, name FROM s2$", "does not read the stream"),
-        ("CREATE JOB k$ ON CHANGE AS INSERT INTO t$ SELECT id, name, age FROM s2$", "for ever"),
+        ("CREATE JOB k$ ON CHANGE AS INSERT INTO t$ SELECT id, name, age FROM s2$", "run forever"),
         ("CREATE JOB k$ INTO TABLE u$ AS INSERT INTO u$ SELECT id, name FROM s2$", "no INTO"),
         ("CREATE JOB j$ AS INSERT INTO u$ SELECT id, name FROM s2$", "already a job"),
     ):

@@ -148,7 +148,7 @@ def test_r6_a_name_is_taken_once_unless_asked_otherwise(place: Place) -> None:
     first = place.create()
     with pytest.raises(AlreadyExistsError):
         place.create()
-    with pytest.raises(InvalidValueError, match="are mutually exclusive"):
+    with pytest.raises(InvalidValueError, match="mutually exclusive"):
         place.create(or_replace=True, if_not_exists=True)
     place.commit()
     assert place.create(if_not_exists=True) == first

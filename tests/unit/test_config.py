@@ -111,7 +111,7 @@ def test_keys_in_the_url_of_a_warehouse_are_refused_and_not_repeated(tmp_path: P
 
 
 def test_a_home_whose_path_is_not_text_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidValueError, match="not text in UTF-8"):
+    with pytest.raises(InvalidValueError, match="not valid UTF-8"):
         config.load(tmp_path / "\udcff")
 
 

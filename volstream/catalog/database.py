@@ -118,7 +118,7 @@ class Database:
                     yield reading
 
     def version(self) -> int | None:
-        """Returns a number that changes with each commit of any process, within microseconds; None if there is no such number.
+        """Returns, within microseconds, a number that changes with each commit of any process; None if the database has none.
 
         Must always be called from the same thread.
 

@@ -234,7 +234,7 @@ class Refreshes:
             transaction.execute(delete(rejected).where(rejected.c.id.in_(select(old.c.id))))
 
     def rejected(self, volume_id: str | None = None, limit: int = 1000) -> Sequence[RejectedMessage]:
-        """The newest rejected messages, of one volume or of all."""
+        """Returns the newest rejected messages, of one volume or of all."""
         query = select(rejected).order_by(rejected.c.last_seen.desc()).limit(limit)
         if volume_id is not None:
             query = query.where(rejected.c.volume_id == volume_id)

@@ -179,7 +179,7 @@ class NativeTable:
         Raises:
             FencedError: another writer committed meanwhile; nothing of this commit is in the table.
         """
-        assert self.spec.app_ids[0] in transactions, "a commit without it would fence nobody"
+        assert self.spec.app_ids[0] in transactions, "without it the commit would not fence off other writers"
         handle = self._handle
         assert handle is not None, "opened before"
         if handle.version() != view.version:

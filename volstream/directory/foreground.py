@@ -82,7 +82,7 @@ def refresh(
                     catalog.refreshes.checked(volume.id, {prefix: asked})
                 if prefix and not (done.files or done.findings or done.counts):
                     raise NotFoundError(
-                        f"There are no files below {prefix} in volume {volume.name}, and there were none."
+                        f"There are no files below {prefix} in volume {volume.name}, and there were none before."
                     )
                 return RefreshResult(
                     done.counts.inserted, done.counts.updated, done.counts.deleted, done, done.held

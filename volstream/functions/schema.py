@@ -152,7 +152,7 @@ def check_declared(function: Callable[..., Any], columns: pa.Schema) -> None:
         if field.name not in known:
             what = f"a column {quote_column(field.name)} {_ddl_of(field.type)}, which is new"
         elif field.type != known[field.name]:
-            what = f"the column {field.name} as {_ddl_of(field.type)}, and it was {_ddl_of(known[field.name])}"
+            what = f"the column {field.name} as {_ddl_of(field.type)}, which was {_ddl_of(known[field.name])}"
         else:
             continue
         raise FunctionLoadError(
@@ -226,7 +226,7 @@ def _decimal(precision: str = "10", scale: str = "0") -> pa.DataType:
         pass
     raise InvalidValueError(
         f"There is no type DECIMAL({precision},{scale}).",
-        "A decimal has at most 38 digits, and at most that many after the point.",
+        "A decimal has at most 38 digits; its scale cannot exceed its precision.",
     )
 
 

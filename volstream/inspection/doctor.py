@@ -201,7 +201,7 @@ class _Patient:
     def _queue(self) -> Iterator[Check]:
         queue = queue_of(self._volume, self._home.catalog, self._home.settings)
         if not isinstance(queue, Described):
-            yield Check("queue", CheckState.OK, f"{self._volume.queue_type}: it needs nobody else")
+            yield Check("queue", CheckState.OK, f"{self._volume.queue_type}: no external service needed")
             return
         found: list[QueueState] = []
 

@@ -12,7 +12,7 @@ from volstream.model.selection import DEFAULT_IGNORES, Selection
 
 
 class QueueType(StrEnum):
-    """How a volume is notified of changes."""
+    """The mechanism that notifies a volume of changes."""
 
     LOCAL = "local"
     POLL = "poll"
@@ -37,21 +37,21 @@ class Mode(StrEnum):
 
 
 class Write(StrEnum):
-    """How a job writes its result table: one state per file, or a log of every processed version."""
+    """A job's way of writing its result table: one state per file, or a log of every processed version."""
 
     UPSERT = "upsert"
     APPEND = "append"
 
 
 class OnMove(StrEnum):
-    """How a job treats a file moved within its volume: call the function again, or let the rows follow."""
+    """A job's treatment of a file moved within its volume: call the function again, or let the rows follow."""
 
     RERUN = "rerun"
     REKEY = "rekey"
 
 
 class TriggerKind(StrEnum):
-    """When the daemon runs a job."""
+    """The occasions on which the daemon runs a job."""
 
     MANUAL = "manual"
     ON_CHANGE = "on-change"
@@ -158,7 +158,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class Trigger:
-    """When a job runs: ``every`` in seconds, ``cron`` as a five-field expression."""
+    """The schedule of a job: ``every`` in seconds, ``cron`` as a five-field expression."""
 
     kind: TriggerKind = TriggerKind.MANUAL
     every: float | None = None

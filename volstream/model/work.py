@@ -266,8 +266,8 @@ class FailureKind(StrEnum):
 #: Failures that a retry cannot fix as long as code and file stay the same.
 LASTING = (FailureKind.CODE, FailureKind.WRONG_RESULT, FailureKind.TOO_LARGE)
 
-#: The file changed or disappeared before its turn, which is nobody's failure. It usually returns through the stream, but may
-#: also be back unchanged.
+#: The file changed or disappeared before its turn, which does not count as a failure. It usually returns through the stream,
+#: but may also be back unchanged.
 OVERTAKEN = (FailureKind.VANISHED, FailureKind.CHANGED)
 
 

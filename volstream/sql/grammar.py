@@ -89,7 +89,7 @@ def _refused(text: str, error: Any) -> SqlError:
     found = str(getattr(error, "token", "") or getattr(error, "char", ""))
     line, column = (error.line, error.column) if found else _end(text)
     lines = text.splitlines() or [""]
-    said = f"{found!r} was not expected" if found else "something is missing"
+    said = f"unexpected {found!r}" if found else "the statement is incomplete"
     wanted = sorted({_wanted(name) for name in getattr(error, "accepts", None) or error.__dict__.get("allowed") or ()})
     expected = f"; expected {', '.join(wanted)}" if 0 < len(wanted) <= 8 else ""
     caret = " " * (column - 1) + "^"
@@ -105,7 +105,7 @@ def _wanted(terminal: str) -> str:
     names = {
         "WORD": "a name",
         "BACKQUOTED": "a name",
-        "STRING": "a text in quotes",
+        "STRING": "a quoted string",
         "NUMBER": "a number",
         "LPAR": "(",
         "RPAR": ")",

@@ -151,7 +151,7 @@ def test_a_catalog_that_cannot_be_written_is_read_and_refuses_writes(
     # By the database's own mode, which root cannot pass over as it does a file's.
     reader = Catalog(f"sqlite:///file:{sqlite_template}?mode=ro&uri=true")
     assert reader.volumes.list() == []
-    with pytest.raises(CatalogError, match=r"readonly.*Check that the database runs and can be written"):
+    with pytest.raises(CatalogError, match=r"readonly.*Check that the database is running and writable"):
         reader.leases.acquire("name", "owner", "test", 1.0)
     reader.close()
     assert list(tmp_path.iterdir()) == [], "its URI is not taken for a path"

@@ -61,9 +61,9 @@ def test_a_volume_in_a_bucket_needs_none_and_says_what_is_wrong(session: Session
     connect(session, s3)
     with pytest.raises(StorageError, match="NoSuchBucket"):
         session.volumes.create("v", "s3://nobody-made-this", connection="c")
-    with pytest.raises(InvalidValueError, match="c is of the type s3, and oss://reached needs one of the type oss"):
+    with pytest.raises(InvalidValueError, match="c has the type s3, but oss://reached requires the type oss"):
         session.volumes.create("v", "oss://reached", connection="c")
-    with pytest.raises(InvalidValueError, match="needs one of the type local"):
+    with pytest.raises(InvalidValueError, match="requires the type local"):
         session.volumes.create("v", str(session.home.settings.home), connection="c")
     session.connections.create("d", "oss", region="cn-hangzhou", endpoint=oss.access.endpoint, credentials="static")
     with pytest.raises(InvalidValueError, match=r"below \[credentials.d\] in volstream.toml"):

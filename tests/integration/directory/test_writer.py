@@ -262,7 +262,7 @@ def test_history_that_nobody_needs_goes_and_asking_for_it_says_so(tmp_path: Path
     snapshot = directory.snapshot()
     assert (snapshot.newest, snapshot.floor) == (8, 6)
     assert contents(directory, 6) == {"a": 5}
-    with pytest.raises(InvalidStateError, match="kept from refresh 6 on, and refresh 5 is needed"):
+    with pytest.raises(InvalidStateError, match="begins at refresh 6, but refresh 5 is needed"):
         contents(directory, 5)
     directory.close()
 

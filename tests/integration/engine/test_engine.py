@@ -114,7 +114,7 @@ def test_the_token_is_in_no_command_line_and_no_file_that_others_can_read(
 def test_a_wrong_token_is_refused(shared_address: EngineAddress) -> None:
     stranger = SparkGateway(lambda: dataclasses.replace(shared_address, token="guessed"), stall_seconds=STALL_SECONDS)
     try:
-        with pytest.raises(EngineError, match="refused the token") as caught:
+        with pytest.raises(EngineError, match="rejected the token") as caught:
             one(stranger)
         assert not isinstance(caught.value, EngineLostError)
     finally:
@@ -204,7 +204,7 @@ def test_a_stopped_jvm_is_a_lost_engine_within_the_stall_time(gateway: SparkGate
         with pytest.raises(EngineLostError):
             one(gateway)
         assert time.monotonic() - began < STALL_SECONDS + SLACK_SECONDS
-        with pytest.raises(EngineLostError, match="answered nothing"), gateway.fresh():
+        with pytest.raises(EngineLostError, match="has not answered"), gateway.fresh():
             pass
     finally:
         os.kill(address.jvm_pid, signal.SIGKILL)

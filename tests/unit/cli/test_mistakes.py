@@ -61,7 +61,7 @@ def said(home: str, capsys: pytest.CaptureFixture[str]) -> Said:
         (["alter-job", "j", "--returns", "d STRUCT<INT, b: INT>"], 3, "cannot have the type"),
         (["alter-job", "j", "--returns", "d DECIMAL(1, 2, 3)"], 3, "cannot have the type"),
         (["alter-job", "j", "--returns", "d DECIMAL(5, 9)"], 3, "There is no type DECIMAL(5,9)"),
-        (["alter-job", "j", "--returns", "d 'INT"], 3, "cannot be read"),
+        (["alter-job", "j", "--returns", "d 'INT"], 3, "cannot be parsed"),
         (["alter-job", "j", "--timeout", "99999999999999d"], 2, "longer than ten years"),
         (["alter-job", "j", "--every", "9" * 400 + "d"], 2, "longer than ten years"),
         (["alter-job", "j", "--max-bytes", "9" * 400], 2, "more than 1 EiB"),
@@ -87,7 +87,7 @@ def test_a_mistake_is_the_users(said: Said, arguments: list[str], code: int, mes
 
 def test_a_file_whose_name_is_not_text_can_still_be_asked_for(said: Said) -> None:
     code, text = said("explain-file", "v", ODD)
-    assert (code, "Nothing is known of" in text, "Traceback" in text) == (3, True, False), text
+    assert (code, "There is no record of" in text, "Traceback" in text) == (3, True, False), text
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")

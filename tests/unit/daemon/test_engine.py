@@ -114,7 +114,7 @@ def test_an_engine_that_answers_nothing_is_started_again() -> None:
     world = World()
     with world.running():
         eventually(lambda: world.ups == 1)
-        world.watches[0].lost("it answered nothing for 60 s")
+        world.watches[0].lost("it has not answered for 60 s")
         eventually(lambda: world.ups == 2)
         assert jvm_of(world) == 1002
 

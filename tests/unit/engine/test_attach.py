@@ -20,7 +20,7 @@ from volstream.lifecycle import identity
 @pytest.mark.parametrize(
     ("remote", "warehouse", "refused"),
     [
-        ("sc://spark.example:15002", "", "folder of this host"),
+        ("sc://spark.example:15002", "", "folder in this host's"),
         ("sc://spark.example:15002", "/mnt/shared/warehouse", None),
         ("sc://localhost:15002/;token=t", "", None),
         ("spark://host:7077", "/mnt/w", "is not the address"),
@@ -66,7 +66,7 @@ def test_an_engine_whose_port_somebody_else_holds_is_not_attached_to(tmp_path: P
             with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as jvm:
                 started = identity.start_time(jvm.pid)
                 record.write(settings, dataclasses.replace(address, jvm_pid=jvm.pid, jvm_started=started))
-                with pytest.raises(EngineError, match="not up in time"):
+                with pytest.raises(EngineError, match="did not start in time"):
                     attach(settings)
     finally:
         lock.release()

@@ -46,7 +46,7 @@ def test_a_row_that_is_too_large_fails_its_file_with_its_size(run: Runner, store
     table = run("def f(file): return {'s': file.read_bytes()}", files, "s BINARY", bounds=SMALL)
     (kind, message) = failed(table)["a"]
     assert kind is FailureKind.TOO_LARGE
-    assert "Row 0 has 1001 B of values, and a row may have 1000 B (setting result_row_bytes)" in message
+    assert "Row 0 has 1001 B of values, but a row may have at most 1000 B (setting result_row_bytes)" in message
     assert [path for path, row in results(table) if row] == ["b"]
 
 

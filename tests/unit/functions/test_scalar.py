@@ -36,5 +36,5 @@ def test_a_type_is_kept_as_spark_writes_it(tmp_path: Path, written: str, kept: s
 @pytest.mark.parametrize("written", ["", "INT, b INT", "nonsense", "INT) --"])
 def test_what_is_no_type_is_refused(tmp_path: Path, written: str) -> None:
     (tmp_path / "f.py").write_text("def f(n): ...\n")
-    with pytest.raises(InvalidValueError, match="is not a type"):
+    with pytest.raises(InvalidValueError, match="is not a SQL type"):
         new_function(Name("public", "f"), f"{tmp_path}/f.py:f", written, None)

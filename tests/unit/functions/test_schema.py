@@ -104,7 +104,7 @@ def test_what_is_no_list_of_columns_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize("name", [*PROVENANCE.names, "_FILE_PATH", "_commit_version", "_metadata"])
 def test_names_that_volstream_adds_are_refused(name: str) -> None:
-    with pytest.raises(InvalidValueError, match="volstream or Delta adds itself"):
+    with pytest.raises(InvalidValueError, match="reserved for volstream or Delta"):
         from_ddl(f"`{name}` STRING")
 
 

@@ -189,9 +189,9 @@ def test_a_module_that_lacks_a_library_names_it(tmp_path: Path) -> None:
 
 def test_a_name_that_is_not_there_or_no_function_shows_what_is(tmp_path: Path) -> None:
     write(tmp_path, names="from os import getcwd\nf = 3\ndef good(): pass\ndef _hidden(): pass")
-    with pytest.raises(FunctionLoadError, match=r"has no 'missing'\. It has: good\.$"):
+    with pytest.raises(FunctionLoadError, match=r"has no 'missing'\. It defines: good\.$"):
         find(f"{tmp_path}/names.py:missing").load()
-    with pytest.raises(FunctionLoadError, match="not as a function"):
+    with pytest.raises(FunctionLoadError, match="has no callable"):
         find(f"{tmp_path}/names.py:f").load()
 
 

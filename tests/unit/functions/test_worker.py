@@ -97,15 +97,15 @@ def test_one_bad_file_never_stops_the_others(run: Runner, store: MemoryStore) ->
         ),
         ("def f(file): return 'text'", FailureKind.WRONG_RESULT, "returned a str"),
         ("def f(file): return 5", FailureKind.WRONG_RESULT, "returned a int"),
-        ("def f(file): return [{'n': 1}, 5]", FailureKind.WRONG_RESULT, "gave a int where a row"),
+        ("def f(file): return [{'n': 1}, 5]", FailureKind.WRONG_RESULT, "returned a int instead of a row"),
         ("def f(file): return {'n': 'many'}", FailureKind.WRONG_RESULT, "Column 'n' of row 0 cannot be int64: 'many'"),
         ("def f(file): return [{'n': 1}, {'n': 1 << 70}]", FailureKind.WRONG_RESULT, "Column 'n' of row 1"),
         (
             "def f(file): return {'n': 1, 'm': 2}",
             FailureKind.WRONG_RESULT,
-            "a column 'm' that the result does not declare",
+            "an undeclared column 'm'",
         ),
-        ("def f(file): return {'n': 1, 7: 2}", FailureKind.WRONG_RESULT, "a column '7'"),
+        ("def f(file): return {'n': 1, 7: 2}", FailureKind.WRONG_RESULT, "an undeclared column '7'"),
         ("def f(file): return {'n': object()}", FailureKind.WRONG_RESULT, "Column 'n' of row 0"),
     ],
 )
@@ -243,7 +243,7 @@ def test_what_the_code_itself_is_to_blame_for_is_told_from_what_a_file_is(
     ("fields", "said"),
     [
         ("n: int\n    score: float", "It declares a column score DOUBLE, which is new."),
-        ("n: str", "It declares the column n as STRING, and it was BIGINT."),
+        ("n: str", "It declares the column n as STRING, which was BIGINT."),
         ("n: int", None),
         ("", None),
     ],

@@ -31,7 +31,7 @@ _OVERFLOW = (
         ),
         (52, "", "", "its heap was exhausted (setting driver_memory)"),
         (50, "", _OVERFLOW + "\tat x\n" * 300, "its stack overflowed (StackOverflowError)"),
-        (50, "", "something else\n", "an error that nothing caught ended it"),
+        (50, "", "something else\n", "it was ended by an uncaught error"),
         (-6, "", "", "its JVM crashed"),
         (1, "Error: no such option\n", "", "its JVM ended with status 1"),
     ],

@@ -46,5 +46,5 @@ def test_a_jar_that_was_changed_since_set_up_is_not_run(tmp_path: Path) -> None:
     path.write_bytes(b"tested")
     assert jars.installed(tmp_path, [jar]) == [path]
     path.write_bytes(b"tampered")
-    with pytest.raises(JavaError, match=r"not those that volstream was built with: thing-1\.jar"):
+    with pytest.raises(JavaError, match=r"differ from those that volstream was built with: thing-1\.jar"):
         jars.installed(tmp_path, [jar])

@@ -32,5 +32,5 @@ def test_a_share_or_a_count_or_everything_is_held(text: str | None, removed: int
 
 @pytest.mark.parametrize("text", ["", "101%", "-1", "half", "1 2", "%"])
 def test_what_says_no_limit_is_refused(text: str) -> None:
-    with pytest.raises(InvalidValueError, match="how many files"):
+    with pytest.raises(InvalidValueError, match="limit for removed files"):
         RemovalLimit.parse(text)

@@ -125,5 +125,5 @@ def test_a_table_of_a_query_is_made_empty_and_then_filled() -> None:
 
 @pytest.mark.parametrize("end", ["TBLPROPERTIES", "TBLPROPERTIES 'a' = 'b'"])
 def test_properties_that_are_not_a_list_are_the_users_mistake(end: str) -> None:
-    with pytest.raises(SqlError, match="a list belongs"):
+    with pytest.raises(SqlError, match="followed by a list"):
         adapt.create_table(f"CREATE TABLE t (a INT PRIMARY KEY) {end}", "key", tracking)

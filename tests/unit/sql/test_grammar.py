@@ -93,10 +93,10 @@ def test_what_a_statement_says(text: str, said: dict[str, object]) -> None:
 @pytest.mark.parametrize(
     ("text", "line", "column", "said"),
     [
-        ("CREATE STREAM s ON VIEW t", 1, 20, "'VIEW' was not expected; expected VOLUME or TABLE"),
-        ("CREATE STREAM s\n  ON TABLE", 2, 11, "something is missing; expected a name"),
+        ("CREATE STREAM s ON VIEW t", 1, 20, "unexpected 'VIEW'; expected VOLUME or TABLE"),
+        ("CREATE STREAM s\n  ON TABLE", 2, 11, "the statement is incomplete; expected a name"),
         ("ALTER TABLE t SET PROPERTIES ('a' 'b')", 1, 35, "expected ="),
-        ("CREATE VOLUME v LOCATION /a", 1, 26, "expected a text in quotes"),
+        ("CREATE VOLUME v LOCATION /a", 1, 26, "expected a quoted string"),
     ],
 )
 def test_a_wrong_statement_is_shown_with_a_caret(text: str, line: int, column: int, said: str) -> None:

@@ -131,6 +131,6 @@ def test_an_object_that_changes_while_it_is_read_is_noticed() -> None:
         file.read(10)
         server.etag = "e2"
         file.seek(4 << 20)
-        with pytest.raises(StorageError, match="changed while it was read"):
+        with pytest.raises(StorageError, match="changed while it was being read"):
             file.read(1)
     assert server.open_bodies == 0

@@ -81,7 +81,7 @@ def _digest(name: str, column: str, *of: str) -> None:
 
 
 def _key_checks() -> None:
-    """The key of this table becomes a digest: the table is re-created with its pending requests."""
+    """Re-creates the table, whose key becomes a digest, with its pending requests."""
     connection = op.get_bind()
     asked = connection.execute(sa.text("SELECT volume_id, path, asked_on FROM key_checks")).fetchall()
     op.drop_table("key_checks")
