@@ -205,7 +205,7 @@ def test_r23_changes_that_are_not_kept_any_more_make_a_stream_stale(place: Place
     place.writer = place.new_writer()
     place.writer.maintain()
     assert place.reader.has_data(made)
-    with pytest.raises(StreamStaleError, match="after refresh 2 are not kept"):
+    with pytest.raises(StreamStaleError, match="after refresh 2 are no longer kept"):
         place.reader.pin(made)
 
 
