@@ -30,7 +30,7 @@ def _restored(home: Home, backup: Path, folder: Path) -> Iterator[Home]:
 
 
 @pytest.mark.long
-def test_a_backup_of_a_home_that_a_daemon_writes_becomes_a_home_whose_table_follows_the_files(
+def test_a_backup_taken_while_a_daemon_writes_restores_to_a_home_whose_table_follows_the_files(
     home: Home, files: Path, name: str, tmp_path: Path
 ) -> None:
     home.ok("create-volume", name, str(files))
@@ -79,7 +79,7 @@ def test_a_backup_of_a_home_that_a_daemon_writes_becomes_a_home_whose_table_foll
 @pytest.mark.parametrize(
     "point", ["plan.written", "plan.opened", "batch.intent", "batch.staged", "batch.written", "batch.committed"]
 )
-def test_a_backup_of_a_run_that_was_killed_is_recovered_as_the_run_itself(
+def test_a_backup_of_a_killed_run_recovers_like_the_run_itself(
     home: Home, files: Path, name: str, tmp_path: Path, point: str
 ) -> None:
     home.ok("create-volume", name, str(files))

@@ -89,7 +89,7 @@ def world(home: Home) -> World:
 
 
 @pytest.mark.parametrize("point", ["refresh.intent", "refresh.committed"])
-def test_a_refresh_that_was_killed_is_finished_by_the_next(world: World, point: str) -> None:
+def test_the_next_refresh_finishes_one_that_was_killed(world: World, point: str) -> None:
     world.change()
     world.crash("refresh", "files", at=point)
 
@@ -99,7 +99,7 @@ def test_a_refresh_that_was_killed_is_finished_by_the_next(world: World, point: 
     assert sorted(row["relative_path"] for row in listed) == sorted(world.now)
 
 
-def test_a_run_that_is_killed_wherever_it_gets_to_is_finished_by_the_next_and_no_row_is_there_twice(
+def test_a_run_killed_at_any_point_is_finished_by_the_next_without_duplicate_rows(
     world: World,
 ) -> None:
     world.change()
@@ -114,7 +114,7 @@ def test_a_run_that_is_killed_wherever_it_gets_to_is_finished_by_the_next_and_no
 
 
 @pytest.mark.long
-def test_a_recovery_that_is_killed_is_finished_by_the_next(world: World) -> None:
+def test_the_next_run_finishes_a_recovery_that_was_killed(world: World) -> None:
     world.change()
     world.home.ok("refresh", "files")
     # Nothing of the first batch is in the table, and then all of it.
@@ -128,7 +128,7 @@ def test_a_recovery_that_is_killed_is_finished_by_the_next(world: World) -> None
 
 
 @pytest.mark.long
-def test_a_run_that_is_killed_right_after_its_plan_was_cut_anew_goes_on_with_the_new_batches(
+def test_a_run_killed_right_after_its_plan_was_recut_resumes_with_the_new_batches(
     world: World, name: str, files: Path
 ) -> None:
     home = world.home
@@ -162,9 +162,7 @@ def test_a_run_that_is_killed_right_after_its_plan_was_cut_anew_goes_on_with_the
 
 
 @pytest.mark.long
-def test_rows_that_follow_a_moved_file_do_so_once_wherever_the_run_is_killed(
-    world: World, name: str, files: Path
-) -> None:
+def test_rows_follow_a_moved_file_exactly_once_wherever_the_run_is_killed(world: World, name: str, files: Path) -> None:
     home = world.home
     write(files, {"a.txt": "one", "b.txt": "two", "c.txt": "three"})
     home.ok("create-volume", name, str(files))
@@ -196,9 +194,7 @@ def test_rows_that_follow_a_moved_file_do_so_once_wherever_the_run_is_killed(
 
 @pytest.mark.long
 @pytest.mark.parametrize("point", ["batch.staged", "batch.written"])
-def test_a_runner_that_wakes_after_another_took_over_is_fenced_and_the_table_stays_right(
-    world: World, point: str
-) -> None:
+def test_a_runner_that_wakes_after_a_takeover_is_fenced_and_the_table_stays_correct(world: World, point: str) -> None:
     world.change()
     world.home.ok("refresh", "files")
     zombie = world.home.start("run-job", "every", FAULT=f"{point}:stop", LEASE_SECONDS="1s")
@@ -218,7 +214,7 @@ def test_a_runner_that_wakes_after_another_took_over_is_fenced_and_the_table_sta
 
 
 @pytest.mark.long
-def test_a_jvm_that_dies_in_the_middle_of_a_batch_ends_the_run_and_the_next_one_does_all_once(
+def test_a_jvm_that_dies_mid_batch_ends_the_run_and_the_next_run_processes_everything_once(
     world: World, tmp_path: Path, name: str, files: Path
 ) -> None:
     home, started = world.home, tmp_path / "started"

@@ -54,7 +54,7 @@ def job(
         ("2GiB", 60 << 20, 20),
     ],
 )
-def test_a_batch_of_more_rows_than_the_heap_holds_lands_whoever_commits_it(
+def test_a_batch_larger_than_the_heap_lands_whichever_side_commits_it(
     home: Home, name: str, files: Path, heap: str, size: int, count: int
 ) -> None:
     home.end_engine()
@@ -73,7 +73,7 @@ def test_a_batch_of_more_rows_than_the_heap_holds_lands_whoever_commits_it(
     home.end_engine()
 
 
-def test_files_that_give_far_too_much_fail_with_their_size_and_the_job_goes_on(
+def test_files_with_far_too_large_results_fail_with_their_size_and_the_job_continues(
     home: Home, name: str, files: Path
 ) -> None:
     home.end_engine()

@@ -133,7 +133,7 @@ def hosts(
         home.run("engine", "stop", "--now", **made.settings)
 
 
-def test_daemons_share_the_volumes_and_take_over_from_one_that_is_killed_and_from_one_that_hangs(hosts: Hosts) -> None:
+def test_daemons_share_the_volumes_and_take_over_from_killed_and_hung_ones(hosts: Hosts) -> None:
     first, second = hosts.daemon(0), hosts.daemon(1)
     try:
         patiently(lambda: (_kept(first), _kept(second)) == (2, 2))

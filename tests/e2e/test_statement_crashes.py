@@ -55,7 +55,7 @@ def world(home: Home) -> World:
     return World(home)
 
 
-def test_a_statement_that_is_killed_wherever_it_gets_to_is_settled_by_the_next(world: World) -> None:
+def test_a_statement_killed_at_any_point_is_recovered_by_the_next(world: World) -> None:
     for point in ("plan.opened", "batch.intent", "batch.written", "batch.committed"):
         world.add()
         world.crash(INSERT, point)
@@ -65,7 +65,7 @@ def test_a_statement_that_is_killed_wherever_it_gets_to_is_settled_by_the_next(w
     world.check()
 
 
-def test_a_recovery_that_is_killed_is_finished_by_the_next(world: World) -> None:
+def test_the_next_statement_finishes_a_recovery_that_was_killed(world: World) -> None:
     world.add()
     for point in ("batch.intent", "recover.fence", "recover.fenced", "batch.written", "recover.fenced"):
         world.crash(INSERT, point)
@@ -75,7 +75,7 @@ def test_a_recovery_that_is_killed_is_finished_by_the_next(world: World) -> None
     world.check()
 
 
-def test_dropping_and_discarding_settle_first_what_a_killed_statement_left(world: World) -> None:
+def test_dropping_and_discarding_first_recover_what_a_killed_statement_left(world: World) -> None:
     home = world.home
     home.ok("sql", "CREATE STREAM other ON TABLE t")
     world.add()
@@ -87,7 +87,7 @@ def test_dropping_and_discarding_settle_first_what_a_killed_statement_left(world
     world.check()
 
 
-def test_an_engine_that_is_killed_in_the_middle_of_a_statement_loses_and_doubles_nothing(world: World) -> None:
+def test_an_engine_killed_mid_statement_loses_and_duplicates_nothing(world: World) -> None:
     world.add()
     # Something before it: a statement that has asked Spark for nothing yet would just take the next engine.
     child = world.home.start("sql", f"SELECT 1; {INSERT}", FAULT="batch.intent:stop")
@@ -112,7 +112,7 @@ with volstream.Session.builder.create() as session, session.transaction():
 """
 
 
-def test_a_transaction_that_is_killed_between_two_statements_is_rolled_forward(world: World) -> None:
+def test_a_transaction_killed_between_two_statements_is_rolled_forward(world: World) -> None:
     world.home.ok("sql", "INSERT OVERWRITE v SELECT * FROM u")
     world.add()
 
@@ -130,7 +130,7 @@ def test_a_transaction_that_is_killed_between_two_statements_is_rolled_forward(w
     assert world.home.rows("SELECT * FROM s") == []
 
 
-def test_a_statement_that_was_taken_over_while_it_slept_leaves_nothing(world: World) -> None:
+def test_a_statement_taken_over_while_it_slept_leaves_nothing_behind(world: World) -> None:
     world.home.ok("sql", "INSERT OVERWRITE v SELECT * FROM u")
     world.add()
     zombie = world.home.start("sql", "INSERT INTO v SELECT id FROM s", FAULT="batch.intent:stop", LEASE_SECONDS="0.5s")

@@ -21,7 +21,7 @@ def other(place: Place) -> Place:
     return place.beside("other")
 
 
-def test_a_home_comes_back_as_it_was_when_the_backup_was_made(place: Place, other: Place, tmp_path: Path) -> None:
+def test_a_home_is_restored_as_it_was_at_the_backup(place: Place, other: Place, tmp_path: Path) -> None:
     place.ok("refresh", "v")
     place.ok("create-stream", "s", "--on-volume", "v")
     backup = str(tmp_path / "backup")
@@ -43,7 +43,7 @@ def test_a_home_comes_back_as_it_was_when_the_backup_was_made(place: Place, othe
     assert [one["files"] for one in status["volumes"]] == [3]
 
 
-def test_a_backup_can_be_restored_again_and_again(place: Place, other: Place, tmp_path: Path) -> None:
+def test_a_backup_can_be_restored_repeatedly(place: Place, other: Place, tmp_path: Path) -> None:
     backup = str(tmp_path / "backup")
     place.ok("refresh", "v")
     place.ok("backup", backup)
@@ -52,20 +52,20 @@ def test_a_backup_can_be_restored_again_and_again(place: Place, other: Place, tm
     other.ok("restore", backup)
 
 
-def test_nothing_is_backed_up_into_a_folder_that_has_something(place: Place, tmp_path: Path) -> None:
+def test_a_backup_into_a_non_empty_folder_is_refused(place: Place, tmp_path: Path) -> None:
     code, _, err = place("backup", str(tmp_path))
     assert code == 3
     assert "is not empty" in err
 
 
-def test_nothing_is_backed_up_into_the_warehouse(place: Place) -> None:
+def test_a_backup_into_the_warehouse_is_refused(place: Place) -> None:
     place.ok("refresh", "v")
     code, _, err = place("backup", str(place.home / "warehouse" / "tables"))
     assert code == 3
     assert "warehouse" in err
 
 
-def test_a_home_that_has_something_is_not_restored_over(place: Place, tmp_path: Path) -> None:
+def test_a_restore_over_a_non_empty_home_is_refused(place: Place, tmp_path: Path) -> None:
     place.ok("refresh", "v")
     backup = str(tmp_path / "backup")
     place.ok("backup", backup)
@@ -75,7 +75,7 @@ def test_a_home_that_has_something_is_not_restored_over(place: Place, tmp_path: 
     assert "--home" in err
 
 
-def test_a_backup_that_was_interrupted_is_refused(place: Place, other: Place, tmp_path: Path) -> None:
+def test_an_interrupted_backup_is_refused(place: Place, other: Place, tmp_path: Path) -> None:
     place.ok("refresh", "v")
     backup = tmp_path / "backup"
     place.ok("backup", str(backup))
@@ -85,7 +85,7 @@ def test_a_backup_that_was_interrupted_is_refused(place: Place, other: Place, tm
     assert "not a finished backup" in err
 
 
-def test_a_restore_that_fails_leaves_nothing_in_its_way(place: Place, other: Place, tmp_path: Path) -> None:
+def test_a_failed_restore_leaves_nothing_in_the_way_of_the_next(place: Place, other: Place, tmp_path: Path) -> None:
     place.ok("refresh", "v")
     backup = tmp_path / "backup"
     place.ok("backup", str(backup))

@@ -27,7 +27,7 @@ def place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Place:
 
 
 @pytest.mark.parametrize("command", [["list", "volumes"], ["status"], ["refresh", "v"], ["run-job", "j"]])
-def test_a_mistyped_home_is_told_and_not_made(
+def test_a_mistyped_home_is_reported_and_not_created(
     command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run([*command, "--home", str(tmp_path / "hoem")]) == 3
@@ -49,7 +49,7 @@ def test_a_mistyped_home_is_told_and_not_made(
         ("Deaf", (), "cannot be called with a file: too many positional arguments"),
     ],
 )
-def test_a_function_that_cannot_be_called_is_refused_when_the_job_is_made(
+def test_a_function_that_cannot_be_called_is_rejected_when_the_job_is_created(
     place: Place, function: str, options: tuple[str, ...], said: str
 ) -> None:
     code, _, err = place.job("j", function, *options)
@@ -57,7 +57,7 @@ def test_a_function_that_cannot_be_called_is_refused_when_the_job_is_made(
     assert json.loads(place.ok("list", "jobs", "--format", "json")) == []
 
 
-def test_another_condition_of_a_job_says_what_becomes_of_files_that_are_there(place: Place) -> None:
+def test_changing_a_jobs_condition_says_what_happens_to_existing_files(place: Place) -> None:
     assert place.job("j", "one", "--where", "size < 10")[0] == 0
     said = place.ok("alter-job", "j", "--where", "size < 20")
     assert "volstream replay j" in said
@@ -65,7 +65,7 @@ def test_another_condition_of_a_job_says_what_becomes_of_files_that_are_there(pl
     assert "replay" not in place.ok("alter-job", "j", "--retries", "2")
 
 
-def test_runs_without_a_daemon_forget_what_ended_long_ago(place: Place) -> None:
+def test_runs_without_a_daemon_forget_work_that_ended_long_ago(place: Place) -> None:
     assert place.job("j", "one")[0] == 0
     place.ok("refresh", "v")
     catalog = Catalog(f"sqlite:///{place.home}/catalog.db")
@@ -78,19 +78,19 @@ def test_runs_without_a_daemon_forget_what_ended_long_ago(place: Place) -> None:
     catalog.close()
 
 
-def test_arguments_that_fit_are_taken_and_ones_that_do_not_are_refused_later_too(place: Place) -> None:
+def test_matching_arguments_are_accepted_and_others_rejected_later_too(place: Place) -> None:
     assert place.job("two", "two", "--arg", "language=de")[0] == 0
     assert place.job("model", "Model", "--arg", "size=3", "--into", "models")[0] == 0
     code, _, err = place("alter-job", "two", "--arg", "speech=de")
     assert (code, "'speech'" in err or "'language'" in err) == (3, True), err
 
 
-def test_a_table_in_a_schema_that_nobody_made_is_refused(place: Place) -> None:
+def test_a_table_in_a_missing_schema_is_rejected(place: Place) -> None:
     code, _, err = place.job("j", "one", "--into", "nosuch.t")
     assert (code, "CREATE SCHEMA nosuch" in err) == (3, True), err
 
 
-def test_a_volume_that_contains_the_home_is_refused_unless_it_leaves_it_out(place: Place) -> None:
+def test_a_volume_that_contains_the_home_is_rejected_unless_it_ignores_it(place: Place) -> None:
     parent = str(place.home.parent)
     code, _, err = place("create-volume", "w", parent)
     assert (code, "--ignore 'home/**'" in err) == (3, True), err
@@ -107,7 +107,7 @@ def test_a_volume_in_use_is_dropped_with_its_users_or_not_at_all(place: Place) -
         assert json.loads(place.ok("list", kind, "--format", "json")) == []
 
 
-def test_nothing_at_all_is_no_success(place: Place) -> None:
+def test_refreshing_or_explaining_something_unknown_is_an_error(place: Place) -> None:
     assert place("refresh", "v", "--subdirectory", "nosuch")[0] == 3
     place.ok("refresh", "v")
     code, out, err = place("explain-file", "v", "nosuch.txt")
@@ -117,7 +117,7 @@ def test_nothing_at_all_is_no_success(place: Place) -> None:
     assert "not in the store now" in place.ok("explain-file", "v", "a.txt")
 
 
-def test_skip_needs_to_be_told_what(place: Place) -> None:
+def test_skip_requires_a_selection(place: Place) -> None:
     assert place.job("j", "one")[0] == 0
     for options in ([], ["a.txt", "--all"], ["--all", "--kind", "raised"]):
         assert place("skip", "j", *options)[0] == 2
@@ -125,7 +125,7 @@ def test_skip_needs_to_be_told_what(place: Place) -> None:
     assert "0 files due" in place.ok("retry", "j", "--kind", "timed-out")
 
 
-def test_whoever_reads_only_the_first_line_is_no_error(place: Place) -> None:
+def test_closing_the_pipe_after_the_first_line_is_not_an_error(place: Place) -> None:
     line = [
         sys.executable,
         "-c",
@@ -143,7 +143,7 @@ def test_whoever_reads_only_the_first_line_is_no_error(place: Place) -> None:
     assert command.returncode == 0
 
 
-def test_a_volume_is_altered_and_files_that_leave_go_and_files_that_enter_are_new(place: Place) -> None:
+def test_altering_a_volume_removes_files_that_leave_and_adds_files_that_enter(place: Place) -> None:
     for number in range(15):
         (place.files / f"{number}.csv").write_text("x")
     for file in place.files.iterdir():
@@ -163,7 +163,7 @@ def test_a_volume_is_altered_and_files_that_leave_go_and_files_that_enter_are_ne
         assert place("alter-volume", "v", *wrong)[0] == 3
 
 
-def test_what_a_function_printed_is_shown_by_batch_and_file_and_obeyed_by_no_terminal(place: Place) -> None:
+def test_function_output_is_shown_by_batch_and_file_with_control_characters_escaped(place: Place) -> None:
     assert place.job("j", "one")[0] == 0
     assert place("logs", "j") == (0, "", "No output is kept.\n")
     assert place("logs", "j", "--file", "a.txt")[2] == "No output is kept for it.\n"
@@ -223,7 +223,7 @@ def left_open(place: Place) -> str:
     return batch.id
 
 
-def test_commands_that_only_look_load_neither_arrow_nor_spark(place: Place) -> None:
+def test_read_only_commands_load_neither_arrow_nor_spark(place: Place) -> None:
     code = (
         "import sys; from volstream.cli.main import run; "
         "[run([*one.split(), '--home', sys.argv[1]]) for one in ('list volumes', 'describe volume v', 'status')]; "

@@ -51,7 +51,7 @@ def names() -> Iterator[tuple[str, str | None]]:
 
 
 @pytest.mark.long
-def test_the_good_files_land_once_and_each_bad_one_is_listed_with_its_reason(place: Place) -> None:
+def test_good_files_land_once_and_each_bad_one_is_listed_with_its_reason(place: Place) -> None:
     poison = {}
     good = []
     for name, kind in names():

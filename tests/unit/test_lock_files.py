@@ -34,7 +34,7 @@ def locked(name: str) -> dict[str, list[str]]:
 @pytest.mark.parametrize(
     ("name", "wanted"), [("requirements.lock", WANTED), ("requirements-build.lock", GROUPS["build"])]
 )
-def test_the_lock_has_what_pyproject_asks_for(name: str, wanted: list[str]) -> None:
+def test_the_lock_has_what_pyproject_requires(name: str, wanted: list[str]) -> None:
     found = locked(name)
     for requirement in map(Requirement, wanted):
         versions = found[canonicalize_name(requirement.name)]

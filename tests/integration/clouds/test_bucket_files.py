@@ -23,7 +23,7 @@ def cloud(request: pytest.FixtureRequest) -> Cloud:
 
 
 @pytest.mark.parametrize("isolate", [False, True])
-def test_each_file_is_read_and_one_that_changed_or_went_meanwhile_is_told(
+def test_each_file_is_read_and_one_that_changed_or_vanished_meanwhile_is_reported(
     cloud: Cloud, run: Runner, isolate: bool
 ) -> None:
     bucket = f"worked-{isolate}".lower()

@@ -62,7 +62,7 @@ def keys_of(*prefixes: str, number: int = 25) -> list[str]:
     return [f"{prefix}{at:05}" for prefix in prefixes for at in range(number)]
 
 
-def test_each_key_is_listed_once_whatever_the_shards(tmp_path: Path) -> None:
+def test_each_key_is_listed_once_regardless_of_the_shards(tmp_path: Path) -> None:
     keys = [*keys_of("", "a/", "a/x/", "b/", "ü/", number=45), "top", "z/ /one"]
     store = Bucket(keys)
     listing = ShardedListing(str(tmp_path / "l"), store, "", ALL).run()
@@ -77,7 +77,7 @@ def test_each_key_is_listed_once_whatever_the_shards(tmp_path: Path) -> None:
     }
 
 
-def test_a_single_prefix_is_gone_down_for_several(tmp_path: Path) -> None:
+def test_a_single_prefix_is_descended_until_there_are_several(tmp_path: Path) -> None:
     keys = ["logs/README", *keys_of("logs/2026/01/", "logs/2026/02/")]
     store = Bucket(keys)
     ShardedListing(str(tmp_path / "l"), store, "", ALL).run()
@@ -85,7 +85,7 @@ def test_a_single_prefix_is_gone_down_for_several(tmp_path: Path) -> None:
     assert ("logs/2026/02/", "", True) in store.asked
 
 
-def test_only_what_is_selected_below_the_prefix_is_listed(tmp_path: Path) -> None:
+def test_only_selected_keys_below_the_prefix_are_listed(tmp_path: Path) -> None:
     store = Bucket(["a/x.jpg", "a/y.txt", "ab/x.jpg", "x.jpg", "a/.trash/z.jpg"])
     selection = Selection(patterns=("*.jpg",))
     ShardedListing(str(tmp_path / "l"), store, "a/", selection).run()
@@ -97,7 +97,7 @@ def test_an_empty_bucket_has_no_rows(tmp_path: Path) -> None:
     assert listed(tmp_path / "l") == []
 
 
-def test_what_was_listed_before_the_store_failed_is_not_asked_for_again(tmp_path: Path) -> None:
+def test_keys_listed_before_the_store_failed_are_not_listed_again(tmp_path: Path) -> None:
     keys = keys_of("a/", number=95)
     with pytest.raises(StorageError):
         ShardedListing(str(tmp_path / "l"), Bucket(keys, fails_at="a/00070"), "", ALL).run()
@@ -109,9 +109,7 @@ def test_what_was_listed_before_the_store_failed_is_not_asked_for_again(tmp_path
     assert listing.files == 95
 
 
-def test_a_listing_of_something_else_or_of_long_ago_is_not_gone_on_with(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_different_or_stale_listing_is_not_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted() -> None:
         with pytest.raises(StorageError):
             ShardedListing(str(tmp_path / "l"), Bucket(keys_of("a/", number=95), fails_at="a/00070"), "", ALL).run()
@@ -125,7 +123,7 @@ def test_a_listing_of_something_else_or_of_long_ago_is_not_gone_on_with(
     assert (listing.resumed, listed(tmp_path / "l")) == (False, ["x"])
 
 
-def test_a_stop_ends_it(tmp_path: Path) -> None:
+def test_a_stop_ends_a_listing(tmp_path: Path) -> None:
     with pytest.raises(InterruptedByUserError):
         ShardedListing(str(tmp_path / "l"), Bucket(keys_of("a/")), "", ALL, stopped=lambda: True).run()
 
@@ -141,7 +139,7 @@ shards.ShardedListing(sys.argv[1], Bucket(keys_of("a/", "b/", number=95)), "", A
 """
 
 
-def test_a_process_that_is_killed_in_the_middle_leaves_what_the_next_goes_on_with(tmp_path: Path) -> None:
+def test_a_killed_process_leaves_a_listing_that_the_next_one_resumes(tmp_path: Path) -> None:
     folder = tmp_path / "l"
     ended = subprocess.run(
         [sys.executable, "-c", _KILLED, str(folder)],

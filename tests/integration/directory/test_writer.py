@@ -36,7 +36,7 @@ def numbers(directory: Directory) -> list[int]:
     return [one.number for one in directory.catalog.refreshes.committed(directory.volume.id)]
 
 
-def test_a_writer_that_was_overtaken_is_fenced_and_nothing_of_it_is_there(directory: Directory) -> None:
+def test_an_overtaken_writer_is_fenced_and_leaves_nothing(directory: Directory) -> None:
     directory.list_first({"a": 1})
     zombie = directory.new_writer()
     snapshot = zombie.open()
@@ -64,7 +64,7 @@ def test_a_writer_that_saw_an_empty_directory_is_fenced_by_the_first_listing(dir
 
 
 @pytest.mark.parametrize("act", ["fold", "trim"])
-def test_upkeep_of_a_writer_that_was_overtaken_is_fenced(directory: Directory, act: str) -> None:
+def test_maintenance_by_an_overtaken_writer_is_fenced(directory: Directory, act: str) -> None:
     directory.list_first({"a": 1})
     for number in range(3):
         directory.refresh({"b": number})
@@ -79,7 +79,7 @@ def test_upkeep_of_a_writer_that_was_overtaken_is_fenced(directory: Directory, a
     assert contents(directory) == {"a": 1, "b": 2, "c": 4}
 
 
-def test_a_writer_of_a_dropped_volume_finds_out(directory: Directory) -> None:
+def test_a_writer_of_a_dropped_volume_notices(directory: Directory) -> None:
     directory.list_first({"a": 1})
     with directory.catalog.database.transaction() as transaction:
         directory.catalog.volumes.remove(transaction, directory.volume)
@@ -95,7 +95,7 @@ class Forgetful(Refreshes):
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_a_refresh_whose_writer_died_before_it_was_recorded_is_recorded_by_the_next(
+def test_the_next_writer_records_a_refresh_whose_writer_died_before_recording_it(
     directory: Directory, first: bool
 ) -> None:
     if not first:
@@ -141,7 +141,7 @@ POINTS = ("refresh.intent", "refresh.committed", "refresh.first", "fold.written"
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_writer_that_is_killed_leaves_a_directory_that_the_next_makes_right(tmp_path: Path, point: str) -> None:
+def test_a_killed_writer_leaves_a_directory_that_the_next_one_repairs(tmp_path: Path, point: str) -> None:
     directory = Directory(tmp_path)
     first = point in ("refresh.first",)
     if not first:
@@ -171,7 +171,7 @@ def test_a_writer_that_is_killed_leaves_a_directory_that_the_next_makes_right(tm
     directory.close()
 
 
-def test_tables_older_than_the_catalog_lose_no_later_change(directory: Directory, tmp_path: Path) -> None:
+def test_no_later_change_is_lost_when_tables_are_older_than_the_catalog(directory: Directory, tmp_path: Path) -> None:
     directory.list_first({"a": 1})
     directory.refresh({"b": 2})
     saved = tmp_path / "saved"
@@ -188,7 +188,7 @@ def test_tables_older_than_the_catalog_lose_no_later_change(directory: Directory
     assert contents(directory) == {"a": 1, "b": 2, "c": 3, "d": 4, "e": 5}
 
 
-def test_the_time_of_refreshes_never_goes_back(directory: Directory) -> None:
+def test_the_time_of_refreshes_never_goes_backwards(directory: Directory) -> None:
     from datetime import UTC, datetime, timedelta
 
     directory.list_first({"a": 1})
@@ -208,7 +208,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_a_fold_rewrites_the_files_that_changes_touch_and_no_others(directory: Directory) -> None:
+def test_folding_rewrites_only_the_files_that_changes_touch(directory: Directory) -> None:
     files: Files = {f"{number:03}": 1 for number in range(95)}
     directory.list_first(files)
     before = {file.path for file in directory.snapshot().base.files}
@@ -226,7 +226,7 @@ def test_a_fold_rewrites_the_files_that_changes_touch_and_no_others(directory: D
 
 
 @pytest.mark.usefixtures("small")
-def test_files_that_deletes_left_nearly_empty_are_put_together(directory: Directory) -> None:
+def test_files_left_nearly_empty_by_deletes_are_merged(directory: Directory) -> None:
     files: Files = {f"{number:03}": 1 for number in range(60)}
     directory.list_first(files)
     directory.refresh({f"{number:03}": None for number in range(58)})
@@ -242,7 +242,7 @@ def test_files_that_deletes_left_nearly_empty_are_put_together(directory: Direct
 
 
 @pytest.mark.usefixtures("small")
-def test_small_files_of_the_tail_are_put_together_and_keep_every_change(directory: Directory) -> None:
+def test_small_files_of_the_tail_are_merged_and_keep_every_change(directory: Directory) -> None:
     directory.list_first({"a": 0})
     for number in range(1, 10):
         directory.refresh({"a": number, f"n{number}": 1})
@@ -253,7 +253,7 @@ def test_small_files_of_the_tail_are_put_together_and_keep_every_change(director
     assert directory.snapshot().changed(1, 10).num_rows == 18
 
 
-def test_history_that_nobody_needs_goes_and_asking_for_it_says_so(tmp_path: Path) -> None:
+def test_unneeded_history_is_removed_and_asking_for_it_says_so(tmp_path: Path) -> None:
     directory = Directory(tmp_path, kept=2)
     directory.list_first({"a": 0})
     for number in range(1, 8):
@@ -283,7 +283,7 @@ def test_the_log_has_checkpoints_and_the_directory_stays_readable(
     assert DeltaTable(f"{directory.root}/changes").version() > 24
 
 
-def test_a_sweep_takes_what_a_crash_left_once_it_is_old_and_nothing_else(directory: Directory) -> None:
+def test_a_sweep_removes_only_old_leftovers_of_crashes(directory: Directory) -> None:
     import os
     import time
 
@@ -308,7 +308,7 @@ def _inserted(files: Files) -> pa.Table:
     return compare(rows(files), table.FILES.empty_table())
 
 
-def test_tables_that_are_older_than_the_catalog_go_on_from_its_number_and_are_listed(
+def test_tables_older_than_the_catalog_continue_from_its_number_and_are_listed_again(
     directory: Directory, tmp_path: Path
 ) -> None:
     directory.list_first({"a": 1})

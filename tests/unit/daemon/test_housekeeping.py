@@ -18,7 +18,7 @@ from volstream.lifecycle.stop import Stop
 
 
 @pytest.mark.parametrize("alone", [True, False])
-def test_in_a_shared_warehouse_only_what_is_old_is_removed(tmp_path: Path, alone: bool) -> None:
+def test_in_a_shared_warehouse_only_old_leftovers_are_removed(tmp_path: Path, alone: bool) -> None:
     catalog = Catalog(f"sqlite:///{tmp_path}/catalog.db")
     warehouse = tmp_path / "warehouse"
     for name in ("_plans/new", "_plans/old", "_staging/new", "_staging/old", "_listings/old", "_logs/old"):
@@ -36,7 +36,7 @@ def test_in_a_shared_warehouse_only_what_is_old_is_removed(tmp_path: Path, alone
     catalog.close()
 
 
-def test_the_listing_of_a_volume_that_there_is_stays_to_be_gone_on_with(tmp_path: Path) -> None:
+def test_an_interrupted_listing_of_an_existing_volume_is_kept_for_resumption(tmp_path: Path) -> None:
     catalog = Catalog(f"sqlite:///{tmp_path}/catalog.db")
     volume = objects.volume()
     with catalog.database.transaction() as transaction:
@@ -49,7 +49,7 @@ def test_the_listing_of_a_volume_that_there_is_stays_to_be_gone_on_with(tmp_path
     catalog.close()
 
 
-def test_what_a_job_printed_stays_as_long_as_the_job(tmp_path: Path) -> None:
+def test_the_logs_of_a_job_are_kept_as_long_as_the_job(tmp_path: Path) -> None:
     catalog = Catalog(f"sqlite:///{tmp_path}/catalog.db")
     _, _, job = objects.store_job(catalog)
     for name in (job.id, "dropped"):
@@ -59,7 +59,7 @@ def test_what_a_job_printed_stays_as_long_as_the_job(tmp_path: Path) -> None:
     catalog.close()
 
 
-def test_what_was_printed_is_forgotten_with_the_history(tmp_path: Path) -> None:
+def test_logs_are_forgotten_with_the_history(tmp_path: Path) -> None:
     settings = config.load(tmp_path)
     catalog = Catalog(settings.database_url)
     _, _, job = objects.store_job(catalog)

@@ -154,7 +154,7 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
     made.store.drop()
 
 
-def test_a_drained_queue_leaves_the_directory_right_but_for_what_was_lost_and_a_listing_mends_that(
+def test_a_drained_queue_leaves_the_directory_correct_except_for_lost_messages_and_a_listing_repairs_those(
     world: World,
 ) -> None:
     for number in range(ROUNDS):
@@ -176,7 +176,7 @@ def test_a_drained_queue_leaves_the_directory_right_but_for_what_was_lost_and_a_
     assert world.directory == truth
 
 
-def test_messages_were_lost_in_these_lives() -> None:
+def test_these_traces_include_lost_messages() -> None:
     world = World("s3", 1)
     for _ in range(500):
         world.change()

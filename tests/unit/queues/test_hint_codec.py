@@ -49,7 +49,7 @@ def test_parsing_never_raises(body: bytes) -> None:
         b'{"\\ud800": 1}',
     ],
 )
-def test_what_is_no_hint_is_rejected_with_a_reason(body: bytes) -> None:
+def test_bodies_that_are_not_hints_are_rejected_with_a_reason(body: bytes) -> None:
     parsed = parse(body)
     assert isinstance(parsed, Rejection)
     parsed.reason.encode("utf-8")
