@@ -13,8 +13,6 @@ import pytest
 from tests.clouds import moto
 from volstream import config
 from volstream.errors import JavaError
-
-#: Of the keys below; it must be in no output and no log.
 from volstream.jvm import connectors, jars
 
 #: Of the keys below; it must be in no output and no log.

@@ -95,6 +95,11 @@ class Home:
             stderr=subprocess.PIPE,
         )
 
+    def crash(self, *arguments: str, at: str, **settings: str) -> None:
+        """Runs a command that has to be killed at a fault point."""
+        done = self.run(*arguments, FAULT=at, **settings)
+        assert done.code == -signal.SIGKILL, f"{at} was not reached: {done}"
+
     def ok(self, *arguments: str, **settings: str) -> str:
         """What a command printed that is to succeed."""
         done = self.run(*arguments, **settings)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -100,7 +99,7 @@ def test_a_backup_of_a_killed_run_recovers_like_the_run_itself(
     written = {f"{number}.txt": f"text {number}" for number in range(5)}
     write(files, written)
     home.ok("refresh", name)
-    assert home.run("run-job", name, FAULT=point).code == -signal.SIGKILL
+    home.crash("run-job", name, at=point)
 
     home.ok("backup", str(tmp_path / "backup"))
 

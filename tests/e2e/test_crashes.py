@@ -66,11 +66,6 @@ class World:
         write(self.folder, written)
         self.now |= written
 
-    def crash(self, *command: str, at: str, **settings: str) -> None:
-        """The command is killed at a point."""
-        done = self.home.run(*command, FAULT=at, **settings)
-        assert done.code == -signal.SIGKILL, f"{at} was not reached: {done}"
-
     def check(self, job: str) -> None:
         """The table holds what it ought to, after a run that came to its end."""
         if job == "latest":
@@ -91,7 +86,7 @@ def world(home: Home) -> World:
 @pytest.mark.parametrize("point", ["refresh.intent", "refresh.committed"])
 def test_the_next_refresh_finishes_one_that_was_killed(world: World, point: str) -> None:
     world.change()
-    world.crash("refresh", "files", at=point)
+    world.home.crash("refresh", "files", at=point)
 
     world.home.ok("refresh", "files")
 
@@ -106,7 +101,7 @@ def test_a_run_killed_at_any_point_is_finished_by_the_next_without_duplicate_row
     world.home.ok("refresh", "files")
     # Each run gets a little farther than the one before; what one left open the next one settles first.
     for point in ("plan.written", "plan.opened", "batch.intent", "batch.staged", "batch.written", "batch.committed"):
-        world.crash("run-job", "every", at=point)
+        world.home.crash("run-job", "every", at=point)
 
     world.home.ok("run-job", "every")
 
@@ -119,7 +114,7 @@ def test_the_next_run_finishes_a_recovery_that_was_killed(world: World) -> None:
     world.home.ok("refresh", "files")
     # Nothing of the first batch is in the table, and then all of it.
     for point in ("batch.staged", "recover.fence", "recover.fenced", "batch.written", "recover.fenced"):
-        world.crash("run-job", "latest", at=point)
+        world.home.crash("run-job", "latest", at=point)
 
     report = world.home.json("run-job", "latest")
 
@@ -149,9 +144,9 @@ def test_a_run_killed_right_after_its_plan_was_recut_resumes_with_the_new_batche
         "--max-files",
         "2",
     )
-    world.crash("run-job", name, at="batch.committed")
+    world.home.crash("run-job", name, at="batch.committed")
     home.ok("alter-job", name, "--max-files", "100")
-    world.crash("run-job", name, at="plan.recut", BATCH_SECONDS="1h")
+    world.home.crash("run-job", name, at="plan.recut", BATCH_SECONDS="1h")
 
     report = home.json("run-job", name, BATCH_SECONDS="1h")
 
@@ -185,7 +180,7 @@ def test_rows_follow_a_moved_file_exactly_once_wherever_the_run_is_killed(world:
     (files / "c.txt").rename(files / "0.txt")
     home.ok("refresh", name)
     for point in ("batch.staged", "batch.written", "batch.staged", "batch.committed"):
-        world.crash("run-job", name, at=point)
+        world.home.crash("run-job", name, at=point)
 
     home.ok("run-job", name)
 

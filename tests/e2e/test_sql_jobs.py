@@ -49,14 +49,14 @@ def test_the_next_run_recovers_a_killed_one_and_writes_no_row_twice(home: Home, 
         f"CREATE TABLE {target} (id INT); CREATE STREAM {stream} ON TABLE {source}; "
         f"CREATE JOB {name} AS INSERT INTO {target} SELECT id FROM {stream}; INSERT INTO {source} VALUES (1)",
     )
-    assert home.run("run-job", name, FAULT="batch.written").code == -9
+    home.crash("run-job", name, at="batch.written")
     assert ids(home, target) == [1]
 
     report = home.json("run-job", name)
 
     assert (report["recovered"], report["batches"]) == (True, 0)
     home.ok("sql", f"INSERT INTO {source} VALUES (2)")
-    assert home.run("run-job", name, FAULT="batch.intent").code == -9
+    home.crash("run-job", name, at="batch.intent")
     assert ids(home, target) == [1]
     assert home.json("run-job", name)["rows"] == 1
     assert ids(home, target) == [1, 2]

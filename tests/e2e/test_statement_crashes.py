@@ -38,10 +38,6 @@ class World:
         self.home.ok("sql", f"INSERT INTO t VALUES ({self.count}), ({self.count + 1})")
         self.count += 2
 
-    def crash(self, statement: str, at: str) -> None:
-        done = self.home.run("sql", statement, FAULT=at)
-        assert done.code == -signal.SIGKILL, f"{at} was not reached: {done}"
-
     def check(self, table: str = "u") -> None:
         """Each row is there once, and none is left."""
         rows = self.home.rows(f"SELECT id FROM {table} ORDER BY id")
@@ -58,7 +54,7 @@ def world(home: Home) -> World:
 def test_a_statement_killed_at_any_point_is_recovered_by_the_next(world: World) -> None:
     for point in ("plan.opened", "batch.intent", "batch.written", "batch.committed"):
         world.add()
-        world.crash(INSERT, point)
+        world.home.crash("sql", INSERT, at=point)
 
     world.home.ok("sql", INSERT)
 
@@ -68,7 +64,7 @@ def test_a_statement_killed_at_any_point_is_recovered_by_the_next(world: World) 
 def test_the_next_statement_finishes_a_recovery_that_was_killed(world: World) -> None:
     world.add()
     for point in ("batch.intent", "recover.fence", "recover.fenced", "batch.written", "recover.fenced"):
-        world.crash(INSERT, point)
+        world.home.crash("sql", INSERT, at=point)
 
     world.home.ok("sql", INSERT)
 
@@ -81,7 +77,7 @@ def test_dropping_and_discarding_first_recover_what_a_killed_statement_left(worl
     world.add()
     for command in (("advance-stream", "other"), ("drop", "stream", "other")):
         home.ok("sql", "INSERT INTO t VALUES (-1); DELETE FROM t WHERE id = -1; CREATE TABLE IF NOT EXISTS w (id INT)")
-        world.crash("INSERT INTO w SELECT id FROM other", "batch.intent")
+        world.home.crash("sql", "INSERT INTO w SELECT id FROM other", at="batch.intent")
         home.ok(*command)
     home.ok("sql", INSERT)
     world.check()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import uuid
 from collections.abc import Iterator
@@ -14,6 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tests.commands import shell
+from tests.folders import FileWriter
 from tests.running import isolated, run, store
 from volstream import config
 from volstream.config import Settings
@@ -26,10 +27,10 @@ from volstream.session import Session
 from volstream.spark.session import SparkGateway
 from volstream.sql.names import split
 
-__all__ = ["isolated", "run", "store"]
+__all__ = ["isolated", "run", "shell", "store"]
 
-#: Files that tests write are old at once: none of them waits to settle.
-LONG_AGO = 1_700_000_000
+#: A function for jobs: how many characters a file has.
+COUNT = "def f(file):\n    return {'n': len(file.read_text())}\n"
 
 
 @pytest.fixture(scope="session")
@@ -51,28 +52,13 @@ def settings(tmp_path: Path) -> Settings:
     )
 
 
-@dataclass
-class Place:
-    """A directory of files, the volume on it, and the session of its home."""
+class Place(FileWriter):
+    """A folder of files, the volume ``v`` on it, and the session of its home."""
 
-    session: Session
-    folder: Path
-    gateway: SparkGateway
-    clock: int = LONG_AGO
-    versions: list[int] = field(default_factory=list)
-
-    def put(self, path: str, content: str = "x") -> None:
-        """Writes a file as a program does that replaces files: another inode, another time."""
-        target = self.folder / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = target.with_name(".new.tmp")
-        temporary.write_text(content)
-        self.clock += 1
-        os.utime(temporary, (self.clock, self.clock))
-        temporary.rename(target)
-
-    def delete(self, path: str) -> None:
-        (self.folder / path).unlink()
+    def __init__(self, session: Session, folder: Path, gateway: SparkGateway) -> None:
+        super().__init__(folder)
+        self.session = session
+        self.gateway = gateway
 
     @property
     def at(self) -> str:
@@ -116,7 +102,7 @@ class Place:
 def place(tmp_path: Path, settings: Settings, gateway: SparkGateway) -> Iterator[Place]:
     folder = tmp_path / "files"
     folder.mkdir()
-    with Session(settings, lambda: _Shared(gateway)) as session:
+    with session_on(gateway, settings) as session:
         session.volumes.create("v", str(folder), queue_type=QueueType.NONE)
         yield Place(session, folder, gateway)
 
@@ -125,7 +111,7 @@ def place(tmp_path: Path, settings: Settings, gateway: SparkGateway) -> Iterator
 def slower(place: Place) -> Iterator[Place]:
     """The same place, where a batch should take no time: each takes too long."""
     settings = place.session.home.settings.model_copy(update={"batch_seconds": 0.01})
-    with Session(settings, lambda: _Shared(place.gateway)) as session:
+    with session_on(place.gateway, settings) as session:
         yield Place(session, place.folder, place.gateway)
 
 
@@ -170,7 +156,7 @@ class Home:
 @contextmanager
 def home_in(settings: Settings, gateway: SparkGateway) -> Iterator[Home]:
     """A home on the engine of all tests."""
-    with Session(settings, lambda: _Shared(gateway)) as session:
+    with session_on(gateway, settings) as session:
         made = Home(session)
         made.sql(f"CREATE SCHEMA {made.schema}")
         yield made
@@ -180,6 +166,11 @@ def home_in(settings: Settings, gateway: SparkGateway) -> Iterator[Home]:
 def home(settings: Settings, gateway: SparkGateway) -> Iterator[Home]:
     with home_in(settings, gateway) as made:
         yield made
+
+
+def session_on(gateway: SparkGateway, settings: Settings) -> Session:
+    """A session on the engine of all tests, whose end leaves the gateway open."""
+    return Session(settings, lambda: _Shared(gateway))
 
 
 class _Shared(SparkGateway):

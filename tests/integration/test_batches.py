@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
-from tests.integration.conftest import Place
+from tests.integration.conftest import COUNT, Place
 from volstream.errors import InvalidStateError, NotFoundError
 from volstream.jobs.progress import Progress
 from volstream.lifecycle.stop import Stop
 from volstream.model.work import BatchState
 
-COUNT = "def f(file):\n    return {'n': len(file.read_text())}\n"
 PICKY = "def f(file):\n    if file.name == 'c':\n        raise ValueError('no good')\n    return {'n': 1}\n"
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.clouds import Cloud, mns, oss, unused_name
-from tests.integration.conftest import _Shared
+from tests.integration.conftest import session_on
 from tests.waiting import eventually
 from volstream import config
 from volstream.daemon.share import Share
@@ -105,7 +105,7 @@ def bucket(oss: Cloud, mns: Any, tmp_path: Path, gateway: SparkGateway) -> Itera
     name = unused_name()
     oss.make_bucket(name)
     queue = mns.make(name, VisibilityTimeout=60)
-    with Session(settings, lambda: _Shared(gateway)) as session:
+    with session_on(gateway, settings) as session:
         session.connections.create("c", "oss", region="cn-hangzhou", endpoint=oss.access.endpoint, credentials="static")
         made = Bucket(session, oss, queue, f"{mns.url}/queues/{name}", name)
         oss.service.tell = lambda body: (made.pass_on or made.send)(body)

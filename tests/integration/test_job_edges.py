@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests import objects
-from tests.integration.conftest import Place
+from tests.integration.conftest import COUNT, Place
 from tests.waiting import eventually
 from volstream.catalog.consumptions import Outcome
 from volstream.delta.folders import table_location
@@ -22,7 +22,6 @@ from volstream.model.objects import JobState, Mode, Write
 from volstream.model.work import FailureState, Intent
 from volstream.streams.consume import Consumer
 
-COUNT = "def f(file):\n    return {'n': len(file.read_text())}\n"
 FAILING = "def f(file):\n    raise ValueError('no good')\n"
 
 

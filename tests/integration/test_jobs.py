@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.conftest import Place
+from tests.integration.conftest import COUNT, Place
 from volstream.catalog.consumptions import Outcome
 from volstream.delta.folders import table_location
 from volstream.delta.writer import DeltaWriter
@@ -22,8 +22,6 @@ from volstream.errors import (
 from volstream.model.objects import JobState, Write
 from volstream.model.work import FailureKind, FailureState
 from volstream.streams.consume import Consumer
-
-COUNT = "def f(file):\n    return {'n': len(file.read_text())}\n"
 
 SLOW = """
 import time

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.integration.conftest import Home, Place
+from tests.integration.conftest import COUNT, Home, Place
 from volstream.inspection.file_history import tell
 from volstream.model.objects import OnMove
 from volstream.spark.session import SparkGateway
@@ -13,7 +13,6 @@ from volstream.sqltext import literal
 #: A batch takes seconds where the machine is busy, and there are six.
 pytestmark = pytest.mark.timeout(240)
 
-COUNT = "def f(file):\n    return {'n': len(file.read_text())}\n"
 
 #: As Spark writes its variables, the SQL standard its quotes, and Spark its escapes.
 ODD = ["${env:HOME}", "${spark.app.name}", "${x}", "$", "$x", "\\u0024{x}", "it's", 'a "b" `c`', "a\\b", "%_", "a\nb"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.integration.conftest import Place
+from tests.integration.conftest import COUNT, Place
 from volstream.delta import folders
 from volstream.errors import InvalidValueError
 from volstream.jobs.preview import Preview
@@ -12,7 +12,6 @@ from volstream.jobs.progress import Progress
 from volstream.lifecycle.stop import Stop
 from volstream.model.work import Load, PlanKind
 
-COUNT = "def f(file):\n    return {'n': len(file.read_text())}\n"
 NEGATIVE = "def f(file):\n    return {'n': -len(file.read_text())}\n"
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.integration.conftest import Home, Place
-from tests.integration.test_jobs import COUNT, _append_row, _open_attempt
+from tests.integration.conftest import COUNT, Home, Place
+from tests.integration.test_jobs import _append_row, _open_attempt
 from volstream.catalog.consumptions import Outcome
 from volstream.delta.folders import table_location
 from volstream.delta.log import DeltaLog

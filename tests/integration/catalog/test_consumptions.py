@@ -20,11 +20,6 @@ DONE = Outcome(succeeded=2, failed=0, rows=2)
 ALL_FAILED = Outcome(succeeded=0, failed=2, rows=0)
 
 
-@pytest.fixture
-def job(catalog: Catalog) -> Job:
-    return objects.store_job(catalog)[2]
-
-
 def stream_of(catalog: Catalog, job: Job) -> Stream:
     found = catalog.streams.by_id(job.stream_id)
     assert found is not None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,12 +12,11 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 
+from tests.integration.catalog.conftest import NewDatabase
 from tests.processes import race
 from volstream.catalog import Catalog, database
 from volstream.catalog.tables import metadata
 from volstream.errors import CatalogError, InvalidValueError
-
-NewDatabase = Callable[[bool], str]
 
 
 def test_the_migrations_create_the_tables_that_the_code_uses(new_database: NewDatabase) -> None:

@@ -21,11 +21,6 @@ from volstream.model.work import Failure, FailureKind, FailureState, Target
 TARGET = Target("/t", "table", 0)
 
 
-@pytest.fixture
-def job(catalog: Catalog) -> Job:
-    return objects.store_job(catalog)[2]
-
-
 def fail(catalog: Catalog, job: Job, *failures: dict[str, object], superseded: tuple[str, ...] = ()) -> None:
     """A committed batch with these failures."""
     current = catalog.streams.by_id(job.stream_id)

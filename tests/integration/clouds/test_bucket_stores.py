@@ -30,12 +30,6 @@ ODD = ["/lead", "d//double", "x\x01y", "?q", "#f", "~t", "*'()!", "a%2Fb", "é" 
 XML = {"Content-Type": "application/xml"}
 
 
-@pytest.fixture(params=["s3", "oss"])
-def cloud(request: pytest.FixtureRequest) -> Cloud:
-    found: Cloud = request.getfixturevalue(request.param)
-    return found
-
-
 @pytest.fixture
 def bucket(cloud: Cloud) -> str:
     name = f"b{uuid.uuid4().hex}"

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
 from volstream.catalog import Catalog
 from volstream.daemon.share import Members, Share
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[Catalog]:
-    made = Catalog(f"sqlite:///{tmp_path}/catalog.db")
-    yield made
-    made.close()
 
 
 @pytest.mark.parametrize(

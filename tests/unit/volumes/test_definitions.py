@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,13 +16,6 @@ from volstream.volumes.definitions import create_connection, create_volume, drop
 
 V = Name.parse("v")
 SETTINGS = config.load("/nowhere")
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[Catalog]:
-    opened = Catalog(f"sqlite:///{tmp_path}/catalog.db")
-    yield opened
-    opened.close()
 
 
 @pytest.fixture
