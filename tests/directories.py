@@ -12,6 +12,7 @@ from tests import objects
 from tests.objects import NOW
 from volstream.catalog import Catalog
 from volstream.directory import table
+from volstream.directory.base import SIZES, FileSizes
 from volstream.directory.difference import compare
 from volstream.directory.snapshot import Snapshot
 from volstream.directory.writer import DirectoryWriter
@@ -37,7 +38,9 @@ def rows(files: Files) -> pa.Table:
 class Directory:
     """A catalog with a volume, and the volume's directory."""
 
-    def __init__(self, folder: Path, *, kept: int = 1_000_000, volume: Volume | None = None) -> None:
+    def __init__(
+        self, folder: Path, *, kept: int = 1_000_000, volume: Volume | None = None, sizes: FileSizes = SIZES
+    ) -> None:
         self.warehouse = str(folder / "warehouse")
         self.catalog = Catalog(f"sqlite:///{folder}/catalog.db")
         self.volume = volume or objects.volume("v")
@@ -45,6 +48,7 @@ class Directory:
             with self.catalog.database.transaction() as transaction:
                 self.catalog.volumes.add(transaction, self.volume)
         self.kept = kept
+        self.sizes = sizes
         self.writer = self.new_writer()
 
     @property
@@ -52,7 +56,7 @@ class Directory:
         return table.location(self.warehouse, self.volume.id)
 
     def new_writer(self) -> DirectoryWriter:
-        return DirectoryWriter(self.volume, self.catalog, self.warehouse, self.kept)
+        return DirectoryWriter(self.volume, self.catalog, self.warehouse, self.kept, self.sizes)
 
     def snapshot(self) -> Snapshot:
         found = Snapshot.open(self.root, self.volume.id)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from pyspark.sql.connect.readwriter import DataFrameWriter
 
 from tests.integration.conftest import Home, Place
 from volstream.delta.log import DeltaLog
@@ -293,7 +294,7 @@ def test_an_interrupted_write_leaves_no_trace_in_the_users_session(
     mark = list(Marker("", 0, {}).settings())
     seen: list[set[str | None]] = []
 
-    def interrupted(_: Callable[[], None]) -> None:
+    def interrupted(*_: object) -> None:
         seen.append({spark.conf.get(name, None) for name in mark})
         raise KeyboardInterrupt
 
@@ -302,7 +303,7 @@ def test_an_interrupted_write_leaves_no_trace_in_the_users_session(
             batch.write(filled.name("u"), df=batch.df.where("id > 1"))
 
     with monkeypatch.context() as during:
-        during.setattr("volstream.batch.with_retries", interrupted)
+        during.setattr(DataFrameWriter, "save", interrupted)
         with pytest.raises(KeyboardInterrupt):
             write()
     assert seen == [{None}]

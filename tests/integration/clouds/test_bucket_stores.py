@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
+import stamina
 
 from tests.clouds import Answers, Cloud
 from volstream.cloud import aws
@@ -213,13 +214,12 @@ def test_expired_keys_are_a_transient_error(answers: Answers) -> None:
     assert oss.value.transient
 
 
-def test_an_unreachable_server_is_a_transient_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("volstream.storage.oss._ATTEMPTS", 1)
+def test_an_unreachable_server_is_a_transient_error() -> None:
     keys = Keys("AK", "secret", "token")
     store = OssStore(
         "oss://bucket", Access("oss", "cn-hangzhou", "http://127.0.0.1:1", credentials="static", keys=keys)
     )
-    with pytest.raises(StorageError) as error:
+    with stamina.set_testing(True, attempts=1), pytest.raises(StorageError) as error:
         store.head("a")
     assert error.value.transient
 

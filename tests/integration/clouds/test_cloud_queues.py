@@ -271,17 +271,11 @@ def test_raw_base64_and_poison_bodies_arrive_in_one_mns_batch(oss: Cloud, mns: A
     assert at.counts() == (0, 0)
 
 
-class Broken:
-    """A client of which every call fails."""
+def raising(error: Exception) -> Callable[..., Any]:
+    def call(*args: Any, **keywords: Any) -> Any:
+        raise error
 
-    def __init__(self, error: Exception) -> None:
-        self._error = error
-
-    def __getattr__(self, name: str) -> Any:
-        def call(*args: Any, **keywords: Any) -> Any:
-            raise self._error
-
-        return call
+    return call
 
 
 @pytest.mark.parametrize(
@@ -296,7 +290,7 @@ class Broken:
 def test_boto3_exceptions_become_queue_errors(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     url = "http://127.0.0.1:1/1/q"
     service = SqsService(QueueSpec("s3://b", name=url, access=Access("s3")))
-    monkeypatch.setattr(SqsService, "_client", Broken(error))
+    monkeypatch.setattr(botocore.client.BaseClient, "_make_api_call", raising(error))
     for ask in _requests(service):
         with pytest.raises(QueueError, match=re.escape(url)):
             ask()
@@ -304,8 +298,10 @@ def test_boto3_exceptions_become_queue_errors(error: Exception, monkeypatch: pyt
 
 def test_no_exception_of_the_mns_sdk_escapes(monkeypatch: pytest.MonkeyPatch) -> None:
     from mns import mns_exception as exceptions
+    from mns.mns_http import MNSHttp
 
-    service = MnsService(QueueSpec("oss://b", name="http://127.0.0.1:1/queues/q", access=Access("oss")))
+    access = Access("oss", credentials="static", keys=Keys("id", "secret"))
+    service = MnsService(QueueSpec("oss://b", name="http://127.0.0.1:1/queues/q", access=access))
     errors = [
         exceptions.MNSExceptionBase("type", "message"),
         exceptions.MNSClientException("type", "message"),
@@ -316,7 +312,7 @@ def test_no_exception_of_the_mns_sdk_escapes(monkeypatch: pytest.MonkeyPatch) ->
         TimeoutError("timed out"),
     ]
     for error in errors:
-        monkeypatch.setattr(service, "_queue", lambda error=error: Broken(error))
+        monkeypatch.setattr(MNSHttp, "send_request", raising(error))
         for ask in _requests(service):
             with pytest.raises(QueueError):
                 ask()

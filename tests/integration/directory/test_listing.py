@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 import uuid
@@ -14,7 +15,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from volstream.directory import listing as listing_module
 from volstream.directory import table
 from volstream.directory.listing import _pairs, list_to, listed_in
 from volstream.errors import StorageError
@@ -167,10 +167,8 @@ def test_files_are_listed_once_each_in_path_order(
 ) -> None:
     target = f"{tmp_path_factory.getbasetemp()}/{uuid.uuid4().hex}"
     store = Scripted(*(FileInfo(path, 1, OLD, "e") for path in paths))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(listing_module, "_RUN_ROWS", run_rows)
-        patch.setattr(listing_module, "_GROUP_ROWS", group_rows)
-        list_to(target, store, [""], ALL, settle_seconds=SETTLE, wait=no_wait)
+    sized = functools.partial(list_to, run_rows=run_rows, group_rows=group_rows)
+    sized(target, store, [""], ALL, settle_seconds=SETTLE, wait=no_wait)
     assert [row["relative_path"] for row in rows(target)] == sorted(set(paths), key=str.encode)
 
 

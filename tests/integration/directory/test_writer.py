@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ from tests.directories import Directory, Files
 from volstream.catalog import Catalog
 from volstream.catalog.refreshes import Refreshes
 from volstream.delta import native
-from volstream.directory import base, writer
+from volstream.directory.base import FileSizes
 from volstream.errors import FencedError, InvalidStateError, NotFoundError
 from volstream.model.work import Refresh
 
@@ -200,57 +201,54 @@ def test_the_time_of_refreshes_never_goes_backwards(directory: Directory) -> Non
 
 
 @pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files of few rows, and nothing is cheap."""
-    monkeypatch.setattr(base, "FILE_ROWS", 10)
-    monkeypatch.setattr(base, "_FEW_ROWS", 3)
-    monkeypatch.setattr(writer, "_SMALL_FILES", 4)
+def finely_cut(tmp_path: Path) -> Iterator[Directory]:
+    """A directory whose files have few rows."""
+    made = Directory(tmp_path, sizes=FileSizes(rows=10, few_rows=3, small_files=4))
+    yield made
+    made.close()
 
 
-@pytest.mark.usefixtures("small")
-def test_folding_rewrites_only_the_files_that_changes_touch(directory: Directory) -> None:
+def test_folding_rewrites_only_the_files_that_changes_touch(finely_cut: Directory) -> None:
     files: Files = {f"{number:03}": 1 for number in range(95)}
-    directory.list_first(files)
-    before = {file.path for file in directory.snapshot().base.files}
+    finely_cut.list_first(files)
+    before = {file.path for file in finely_cut.snapshot().base.files}
     assert len(before) == 10
-    directory.refresh({"035": 2, "036": None, "035b": 3})
-    assert directory.writer.maintain()
-    snapshot = directory.snapshot()
+    finely_cut.refresh({"035": 2, "036": None, "035b": 3})
+    assert finely_cut.writer.maintain()
+    snapshot = finely_cut.snapshot()
     after = {file.path for file in snapshot.base.files}
     assert len(before - after) == 1
     assert (snapshot.through, snapshot.newest) == (2, 2)
     wanted = dict(files) | {"035": 2, "035b": 3}
     del wanted["036"]
-    assert contents(directory) == wanted
-    assert contents(directory, 1) == files, "the past is known from the old images"
+    assert contents(finely_cut) == wanted
+    assert contents(finely_cut, 1) == files, "the past is known from the old images"
 
 
-@pytest.mark.usefixtures("small")
-def test_files_left_nearly_empty_by_deletes_are_merged(directory: Directory) -> None:
+def test_files_left_nearly_empty_by_deletes_are_merged(finely_cut: Directory) -> None:
     files: Files = {f"{number:03}": 1 for number in range(60)}
-    directory.list_first(files)
-    directory.refresh({f"{number:03}": None for number in range(58)})
-    directory.writer.maintain()
-    assert contents(directory) == {"058": 1, "059": 1}
-    assert len(directory.snapshot().base.files) == 1
-    directory.refresh({"058": None, "059": None})
-    directory.writer.maintain()
-    assert contents(directory) == {}
-    directory.refresh({"again": 1})
-    directory.writer.maintain()
-    assert contents(directory) == {"again": 1}
+    finely_cut.list_first(files)
+    finely_cut.refresh({f"{number:03}": None for number in range(58)})
+    finely_cut.writer.maintain()
+    assert contents(finely_cut) == {"058": 1, "059": 1}
+    assert len(finely_cut.snapshot().base.files) == 1
+    finely_cut.refresh({"058": None, "059": None})
+    finely_cut.writer.maintain()
+    assert contents(finely_cut) == {}
+    finely_cut.refresh({"again": 1})
+    finely_cut.writer.maintain()
+    assert contents(finely_cut) == {"again": 1}
 
 
-@pytest.mark.usefixtures("small")
-def test_small_files_of_the_tail_are_merged_and_keep_every_change(directory: Directory) -> None:
-    directory.list_first({"a": 0})
+def test_small_files_of_the_tail_are_merged_and_keep_every_change(finely_cut: Directory) -> None:
+    finely_cut.list_first({"a": 0})
     for number in range(1, 10):
-        directory.refresh({"a": number, f"n{number}": 1})
-    past = [contents(directory, at) for at in range(1, 11)]
-    directory.writer.maintain()
-    assert len(directory.snapshot().tail.files) == 1
-    assert [contents(directory, at) for at in range(1, 11)] == past
-    assert directory.snapshot().changed(1, 10).num_rows == 18
+        finely_cut.refresh({"a": number, f"n{number}": 1})
+    past = [contents(finely_cut, at) for at in range(1, 11)]
+    finely_cut.writer.maintain()
+    assert len(finely_cut.snapshot().tail.files) == 1
+    assert [contents(finely_cut, at) for at in range(1, 11)] == past
+    assert finely_cut.snapshot().changed(1, 10).num_rows == 18
 
 
 def test_unneeded_history_is_removed_and_asking_for_it_says_so(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,7 @@ def test_an_archive_belongs_to_one_java_one_set_of_options_unchanged_jars_and_on
     jar.write_bytes(b"12")
     others.add(archive.path_of(tmp_path, JAVA, "", [jar]))
     assert len(others | {first}) == 4
-    monkeypatch.setattr(archive, "version", lambda _: "0.0.0")
+    monkeypatch.setattr(metadata, "version", lambda _: "0.0.0")
     others.add(archive.path_of(tmp_path, JAVA, "", [jar]))
     assert len(others | {first}) == 5
 
