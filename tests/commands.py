@@ -1,4 +1,4 @@
-"""Commands in this process, on a home of their own, without an engine."""
+"""Commands run in this process, on their own home, without an engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Directories for tests, written as the keeper does, without a store: a test says what each refresh does."""
+"""Directories written as the keeper writes them, but without a store: each test says what a refresh finds."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def file(path: str, content: int) -> FileInfo:
 
 
 def rows(files: Files) -> pa.Table:
-    """The files that are there, in order, as a listing has them."""
+    """The existing files, in order, as a listing returns them."""
     there = [file(path, content) for path, content in sorted(files.items()) if content is not None]
     return table.rows(there, lambda path: f"memory://{path}")
 
@@ -64,13 +64,13 @@ class Directory:
         return found
 
     def list_first(self, files: Files) -> Refresh | None:
-        """The first listing found these."""
+        """The first listing finds these files."""
         listed = rows(files)
         snapshot = self.writer.open()
         return self.writer.commit_first(snapshot, [listed], sum(listed["size"].to_pylist()))
 
     def refresh(self, files: Files, writer: DirectoryWriter | None = None) -> Refresh | None:
-        """A refresh that looked at these paths."""
+        """A refresh that checks these paths."""
         mine = writer or self.writer
         snapshot = mine.open()
         changes = mine.begin(snapshot)

@@ -1,4 +1,4 @@
-"""Backups of homes at work, and homes made from them: what comes out are the rows of the files, each once."""
+"""Backups of busy homes, restored: the result has the row of each file exactly once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.timeout(300)
 
 @contextmanager
 def _restored(home: Home, backup: Path, folder: Path) -> Iterator[Home]:
-    """A home made from a backup, with the same functions; its engine is ended."""
+    """A home restored from a backup, with the same functions; its engine is stopped at the end."""
     folder.mkdir()
     made = Home(folder)
     shutil.copy(home.folder / "functions.py", folder)

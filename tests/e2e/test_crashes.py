@@ -1,4 +1,4 @@
-"""SIGKILL at every point that matters: the next run goes on, and every file version counts once.
+"""SIGKILL at every critical point: the next run resumes, and every file version counts once.
 
 All tests share one home, one volume and two jobs, as real homes do; each adds, replaces and deletes files, crashes, and
 compares the tables with what it wrote. ``every`` appends, so that a batch that lands twice shows; ``latest`` upserts.
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.timeout(300)
 
 
 class World:
-    """The shared volume, and what its jobs' tables ought to hold."""
+    """The shared volume, and the expected rows of its jobs' tables."""
 
     def __init__(self, home: Home) -> None:
         self.home = home
@@ -55,7 +55,7 @@ class World:
         self.check("every")
 
     def change(self) -> None:
-        """Two new files, one replaced, one deleted."""
+        """Adds two files, replaces one and deletes one."""
         mark = uuid.uuid4().hex
         *_, last = self.now
         (self.folder / last).unlink()
@@ -67,11 +67,11 @@ class World:
         self.now |= written
 
     def check(self, job: str) -> None:
-        """The table holds what it ought to, after a run that came to its end."""
+        """Checks the table after a complete run."""
         if job == "latest":
             assert self.home.pairs(job) == sorted(self.now.items())
             return
-        # The net changes since the last look: what came and went in between is no file of any batch.
+        # The net changes since the last check: a file that came and went in between is in no batch.
         if self._seen != self.now:
             self._ever += self.now.items() - self._seen.items()
             self._seen = dict(self.now)

@@ -1,4 +1,4 @@
-"""A daemon that runs: tables follow the folder, and HTTP tells how things are. One daemon for all of these tests."""
+"""A running daemon: tables follow the folder, and HTTP reports its state. All of these tests share one daemon."""
 
 from __future__ import annotations
 

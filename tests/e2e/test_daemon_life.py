@@ -1,4 +1,4 @@
-"""A daemon's beginning and end: signals, a second one on the same home, a JVM that dies or is not there, a port that is taken."""
+"""Start and end of a daemon: signals, a second daemon on the same home, a JVM that dies or is missing, a port in use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.timeout(200)
 
 
 def slow_job(home: Home, name: str, files: Path, started: Path, seconds: float) -> None:
-    """A volume of one file and a job that sleeps over it, and says when it began."""
+    """A volume of one file, and a job that reports when it starts on it and then sleeps."""
     write(files, {"one.txt": "1"})
     home.ok("create-volume", name, str(files))
     home.ok(

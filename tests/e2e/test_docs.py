@@ -181,5 +181,5 @@ def test_the_readme_is_short() -> None:
 
 
 def _words(text: str) -> str:
-    """The text with runs of blanks as one: tables are as wide as their contents."""
+    """The text with runs of blanks collapsed: tables are as wide as their contents."""
     return " ".join(text.split())

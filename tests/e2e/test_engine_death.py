@@ -1,4 +1,4 @@
-"""What a user sees of an engine that dies: one line with the cause, one with what to do, and exit code 4."""
+"""What a user sees when the engine dies: one line with the cause, one with the remedy, and exit code 4."""
 
 from __future__ import annotations
 

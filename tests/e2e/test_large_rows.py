@@ -1,4 +1,4 @@
-"""Functions that give large rows: what is too large fails its file and no more, what is not needs no more memory for being many."""
+"""Functions that return large rows: a row that is too large fails only its file, and many large rows need no more memory than few."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def binary(file, size):
 def job(
     home: Home, name: str, files: Path, function: str, size: int, count: int, *options: str, **settings: str
 ) -> None:
-    """A job on so many files, each of which gives a row of so many bytes."""
+    """A job on a number of files, each of which gives a row of a given size."""
     (home.folder / "large.py").write_text(_FUNCTION)
     write(files, {f"{number:03}.txt": str(number) for number in range(count)})
     home.ok("create-volume", name, str(files), **settings)

@@ -1,4 +1,4 @@
-"""What users and machines do wrong: each time a message that says what to do, the documented exit code, and nothing lost."""
+"""Mistakes of users and failures of machines: each gives a message with a remedy and the documented exit code, and loses nothing."""
 
 from __future__ import annotations
 

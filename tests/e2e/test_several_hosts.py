@@ -1,4 +1,4 @@
-"""Two daemons with homes of their own, as on two hosts, that share a catalog in PostgreSQL and a warehouse."""
+"""Two daemons with separate homes, as on two hosts, that share a catalog in PostgreSQL and a warehouse."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Hosts:
 
 
 def _kept(daemon: Daemon) -> int:
-    """Volumes that a daemon keeps; -1 where it does not answer."""
+    """Number of volumes that a daemon maintains; -1 if it does not answer."""
     status, body = daemon.get("/readyz") if daemon.port is not None else (0, "")
     return int(json.loads(body)["volumes"]) if status == 200 else -1
 

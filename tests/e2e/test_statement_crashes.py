@@ -1,4 +1,4 @@
-"""SIGKILL at every point of a statement that consumes a stream: the next one goes on, and every row counts once (section 6).
+"""SIGKILL at every point of a statement that consumes a stream: the next one recovers, and every row counts once.
 
 All tests share one home, one table ``t`` with its stream ``s``, and the table ``u`` that a statement fills from it.
 """
@@ -22,7 +22,7 @@ INSERT = "INSERT INTO u SELECT id FROM s"
 
 
 class World:
-    """The shared table, and what ``u`` ought to hold."""
+    """The shared table, and the expected rows of ``u``."""
 
     def __init__(self, home: Home) -> None:
         self.home = home
@@ -34,12 +34,12 @@ class World:
         )
 
     def add(self) -> None:
-        """Two new rows, which the stream shows."""
+        """Adds two rows."""
         self.home.ok("sql", f"INSERT INTO t VALUES ({self.count}), ({self.count + 1})")
         self.count += 2
 
     def check(self, table: str = "u") -> None:
-        """Each row is there once, and none is left."""
+        """Each row is there once, and none is unread."""
         rows = self.home.rows(f"SELECT id FROM {table} ORDER BY id")
         assert [row["id"] for row in rows] == list(range(self.count))
         assert self.home.rows("SELECT * FROM s") == []

@@ -1,4 +1,4 @@
-"""Storms of random kills (``tests.storm``), after which all that a home says is true; and that a storm notices what is not."""
+"""Storms of random kills (``tests.storm``) leave a home consistent, and a storm detects a home that is not."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_2200_files_converge_after_a_storm(tmp_path: Path) -> None:
 
 
 class Said(Home):
-    """A home that says what a test lets it say."""
+    """A home that gives the answers of a test."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)

@@ -1,4 +1,4 @@
-"""One engine for the whole test run; a home, a directory of files and a volume of its own for each test."""
+"""One engine for the whole test run; each test has its own home, folder of files and volume."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkGateway]:
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    # However slow the machine is, no batch takes so long that batches are made smaller.
+    # So that batches do not become smaller, however slow the machine is.
     return config.load(
         tmp_path / "home", settle_seconds=0.05, retry_first_seconds=3600.0, lease_seconds=5.0, batch_seconds=3600.0
     )
@@ -62,7 +62,7 @@ class Place(FileWriter):
 
     @property
     def at(self) -> str:
-        """The result table by its path: the engine of all tests knows one table by the name."""
+        """The result table by its path, because all tests share one engine."""
         return f"delta.`{self.session.home.warehouse}/tables/public/t`"
 
     @property
@@ -76,7 +76,7 @@ class Place(FileWriter):
         self.session.volumes.refresh("v", accept_removals=True)
 
     def job(self, function: str, **options: object) -> None:
-        """Makes the job ``j`` of a function's source text, whose function is ``f``, into the table ``t``."""
+        """Creates the job ``j`` into the table ``t`` from the source text of its function ``f``."""
         file = self.folder.parent / "code" / "job.py"
         file.parent.mkdir(exist_ok=True)
         file.write_text(function)
@@ -109,7 +109,7 @@ def place(tmp_path: Path, settings: Settings, gateway: SparkGateway) -> Iterator
 
 @pytest.fixture
 def slower(place: Place) -> Iterator[Place]:
-    """The same place, where a batch should take no time: each takes too long."""
+    """The same place with a target of almost no time per batch, so that each takes too long."""
     settings = place.session.home.settings.model_copy(update={"batch_seconds": 0.01})
     with session_on(place.gateway, settings) as session:
         yield Place(session, place.folder, place.gateway)
@@ -180,4 +180,4 @@ class _Shared(SparkGateway):
         self.__dict__ = gateway.__dict__
 
     def close(self) -> None:
-        """Nothing: the run's fixture does."""
+        """Does nothing: the fixture of the run closes the gateway."""

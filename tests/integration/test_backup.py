@@ -1,4 +1,4 @@
-"""Backups while a directory is written: catalog and tables are of one moment."""
+"""Backups while a directory is being written: catalog and tables are consistent."""
 
 from __future__ import annotations
 

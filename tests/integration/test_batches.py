@@ -1,4 +1,4 @@
-"""Batches on a real engine: how large they are, and that they can be read again."""
+"""Batches on a real engine: their size, and reading them back."""
 
 from __future__ import annotations
 

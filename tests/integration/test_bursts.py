@@ -1,4 +1,4 @@
-"""Many files at once: no number of files in a batch is too many for one statement, between round numbers either."""
+"""Many files at once: no number of files in a batch is too large for one statement, round or not."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def changed(tmp_path_factory: pytest.TempPathFactory, gateway: SparkGateway) -> 
     No test changes it.
     """
     with home_in(config.load(tmp_path_factory.mktemp("changes")), gateway) as home:
-        # Tracked by a second commit, so that there is a version whose changes are not told.
+        # Tracked by a second commit, so that there is a version whose changes are not tracked.
         home.sql("CREATE TABLE t$ (id INT, v STRING); ALTER TABLE t$ SET PROPERTIES ('change_tracking' = 'true')")
         home.sql("INSERT INTO t$ VALUES (1, 'a'), (2, 'b'), (3, 'c'), (4, 'd'), (5, 'e')")
         home.sql("UPDATE t$ SET v = 'A' WHERE id = 1; DELETE FROM t$ WHERE id = 2; UPDATE t$ SET v = 'AA' WHERE id = 1")

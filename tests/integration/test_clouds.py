@@ -1,4 +1,4 @@
-"""Volumes in buckets, kept by the daemon's workers: the stand-ins of OSS and MNS, a real engine between them."""
+"""Volumes in buckets, maintained by the daemon's workers: stand-ins for OSS and MNS, and a real engine."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.timeout(400)
 
 @dataclass
 class Bucket:
-    """A bucket whose messages pass the test's hands before the queue gets them."""
+    """A bucket whose messages go through the test before they reach the queue."""
 
     session: Session
     cloud: Cloud

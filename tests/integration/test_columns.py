@@ -1,4 +1,4 @@
-"""A function whose columns change: found before a file is touched, taken over when told, and what failed for it heals."""
+"""A function whose columns change: the change is detected before any file is touched, adopted on request, and heals what failed because of it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from volstream.model.work import FailureKind, FailureState
 
 
 def code(place: Place, fields: str, value: str) -> str:
-    """Writes the job's function, and says how it is called."""
+    """Writes the job's function; its name for ``--function``."""
     file = place.folder.parent / "code" / "job.py"
     file.parent.mkdir(exist_ok=True)
     file.write_text(

@@ -1,4 +1,4 @@
-"""The snake_case surface on Spark: frames that know their streams, and tables whose writing consumes them."""
+"""The snake_case surface on Spark: frames that know their streams, and writes that consume them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Compat:
 
 @pytest.fixture
 def compat(home: Home) -> Compat:
-    """A tracked table ``t`` of two rows that its stream ``s`` shows."""
+    """A tracked table ``t`` with two rows that its stream ``s`` returns."""
     home.tracked(columns="id INT, name STRING")
     home.sql("INSERT INTO t$ VALUES (1, 'a'), (2, 'b')")
     return Compat(home)

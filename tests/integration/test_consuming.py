@@ -29,7 +29,7 @@ from volstream.streams.consume import Consumer
 
 @pytest.fixture
 def filled(home: Home) -> Home:
-    """A tracked table ``t`` of two rows that its stream ``s`` shows, and a table ``u`` to write."""
+    """A tracked table ``t`` with two rows that its stream ``s`` returns, and a table ``u`` to write to."""
     home.tracked(columns="id INT, name STRING")
     home.sql("INSERT INTO t$ VALUES (1, 'a'), (2, 'b'); CREATE TABLE u$ (id INT, name STRING)")
     return home

@@ -1,4 +1,4 @@
-"""Directories as Spark reads them, and what of a table's size and of odd names matters to it."""
+"""Directories as Spark reads them, including large tables."""
 
 from __future__ import annotations
 

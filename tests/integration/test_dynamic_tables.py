@@ -1,4 +1,4 @@
-"""Dynamic tables: what a query returns, kept by a job; rows that did not change keep their identity."""
+"""Dynamic tables: the result of a query, maintained by a job; unchanged rows keep their identity."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Broken inputs end in errors of volstream's: a few in every run, a million in the long one."""
+"""Broken inputs end in volstream's own errors: a few in every run, a million in the long one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions in child processes, and what they may take of memory: the pass of an executor over real processes, no Spark."""
+"""Functions in child processes, and their memory limit: an executor's pass with real processes, without Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs where ranges, plans and tables are not what they usually are: rows neither twice nor left over."""
+"""Jobs with unusual ranges, plans and tables: rows are neither duplicated nor left over."""
 
 from __future__ import annotations
 

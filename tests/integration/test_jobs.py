@@ -1,4 +1,4 @@
-"""Jobs on a real engine: what lands in the result table, and what becomes of files that fail."""
+"""Jobs on a real engine: what lands in the result table, and what happens to files that fail."""
 
 from __future__ import annotations
 
@@ -371,7 +371,7 @@ def test_a_catalog_older_than_the_table_is_rejected(place: Place) -> None:
 
 
 def _open_attempt(place: Place):  # type: ignore[no-untyped-def]  # (intent, location) for the tests above
-    """Begins an attempt as a run does, and leaves it: what a killed process leaves."""
+    """Begins an attempt as a run does and abandons it, as a killed process does."""
     session = place.session
     if place.volume.reconciled_on is None:
         place.refresh()

@@ -1,4 +1,4 @@
-"""What a job's function prints is kept for the job, by batch and file, on a real engine."""
+"""Output of a job's function is kept per batch and file, on a real engine."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def job(place: Place, **options: object) -> None:
 
 
 def calls(place: Place) -> list[str]:
-    """The files that the function was called on since the last look."""
+    """The files that the function was called on since the last call."""
     log = place.folder.parent / "calls"
     lines = sorted(log.read_text().split()) if log.exists() else []
     log.unlink(missing_ok=True)

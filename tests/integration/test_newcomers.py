@@ -1,4 +1,4 @@
-"""What somebody who has just begun gets wrong, and what they are told. Nothing here needs an engine."""
+"""Mistakes of beginners, and the messages they get. Nothing here needs an engine."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_altering_a_volume_removes_files_that_leave_and_adds_files_that_enter(sh
     assert "2 new, 0 changed, 0 gone" in shell.ok("refresh", "v")
     shell.ok("alter-volume", "v", "--pattern", "*.csv", "--comment", "tables")
     assert "15 new, 0 changed, 2 gone" in shell.ok("refresh", "v")
-    # All of them leave, and nobody deleted one: no word is needed.
+    # All of them leave, but none was deleted: no confirmation is needed.
     shell.ok("alter-volume", "v", "--pattern", "*.pdf")
     assert "0 new, 0 changed, 15 gone" in shell.ok("refresh", "v")
     shell.ok("alter-volume", "v", "--all-files", "--ignore", "1*")
@@ -209,7 +209,7 @@ def test_a_job_can_always_be_dropped(shell: Shell) -> None:
 
 
 def left_open(shell: Shell) -> str:
-    """Lets an attempt at a batch be open whose process is gone; the batch's id."""
+    """Leaves an open attempt at a batch whose process is gone; the batch's id."""
     with Session.builder.config("home", shell.home).create() as session:
         catalog, job = session.home.catalog, session.jobs.get("j")
         catalog.streams.change(session.streams.get("j_stream"), offset=3)

@@ -1,4 +1,4 @@
-"""Names that mean something to Spark where they are written into SQL: variables, quotes, escapes."""
+"""Names with a special meaning to Spark when written into SQL: variables, quotes, escapes."""
 
 from __future__ import annotations
 

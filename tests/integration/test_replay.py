@@ -1,4 +1,4 @@
-"""Replays and dry runs on a real engine: what is processed again, and what nothing of is left."""
+"""Replays and dry runs on a real engine: what is processed again, and that dry runs change nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job wrote goes on: streams on its result table, and tables that were made before they could have any."""
+"""Streams on the result table of a job, including tables created before these could have any."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COLUMNS = ["n", *PROVENANCE.names]
 
 @pytest.fixture
 def home(place: Place) -> Home:
-    """The home of the place, with a schema of its own where tables have their names."""
+    """The home of the place, with its own schema for tables."""
     made = Home(place.session)
     made.sql(f"CREATE SCHEMA {made.schema}")
     return made
@@ -83,7 +83,7 @@ def columns(place: Place) -> list[str]:
 
 
 def as_before(place: Place) -> None:
-    """Makes the result table one of an earlier volstream."""
+    """Turns the result table into one of an earlier volstream."""
     DeltaWriter(place.gateway).rename_column(location(place), "_refresh_id", "_commit_version")
     assert "_commit_version" in columns(place)
 

@@ -1,4 +1,4 @@
-"""Jobs of SQL statements: a run is one consumption, and the job is one like others."""
+"""Jobs of SQL statements: a run is one consumption, and the job behaves like others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Making, replacing, moving and dropping streams, over a directory without files (rules R-4 to R-8, R-19, R-20)."""
+"""Creating, replacing, resetting and dropping streams, on a directory without files (rules R-4 to R-8, R-19, R-20)."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Place(Directory):
             self.refresh({"a": self.writer.volume.refresh_count})
 
     def listed(self, volume: Volume | None = None) -> None:
-        """The first listing ended."""
+        """The first listing has ended."""
         self.writer.open()
         self.catalog.volumes.change(volume or self.volume, reconciled_on=datetime.now(UTC))
 

@@ -1,4 +1,4 @@
-"""Streams on a real engine; tests are named after the rules of the design (R-n)."""
+"""Streams of volumes on a real engine: the rules of docs/streams.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams on tables: what they return (docs/streams.md, R-4 to R-16) and when they cannot be read any more (R-23 to R-25)."""
+"""Streams on tables: what they return (docs/streams.md, R-4 to R-16) and when they can no longer be read (R-23 to R-25)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KINDS = "SELECT __change_type, id, name, age FROM s$"
 
 
 def versions(home: Home, stream: str = "s$") -> dict[tuple[str, int], int]:
-    """Version of each row that the stream shows, by change type and id, counted from the stream's offset."""
+    """Version of each row that the stream returns, by change type and id, relative to the stream's offset."""
     start = home.offset(stream) or 0
     rows = home.sql(f"SELECT __change_type, id, __commit_version FROM {stream}")
     return {(row["__change_type"], row["id"]): row["__commit_version"] - start for row in rows}

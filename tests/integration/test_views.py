@@ -1,4 +1,4 @@
-"""Temporary views of streams: a session that reads streams for days gathers none."""
+"""Temporary views of streams do not accumulate in a long-lived session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The snake_case surface, as far as no Spark is needed: settings, and what is refused before anything runs."""
+"""The snake_case surface, without Spark: settings, and what is rejected before anything runs."""
 
 from __future__ import annotations
 

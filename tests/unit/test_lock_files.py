@@ -1,4 +1,4 @@
-"""The lock files: what ``make setup`` installs is what pyproject.toml asks for, and nothing without a checksum."""
+"""The lock files: ``make setup`` installs what pyproject.toml requires, and nothing without a checksum."""
 
 from __future__ import annotations
 

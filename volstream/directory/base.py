@@ -36,7 +36,7 @@ class FileSizes:
     small_files: int = 16
 
 
-#: Those of all directories but small ones of tests.
+#: The sizes that directories are written with.
 SIZES = FileSizes()
 
 #: Files that are written at once: encoding and waiting for the disk release the interpreter's lock.

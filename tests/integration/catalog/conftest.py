@@ -30,7 +30,7 @@ def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def postgres_migrated(postgres: str) -> str:  # noqa: F811  # the imported fixture
-    """URL of a migrated database, used by one test after the other: making one takes longer than most of them."""
+    """URL of a migrated database that tests reuse: creating one takes longer than most of them."""
     _execute(f"{postgres}/postgres", "create database migrated")
     _migrate(f"{postgres}/migrated")
     return f"{postgres}/migrated"

@@ -137,7 +137,7 @@ def test_a_job_pauses_after_consecutive_batches_in_which_every_file_failed(catal
     for batch, outcome in zip(batches, outcomes, strict=True):
         assert catalog.jobs.get(job.name).state is JobState.ACTIVE
         catalog.consumptions.commit(catalog.consumptions.begin(batch, owner="me", target=TARGET), outcome)
-    # A success starts the count anew, a batch of removals says nothing.
+    # A success resets the count; a batch of removals does not matter.
     assert catalog.jobs.get(job.name).failed_batches == 2
     objects.store_plan(catalog, job, from_version=7)
     waiting = catalog.consumptions.open_plan(job.stream_id)

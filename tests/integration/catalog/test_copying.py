@@ -1,4 +1,4 @@
-"""Catalogs copied into another one."""
+"""Copying a catalog into another one."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def _upgrade(url: str, revision: str) -> None:
 
 
 def _described(connection: sqlalchemy.Connection) -> object:
-    """All that the database knows of its tables, but for the order of columns."""
+    """All that the database knows about its tables, except the order of columns."""
     found = sqlalchemy.inspect(connection)
     return {
         table: (

@@ -1,4 +1,4 @@
-"""Definitions in the catalog: what is stored comes back."""
+"""Definitions survive the round trip through the catalog."""
 
 from __future__ import annotations
 

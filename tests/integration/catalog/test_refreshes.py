@@ -1,4 +1,4 @@
-"""Refreshes of directories, keys to look at again, and what was rejected."""
+"""Refreshes of directories, requests to check keys, and rejections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""For tests of buckets and queues: servers, on this machine. None of them needs Spark, and the engine's fixture is lazy."""
+"""Local servers for tests of buckets and queues. None of these tests needs Spark, and the engine's fixture is lazy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reaching Alibaba Cloud: where keys come from, how roles renew themselves, what STS refuses."""
+"""Reaching Alibaba Cloud: where keys come from, how role keys are renewed, what STS refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reaching Amazon: whose keys sign, how roles renew themselves, what its errors mean."""
+"""Reaching Amazon: whose keys sign, how role keys are renewed, what its errors mean."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROLE = "arn:aws:iam::123456789012:role/reader"
 
 @pytest.fixture
 def no_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A machine without any; the file of its profiles."""
+    """An environment without credentials; the file of its profiles."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
@@ -32,7 +32,7 @@ def no_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def sessions(answers: Answers, lifetimes: list[float]) -> None:
-    """Makes the server an STS whose keys live so long, one after another."""
+    """Makes the server an STS whose keys live as long as given, one after another."""
     numbers: Iterator[int] = iter(range(100))
 
     def answer(*_: object) -> tuple[int, dict[str, str], bytes]:

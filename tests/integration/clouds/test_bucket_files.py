@@ -1,4 +1,4 @@
-"""Functions over the files of a bucket, as a worker runs them: with keys that travelled, contents fetched ahead, versions looked at."""
+"""Functions over the files of a bucket, as a worker runs them: with keys that travelled, prefetched contents, and checked versions."""
 
 from __future__ import annotations
 

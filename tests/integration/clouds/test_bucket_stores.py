@@ -1,4 +1,4 @@
-"""What is particular to buckets: keys that no directory has, pages, faults of a service, refusals, keys that travel."""
+"""What is specific to buckets: keys no directory can have, pages, service errors, refusals, credentials that travel."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def refused(answers: Answers, status: int, code: str) -> None:
 
 
 def both(answers: Answers) -> list[ObjectStore]:
-    """A store of each provider, at the server that the test speaks for."""
+    """A store of each provider, on the server whose answers the test gives."""
     keys = Keys("AK", "secret", "token")
     oss = Access("oss", "cn-hangzhou", answers.url, credentials="static", keys=keys)
     return [S3Store("s3://bucket", replace(oss, provider="s3")), OssStore("oss://bucket", oss)]

@@ -1,4 +1,4 @@
-"""Connections to providers and volumes in buckets: what is checked when they are made, and where the keys are."""
+"""Connections to providers and volumes in buckets: what is checked on creation, and where the keys are kept."""
 
 from __future__ import annotations
 

@@ -42,11 +42,11 @@ class Place:
     open: Callable[[QueueSettings], RemoteQueue]
 
     def in_flight(self) -> int:
-        """As the provider counts."""
+        """The messages the provider has."""
         return self._counts()[1]
 
     def left(self) -> int:
-        """As the provider counts, in flight or not."""
+        """The messages the provider has, in flight or not."""
         return sum(self._counts())
 
     def _counts(self) -> tuple[int, int]:

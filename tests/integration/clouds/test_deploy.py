@@ -1,4 +1,4 @@
-"""The files under ``deploy/``: each by the checker of its kind where there is one, and against the code that they speak of."""
+"""The files under ``deploy/``: each checked by the linter of its format, if there is one, and against the code it refers to."""
 
 from __future__ import annotations
 

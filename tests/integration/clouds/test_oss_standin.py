@@ -1,4 +1,4 @@
-"""The stand-in for OSS, asked by the real SDK: what it keeps, refuses and tells."""
+"""The stand-in for OSS, used through the real SDK: what it stores, refuses and reports."""
 
 from __future__ import annotations
 

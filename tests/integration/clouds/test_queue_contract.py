@@ -1,4 +1,4 @@
-"""What every queue does, run over every backend that has messages."""
+"""The contract of every queue, run against every backend that has messages."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PATIENT = QueueSettings(debounce_seconds=0.03, poll_seconds=0.05, visibility_sec
 
 @dataclass
 class Bench:
-    """A queue, and how something happens that it tells."""
+    """A queue, and how to cause something that it reports."""
 
     kind: str
     queue: EventQueue

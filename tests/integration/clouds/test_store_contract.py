@@ -1,4 +1,4 @@
-"""What every store does, run over every backend."""
+"""The contract of every store, run against every backend."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ALL = Selection(ignores=())
 
 @dataclass
 class Place:
-    """A location with what a test does to it from outside."""
+    """A location, and how a test changes it from outside."""
 
     location: str
     missing: str

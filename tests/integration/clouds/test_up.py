@@ -41,7 +41,7 @@ def started(script: str, *arguments: str, until: str) -> Iterator[str]:
 
 
 def told(kind: str, name: str, access: Access) -> list[object]:
-    """What the queue tells, without what tells nothing."""
+    """What the queue reports, without deliveries that report nothing."""
     queue = open_queue(kind, QueueSpec("", settings=QueueSettings(wait_seconds=1), name=name, access=access))
     queue.start()
     hints: list[object] = []

@@ -1,4 +1,4 @@
-"""A warehouse in a bucket: everything that needs no engine, by the code and the command as they are."""
+"""A warehouse in a bucket: everything that needs no engine, through the code and the command."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Home:
         )
 
     def command(self, *arguments: str) -> Any:
-        """What the command prints as JSON, in a process of its own."""
+        """Runs the command in its own process; its output as JSON."""
         environment = os.environ | {
             "VOLSTREAM_HOME": str(self.folder / "home"),
             "VOLSTREAM_WAREHOUSE": self.warehouse,

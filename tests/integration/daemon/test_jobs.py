@@ -1,4 +1,4 @@
-"""The scheduler while the engine is away, and when runs die with it."""
+"""The scheduler while the engine is down, and when runs die with it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from volstream.model.work import FailureState
 
 
 class FakeRunner:
-    """A runner that always has work, and fails as told."""
+    """A runner that always has work and fails as instructed."""
 
     def __init__(self, *failures: BaseException) -> None:
         self.failures = list(failures)
@@ -144,7 +144,7 @@ def test_a_schedule_that_cannot_be_computed_fails_only_its_job(tmp_path: Path) -
 
 
 class Idle(FakeRunner):
-    """A runner that has work once it is told, and counts how often it was asked."""
+    """A runner that has work on request and counts how often it was asked."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A volume's keeper that comes and goes: it waits, takes over, is fenced, hands over."""
+"""The worker of a volume waits, takes over, is fenced, and hands over."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class World:
         )
 
     def take_lease(self, owner: str, seconds: float) -> None:
-        """As another host does when the lease has lapsed."""
+        """Takes the lease as another host does after it has lapsed."""
         leases = self.session.home.catalog.leases
         with self.session.home.catalog.database.transaction() as transaction:
             transaction.execute(update(tables.leases).values(owner=owner))

@@ -1,4 +1,4 @@
-"""Commits without a JVM among Spark's own, judged by what Spark reads."""
+"""Commits without a JVM between commits by Spark, verified by what Spark reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A directory of files, a volume on it and its keeper, and no engine."""
+"""A folder of files, a volume on it and its keeper, without an engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ticks of hints and listings of a real folder come to, without an engine."""
+"""The effect of hints and listings of a real folder, without an engine."""
 
 from __future__ import annotations
 
@@ -294,7 +294,7 @@ def test_files_with_odd_names_are_added_changed_and_removed(kept: Keeping) -> No
 
 
 class Flaky(LocalStore):
-    """A folder of which some files, or all, cannot be looked at."""
+    """A folder in which some or all files cannot be checked."""
 
     def __init__(self, kept: Keeping, *bad: str) -> None:
         super().__init__(kept.volume.location)

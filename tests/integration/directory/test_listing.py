@@ -134,7 +134,7 @@ def test_names_that_cannot_be_rows_are_findings(tmp_path: Path, target: str) -> 
 
 
 class Scripted(MemoryStore):
-    """Lists what it was given, and then fails where that is asked for."""
+    """Lists what it was given, and then fails if asked to."""
 
     def __init__(self, *entries: FileInfo | Finding, error: StorageError | None = None) -> None:
         super().__init__("memory://scripted")

@@ -1,4 +1,4 @@
-"""Directories of volstream 0.1, with their catalog, become today's: rows, offsets and what is not consumed stay."""
+"""Directories of volstream 0.1, with their catalog, are migrated: rows, offsets and unconsumed changes survive."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def told(number: int) -> CommitProperties:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """A home of 0.1: versions 1, 2, 4 and 5 of its directory are refreshes 1, 2, 4 and 5; refresh 3 was aborted."""
+    """A home of volstream 0.1: versions 1, 2, 4 and 5 of its directory are refreshes 1, 2, 4 and 5; refresh 3 was aborted."""
     url = f"sqlite:///{tmp_path}/catalog.db"
     config = Config()
     config.set_main_option("script_location", str(Path(database.__file__).parent / "migrations"))

@@ -1,4 +1,4 @@
-"""Listings of buckets: in shards, and taken up again after a process was killed in one."""
+"""Sharded listings of buckets, and their resumption after a process was killed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TIME = datetime(2024, 1, 1, tzinfo=UTC)
 
 
 class Bucket(MemoryStore):
-    """A bucket of the given keys, listed in their order; remembers what it was asked for."""
+    """A bucket of the given keys, listed in order; records what it was asked for."""
 
     def __init__(self, keys: list[str], fails_at: str | None = None) -> None:
         super().__init__("memory://bucket")

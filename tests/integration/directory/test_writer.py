@@ -1,4 +1,4 @@
-"""The one writer of a directory: fences, crashes, folds, trims, and tables that are older than the catalog."""
+"""The one writer of a directory: fencing, crashes, folding, trimming, and tables older than the catalog."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real engine: start, attach, share, lose, end. What ends an engine, or begins with none, has a home of its own."""
+"""A real engine: start, attach, share, lose, end. Tests that end the engine, or begin without one, have their own home."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def gateway(address: EngineAddress) -> Iterator[SparkGateway]:
 
 @pytest.fixture(scope="module")
 def shared_settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
-    """Of a home whose engine no test ends."""
+    """Settings of a home whose engine no test stops."""
     return config.load(tmp_path_factory.mktemp("shared"), driver_memory=1 << 30, cores=2)
 
 

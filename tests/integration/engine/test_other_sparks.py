@@ -1,4 +1,4 @@
-"""Spark as others run it: with executors in JVMs of their own, to which functions and changes travel, and a metastore."""
+"""Spark as others run it: with a metastore, and executors in separate JVMs to which functions and changes travel."""
 
 from __future__ import annotations
 

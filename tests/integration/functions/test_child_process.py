@@ -1,4 +1,4 @@
-"""The child process of an isolated function: what it imports, and what it leaves."""
+"""The child process of an isolated function: what it imports, and what it leaves behind."""
 
 from __future__ import annotations
 

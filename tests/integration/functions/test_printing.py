@@ -1,4 +1,4 @@
-"""What a function prints and logs comes back with the outcomes, within bounds, and with the file that it was for."""
+"""Output and logs of a function are returned with the outcomes, within bounds and attributed to their file."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def f(file):
 
 @contextmanager
 def nobody_set_logging_up() -> Iterator[None]:
-    """As in a worker. pytest has handlers of its own while a test runs."""
+    """Logging as in a worker; pytest installs its own handlers while a test runs."""
     root = logging.getLogger()
     before, root.handlers = root.handlers, []
     try:

@@ -29,7 +29,7 @@ GONE = "directory gone"
 
 
 class Listener:
-    """A started queue, and every hint that it told so far."""
+    """A started queue, and every hint it has reported so far."""
 
     def __init__(self, root: Path, selection: Selection | None = None, debounce_seconds: float = 0.03) -> None:
         settings = QueueSettings(debounce_seconds=debounce_seconds, check_seconds=0.1)
@@ -39,7 +39,7 @@ class Listener:
         self.on_hint: Callable[[Hint], None] = self.hints.append
 
     def pump(self, wait_seconds: float = 0.02) -> None:
-        """Takes and acknowledges what is there."""
+        """Receives and acknowledges what is there."""
         messages = self.queue.receive(1000, wait_seconds)
         for message in messages:
             hints = parse(message.body)
@@ -49,7 +49,7 @@ class Listener:
         self.queue.acknowledge(messages)
 
     def hears(self, *expected: Hint) -> None:
-        """Waits until all of these were told."""
+        """Waits until all of these were reported."""
 
         def heard() -> bool:
             self.pump()
@@ -61,7 +61,7 @@ class Listener:
             raise AssertionError(f"{set(expected) - set(self.hints)} not among {self.hints}") from None
 
     def settles(self, root: Path) -> None:
-        """Waits until everything before this call was told, by a file that comes last."""
+        """Waits until everything before this call was reported, by writing one more file."""
         (root / "marker").touch()
         self.hears(KeyHint("marker"))
         self.hints.remove(KeyHint("marker"))
@@ -346,7 +346,7 @@ except QueueError as error:
 def test_the_kernels_watch_limit_is_an_error_even_if_only_subdirectories_hit_it(root: Path, watches: int) -> None:
     for number in range(5):
         (root / str(number)).mkdir()
-    # The limit is one of the user namespace; in one of our own nobody else meets it.
+    # The limit applies to the user namespace; nobody else meets it in our own.
     limit = f"echo {watches} > /proc/sys/user/max_inotify_watches"
     command = ["unshare", "--user", "--map-root-user", "sh", "-c"]
     if subprocess.run([*command, limit], capture_output=True, check=False).returncode != 0:

@@ -1,4 +1,4 @@
-"""Blocks that meet a job on their stream, without an engine."""
+"""Blocks that compete with a job for their stream, without an engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The soak runs, and forgets."""
+"""The soak benchmark runs and forgets its history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The entry, before there is a command."""
+"""The entry point, before any command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What users get wrong is told to them as their mistake, never as a bug."""
+"""Mistakes of users are reported as such, never as bugs."""
 
 from __future__ import annotations
 

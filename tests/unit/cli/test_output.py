@@ -1,4 +1,4 @@
-"""How results are arranged for people."""
+"""The layout of results for people."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_json_preserves_control_characters(capsys: pytest.CaptureFixture[str]) -
 
 @pytest.fixture
 def as_before() -> Iterator[None]:
-    """Logs go to standard error again, after the test's own capture of it has ended."""
+    """Sends logs to standard error again, after the test's own capture has ended."""
     yield
     log.configure("debug")
 

@@ -1,4 +1,4 @@
-"""The prompt of ``volstream sql``: when a statement is complete, what is completed, and a conversation without Spark."""
+"""The prompt of ``volstream sql``: when a statement is complete, what is completed, and a session without Spark."""
 
 from __future__ import annotations
 

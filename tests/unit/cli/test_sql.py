@@ -1,4 +1,4 @@
-"""Where ``volstream sql`` takes its statements from, as far as no Spark is needed."""
+"""Where ``volstream sql`` reads its statements from; no Spark needed."""
 
 from __future__ import annotations
 

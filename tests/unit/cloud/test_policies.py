@@ -1,4 +1,4 @@
-"""What is pasted at a provider: exactly what the volumes of a connection need."""
+"""The policies to paste at a provider: exactly what the volumes of a connection need."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What crashes left in a warehouse, and what somebody may be at work on."""
+"""Removing what crashes left in a warehouse, but nothing that may be in use."""
 
 from __future__ import annotations
 

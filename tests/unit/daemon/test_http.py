@@ -1,4 +1,4 @@
-"""The daemon over HTTP, as clients that mean no good meet it."""
+"""The daemon's HTTP server and hostile clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a stretch of hints comes to."""
+"""Folding hints into keys to check and subtrees to list."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows are measured as they come: what is too large fails its file with its size, and what is large is handed on in pieces."""
+"""Rows are measured as they come: a row that is too large fails its file with its size, and large results are passed on in pieces."""
 
 from __future__ import annotations
 

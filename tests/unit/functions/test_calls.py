@@ -1,4 +1,4 @@
-"""What a function may be: a class that is set up once, a function of several files; and what it may use: memory, contents."""
+"""Kinds of functions (classes set up once, functions on several files), and what they may use: memory, contents."""
 
 from __future__ import annotations
 

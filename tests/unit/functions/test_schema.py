@@ -1,4 +1,4 @@
-"""Result columns: declared in three ways, kept as DDL."""
+"""Result columns: declared in three ways, stored as DDL."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from volstream.functions.source import FunctionSource, absolute, find, own_folde
 
 @pytest.fixture(autouse=True)
 def no_traces() -> Iterator[None]:
-    """What a test imports is forgotten; the import path and the standard library are as before."""
+    """Forgets what a test imports, and restores the import path and the standard library."""
     modules, path = dict(sys.modules), list(sys.path)
     yield
     assert sys.path == path

@@ -1,4 +1,4 @@
-"""What a job's function comes to on an executor: the pass over a partition, without Spark."""
+"""A job's function on an executor: the pass over a partition, without Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which files were moved, by the changes of their paths."""
+"""Detecting moved files from the changes of their paths."""
 
 from __future__ import annotations
 

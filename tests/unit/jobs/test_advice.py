@@ -1,4 +1,4 @@
-"""What the list of failures says."""
+"""The advice in the list of failures."""
 
 from __future__ import annotations
 

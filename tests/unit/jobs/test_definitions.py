@@ -1,4 +1,4 @@
-"""Making, changing, replacing and dropping jobs. No Spark."""
+"""Creating, altering, replacing and dropping jobs, without Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is kept of what a job printed: a file for each batch, the newest attempt's, within bounds."""
+"""Stored output of a job: one file per batch, from the newest attempt, within bounds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether and when a failed file is tried again."""
+"""Whether and when a failed file is retried."""
 
 from __future__ import annotations
 

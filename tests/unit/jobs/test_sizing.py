@@ -103,6 +103,6 @@ def test_a_row_is_no_larger_than_the_engine_has_room_for(tmp_path: Path) -> None
     assert told(cores=8).row_bytes == 32 << 20
     assert "driver_memory" in told(cores=8).row_rule
     assert told(cores=8, result_row_bytes="1MiB") == Bounds(row_bytes=1 << 20)
-    # Of others nobody here knows how much they have.
+    # How much memory others have is not known here.
     assert told(cores=8, spark_remote="sc://there").row_bytes == 64 << 20
     assert told(cores=8, spark_conf={"spark.master": "local[1]"}).row_bytes == 64 << 20

@@ -1,4 +1,4 @@
-"""How a connection is made and what is tried again."""
+"""How a connection is made and what is retried."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an engine is told of a warehouse in an object store."""
+"""The settings an engine gets for a warehouse in an object store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Delta jars, with scripts in the place of Java: no network."""
+"""The Delta jars, with scripts in place of Java and without a network."""
 
 from __future__ import annotations
 

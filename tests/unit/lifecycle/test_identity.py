@@ -1,4 +1,4 @@
-"""Whether the process that an owner's name stands for still lives."""
+"""Whether the process named by an owner is still alive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts that live and die together, and their loop."""
+"""Parts that start and stop together, and their loop."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FAST = Backoff(first_seconds=0.001, cap_seconds=0.002)
 
 
 def waiting_for(stop: Stop) -> Callable[[], None]:
-    """A part that runs until it is told to stop."""
+    """A part that runs until it is stopped."""
 
     def part() -> None:
         stop.wait(60)

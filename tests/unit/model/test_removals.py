@@ -1,4 +1,4 @@
-"""When removals need a word."""
+"""When removals need confirmation."""
 
 from __future__ import annotations
 

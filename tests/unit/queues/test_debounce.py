@@ -1,4 +1,4 @@
-"""When a change is told: the rules, with a clock and a disk that the test moves."""
+"""When a change is reported: the rules, with a fake clock and disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is the same for every provider's queue, over a provider in memory."""
+"""What all providers' queues have in common, with a provider in memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SETTINGS = QueueSettings(visibility_seconds=60, wait_seconds=20)
 
 
 class Provider:
-    """A queue whose messages get a new handle each time that they are kept."""
+    """A queue whose messages get a new handle each time they are kept."""
 
     batch = 3
 

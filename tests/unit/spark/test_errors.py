@@ -1,4 +1,4 @@
-"""What PySpark and gRPC raise, in our terms."""
+"""Errors of PySpark and gRPC, translated into ours."""
 
 from __future__ import annotations
 

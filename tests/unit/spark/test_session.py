@@ -1,4 +1,4 @@
-"""When a gateway attaches, and what it asks of a server, by one that notes what it is asked."""
+"""When a gateway attaches, and what it asks of a server, using one that records its requests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from volstream.spark.session import SparkGateway
 
 
 class Server(base_pb2_grpc.SparkConnectServiceServicer):
-    """Takes settings, and answers nothing else of use."""
+    """Accepts settings, and answers nothing else of use."""
 
     def __init__(self) -> None:
         self.settings: dict[str, dict[str, str]] = {}

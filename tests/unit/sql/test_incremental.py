@@ -1,4 +1,4 @@
-"""What identifies a row of a query's result, and which queries can be kept by the changed rows alone."""
+"""What identifies a row of a query's result, and which queries can be maintained from the changed rows alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is particular to a directory: links, names that are not text, permissions, roots that go away."""
+"""What is specific to local directories: links, names that are not text, permissions, vanishing roots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Locations: which store, which spelling."""
+"""Locations: their stores and their canonical spelling."""
 
 from __future__ import annotations
 

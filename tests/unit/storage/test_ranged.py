@@ -1,4 +1,4 @@
-"""Reading an object of a bucket as a file: how often it is asked for, what breaks on the way, what changes."""
+"""Reading an object of a bucket as a file: the number of requests, broken connections, and concurrent changes."""
 
 from __future__ import annotations
 

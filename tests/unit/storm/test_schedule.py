@@ -1,4 +1,4 @@
-"""What happens in a storm follows from its seed: one that failed can be run again."""
+"""A storm is determined by its seed, so that a failed one can be repeated."""
 
 from __future__ import annotations
 
