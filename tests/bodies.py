@@ -1,4 +1,4 @@
-"""What the providers send about objects of the bucket ``photos``, as short as it can be read."""
+"""Minimal messages of the providers about objects in the bucket ``photos``."""
 
 from __future__ import annotations
 

@@ -54,12 +54,12 @@ def standin(name: str) -> ModuleType:
 
 
 class QuietServer(ThreadingHTTPServer):
-    """Says nothing of clients that go away in the middle."""
+    """Ignores clients that disconnect early."""
 
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """What breaks here, breaks a test there."""
+        """Ignores the error: it fails a test on the client's side."""
 
 
 @contextmanager
@@ -73,7 +73,7 @@ def serving(server: ThreadingHTTPServer) -> Iterator[str]:
 
 @contextmanager
 def moto() -> Iterator[str]:
-    """A moto server in a process of its own; the URL."""
+    """A moto server in its own process; the URL."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -127,13 +127,13 @@ def mns(oss: Cloud) -> Iterator[Any]:
 
 
 def unused_name() -> str:
-    """A name that no other test has, as queues and buckets may have it."""
+    """A name that no other test uses, valid for queues and buckets."""
     return f"test-{uuid.uuid4().hex[:12]}"
 
 
 @dataclass
 class Answers:
-    """A server that answers as a test says.
+    """A server that answers as a test specifies.
 
     Attributes:
         answer: status, headers and body for a request, given its method, path with query, and headers by name in lower
@@ -176,7 +176,7 @@ def answers() -> Iterator[Answers]:
         do_HEAD = do_POST = do_PUT = do_GET  # noqa: N815
 
         def log_message(self, *arguments: object) -> None:
-            """Says nothing."""
+            """Logs nothing."""
 
     with serving(QuietServer(("127.0.0.1", 0), Handler)) as url:
         made.url = url

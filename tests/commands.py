@@ -1,4 +1,4 @@
-"""Commands in this process, on a home of their own, without an engine."""
+"""Commands run in this process, on their own home, without an engine."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from volstream.cli.main import run
 
 
-class Place:
-    """A home with a volume ``v`` of two files."""
+class Shell:
+    """Runs commands on a home with a volume ``v`` of two files."""
 
     def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.home = folder / "home"
@@ -46,8 +46,13 @@ class Place:
         wanted = ["--on-volume", "v", "--function", f"{self.functions}:{function}", "--returns", "n INT"]
         return self("create-job", name, *wanted, "--into", "t", *options)
 
-    def beside(self, name: str) -> Place:
-        """Another home, not made yet, with the same files and functions."""
+    def beside(self, name: str) -> Shell:
+        """A shell for another home, which does not exist yet, with the same files and functions."""
         made = copy.copy(self)
         made.home = self.home.with_name(name)
         return made
+
+
+@pytest.fixture
+def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Shell:
+    return Shell(tmp_path, capsys)

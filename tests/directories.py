@@ -1,4 +1,4 @@
-"""Directories for tests, written as the keeper does, without a store: a test says what each refresh does."""
+"""Directories written as the keeper writes them, but without a store: each test says what a refresh finds."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tests import objects
 from tests.objects import NOW
 from volstream.catalog import Catalog
 from volstream.directory import table
+from volstream.directory.base import SIZES, FileSizes
 from volstream.directory.difference import compare
 from volstream.directory.snapshot import Snapshot
 from volstream.directory.writer import DirectoryWriter
@@ -29,7 +30,7 @@ def file(path: str, content: int) -> FileInfo:
 
 
 def rows(files: Files) -> pa.Table:
-    """The files that are there, in order, as a listing has them."""
+    """The existing files, in order, as a listing returns them."""
     there = [file(path, content) for path, content in sorted(files.items()) if content is not None]
     return table.rows(there, lambda path: f"memory://{path}")
 
@@ -37,7 +38,9 @@ def rows(files: Files) -> pa.Table:
 class Directory:
     """A catalog with a volume, and the volume's directory."""
 
-    def __init__(self, folder: Path, *, kept: int = 1_000_000, volume: Volume | None = None) -> None:
+    def __init__(
+        self, folder: Path, *, kept: int = 1_000_000, volume: Volume | None = None, sizes: FileSizes = SIZES
+    ) -> None:
         self.warehouse = str(folder / "warehouse")
         self.catalog = Catalog(f"sqlite:///{folder}/catalog.db")
         self.volume = volume or objects.volume("v")
@@ -45,6 +48,7 @@ class Directory:
             with self.catalog.database.transaction() as transaction:
                 self.catalog.volumes.add(transaction, self.volume)
         self.kept = kept
+        self.sizes = sizes
         self.writer = self.new_writer()
 
     @property
@@ -52,7 +56,7 @@ class Directory:
         return table.location(self.warehouse, self.volume.id)
 
     def new_writer(self) -> DirectoryWriter:
-        return DirectoryWriter(self.volume, self.catalog, self.warehouse, self.kept)
+        return DirectoryWriter(self.volume, self.catalog, self.warehouse, self.kept, self.sizes)
 
     def snapshot(self) -> Snapshot:
         found = Snapshot.open(self.root, self.volume.id)
@@ -60,13 +64,13 @@ class Directory:
         return found
 
     def list_first(self, files: Files) -> Refresh | None:
-        """The first listing found these."""
+        """The first listing finds these files."""
         listed = rows(files)
         snapshot = self.writer.open()
         return self.writer.commit_first(snapshot, [listed], sum(listed["size"].to_pylist()))
 
     def refresh(self, files: Files, writer: DirectoryWriter | None = None) -> Refresh | None:
-        """A refresh that looked at these paths."""
+        """A refresh that checks these paths."""
         mine = writer or self.writer
         snapshot = mine.open()
         changes = mine.begin(snapshot)

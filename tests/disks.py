@@ -1,4 +1,4 @@
-"""Disks of their own for a folder, which can be full without harm to others."""
+"""Small disks mounted on a folder, which can be filled without harming anything else."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Disk:
         self._ballast = place / "ballast"
 
     def fill(self) -> None:
-        """Takes all space that is left."""
+        """Takes up all free space."""
         free = shutil.disk_usage(self._place).free
         with suppress(OSError), self._ballast.open("wb") as file:
             os.posix_fallocate(file.fileno(), 0, max(1, free))
 
     def empty(self) -> None:
-        """Gives it back. Idempotent."""
+        """Frees the space again. Idempotent."""
         self._ballast.unlink(missing_ok=True)
 
     def resize(self, size: str) -> None:
@@ -38,7 +38,7 @@ class Disk:
 
 @contextmanager
 def mounted(place: Path, size: str) -> Iterator[Disk]:
-    """A disk of a size, such as ``300k``, at an empty folder."""
+    """A disk of a given size, such as ``300k``, mounted on an empty folder."""
     done = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", f"size={size},mode=0700", "tmpfs", place], capture_output=True, text=True
     )

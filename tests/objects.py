@@ -1,4 +1,4 @@
-"""Definitions and plans for tests, with every value that a test does not care about filled in."""
+"""Definitions and plans for tests, with defaults for every value that a test does not care about."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def _run(*words: str | Path) -> None:
 
 
 class Server:
-    """A server that runs on data of its own.
+    """A server that runs on its own data.
 
     Attributes:
         url: of SQLAlchemy's, without a database.
@@ -72,7 +72,7 @@ class Server:
         self._control("-w", "-o", options, "-l", self._folder / "log", "start")
 
     def stop(self) -> None:
-        """At once, as in a crash: the next start recovers."""
+        """Stops at once, as in a crash: the next start recovers."""
         self._control("-w", "-m", "immediate", "stop")
 
     def new_database(self) -> str:
@@ -91,7 +91,7 @@ class Server:
 
 @contextmanager
 def served() -> Iterator[Server | None]:
-    """A server that runs; None where PostgreSQL is not installed."""
+    """A running server; None if PostgreSQL is not installed."""
     binaries = _binaries()
     if binaries is None:
         yield None

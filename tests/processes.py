@@ -1,4 +1,4 @@
-"""Code run in several real processes that begin at the same moment."""
+"""Code run in several real processes that start at the same moment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def race(code: str, arguments: Sequence[str], processes: int = 2) -> list[str]:
 
     ``code`` must call ``input()`` where it is ready: all of them get past it together.
     """
-    # What they import takes each of them another time, so readiness is told, not guessed.
+    # Importing takes each of them a different time, so each reports when it is ready.
     ready = "import builtins\ndef input():\n    print('ready', flush=True)\n    builtins.input()\n"
     children = [
         subprocess.Popen(

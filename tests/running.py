@@ -68,7 +68,7 @@ def outcomes(work: Work, files: Sequence[FileInfo]) -> pa.Table:
 
 
 def results(table: pa.Table) -> list[tuple[str, Mapping[str, Any] | None]]:
-    """Of files; rows that tell what was printed are of none."""
+    """Results of files, without the rows that hold output."""
     pairs = zip(table["path"].to_pylist(), table["result"].to_pylist(), strict=True)
     return [(path, result) for path, result in pairs if path is not None]
 
@@ -79,7 +79,7 @@ def failed(table: pa.Table) -> dict[str, tuple[FailureKind, str]]:
 
 
 class Frozen:
-    """A store that shows given files and whose reads end as told."""
+    """A store that lists given files and whose reads end as instructed."""
 
     def __init__(self, files: Sequence[FileInfo], error: Exception | None = None, *, heads: bool = False) -> None:
         self._files = {file.relative_path: file for file in files}

@@ -1,4 +1,4 @@
-"""A bucket for warehouses, and whether an engine can reach it."""
+"""A bucket for warehouses, and a check that an engine can reach it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,9 @@ import pytest
 from tests.clouds import moto
 from volstream import config
 from volstream.errors import JavaError
-
-#: Of the keys below; it must be in no output and no log.
 from volstream.jvm import connectors, jars
 
-#: Of the keys below; it must be in no output and no log.
+#: The secret of the keys below; it must not appear in any output or log.
 SECRET = "long-lived-secret"
 
 

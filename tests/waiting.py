@@ -1,4 +1,4 @@
-"""Waiting for a condition, with a deadline: what the tests do instead of sleeping."""
+"""Waiting for a condition with a deadline, instead of sleeping."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-#: Between two looks; an event nobody sets, so that the wait is not a sleep of a fixed guess but a poll.
+#: Seconds between two checks.
 _POLL_SECONDS = 0.01
 
 

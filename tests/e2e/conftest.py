@@ -1,4 +1,4 @@
-"""One home a module: its engine is started once, by the first command that needs it, and ended with the module."""
+"""One home per module; the first command that needs its engine starts it, and it ends with the module."""
 
 from __future__ import annotations
 
@@ -75,5 +75,5 @@ def files(tmp_path: Path) -> Path:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts the files of :data:`_LONGEST` first, among those that stand here."""
+    """Puts the files of :data:`_LONGEST` first, among the end-to-end tests."""
     items.sort(key=lambda one: _LONGEST.index(one.path.name) if one.path.name in _LONGEST else len(_LONGEST))

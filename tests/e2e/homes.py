@@ -1,4 +1,4 @@
-"""A home as its user meets it: the real command and the real daemon, as subprocesses. Nothing of volstream is imported."""
+"""A home as its user sees it: the real command and the real daemon in subprocesses. Nothing from volstream is imported."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from tests.waiting import eventually
 
 VOLSTREAM = str(Path(sys.executable).parent / "volstream")
 
-#: A command that starts an engine on a busy machine ends well within it.
+#: Ample time for a command that starts an engine on a busy machine.
 COMMAND_SECONDS = 100.0
 
-#: Between two looks of ``patiently``.
+#: Seconds between two checks of ``patiently``.
 _LOOK_SECONDS = 0.3
 
-#: What makes tests fast and small; a test's own settings win.
+#: Settings that make tests fast and small; a test's own take precedence.
 SETTINGS = {
     "VOLSTREAM_CORES": "2",
     "VOLSTREAM_DRIVER_MEMORY": "1GiB",
@@ -43,7 +43,7 @@ SETTINGS = {
 
 @dataclass(frozen=True)
 class Done:
-    """A command that ended. ``code`` is negative where a signal ended it."""
+    """A command that has ended. ``code`` is negative if a signal ended it."""
 
     code: int
     stdout: str
@@ -95,14 +95,19 @@ class Home:
             stderr=subprocess.PIPE,
         )
 
+    def crash(self, *arguments: str, at: str, **settings: str) -> None:
+        """Runs a command that has to be killed at a fault point."""
+        done = self.run(*arguments, FAULT=at, **settings)
+        assert done.code == -signal.SIGKILL, f"{at} was not reached: {done}"
+
     def ok(self, *arguments: str, **settings: str) -> str:
-        """What a command printed that is to succeed."""
+        """Runs a command that has to succeed; its output."""
         done = self.run(*arguments, **settings)
         assert done.code == 0, f"{arguments}: {done}"
         return done.stdout
 
     def json(self, *arguments: str, **settings: str) -> Any:
-        """The document of a command that is to succeed."""
+        """Runs a command that has to succeed; its JSON document."""
         return json.loads(self.ok(*arguments, "--format", "json", **settings))
 
     def rows(self, statement: str) -> list[dict[str, Any]]:
@@ -123,7 +128,7 @@ class Home:
 
     @contextmanager
     def daemon(self, *arguments: str, **settings: str) -> Iterator[Daemon]:
-        """A daemon that is ready; killed at the end where it still runs."""
+        """A daemon that is ready; killed at the end if it still runs."""
         daemon = Daemon(self, *arguments, **settings)
         try:
             daemon.await_ready()
@@ -157,7 +162,7 @@ class Daemon:
         return int(found[1]) if found else None
 
     def get(self, path: str) -> tuple[int, str]:
-        """Status and body of what is there over HTTP; 0 where nobody answers."""
+        """Status and body of an HTTP response; status 0 if nobody answers."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as answer:
                 return answer.status, answer.read().decode()
@@ -168,7 +173,7 @@ class Daemon:
             return 0, ""
 
     def metric(self, name: str, **labels: str) -> float | None:
-        """The value of one sample; None where there is none."""
+        """The value of one sample; None if there is none."""
         for line in self.get("/metrics")[1].splitlines():
             found = re.fullmatch(r"(\w+)(?:\{(.*)\})? (\S+)", line)
             if found and found[1] == name and dict(re.findall(r'(\w+)="([^"]*)"', found[2] or "")) == labels:
@@ -195,12 +200,12 @@ class Daemon:
         patiently(ready)
 
     def engine_state(self) -> Mapping[str, str]:
-        """What readiness says of the engine."""
+        """The state of the engine according to ``/readyz``."""
         said: Mapping[str, str] = json.loads(self.get("/readyz")[1])["engine"]
         return said
 
     def await_engine(self) -> psutil.Process:
-        """The JVM of the daemon, once it can be used."""
+        """The JVM of the daemon, once it is ready."""
         patiently(lambda: self.engine_state()["state"] == "running")
         return psutil.Process(self.home.engine()["jvm_pid"])
 
@@ -208,18 +213,18 @@ class Daemon:
         self.process.send_signal(number)
 
     def ended(self, seconds: float = 60.0) -> int:
-        """The exit code, waited for."""
+        """Waits for the exit; the exit code."""
         return self.process.wait(seconds)
 
     def kill(self) -> None:
-        """Ends it and its JVM, whatever it does."""
+        """Kills it and its JVM, whatever it is doing."""
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
 
 
 def finished(child: subprocess.Popen[str], stdin: str = "", seconds: float = COMMAND_SECONDS) -> Done:
-    """Waits for a command to end. One that hangs is ended so that it tells where it hung."""
+    """Waits for a command to end. One that hangs is killed so that it dumps its stacks."""
     try:
         out, err = child.communicate(stdin, timeout=seconds)
     except subprocess.TimeoutExpired:
@@ -230,7 +235,7 @@ def finished(child: subprocess.Popen[str], stdin: str = "", seconds: float = COM
 
 
 def patiently(check: Callable[[], object], timeout: float = COMMAND_SECONDS) -> None:
-    """As ``eventually``, for checks that cost: looking all the time would slow down what is waited for."""
+    """Like ``eventually``, for expensive checks: polling constantly would slow down what is waited for."""
     never = threading.Event()
 
     def look() -> bool:

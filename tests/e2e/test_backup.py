@@ -1,9 +1,8 @@
-"""Backups of homes at work, and homes made from them: what comes out are the rows of the files, each once."""
+"""Backups of busy homes, restored: the result has the row of each file exactly once."""
 
 from __future__ import annotations
 
 import shutil
-import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ pytestmark = pytest.mark.timeout(300)
 
 @contextmanager
 def _restored(home: Home, backup: Path, folder: Path) -> Iterator[Home]:
-    """A home made from a backup, with the same functions; its engine is ended."""
+    """A home restored from a backup, with the same functions; its engine is stopped at the end."""
     folder.mkdir()
     made = Home(folder)
     shutil.copy(home.folder / "functions.py", folder)
@@ -30,7 +29,7 @@ def _restored(home: Home, backup: Path, folder: Path) -> Iterator[Home]:
 
 
 @pytest.mark.long
-def test_a_backup_of_a_home_that_a_daemon_writes_becomes_a_home_whose_table_follows_the_files(
+def test_a_backup_taken_while_a_daemon_writes_restores_to_a_home_whose_table_follows_the_files(
     home: Home, files: Path, name: str, tmp_path: Path
 ) -> None:
     home.ok("create-volume", name, str(files))
@@ -79,7 +78,7 @@ def test_a_backup_of_a_home_that_a_daemon_writes_becomes_a_home_whose_table_foll
 @pytest.mark.parametrize(
     "point", ["plan.written", "plan.opened", "batch.intent", "batch.staged", "batch.written", "batch.committed"]
 )
-def test_a_backup_of_a_run_that_was_killed_is_recovered_as_the_run_itself(
+def test_a_backup_of_a_killed_run_recovers_like_the_run_itself(
     home: Home, files: Path, name: str, tmp_path: Path, point: str
 ) -> None:
     home.ok("create-volume", name, str(files))
@@ -100,7 +99,7 @@ def test_a_backup_of_a_run_that_was_killed_is_recovered_as_the_run_itself(
     written = {f"{number}.txt": f"text {number}" for number in range(5)}
     write(files, written)
     home.ok("refresh", name)
-    assert home.run("run-job", name, FAULT=point).code == -signal.SIGKILL
+    home.crash("run-job", name, at=point)
 
     home.ok("backup", str(tmp_path / "backup"))
 

@@ -1,4 +1,4 @@
-"""Buckets of both clouds as a user meets them: the commands, the SQL of the source document, and two daemons."""
+"""Buckets of both clouds as a user sees them: the commands, the SQL of the source document, and two daemons."""
 
 from __future__ import annotations
 

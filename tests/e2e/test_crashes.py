@@ -1,4 +1,4 @@
-"""SIGKILL at every point that matters: the next run goes on, and every file version counts once.
+"""SIGKILL at every critical point: the next run resumes, and every file version counts once.
 
 All tests share one home, one volume and two jobs, as real homes do; each adds, replaces and deletes files, crashes, and
 compares the tables with what it wrote. ``every`` appends, so that a batch that lands twice shows; ``latest`` upserts.
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.timeout(300)
 
 
 class World:
-    """The shared volume, and what its jobs' tables ought to hold."""
+    """The shared volume, and the expected rows of its jobs' tables."""
 
     def __init__(self, home: Home) -> None:
         self.home = home
@@ -55,7 +55,7 @@ class World:
         self.check("every")
 
     def change(self) -> None:
-        """Two new files, one replaced, one deleted."""
+        """Adds two files, replaces one and deletes one."""
         mark = uuid.uuid4().hex
         *_, last = self.now
         (self.folder / last).unlink()
@@ -66,17 +66,12 @@ class World:
         write(self.folder, written)
         self.now |= written
 
-    def crash(self, *command: str, at: str, **settings: str) -> None:
-        """The command is killed at a point."""
-        done = self.home.run(*command, FAULT=at, **settings)
-        assert done.code == -signal.SIGKILL, f"{at} was not reached: {done}"
-
     def check(self, job: str) -> None:
-        """The table holds what it ought to, after a run that came to its end."""
+        """Checks the table after a complete run."""
         if job == "latest":
             assert self.home.pairs(job) == sorted(self.now.items())
             return
-        # The net changes since the last look: what came and went in between is no file of any batch.
+        # The net changes since the last check: a file that came and went in between is in no batch.
         if self._seen != self.now:
             self._ever += self.now.items() - self._seen.items()
             self._seen = dict(self.now)
@@ -89,9 +84,9 @@ def world(home: Home) -> World:
 
 
 @pytest.mark.parametrize("point", ["refresh.intent", "refresh.committed"])
-def test_a_refresh_that_was_killed_is_finished_by_the_next(world: World, point: str) -> None:
+def test_the_next_refresh_finishes_one_that_was_killed(world: World, point: str) -> None:
     world.change()
-    world.crash("refresh", "files", at=point)
+    world.home.crash("refresh", "files", at=point)
 
     world.home.ok("refresh", "files")
 
@@ -99,14 +94,14 @@ def test_a_refresh_that_was_killed_is_finished_by_the_next(world: World, point: 
     assert sorted(row["relative_path"] for row in listed) == sorted(world.now)
 
 
-def test_a_run_that_is_killed_wherever_it_gets_to_is_finished_by_the_next_and_no_row_is_there_twice(
+def test_a_run_killed_at_any_point_is_finished_by_the_next_without_duplicate_rows(
     world: World,
 ) -> None:
     world.change()
     world.home.ok("refresh", "files")
     # Each run gets a little farther than the one before; what one left open the next one settles first.
     for point in ("plan.written", "plan.opened", "batch.intent", "batch.staged", "batch.written", "batch.committed"):
-        world.crash("run-job", "every", at=point)
+        world.home.crash("run-job", "every", at=point)
 
     world.home.ok("run-job", "every")
 
@@ -114,12 +109,12 @@ def test_a_run_that_is_killed_wherever_it_gets_to_is_finished_by_the_next_and_no
 
 
 @pytest.mark.long
-def test_a_recovery_that_is_killed_is_finished_by_the_next(world: World) -> None:
+def test_the_next_run_finishes_a_recovery_that_was_killed(world: World) -> None:
     world.change()
     world.home.ok("refresh", "files")
     # Nothing of the first batch is in the table, and then all of it.
     for point in ("batch.staged", "recover.fence", "recover.fenced", "batch.written", "recover.fenced"):
-        world.crash("run-job", "latest", at=point)
+        world.home.crash("run-job", "latest", at=point)
 
     report = world.home.json("run-job", "latest")
 
@@ -128,7 +123,7 @@ def test_a_recovery_that_is_killed_is_finished_by_the_next(world: World) -> None
 
 
 @pytest.mark.long
-def test_a_run_that_is_killed_right_after_its_plan_was_cut_anew_goes_on_with_the_new_batches(
+def test_a_run_killed_right_after_its_plan_was_recut_resumes_with_the_new_batches(
     world: World, name: str, files: Path
 ) -> None:
     home = world.home
@@ -149,9 +144,9 @@ def test_a_run_that_is_killed_right_after_its_plan_was_cut_anew_goes_on_with_the
         "--max-files",
         "2",
     )
-    world.crash("run-job", name, at="batch.committed")
+    world.home.crash("run-job", name, at="batch.committed")
     home.ok("alter-job", name, "--max-files", "100")
-    world.crash("run-job", name, at="plan.recut", BATCH_SECONDS="1h")
+    world.home.crash("run-job", name, at="plan.recut", BATCH_SECONDS="1h")
 
     report = home.json("run-job", name, BATCH_SECONDS="1h")
 
@@ -162,9 +157,7 @@ def test_a_run_that_is_killed_right_after_its_plan_was_cut_anew_goes_on_with_the
 
 
 @pytest.mark.long
-def test_rows_that_follow_a_moved_file_do_so_once_wherever_the_run_is_killed(
-    world: World, name: str, files: Path
-) -> None:
+def test_rows_follow_a_moved_file_exactly_once_wherever_the_run_is_killed(world: World, name: str, files: Path) -> None:
     home = world.home
     write(files, {"a.txt": "one", "b.txt": "two", "c.txt": "three"})
     home.ok("create-volume", name, str(files))
@@ -187,7 +180,7 @@ def test_rows_that_follow_a_moved_file_do_so_once_wherever_the_run_is_killed(
     (files / "c.txt").rename(files / "0.txt")
     home.ok("refresh", name)
     for point in ("batch.staged", "batch.written", "batch.staged", "batch.committed"):
-        world.crash("run-job", name, at=point)
+        world.home.crash("run-job", name, at=point)
 
     home.ok("run-job", name)
 
@@ -196,9 +189,7 @@ def test_rows_that_follow_a_moved_file_do_so_once_wherever_the_run_is_killed(
 
 @pytest.mark.long
 @pytest.mark.parametrize("point", ["batch.staged", "batch.written"])
-def test_a_runner_that_wakes_after_another_took_over_is_fenced_and_the_table_stays_right(
-    world: World, point: str
-) -> None:
+def test_a_runner_that_wakes_after_a_takeover_is_fenced_and_the_table_stays_correct(world: World, point: str) -> None:
     world.change()
     world.home.ok("refresh", "files")
     zombie = world.home.start("run-job", "every", FAULT=f"{point}:stop", LEASE_SECONDS="1s")
@@ -218,7 +209,7 @@ def test_a_runner_that_wakes_after_another_took_over_is_fenced_and_the_table_sta
 
 
 @pytest.mark.long
-def test_a_jvm_that_dies_in_the_middle_of_a_batch_ends_the_run_and_the_next_one_does_all_once(
+def test_a_jvm_that_dies_mid_batch_ends_the_run_and_the_next_run_processes_everything_once(
     world: World, tmp_path: Path, name: str, files: Path
 ) -> None:
     home, started = world.home, tmp_path / "started"

@@ -1,4 +1,4 @@
-"""A daemon that runs: tables follow the folder, and HTTP tells how things are. One daemon for all of these tests."""
+"""A running daemon: tables follow the folder, and HTTP reports its state. All of these tests share one daemon."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_the_table_follows_new_replaced_renamed_and_deleted_files(
     assert not home.json("list", "failures", "--job", name)
 
 
-def test_a_file_that_fails_is_told_of_and_follows_once_it_is_mended(
+def test_a_failing_file_is_reported_and_lands_once_it_is_fixed(
     daemon: Daemon, home: Home, name: str, files: Path
 ) -> None:
     write(files, {"good.txt": "good", "other.txt": "bad"})
@@ -71,7 +71,7 @@ def test_a_file_that_fails_is_told_of_and_follows_once_it_is_mended(
     assert not home.json("list", "failures", "--job", name)
 
 
-def test_health_and_readiness_are_told_over_http(daemon: Daemon) -> None:
+def test_health_and_readiness_are_served_over_http(daemon: Daemon) -> None:
     status, body = daemon.get("/healthz")
     assert (status, json.loads(body)["status"]) == (200, "ok")
     status, body = daemon.get("/readyz")
@@ -81,7 +81,7 @@ def test_health_and_readiness_are_told_over_http(daemon: Daemon) -> None:
     assert daemon.get("/other")[0] == 404
 
 
-def test_metrics_tell_lags_queues_files_and_failures(daemon: Daemon, home: Home, name: str, files: Path) -> None:
+def test_metrics_report_lags_queues_files_and_failures(daemon: Daemon, home: Home, name: str, files: Path) -> None:
     write(files, {"good.txt": "12345", "other.txt": "bad"})
     home.ok("create-volume", name, str(files))
     home.ok(
@@ -114,7 +114,7 @@ def test_metrics_tell_lags_queues_files_and_failures(daemon: Daemon, home: Home,
     assert daemon.metric("volstream_last_reconcile_timestamp_seconds", volume=name)
 
 
-def test_a_refresh_by_hand_is_done_by_the_daemon(daemon: Daemon, home: Home, name: str, files: Path) -> None:
+def test_the_daemon_carries_out_a_manual_refresh(daemon: Daemon, home: Home, name: str, files: Path) -> None:
     write(files, {"one.txt": "1"})
     home.ok("create-volume", name, str(files), "--queue-type", "none")
     home.ok("refresh", name)

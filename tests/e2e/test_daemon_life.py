@@ -1,4 +1,4 @@
-"""A daemon's beginning and end: signals, a second one on the same home, a JVM that dies or is not there, a port that is taken."""
+"""Start and end of a daemon: signals, a second daemon on the same home, a JVM that dies or is missing, a port in use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.timeout(200)
 
 
 def slow_job(home: Home, name: str, files: Path, started: Path, seconds: float) -> None:
-    """A volume of one file and a job that sleeps over it, and says when it began."""
+    """A volume of one file, and a job that reports when it starts on it and then sleeps."""
     write(files, {"one.txt": "1"})
     home.ok("create-volume", name, str(files))
     home.ok(
@@ -38,7 +38,9 @@ def slow_job(home: Home, name: str, files: Path, started: Path, seconds: float) 
     )
 
 
-def test_sigterm_finishes_the_batch_in_hand_and_ends_with_0(home: Home, name: str, files: Path, tmp_path: Path) -> None:
+def test_sigterm_finishes_the_current_batch_and_exits_with_0(
+    home: Home, name: str, files: Path, tmp_path: Path
+) -> None:
     started = tmp_path / "started"
     slow_job(home, name, files, started, 3)
     with home.daemon() as daemon:
@@ -54,7 +56,7 @@ def test_sigterm_finishes_the_batch_in_hand_and_ends_with_0(home: Home, name: st
 
 
 @pytest.mark.long
-def test_the_second_sigterm_ends_at_once_with_130_and_the_file_is_done_later(
+def test_a_second_sigterm_exits_at_once_with_130_and_the_file_is_processed_later(
     home: Home, name: str, files: Path, tmp_path: Path
 ) -> None:
     started = tmp_path / "started"
@@ -95,7 +97,7 @@ def test_a_second_daemon_waits_and_takes_over_when_the_first_is_killed(home: Hom
 
 
 @pytest.mark.long
-def test_a_waiting_daemon_ends_when_it_is_told_to(home: Home) -> None:
+def test_a_waiting_daemon_exits_on_sigterm(home: Home) -> None:
     with home.daemon():
         second = Daemon(home)
         try:
@@ -106,9 +108,7 @@ def test_a_waiting_daemon_ends_when_it_is_told_to(home: Home) -> None:
             second.kill()
 
 
-def test_a_dead_jvm_is_started_again_and_every_file_counts_once(
-    home: Home, name: str, files: Path, tmp_path: Path
-) -> None:
+def test_a_dead_jvm_is_restarted_and_every_file_counts_once(home: Home, name: str, files: Path, tmp_path: Path) -> None:
     first = {f"{number:03}.txt": str(number) for number in range(60)}
     later = {f"later-{number}.txt": str(number) for number in range(5)}
     started = tmp_path / "started"
@@ -157,7 +157,7 @@ def test_a_dead_jvm_is_started_again_and_every_file_counts_once(
     home.ok("drop", "volume", name)
 
 
-def test_a_daemon_without_java_lives_says_so_and_ends_when_told_to(home: Home, tmp_path: Path) -> None:
+def test_a_daemon_without_java_keeps_running_reports_it_and_exits_on_sigterm(home: Home, tmp_path: Path) -> None:
     with home.daemon(CACHE=str(tmp_path / "empty")) as daemon:
         patiently(lambda: daemon.engine_state()["state"] == "restarting")
         assert "make setup" in daemon.engine_state()["reason"]
@@ -167,7 +167,7 @@ def test_a_daemon_without_java_lives_says_so_and_ends_when_told_to(home: Home, t
     assert "engine_lost" in daemon.log
 
 
-def test_a_signal_ends_a_jvm_that_is_still_starting(home: Home) -> None:
+def test_a_signal_stops_a_jvm_that_is_still_starting(home: Home) -> None:
     with home.daemon() as daemon:
         assert daemon.engine_state() == {"state": "starting"}
         eventually(lambda: psutil.Process(daemon.process.pid).children())
@@ -178,7 +178,7 @@ def test_a_signal_ends_a_jvm_that_is_still_starting(home: Home) -> None:
     assert "engine_started" not in daemon.log
 
 
-def test_a_port_that_is_taken_ends_the_daemon_with_4_and_says_what_to_do(home: Home) -> None:
+def test_a_port_in_use_ends_the_daemon_with_4_and_a_remedy(home: Home) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         daemon = Daemon(home, "--http-port", str(port))

@@ -100,13 +100,13 @@ def test_every_command_prints_what_the_page_says(tmp_path: Path, sitting: str) -
             assert _words(line) in _words(printed), f"$ {one.command}\nprints no {line!r}:\n{printed}"
 
 
-def test_every_page_with_commands_is_in_a_sitting() -> None:
+def test_every_page_with_commands_belongs_to_a_session_that_is_run() -> None:
     assert {str(page.relative_to(ROOT)) for page in PAGES if examples(page)} == {
         page for pages in SITTINGS.values() for page in pages
     }
 
 
-def test_only_the_make_commands_of_the_readme_are_not_run() -> None:
+def test_only_the_make_commands_of_the_readme_are_left_out() -> None:
     lines = [
         line.partition("#")[0].strip() for block in blocks(ROOT / "README.md", "sh") for line in block.splitlines()
     ]
@@ -123,7 +123,7 @@ def shown() -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("page", "line"), list(shown()))
-def test_commands_that_are_only_shown_can_be_given(page: str, line: str) -> None:
+def test_commands_that_are_shown_but_not_run_parse(page: str, line: str) -> None:
     del page
     arguments = shlex.split(line, comments=True)[1:]
     context = click.Context(volstream, info_name="volstream")
@@ -144,7 +144,7 @@ def anchors(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_resolve(page: Path) -> None:
     text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
     for link in re.findall(r"\]\(([^)]+)\)", text):
         target, _, anchor = link.partition("#")
@@ -155,13 +155,13 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert not anchor or anchor in anchors(found), link
 
 
-def test_every_page_is_in_the_contents() -> None:
+def test_every_page_is_in_the_table_of_contents() -> None:
     listed = set(re.findall(r"^([\w/-]+)$", (ROOT / "docs" / "index.md").read_text(encoding="utf-8"), re.M))
     pages = {str(page.relative_to(ROOT / "docs").with_suffix("")) for page in PAGES[1:]} - {"index"}
     assert listed == pages
 
 
-def test_the_pages_of_commands_and_settings_are_the_codes() -> None:
+def test_the_command_and_settings_pages_match_the_code() -> None:
     spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
     assert spec is not None
     assert spec.loader is not None
@@ -181,5 +181,5 @@ def test_the_readme_is_short() -> None:
 
 
 def _words(text: str) -> str:
-    """The text with runs of blanks as one: tables are as wide as their contents."""
+    """The text with runs of blanks collapsed: tables are as wide as their contents."""
     return " ".join(text.split())

@@ -1,4 +1,4 @@
-"""What a user sees of an engine that dies: one line with the cause, one with what to do, and exit code 4."""
+"""What a user sees when the engine dies: one line with the cause, one with the remedy, and exit code 4."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.timeout(200)
 
 
 @pytest.mark.long
-def test_a_job_whose_engine_is_killed_says_by_which_signal(home: Home, name: str, files: Path, tmp_path: Path) -> None:
+def test_a_job_whose_engine_is_killed_names_the_signal(home: Home, name: str, files: Path, tmp_path: Path) -> None:
     started = tmp_path / "started"
     write(files, {"one.txt": "1"})
     home.ok("create-volume", name, str(files))

@@ -1,4 +1,4 @@
-"""Functions that give large rows: what is too large fails its file and no more, what is not needs no more memory for being many."""
+"""Functions that return large rows: a row that is too large fails only its file, and many large rows need no more memory than few."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def binary(file, size):
 def job(
     home: Home, name: str, files: Path, function: str, size: int, count: int, *options: str, **settings: str
 ) -> None:
-    """A job on so many files, each of which gives a row of so many bytes."""
+    """A job on a number of files, each of which gives a row of a given size."""
     (home.folder / "large.py").write_text(_FUNCTION)
     write(files, {f"{number:03}.txt": str(number) for number in range(count)})
     home.ok("create-volume", name, str(files), **settings)
@@ -54,7 +54,7 @@ def job(
         ("2GiB", 60 << 20, 20),
     ],
 )
-def test_a_batch_of_more_rows_than_the_heap_holds_lands_whoever_commits_it(
+def test_a_batch_larger_than_the_heap_lands_whichever_side_commits_it(
     home: Home, name: str, files: Path, heap: str, size: int, count: int
 ) -> None:
     home.end_engine()
@@ -73,7 +73,7 @@ def test_a_batch_of_more_rows_than_the_heap_holds_lands_whoever_commits_it(
     home.end_engine()
 
 
-def test_files_that_give_far_too_much_fail_with_their_size_and_the_job_goes_on(
+def test_files_with_far_too_large_results_fail_with_their_size_and_the_job_continues(
     home: Home, name: str, files: Path
 ) -> None:
     home.end_engine()

@@ -1,4 +1,4 @@
-"""What users and machines do wrong: each time a message that says what to do, the documented exit code, and nothing lost."""
+"""Mistakes of users and failures of machines: each gives a message with a remedy and the documented exit code, and loses nothing."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_json_is_one_document_on_stdout_and_errors_are_json_on_stderr(home: Home
         ["retry", "nowhere"],
     ],
 )
-def test_an_unknown_object_is_named_and_ends_with_3(home: Home, command: list[str]) -> None:
+def test_an_unknown_object_is_named_and_exits_with_3(home: Home, command: list[str]) -> None:
     refused(home.run(*command), 3, "nowhere")
 
 
@@ -70,11 +70,11 @@ def test_an_unknown_object_is_named_and_ends_with_3(home: Home, command: list[st
         (["create-job", "j", "--function", "f.py:f", "--into", "t", "--every", "30s", "--on-change"], "exclude"),
     ],
 )
-def test_wrong_usage_ends_with_2(home: Home, command: list[str], said: str) -> None:
+def test_wrong_usage_exits_with_2(home: Home, command: list[str], said: str) -> None:
     refused(home.run(*command), 2, said)
 
 
-def test_a_volume_of_a_missing_directory_says_which(home: Home, name: str, tmp_path: Path) -> None:
+def test_a_volume_on_a_missing_directory_names_it(home: Home, name: str, tmp_path: Path) -> None:
     refused(home.run("create-volume", name, str(tmp_path / "missing")), 3, str(tmp_path / "missing"), "Make it")
     assert home.run("describe", "volume", name).code == 3
 
@@ -104,7 +104,7 @@ def test_a_function_that_cannot_be_found_or_imported_says_why(home: Home, name: 
     assert home.run("describe", "job", name).code == 3
 
 
-def test_a_bad_cron_line_and_bad_result_columns_are_refused(home: Home, name: str, files: Path) -> None:
+def test_bad_cron_lines_and_bad_result_columns_are_rejected(home: Home, name: str, files: Path) -> None:
     home.ok("create-volume", name, str(files))
     create = ["create-job", name, "--on-volume", name, "--function", "functions.py:read", "--into", name]
     refused(home.run(*create, "--cron", "61 * * * *"), 3, "61 * * * *")
@@ -112,17 +112,17 @@ def test_a_bad_cron_line_and_bad_result_columns_are_refused(home: Home, name: st
     refused(home.run(*create, "--arg", "nothing"), 2, "KEY=VALUE")
 
 
-def test_settings_that_cannot_be_used_are_named(home: Home) -> None:
+def test_invalid_settings_are_named(home: Home) -> None:
     refused(home.run("list", "volumes", LEASE_SECONDS="soon"), 3, "lease_seconds", "soon")
 
 
-def test_wrong_sql_says_where(home: Home) -> None:
+def test_a_syntax_error_in_sql_says_where(home: Home) -> None:
     refused(home.run("sql", "SELEC 1"), 3, "SELEC")
     refused(home.run("sql", "SELECT * FROM no_such_table"), 3, "no_such_table")
 
 
 @pytest.mark.long
-def test_a_result_of_the_wrong_type_fails_its_file_only_and_a_retry_after_the_mend_succeeds(
+def test_a_result_of_the_wrong_type_fails_only_its_file_and_a_retry_after_the_fix_succeeds(
     home: Home, name: str, files: Path
 ) -> None:
     write(files, {"a.txt": "good", "b.txt": "bad"})
@@ -143,7 +143,7 @@ def test_a_result_of_the_wrong_type_fails_its_file_only_and_a_retry_after_the_me
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_an_unreadable_file_fails_alone_and_succeeds_once_it_can_be_read(home: Home, name: str, files: Path) -> None:
+def test_an_unreadable_file_fails_alone_and_succeeds_once_readable(home: Home, name: str, files: Path) -> None:
     write(files, {"a.txt": "a", "b.txt": "b"})
     (files / "b.txt").chmod(0)
     job(home, name, files, "functions.py:read")
@@ -174,7 +174,9 @@ def test_a_vanished_directory_is_an_error_and_not_a_deletion_of_everything(home:
 
 
 @pytest.mark.long
-def test_a_full_disk_ends_the_run_with_4_and_with_room_it_succeeds(home: Home, name: str, files: Path) -> None:
+def test_a_full_disk_ends_the_run_with_4_and_the_next_run_succeeds_once_there_is_space(
+    home: Home, name: str, files: Path
+) -> None:
     write(files, {f"{number}.txt": "x" for number in range(4)})
     job(home, name, files, "functions.py:big")
     place = home.path / "warehouse" / "tables" / "public" / name
@@ -190,7 +192,7 @@ def test_a_full_disk_ends_the_run_with_4_and_with_room_it_succeeds(home: Home, n
 
 
 @pytest.mark.long
-def test_ctrl_c_finishes_the_batch_in_hand_and_ends_with_130(
+def test_ctrl_c_finishes_the_current_batch_and_exits_with_130(
     home: Home, name: str, files: Path, tmp_path: Path
 ) -> None:
     started = tmp_path / "started"

@@ -1,4 +1,4 @@
-"""Two daemons with homes of their own, as on two hosts, that share a catalog in PostgreSQL and a warehouse."""
+"""Two daemons with separate homes, as on two hosts, that share a catalog in PostgreSQL and a warehouse."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Hosts:
 
 
 def _kept(daemon: Daemon) -> int:
-    """Volumes that a daemon keeps; -1 where it does not answer."""
+    """Number of volumes that a daemon maintains; -1 if it does not answer."""
     status, body = daemon.get("/readyz") if daemon.port is not None else (0, "")
     return int(json.loads(body)["volumes"]) if status == 200 else -1
 
@@ -133,7 +133,7 @@ def hosts(
         home.run("engine", "stop", "--now", **made.settings)
 
 
-def test_daemons_share_the_volumes_and_take_over_from_one_that_is_killed_and_from_one_that_hangs(hosts: Hosts) -> None:
+def test_daemons_share_the_volumes_and_take_over_from_killed_and_hung_ones(hosts: Hosts) -> None:
     first, second = hosts.daemon(0), hosts.daemon(1)
     try:
         patiently(lambda: (_kept(first), _kept(second)) == (2, 2))

@@ -14,7 +14,7 @@ def ids(home: Home, table: str) -> list[int]:
 
 
 @pytest.mark.long
-def test_the_daemon_runs_a_statement_on_change_and_tries_one_that_fails_less_and_less(home: Home, name: str) -> None:
+def test_the_daemon_runs_a_statement_on_change_and_retries_a_failing_one_with_backoff(home: Home, name: str) -> None:
     source, target, stream = f"{name}_t", f"{name}_u", f"{name}_s"
     home.ok(
         "sql",
@@ -41,7 +41,7 @@ def test_the_daemon_runs_a_statement_on_change_and_tries_one_that_fails_less_and
 
 
 @pytest.mark.long
-def test_a_run_that_is_killed_is_settled_by_the_next_and_no_row_is_written_twice(home: Home, name: str) -> None:
+def test_the_next_run_recovers_a_killed_one_and_writes_no_row_twice(home: Home, name: str) -> None:
     source, target, stream = f"{name}_t", f"{name}_u", f"{name}_s"
     home.ok(
         "sql",
@@ -49,14 +49,14 @@ def test_a_run_that_is_killed_is_settled_by_the_next_and_no_row_is_written_twice
         f"CREATE TABLE {target} (id INT); CREATE STREAM {stream} ON TABLE {source}; "
         f"CREATE JOB {name} AS INSERT INTO {target} SELECT id FROM {stream}; INSERT INTO {source} VALUES (1)",
     )
-    assert home.run("run-job", name, FAULT="batch.written").code == -9
+    home.crash("run-job", name, at="batch.written")
     assert ids(home, target) == [1]
 
     report = home.json("run-job", name)
 
     assert (report["recovered"], report["batches"]) == (True, 0)
     home.ok("sql", f"INSERT INTO {source} VALUES (2)")
-    assert home.run("run-job", name, FAULT="batch.intent").code == -9
+    home.crash("run-job", name, at="batch.intent")
     assert ids(home, target) == [1]
     assert home.json("run-job", name)["rows"] == 1
     assert ids(home, target) == [1, 2]

@@ -1,4 +1,4 @@
-"""SIGKILL at every point of a statement that consumes a stream: the next one goes on, and every row counts once (section 6).
+"""SIGKILL at every point of a statement that consumes a stream: the next one recovers, and every row counts once.
 
 All tests share one home, one table ``t`` with its stream ``s``, and the table ``u`` that a statement fills from it.
 """
@@ -22,7 +22,7 @@ INSERT = "INSERT INTO u SELECT id FROM s"
 
 
 class World:
-    """The shared table, and what ``u`` ought to hold."""
+    """The shared table, and the expected rows of ``u``."""
 
     def __init__(self, home: Home) -> None:
         self.home = home
@@ -34,16 +34,12 @@ class World:
         )
 
     def add(self) -> None:
-        """Two new rows, which the stream shows."""
+        """Adds two rows."""
         self.home.ok("sql", f"INSERT INTO t VALUES ({self.count}), ({self.count + 1})")
         self.count += 2
 
-    def crash(self, statement: str, at: str) -> None:
-        done = self.home.run("sql", statement, FAULT=at)
-        assert done.code == -signal.SIGKILL, f"{at} was not reached: {done}"
-
     def check(self, table: str = "u") -> None:
-        """Each row is there once, and none is left."""
+        """Each row is there once, and none is unread."""
         rows = self.home.rows(f"SELECT id FROM {table} ORDER BY id")
         assert [row["id"] for row in rows] == list(range(self.count))
         assert self.home.rows("SELECT * FROM s") == []
@@ -55,39 +51,39 @@ def world(home: Home) -> World:
     return World(home)
 
 
-def test_a_statement_that_is_killed_wherever_it_gets_to_is_settled_by_the_next(world: World) -> None:
+def test_a_statement_killed_at_any_point_is_recovered_by_the_next(world: World) -> None:
     for point in ("plan.opened", "batch.intent", "batch.written", "batch.committed"):
         world.add()
-        world.crash(INSERT, point)
+        world.home.crash("sql", INSERT, at=point)
 
     world.home.ok("sql", INSERT)
 
     world.check()
 
 
-def test_a_recovery_that_is_killed_is_finished_by_the_next(world: World) -> None:
+def test_the_next_statement_finishes_a_recovery_that_was_killed(world: World) -> None:
     world.add()
     for point in ("batch.intent", "recover.fence", "recover.fenced", "batch.written", "recover.fenced"):
-        world.crash(INSERT, point)
+        world.home.crash("sql", INSERT, at=point)
 
     world.home.ok("sql", INSERT)
 
     world.check()
 
 
-def test_dropping_and_discarding_settle_first_what_a_killed_statement_left(world: World) -> None:
+def test_dropping_and_discarding_first_recover_what_a_killed_statement_left(world: World) -> None:
     home = world.home
     home.ok("sql", "CREATE STREAM other ON TABLE t")
     world.add()
     for command in (("advance-stream", "other"), ("drop", "stream", "other")):
         home.ok("sql", "INSERT INTO t VALUES (-1); DELETE FROM t WHERE id = -1; CREATE TABLE IF NOT EXISTS w (id INT)")
-        world.crash("INSERT INTO w SELECT id FROM other", "batch.intent")
+        world.home.crash("sql", "INSERT INTO w SELECT id FROM other", at="batch.intent")
         home.ok(*command)
     home.ok("sql", INSERT)
     world.check()
 
 
-def test_an_engine_that_is_killed_in_the_middle_of_a_statement_loses_and_doubles_nothing(world: World) -> None:
+def test_an_engine_killed_mid_statement_loses_and_duplicates_nothing(world: World) -> None:
     world.add()
     # Something before it: a statement that has asked Spark for nothing yet would just take the next engine.
     child = world.home.start("sql", f"SELECT 1; {INSERT}", FAULT="batch.intent:stop")
@@ -112,7 +108,7 @@ with volstream.Session.builder.create() as session, session.transaction():
 """
 
 
-def test_a_transaction_that_is_killed_between_two_statements_is_rolled_forward(world: World) -> None:
+def test_a_transaction_killed_between_two_statements_is_rolled_forward(world: World) -> None:
     world.home.ok("sql", "INSERT OVERWRITE v SELECT * FROM u")
     world.add()
 
@@ -130,7 +126,7 @@ def test_a_transaction_that_is_killed_between_two_statements_is_rolled_forward(w
     assert world.home.rows("SELECT * FROM s") == []
 
 
-def test_a_statement_that_was_taken_over_while_it_slept_leaves_nothing(world: World) -> None:
+def test_a_statement_taken_over_while_it_slept_leaves_nothing_behind(world: World) -> None:
     world.home.ok("sql", "INSERT OVERWRITE v SELECT * FROM u")
     world.add()
     zombie = world.home.start("sql", "INSERT INTO v SELECT id FROM s", FAULT="batch.intent:stop", LEASE_SECONDS="0.5s")

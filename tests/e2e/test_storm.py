@@ -1,4 +1,4 @@
-"""Storms of random kills (``tests.storm``), after which all that a home says is true; and that a storm notices what is not."""
+"""Storms of random kills (``tests.storm``) leave a home consistent, and a storm detects a home that is not."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def weathers(folder: Path, plan: Plan) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_after_a_short_storm_all_is_true(tmp_path: Path) -> None:
+def test_everything_is_consistent_after_a_short_storm(tmp_path: Path) -> None:
     weathers(tmp_path, Plan(seed=5, kills=20, files=30, jobs=1, longest_pause=0.3, lull=6.0))
 
 
@@ -38,7 +38,7 @@ def test_after_a_short_storm_all_is_true(tmp_path: Path) -> None:
         for seed, catalog in [(1, "sqlite"), (2, "sqlite"), (3, "sqlite"), (1, "postgres")]
     ],
 )
-def test_after_a_thousand_kills_all_is_true(tmp_path: Path, seed: int, catalog: str) -> None:
+def test_everything_is_consistent_after_a_thousand_kills(tmp_path: Path, seed: int, catalog: str) -> None:
     weathers(tmp_path, Plan(seed=seed, kills=1000, catalog=catalog))
 
 
@@ -49,7 +49,7 @@ def test_2200_files_converge_after_a_storm(tmp_path: Path) -> None:
 
 
 class Said(Home):
-    """A home that says what a test lets it say."""
+    """A home that gives the answers of a test."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -82,7 +82,7 @@ _RIGHT = [("a.txt", "e1", 2, "good 1"), ("b.txt", "e2", 1, "good 2")]
         ([_RIGHT[0], ("b.txt", "e0", 1, "good 0")], "the row is of another version: 1, such as b.txt"),
     ],
 )
-def test_a_storm_notices_a_table_that_is_not_true(
+def test_a_storm_detects_an_incorrect_table(
     tmp_path: Path, expected: Expected, rows: list[tuple[str, str, int, str]], said: str
 ) -> None:
     home = Said(tmp_path)
@@ -109,7 +109,7 @@ def _with_another_failure(home: Said) -> None:
         (_with_another_failure, ["j: there is a failure of a good file: 1, such as a.txt"]),
     ],
 )
-def test_a_storm_notices_failures_that_are_not_true(
+def test_a_storm_detects_incorrect_failures(
     tmp_path: Path, expected: Expected, spoil: Callable[[Said], None], said: list[str]
 ) -> None:
     home = Said(tmp_path)

@@ -1,4 +1,4 @@
-"""What needs no Spark starts none."""
+"""Commands that need no Spark do not start it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Feeds mutated inputs to targets, and tells which were answered wrongly."""
+"""Feeds mutated inputs to targets and reports those answered wrongly."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _HANGS_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Finding:
-    """An input that was answered by something else than a result or an error of volstream's."""
+    """An input whose answer was neither a result nor one of volstream's errors."""
 
     target: str
     input: str
@@ -29,7 +29,7 @@ class Finding:
 
 
 class _HangsError(BaseException):
-    """Not an Exception: nothing that is looked at may catch it."""
+    """Not an Exception, so that nothing under test catches it."""
 
 
 def fuzz(

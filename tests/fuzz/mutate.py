@@ -1,4 +1,4 @@
-"""Real inputs, mutated: follows from the seed alone."""
+"""Mutations of real inputs, determined by the seed alone."""
 
 from __future__ import annotations
 

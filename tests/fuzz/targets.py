@@ -1,4 +1,4 @@
-"""What reads inputs, by name. Each either returns, or raises an error of volstream's."""
+"""The readers of inputs, by name. Each either returns or raises one of volstream's errors."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Target:
 
 
 class WrongError(AssertionError):
-    """An answer that no input may get."""
+    """An answer that no input should get."""
 
 
 def _statement(text: str) -> None:
@@ -130,7 +130,7 @@ def _location(text: str) -> None:
 
 
 def readers() -> Sequence[Target]:
-    """Those that are functions of the text alone."""
+    """Readers that are functions of the text alone."""
     return (
         Target("statement", corpus.STATEMENTS, _statement, 60),
         Target("spark", corpus.SPARK_STATEMENTS, _for_spark, 20),
@@ -217,7 +217,7 @@ class CommandLine:
 
 
 def _is_harmless(arguments: Sequence[str]) -> bool:
-    """Whether a command ends by itself, and touches nothing outside of its folder."""
+    """Whether a command exits on its own and touches nothing outside its folder."""
     words = [word for argument in arguments for word in argument.replace("'", " ").replace('"', " ").split()]
     outside = any(word.startswith(("/", "~", "s3:", "oss:", "..")) for word in words)
     remote = any(word.lower().startswith(("doctor", "daemon", "try")) for word in words)

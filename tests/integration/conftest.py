@@ -1,8 +1,7 @@
-"""One engine for the whole test run; a home, a directory of files and a volume of its own for each test."""
+"""One engine for the whole test run; each test has its own home, folder of files and volume."""
 
 from __future__ import annotations
 
-import os
 import re
 import uuid
 from collections.abc import Iterator
@@ -14,6 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tests.commands import shell
+from tests.folders import FileWriter
 from tests.running import isolated, run, store
 from volstream import config
 from volstream.config import Settings
@@ -26,10 +27,10 @@ from volstream.session import Session
 from volstream.spark.session import SparkGateway
 from volstream.sql.names import split
 
-__all__ = ["isolated", "run", "store"]
+__all__ = ["isolated", "run", "shell", "store"]
 
-#: Files that tests write are old at once: none of them waits to settle.
-LONG_AGO = 1_700_000_000
+#: A function for jobs: how many characters a file has.
+COUNT = "def f(file):\n    return {'n': len(file.read_text())}\n"
 
 
 @pytest.fixture(scope="session")
@@ -45,38 +46,23 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkGateway]:
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    # However slow the machine is, no batch takes so long that batches are made smaller.
+    # So that batches do not become smaller, however slow the machine is.
     return config.load(
         tmp_path / "home", settle_seconds=0.05, retry_first_seconds=3600.0, lease_seconds=5.0, batch_seconds=3600.0
     )
 
 
-@dataclass
-class Place:
-    """A directory of files, the volume on it, and the session of its home."""
+class Place(FileWriter):
+    """A folder of files, the volume ``v`` on it, and the session of its home."""
 
-    session: Session
-    folder: Path
-    gateway: SparkGateway
-    clock: int = LONG_AGO
-    versions: list[int] = field(default_factory=list)
-
-    def put(self, path: str, content: str = "x") -> None:
-        """Writes a file as a program does that replaces files: another inode, another time."""
-        target = self.folder / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = target.with_name(".new.tmp")
-        temporary.write_text(content)
-        self.clock += 1
-        os.utime(temporary, (self.clock, self.clock))
-        temporary.rename(target)
-
-    def delete(self, path: str) -> None:
-        (self.folder / path).unlink()
+    def __init__(self, session: Session, folder: Path, gateway: SparkGateway) -> None:
+        super().__init__(folder)
+        self.session = session
+        self.gateway = gateway
 
     @property
     def at(self) -> str:
-        """The result table by its path: the engine of all tests knows one table by the name."""
+        """The result table by its path, because all tests share one engine."""
         return f"delta.`{self.session.home.warehouse}/tables/public/t`"
 
     @property
@@ -90,7 +76,7 @@ class Place:
         self.session.volumes.refresh("v", accept_removals=True)
 
     def job(self, function: str, **options: object) -> None:
-        """Makes the job ``j`` of a function's source text, whose function is ``f``, into the table ``t``."""
+        """Creates the job ``j`` into the table ``t`` from the source text of its function ``f``."""
         file = self.folder.parent / "code" / "job.py"
         file.parent.mkdir(exist_ok=True)
         file.write_text(function)
@@ -116,16 +102,16 @@ class Place:
 def place(tmp_path: Path, settings: Settings, gateway: SparkGateway) -> Iterator[Place]:
     folder = tmp_path / "files"
     folder.mkdir()
-    with Session(settings, lambda: _Shared(gateway)) as session:
+    with session_on(gateway, settings) as session:
         session.volumes.create("v", str(folder), queue_type=QueueType.NONE)
         yield Place(session, folder, gateway)
 
 
 @pytest.fixture
 def slower(place: Place) -> Iterator[Place]:
-    """The same place, where a batch should take no time: each takes too long."""
+    """The same place with a target of almost no time per batch, so that each takes too long."""
     settings = place.session.home.settings.model_copy(update={"batch_seconds": 0.01})
-    with Session(settings, lambda: _Shared(place.gateway)) as session:
+    with session_on(place.gateway, settings) as session:
         yield Place(session, place.folder, place.gateway)
 
 
@@ -170,7 +156,7 @@ class Home:
 @contextmanager
 def home_in(settings: Settings, gateway: SparkGateway) -> Iterator[Home]:
     """A home on the engine of all tests."""
-    with Session(settings, lambda: _Shared(gateway)) as session:
+    with session_on(gateway, settings) as session:
         made = Home(session)
         made.sql(f"CREATE SCHEMA {made.schema}")
         yield made
@@ -182,6 +168,11 @@ def home(settings: Settings, gateway: SparkGateway) -> Iterator[Home]:
         yield made
 
 
+def session_on(gateway: SparkGateway, settings: Settings) -> Session:
+    """A session on the engine of all tests, whose end leaves the gateway open."""
+    return Session(settings, lambda: _Shared(gateway))
+
+
 class _Shared(SparkGateway):
     """The gateway of the whole run, which the end of one session must not close."""
 
@@ -189,4 +180,4 @@ class _Shared(SparkGateway):
         self.__dict__ = gateway.__dict__
 
     def close(self) -> None:
-        """Nothing: the run's fixture does."""
+        """Does nothing: the fixture of the run closes the gateway."""

@@ -1,4 +1,4 @@
-"""Backups while a directory is written: catalog and tables are of one moment."""
+"""Backups while a directory is being written: catalog and tables are consistent."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _session(home: Path) -> Session:
     return Session(config.load(home, settle_seconds=0.01, catalog_url="", warehouse=""))
 
 
-def test_a_directory_that_is_refreshed_all_the_time_is_backed_up_as_it_was_at_one_refresh(tmp_path: Path) -> None:
+def test_a_constantly_refreshed_directory_is_backed_up_as_of_one_refresh(tmp_path: Path) -> None:
     files = tmp_path / "files"
     files.mkdir()
     begun, enough = threading.Event(), threading.Event()

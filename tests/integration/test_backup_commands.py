@@ -8,26 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import Place
+from tests.commands import Shell
 
 
 @pytest.fixture
-def place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Place:
-    return Place(tmp_path, capsys)
+def other(shell: Shell) -> Shell:
+    return shell.beside("other")
 
 
-@pytest.fixture
-def other(place: Place) -> Place:
-    return place.beside("other")
-
-
-def test_a_home_comes_back_as_it_was_when_the_backup_was_made(place: Place, other: Place, tmp_path: Path) -> None:
-    place.ok("refresh", "v")
-    place.ok("create-stream", "s", "--on-volume", "v")
+def test_a_home_is_restored_as_it_was_at_the_backup(shell: Shell, other: Shell, tmp_path: Path) -> None:
+    shell.ok("refresh", "v")
+    shell.ok("create-stream", "s", "--on-volume", "v")
     backup = str(tmp_path / "backup")
-    said = place.ok("backup", backup)
-    (place.files / "c.txt").write_text("later")
-    place.ok("refresh", "v")
+    said = shell.ok("backup", backup)
+    (shell.files / "c.txt").write_text("later")
+    shell.ok("refresh", "v")
 
     restored = other.ok("restore", backup)
 
@@ -36,59 +31,59 @@ def test_a_home_comes_back_as_it_was_when_the_backup_was_made(place: Place, othe
     for kind in ("volumes", "streams"):
         there = json.loads(other.ok("list", kind, "--format", "json"))
         assert [one["name"] for one in there] == [
-            one["name"] for one in json.loads(place.ok("list", kind, "--format", "json"))
+            one["name"] for one in json.loads(shell.ok("list", kind, "--format", "json"))
         ]
     assert json.loads(other.ok("refresh", "v", "--format", "json"))["inserted"] == 1
     status = json.loads(other.ok("status", "--format", "json"))
     assert [one["files"] for one in status["volumes"]] == [3]
 
 
-def test_a_backup_can_be_restored_again_and_again(place: Place, other: Place, tmp_path: Path) -> None:
+def test_a_backup_can_be_restored_repeatedly(shell: Shell, other: Shell, tmp_path: Path) -> None:
     backup = str(tmp_path / "backup")
-    place.ok("refresh", "v")
-    place.ok("backup", backup)
+    shell.ok("refresh", "v")
+    shell.ok("backup", backup)
     other.ok("restore", backup)
     shutil.rmtree(other.home)
     other.ok("restore", backup)
 
 
-def test_nothing_is_backed_up_into_a_folder_that_has_something(place: Place, tmp_path: Path) -> None:
-    code, _, err = place("backup", str(tmp_path))
+def test_a_backup_into_a_non_empty_folder_is_refused(shell: Shell, tmp_path: Path) -> None:
+    code, _, err = shell("backup", str(tmp_path))
     assert code == 3
     assert "is not empty" in err
 
 
-def test_nothing_is_backed_up_into_the_warehouse(place: Place) -> None:
-    place.ok("refresh", "v")
-    code, _, err = place("backup", str(place.home / "warehouse" / "tables"))
+def test_a_backup_into_the_warehouse_is_refused(shell: Shell) -> None:
+    shell.ok("refresh", "v")
+    code, _, err = shell("backup", str(shell.home / "warehouse" / "tables"))
     assert code == 3
     assert "warehouse" in err
 
 
-def test_a_home_that_has_something_is_not_restored_over(place: Place, tmp_path: Path) -> None:
-    place.ok("refresh", "v")
+def test_a_restore_over_a_non_empty_home_is_refused(shell: Shell, tmp_path: Path) -> None:
+    shell.ok("refresh", "v")
     backup = str(tmp_path / "backup")
-    place.ok("backup", backup)
-    code, _, err = place("restore", backup)
+    shell.ok("backup", backup)
+    code, _, err = shell("restore", backup)
     assert code == 3
     assert "in use" in err
     assert "--home" in err
 
 
-def test_a_backup_that_was_interrupted_is_refused(place: Place, other: Place, tmp_path: Path) -> None:
-    place.ok("refresh", "v")
+def test_an_interrupted_backup_is_refused(shell: Shell, other: Shell, tmp_path: Path) -> None:
+    shell.ok("refresh", "v")
     backup = tmp_path / "backup"
-    place.ok("backup", str(backup))
+    shell.ok("backup", str(backup))
     (backup / "backup.json").unlink()
     code, _, err = other("restore", str(backup))
     assert code == 3
     assert "not a finished backup" in err
 
 
-def test_a_restore_that_fails_leaves_nothing_in_its_way(place: Place, other: Place, tmp_path: Path) -> None:
-    place.ok("refresh", "v")
+def test_a_failed_restore_leaves_nothing_in_the_way_of_the_next(shell: Shell, other: Shell, tmp_path: Path) -> None:
+    shell.ok("refresh", "v")
     backup = tmp_path / "backup"
-    place.ok("backup", str(backup))
+    shell.ok("backup", str(backup))
     catalog = (backup / "catalog.db").read_bytes()
     (backup / "catalog.db").write_bytes(catalog[: len(catalog) // 2])
     code, _, _ = other("restore", str(backup))

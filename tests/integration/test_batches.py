@@ -1,4 +1,4 @@
-"""Batches on a real engine: how large they are, and that they can be read again."""
+"""Batches on a real engine: their size, and reading them back."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
-from tests.integration.conftest import Place
+from tests.integration.conftest import COUNT, Place
 from volstream.errors import InvalidStateError, NotFoundError
 from volstream.jobs.progress import Progress
 from volstream.lifecycle.stop import Stop
 from volstream.model.work import BatchState
 
-COUNT = "def f(file):\n    return {'n': len(file.read_text())}\n"
 PICKY = "def f(file):\n    if file.name == 'c':\n        raise ValueError('no good')\n    return {'n': 1}\n"
 
 
@@ -38,7 +37,7 @@ def files(place: Place, identity: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.long
-def test_what_waits_is_cut_anew_to_the_speed_that_was_measured_and_a_run_that_was_stopped_goes_on_there(
+def test_waiting_batches_are_recut_to_the_measured_speed_and_a_stopped_run_resumes_there(
     place: Place,
 ) -> None:
     for name in "abcdefgh":
@@ -56,7 +55,7 @@ def test_what_waits_is_cut_anew_to_the_speed_that_was_measured_and_a_run_that_wa
 
 
 @pytest.mark.long
-def test_batches_that_take_too_long_are_made_smaller(place: Place, slower: Place) -> None:
+def test_batches_that_take_too_long_become_smaller(place: Place, slower: Place) -> None:
     for name in "abcdefgh":
         place.put(name, name)
     place.job(COUNT, max_files=4)
@@ -70,7 +69,7 @@ def test_batches_that_take_too_long_are_made_smaller(place: Place, slower: Place
 
 
 @pytest.mark.long
-def test_a_batch_is_read_again_from_its_plan_and_after_that_from_the_directorys_history(place: Place) -> None:
+def test_a_batch_is_read_back_from_its_plan_and_later_from_the_history_of_the_directory(place: Place) -> None:
     for name in "abcde":
         place.put(name, name)
     place.job(COUNT, max_files=2, where="relative_path <> 'b'")
@@ -109,7 +108,7 @@ def test_a_batch_knows_its_removals_and_its_failures(place: Place) -> None:
     ]
 
 
-def test_which_files_a_retry_took_is_not_kept(place: Place) -> None:
+def test_the_files_of_a_retry_are_not_recorded(place: Place) -> None:
     place.put("c", "c")
     place.job(PICKY)
     place.run()

@@ -1,4 +1,4 @@
-"""Many files at once: no number of files in a batch is too many for one statement, between round numbers either."""
+"""Many files at once: no number of files in a batch is too large for one statement, round or not."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def changes(place: Place, count: int, burst: int, content: str) -> None:
     assert sizes(place) == expected | dict.fromkeys(changed, len(content))
 
 
-def test_a_burst_of_changed_files_is_a_batch_whatever_its_size(place: Place) -> None:
+def test_a_burst_of_changed_files_of_any_size_is_one_batch(place: Place) -> None:
     put(place, names(1999), "x")
     place.job(COUNT)
     place.run()
@@ -47,7 +47,7 @@ def test_a_burst_of_changed_files_is_a_batch_whatever_its_size(place: Place) -> 
 
 
 @pytest.mark.long
-def test_a_burst_of_deleted_files_is_a_batch_whatever_its_size(place: Place) -> None:
+def test_a_burst_of_deleted_files_of_any_size_is_one_batch(place: Place) -> None:
     left = names(1250)
     put(place, left, "x")
     place.job(COUNT)
@@ -62,7 +62,7 @@ def test_a_burst_of_deleted_files_is_a_batch_whatever_its_size(place: Place) -> 
 
 
 @pytest.mark.long
-def test_a_burst_of_moved_files_is_a_batch_whatever_its_size(place: Place) -> None:
+def test_a_burst_of_moved_files_of_any_size_is_one_batch(place: Place) -> None:
     left = names(1250)
     put(place, left, "x")
     place.job(COUNT, on_move=OnMove.REKEY)
@@ -79,7 +79,7 @@ def test_a_burst_of_moved_files_is_a_batch_whatever_its_size(place: Place) -> No
 
 
 @pytest.mark.long
-def test_a_burst_of_failed_files_is_tried_again_whatever_its_size(place: Place, tmp_path: Path) -> None:
+def test_a_burst_of_failed_files_of_any_size_is_retried(place: Place, tmp_path: Path) -> None:
     flag = tmp_path / "flag"
     put(place, names(1050), "x")
     place.job(f"import os\ndef f(file):\n    os.stat({str(flag)!r})\n    return {{'n': 1}}\n", pause_after=9)
@@ -94,7 +94,7 @@ def test_a_burst_of_failed_files_is_tried_again_whatever_its_size(place: Place, 
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_a_burst_of_ten_thousand_files_is_a_batch(place: Place) -> None:
+def test_a_burst_of_ten_thousand_files_is_one_batch(place: Place) -> None:
     put(place, names(10_001), "x")
     place.job(COUNT)
     place.run()

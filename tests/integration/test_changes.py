@@ -20,7 +20,7 @@ def changed(tmp_path_factory: pytest.TempPathFactory, gateway: SparkGateway) -> 
     No test changes it.
     """
     with home_in(config.load(tmp_path_factory.mktemp("changes")), gateway) as home:
-        # Tracked by a second commit, so that there is a version whose changes are not told.
+        # Tracked by a second commit, so that there is a version whose changes are not tracked.
         home.sql("CREATE TABLE t$ (id INT, v STRING); ALTER TABLE t$ SET PROPERTIES ('change_tracking' = 'true')")
         home.sql("INSERT INTO t$ VALUES (1, 'a'), (2, 'b'), (3, 'c'), (4, 'd'), (5, 'e')")
         home.sql("UPDATE t$ SET v = 'A' WHERE id = 1; DELETE FROM t$ WHERE id = 2; UPDATE t$ SET v = 'AA' WHERE id = 1")
@@ -60,7 +60,7 @@ def sparks(home: Home, first: int, last: int, mode: str, updates: bool) -> list[
         *(pytest.param(mode, False, marks=pytest.mark.long) for mode in ("dropCarryovers", "netChanges")),
     ],
 )
-def test_section_7_changes_are_those_of_sparks_own_reader(changed: Home, mode: str, updates: bool) -> None:
+def test_changes_match_those_of_sparks_own_reader(changed: Home, mode: str, updates: bool) -> None:
     zero = start(changed)
     for first, last in ((1, 4), (2, 3), (2, 4), (3, 3)):
         expected = sparks(changed, zero + first, zero + last, mode, updates)
@@ -72,7 +72,7 @@ def test_changes_reach_to_the_newest_version(changed: Home) -> None:
     assert ours(changed, zero + 3, None, "netChanges", True) == ours(changed, zero + 3, zero + 4, "netChanges", True)
 
 
-def test_what_cannot_be_read_is_said_before_spark_is_asked(changed: Home) -> None:
+def test_unreadable_ranges_are_rejected_before_spark_is_asked(changed: Home) -> None:
     zero = start(changed)
     for error, match, first, last, mode in (
         (InvalidValueError, "no version 99", 99, None, "none"),
@@ -89,7 +89,7 @@ def test_what_cannot_be_read_is_said_before_spark_is_asked(changed: Home) -> Non
 
 
 @pytest.mark.long
-def test_changes_of_a_table_with_mapped_columns_are_read_by_snapshots(home: Home) -> None:
+def test_changes_of_a_table_with_mapped_columns_are_read_from_snapshots(home: Home) -> None:
     home.tracked(columns="id INT, v STRING", stream=None)
     home.sql("ALTER TABLE t$ SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
     home.sql(
@@ -106,7 +106,7 @@ def test_changes_of_a_table_with_mapped_columns_are_read_by_snapshots(home: Home
         home.session.changes(home.name("t"), startingVersion=newest)
 
 
-def test_changes_from_is_a_relation_of_sql(changed: Home) -> None:
+def test_changes_from_is_a_relation_in_sql(changed: Home) -> None:
     zero = start(changed)
     assert changed.rows(f"SELECT id, _change_type FROM t$ CHANGES FROM VERSION {zero + 3} TO VERSION {zero + 3}") == [
         (2, "delete")

@@ -1,4 +1,4 @@
-"""Volumes in buckets, kept by the daemon's workers: the stand-ins of OSS and MNS, a real engine between them."""
+"""Volumes in buckets, maintained by the daemon's workers: stand-ins for OSS and MNS, and a real engine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.clouds import Cloud, mns, oss, unused_name
-from tests.integration.conftest import _Shared
+from tests.integration.conftest import session_on
 from tests.waiting import eventually
 from volstream import config
 from volstream.daemon.share import Share
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.timeout(400)
 
 @dataclass
 class Bucket:
-    """A bucket whose messages pass the test's hands before the queue gets them."""
+    """A bucket whose messages go through the test before they reach the queue."""
 
     session: Session
     cloud: Cloud
@@ -105,7 +105,7 @@ def bucket(oss: Cloud, mns: Any, tmp_path: Path, gateway: SparkGateway) -> Itera
     name = unused_name()
     oss.make_bucket(name)
     queue = mns.make(name, VisibilityTimeout=60)
-    with Session(settings, lambda: _Shared(gateway)) as session:
+    with session_on(gateway, settings) as session:
         session.connections.create("c", "oss", region="cn-hangzhou", endpoint=oss.access.endpoint, credentials="static")
         made = Bucket(session, oss, queue, f"{mns.url}/queues/{name}", name)
         oss.service.tell = lambda body: (made.pass_on or made.send)(body)
@@ -114,7 +114,7 @@ def bucket(oss: Cloud, mns: Any, tmp_path: Path, gateway: SparkGateway) -> Itera
 
 
 @pytest.mark.long
-def test_ten_thousand_objects_whose_messages_are_lost_repeated_late_and_out_of_order(bucket: Bucket) -> None:
+def test_ten_thousand_objects_converge_despite_lost_repeated_late_and_reordered_messages(bucket: Bucket) -> None:
     """What was dropped is missing until a listing; nothing else is, and no message is left."""
     dice = random.Random(11)
     volume = bucket.volume("v")
@@ -156,7 +156,7 @@ def _key(body: bytes) -> str:
     return str(event["oss"]["object"]["key"])
 
 
-def test_volumes_that_share_a_queue_each_hear_what_is_theirs(bucket: Bucket) -> None:
+def test_volumes_that_share_a_queue_each_receive_their_own_messages(bucket: Bucket) -> None:
     bucket.cloud.make_bucket("another-bucket")
     pictures, texts = bucket.volume("pictures", "a", patterns=("*.jpg",)), bucket.volume("texts", "a/b")
     with bucket.kept(pictures, texts):
@@ -171,7 +171,7 @@ def test_volumes_that_share_a_queue_each_hear_what_is_theirs(bucket: Bucket) -> 
     assert rejected == {f"oss://{bucket.name}/elsewhere/"}
 
 
-def test_what_is_no_event_is_kept_as_rejected_and_acknowledged(bucket: Bucket) -> None:
+def test_messages_that_are_not_events_are_recorded_as_rejected_and_acknowledged(bucket: Bucket) -> None:
     with bucket.kept(bucket.volume("v")) as [worker]:
         bucket.send(b"no event at all")
         bucket.put("good")
@@ -182,7 +182,7 @@ def test_what_is_no_event_is_kept_as_rejected_and_acknowledged(bucket: Bucket) -
     assert one.subject == "no event at all"
 
 
-def test_a_worker_that_takes_over_reads_what_the_last_one_held(bucket: Bucket) -> None:
+def test_a_worker_that_takes_over_receives_what_its_predecessor_held(bucket: Bucket) -> None:
     volume = bucket.volume("v")
     with bucket.kept(volume):
         bucket.put("one")
@@ -193,7 +193,7 @@ def test_a_worker_that_takes_over_reads_what_the_last_one_held(bucket: Bucket) -
         eventually(bucket.is_drained, 30)
 
 
-def test_the_doctor_finds_a_kept_volume_well_and_times_a_canary(bucket: Bucket) -> None:
+def test_the_doctor_finds_a_maintained_volume_healthy_and_times_a_canary(bucket: Bucket) -> None:
     volume = bucket.volume("v")
     bucket.put("first.txt")
     with bucket.kept(volume):

@@ -1,4 +1,4 @@
-"""A function whose columns change: found before a file is touched, taken over when told, and what failed for it heals."""
+"""A function whose columns change: the change is detected before any file is touched, adopted on request, and heals what failed because of it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from volstream.model.work import FailureKind, FailureState
 
 
 def code(place: Place, fields: str, value: str) -> str:
-    """Writes the job's function, and says how it is called."""
+    """Writes the job's function; its name for ``--function``."""
     file = place.folder.parent / "code" / "job.py"
     file.parent.mkdir(exist_ok=True)
     file.write_text(
@@ -30,7 +30,7 @@ def edit(place: Place, text: str) -> str:
     return f"{file}:f"
 
 
-def test_a_new_column_is_found_before_a_file_is_called_and_evolves_the_table(place: Place) -> None:
+def test_a_new_column_is_detected_before_any_file_is_processed_and_evolves_the_table(place: Place) -> None:
     place.put("a", "one")
     function = code(place, "n: int", "Row(len(text))")
     place.session.jobs.create("j", function, "t", volume="v")
@@ -56,7 +56,7 @@ def test_a_new_column_is_found_before_a_file_is_called_and_evolves_the_table(pla
     assert place.table("_file_path, n, first") == [("a", 3, "o"), ("b", 5, "t")]
 
 
-def test_a_column_of_another_type_is_refused_before_a_file_is_called(place: Place) -> None:
+def test_a_column_of_another_type_is_rejected_before_any_file_is_processed(place: Place) -> None:
     place.put("a", "one")
     function = code(place, "n: int", "Row(len(text))")
     place.session.jobs.create("j", function, "t", volume="v")
@@ -76,7 +76,7 @@ def test_a_column_of_another_type_is_refused_before_a_file_is_called(place: Plac
     assert place.table() == [("a", 3), ("b", 3)]
 
 
-def test_a_column_that_is_declared_no_more_is_null_from_then_on(place: Place) -> None:
+def test_a_column_that_is_no_longer_declared_is_null_from_then_on(place: Place) -> None:
     place.put("a", "one")
     place.session.jobs.create("j", code(place, "n: int\n    s: str", "Row(len(text), text)"), "t", volume="v")
     place.run()
@@ -87,7 +87,7 @@ def test_a_column_that_is_declared_no_more_is_null_from_then_on(place: Place) ->
     assert place.table("_file_path, n, s") == [("a", 3, "one"), ("b", 5, None)]
 
 
-def test_files_that_failed_for_their_columns_heal_when_the_columns_are_taken_over(place: Place) -> None:
+def test_files_that_failed_for_their_columns_heal_once_the_columns_are_adopted(place: Place) -> None:
     place.put("a", "1")
     place.put("b", "22")
     place.job("def f(file): return {'n': 1, 'more': file.read_text()}")
@@ -103,7 +103,7 @@ def test_files_that_failed_for_their_columns_heal_when_the_columns_are_taken_ove
     assert [(one.path, one.state) for one in place.session.jobs.failures("j")] == [("b", FailureState.SKIPPED)]
 
 
-def test_a_module_that_is_missing_is_not_tried_again_until_the_code_is_another(place: Place) -> None:
+def test_a_missing_module_is_not_retried_until_the_code_changes(place: Place) -> None:
     place.put("a", "1")
     place.job("def f(file):\n    import no_such_module\n    return {'n': 1}")
     place.run()

@@ -1,4 +1,4 @@
-"""The snake_case surface on Spark: frames that know their streams, and tables whose writing consumes them."""
+"""The snake_case surface on Spark: frames that know their streams, and writes that consume them."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ class Compat:
 
 @pytest.fixture
 def compat(home: Home) -> Compat:
-    """A tracked table ``t`` of two rows that its stream ``s`` shows."""
+    """A tracked table ``t`` with two rows that its stream ``s`` returns."""
     home.tracked(columns="id INT, name STRING")
     home.sql("INSERT INTO t$ VALUES (1, 'a'), (2, 'b')")
     return Compat(home)
 
 
 @pytest.mark.long
-def test_the_source_document_s_session(home: Home) -> None:
+def test_the_session_of_the_source_document_works(home: Home) -> None:
     session = Session(home.session)
 
     def sql(statement: str) -> None:
@@ -99,7 +99,7 @@ def test_the_source_document_s_session(home: Home) -> None:
 
 
 @pytest.mark.long
-def test_what_is_saved_is_what_is_consumed_whatever_was_read_before(compat: Compat) -> None:
+def test_a_save_consumes_exactly_what_it_saves_whatever_was_read_before(compat: Compat) -> None:
     source = compat.table()
     # Analysed, and read, over another range than the one that is consumed.
     frame = source.with_column("twice", source["id"] * 2).filter(source.id > 0).drop("__commit_timestamp")
@@ -134,7 +134,7 @@ def test_reading_consumes_nothing(compat: Compat, capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.long
-def test_frames_of_two_streams_consume_both(compat: Compat) -> None:
+def test_saving_frames_of_two_streams_consumes_both(compat: Compat) -> None:
     compat.home.tracked("t2", "id INT, city STRING", "s2")
     compat.home.sql("INSERT INTO t2$ VALUES (1, 'Rome')")
     left, right = compat.table(), compat.table("s2")
@@ -152,7 +152,7 @@ def test_one_stream_read_twice_is_consumed_once(compat: Compat) -> None:
 
 
 @pytest.mark.long
-def test_a_save_that_fails_writes_and_consumes_nothing(compat: Compat) -> None:
+def test_a_failed_save_writes_and_consumes_nothing(compat: Compat) -> None:
     failing = compat.table().select(F.expr("CAST(raise_error('no') AS INT)").alias("id"))
     with pytest.raises(SqlError):
         compat.save(failing)
@@ -169,7 +169,7 @@ def test_a_save_that_fails_writes_and_consumes_nothing(compat: Compat) -> None:
 
 
 @pytest.mark.parametrize("committed", [True, pytest.param(False, marks=pytest.mark.long)])
-def test_an_interruption_leaves_the_table_where_its_rows_were_committed(
+def test_an_interruption_after_the_commit_leaves_the_table(
     compat: Compat, committed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     frame = compat.table().select("id")
@@ -189,7 +189,7 @@ def test_an_interruption_leaves_the_table_where_its_rows_were_committed(
     assert compat.rows("SELECT * FROM u$") == [(1,), (2,)]
 
 
-def test_a_stream_that_somebody_consumes_is_busy(compat: Compat) -> None:
+def test_a_stream_that_is_being_consumed_is_busy(compat: Compat) -> None:
     frame = compat.table().select("id")
     with compat.home.session.streams.get(compat.home.name("s")).consume() as batch:
         with pytest.raises(StreamBusyError):
@@ -200,7 +200,7 @@ def test_a_stream_that_somebody_consumes_is_busy(compat: Compat) -> None:
 
 
 @pytest.mark.long
-def test_modes_do_what_sparks_do(compat: Compat) -> None:
+def test_save_modes_behave_like_sparks(compat: Compat) -> None:
     frame = compat.table().select("id")
     compat.save(frame, mode="errorifexists")
     compat.home.sql("INSERT INTO t$ VALUES (3, 'c')")
@@ -213,7 +213,7 @@ def test_modes_do_what_sparks_do(compat: Compat) -> None:
 
 
 @pytest.mark.long
-def test_overwriting_with_the_same_columns_keeps_what_was_declared(compat: Compat) -> None:
+def test_overwriting_with_the_same_columns_keeps_the_declarations(compat: Compat) -> None:
     compat.home.sql("CREATE TABLE u$ (id INT, name STRING) PARTITIONED BY (name) TBLPROPERTIES ('mine' = '1')")
     compat.save(compat.table().select("name", "id"), mode="overwrite")
     assert compat.rows("SELECT id, name FROM u$") == [(1, "a"), (2, "b")]
@@ -222,7 +222,7 @@ def test_overwriting_with_the_same_columns_keeps_what_was_declared(compat: Compa
     assert detail["properties"]["mine"] == "1"
 
 
-def test_what_cannot_be_a_table_is_refused(compat: Compat) -> None:
+def test_frames_that_cannot_become_a_table_are_rejected(compat: Compat) -> None:
     frame = compat.table()
     with pytest.raises(AlreadyExistsError, match="is a stream"):
         compat.save(frame, "s")
@@ -236,7 +236,7 @@ def test_what_cannot_be_a_table_is_refused(compat: Compat) -> None:
 
 
 @pytest.mark.long
-def test_frames_of_tables_and_of_local_data_are_saved_without_streams(compat: Compat) -> None:
+def test_frames_of_tables_and_local_data_are_saved_without_streams(compat: Compat) -> None:
     local = compat.session.create_dataframe([(7, "g")], ["id", "name"])
     compat.save(local, mode="overwrite")
     compat.save(local.with_column_renamed("name", "label"), mode="overwrite")
@@ -261,7 +261,7 @@ def test_in_a_transaction_two_tables_get_the_same_rows(compat: Compat) -> None:
     assert [row["id"] for row in frame.collect()] == [3]
 
 
-def test_a_stream_on_a_volume_that_was_never_listed_gives_an_empty_table(place: Place) -> None:
+def test_a_stream_on_an_unlisted_volume_gives_an_empty_table(place: Place) -> None:
     place.session.streams.create("files", volume="v")
     Session(place.session).table("files").select("relative_path").write.save_as_table("names")
     assert place.rows(f"SELECT * FROM delta.`{place.session.home.warehouse}/tables/public/names`") == []

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from pyspark.sql.connect.readwriter import DataFrameWriter
 
 from tests.integration.conftest import Home, Place
 from volstream.delta.log import DeltaLog
@@ -28,7 +29,7 @@ from volstream.streams.consume import Consumer
 
 @pytest.fixture
 def filled(home: Home) -> Home:
-    """A tracked table ``t`` of two rows that its stream ``s`` shows, and a table ``u`` to write."""
+    """A tracked table ``t`` with two rows that its stream ``s`` returns, and a table ``u`` to write to."""
     home.tracked(columns="id INT, name STRING")
     home.sql("INSERT INTO t$ VALUES (1, 'a'), (2, 'b'); CREATE TABLE u$ (id INT, name STRING)")
     return home
@@ -74,7 +75,8 @@ def open_attempt(home: Home) -> tuple[Block, Any]:
         ),
     ],
 )
-def test_r17_dml_that_reads_a_stream_consumes_it(filled: Home, dml: str) -> None:
+def test_dml_that_reads_a_stream_consumes_it(filled: Home, dml: str) -> None:
+    """Rule R-17 of docs/streams.md."""
     filled.sql(dml)
     assert filled.rows("SELECT * FROM u$") == [(1, "a"), (2, "b")]
     assert unread(filled) == 0
@@ -82,12 +84,14 @@ def test_r17_dml_that_reads_a_stream_consumes_it(filled: Home, dml: str) -> None
 
 
 @pytest.mark.long
-def test_r17_it_counts_though_nothing_was_kept_of_the_stream(filled: Home) -> None:
+def test_dml_consumes_a_stream_even_if_it_keeps_no_row(filled: Home) -> None:
+    """Rule R-17 of docs/streams.md."""
     filled.sql("INSERT INTO u$ SELECT id, name FROM s$ WHERE id > 99")
     assert (unread(filled), filled.rows("SELECT * FROM u$")) == (0, [])
 
 
-def test_r17_dml_that_fails_consumes_nothing(filled: Home) -> None:
+def test_failed_dml_consumes_nothing(filled: Home) -> None:
+    """Rule R-17 of docs/streams.md."""
     with pytest.raises(SqlError):
         filled.sql("INSERT INTO u$ SELECT id, raise_error('no') FROM s$")
     with pytest.raises(SqlError, match="no_such"):
@@ -99,7 +103,8 @@ def test_r17_dml_that_fails_consumes_nothing(filled: Home) -> None:
 
 
 @pytest.mark.long
-def test_r17_a_table_can_be_made_of_a_stream(filled: Home) -> None:
+def test_a_table_can_be_created_from_a_stream(filled: Home) -> None:
+    """Rule R-17 of docs/streams.md."""
     filled.sql("CREATE TABLE v$ AS SELECT id, __change_type AS kind FROM s$")
     assert filled.rows("SELECT * FROM v$") == [(1, "INSERT"), (2, "INSERT")]
     assert unread(filled) == 0
@@ -116,7 +121,8 @@ def test_r17_a_table_can_be_made_of_a_stream(filled: Home) -> None:
     assert (unread(filled), filled.rows("SELECT * FROM w$")) == (1, [(3,)])
 
 
-def test_r17_what_is_no_delta_table_of_the_home_is_refused_before_anything_runs(filled: Home) -> None:
+def test_targets_other_than_delta_tables_of_the_home_are_rejected_before_anything_runs(filled: Home) -> None:
+    """Rule R-17 of docs/streams.md."""
     with pytest.raises(SqlError, match="no Delta table"):
         filled.sql("INSERT INTO absent$ SELECT id FROM s$")
     with pytest.raises(SqlError, match="is a stream"):
@@ -127,14 +133,15 @@ def test_r17_what_is_no_delta_table_of_the_home_is_refused_before_anything_runs(
 
 
 @pytest.mark.long
-def test_a_temporary_view_keeps_the_range_it_was_made_with(filled: Home) -> None:
+def test_a_temporary_view_keeps_the_range_it_was_created_with(filled: Home) -> None:
     filled.sql("CREATE OR REPLACE TEMPORARY VIEW kept AS SELECT id FROM s$")
     filled.sql("INSERT INTO u$ SELECT id, name FROM s$")
     assert filled.rows("SELECT * FROM kept") == [(1,), (2,)]
 
 
 @pytest.mark.long
-def test_r18_a_statement_that_reads_two_streams_advances_both(filled: Home) -> None:
+def test_a_statement_that_reads_two_streams_advances_both(filled: Home) -> None:
+    """Rule R-18 of docs/streams.md."""
     filled.tracked("t2", "id INT, city STRING", "s2")
     filled.sql("INSERT INTO t2$ VALUES (1, 'Rome')")
     filled.sql("INSERT INTO u$ SELECT s.id, s2.city FROM s$ JOIN s2$ ON s.id = s2.id")
@@ -143,7 +150,8 @@ def test_r18_a_statement_that_reads_two_streams_advances_both(filled: Home) -> N
 
 
 @pytest.mark.long
-def test_r18_a_transaction_sees_one_range_and_moves_the_offsets_once(filled: Home) -> None:
+def test_a_transaction_sees_one_range_and_moves_the_offsets_once(filled: Home) -> None:
+    """Rule R-18 of docs/streams.md."""
     filled.sql("CREATE TABLE v$ (id INT)")
     before = filled.offset()
     with filled.session.transaction():
@@ -160,7 +168,8 @@ def test_r18_a_transaction_sees_one_range_and_moves_the_offsets_once(filled: Hom
 
 
 @pytest.mark.long
-def test_r18_a_transaction_that_fails_before_its_first_commit_consumes_nothing(filled: Home) -> None:
+def test_a_transaction_that_fails_before_its_first_commit_consumes_nothing(filled: Home) -> None:
+    """Rule R-18 of docs/streams.md."""
     with pytest.raises(SqlError), filled.session.transaction():
         filled.sql("INSERT INTO u$ SELECT id, raise_error('no') FROM s$")
     assert (unread(filled), filled.rows("SELECT * FROM u$")) == (2, [])
@@ -175,7 +184,8 @@ def test_a_transaction_whose_second_statement_fails_is_rolled_forward(filled: Ho
     assert (unread(filled), len(filled.rows("SELECT * FROM u$"))) == (0, 2)
 
 
-def test_r19_a_stream_has_one_consumption_at_a_time_and_can_be_waited_for(filled: Home) -> None:
+def test_a_stream_has_one_consumption_at_a_time_and_can_be_waited_for(filled: Home) -> None:
+    """Rule R-19 of docs/streams.md."""
     stream = filled.session.streams.get(filled.name("s"))
     with stream.consume() as batch:
         for act in (
@@ -224,7 +234,8 @@ def test_a_waiting_consumer_gets_the_stream_when_it_is_free(filled: Home) -> Non
     assert filled.rows("SELECT * FROM u$") == [(1, "a"), (2, "b")]
 
 
-def test_r20_a_block_that_fails_gets_the_same_rows_again_under_the_same_id(filled: Home) -> None:
+def test_a_failed_block_gets_the_same_rows_again_under_the_same_id(filled: Home) -> None:
+    """Rule R-20 of docs/streams.md."""
     stream = filled.session.streams.get(filled.name("s"))
     seen = []
 
@@ -244,12 +255,13 @@ def test_r20_a_block_that_fails_gets_the_same_rows_again_under_the_same_id(fille
     assert unread(filled) == 0
 
 
-def test_r20_a_consumption_can_be_discarded(filled: Home) -> None:
+def test_a_consumption_can_be_discarded(filled: Home) -> None:
+    """Rule R-20 of docs/streams.md."""
     filled.session.streams.advance(filled.name("s"))
     assert unread(filled) == 0
 
 
-def test_a_block_writes_what_it_makes_of_the_rows(filled: Home) -> None:
+def test_a_block_writes_rows_derived_from_the_stream(filled: Home) -> None:
     filled.sql("CREATE TABLE v$ (id INT, name STRING, twice INT)")
     with filled.session.streams.get(filled.name("s")).consume() as batch:
         made = batch.df.withColumn("twice", batch.df["id"] * 2)
@@ -263,7 +275,7 @@ def test_a_block_writes_what_it_makes_of_the_rows(filled: Home) -> None:
 
 
 @pytest.mark.long
-def test_a_frame_is_written_with_the_views_and_functions_of_its_session(filled: Home) -> None:
+def test_a_frame_is_written_using_the_views_and_functions_of_its_session(filled: Home) -> None:
     spark = filled.session.spark
     spark.udf.register("twice", lambda n: n * 2, "INT")
     spark.sql("CREATE OR REPLACE TEMPORARY VIEW extra AS SELECT 1 AS id, 'x' AS more")
@@ -275,14 +287,14 @@ def test_a_frame_is_written_with_the_views_and_functions_of_its_session(filled: 
 
 
 @pytest.mark.long
-def test_an_interrupted_write_leaves_no_mark_in_the_users_session(
+def test_an_interrupted_write_leaves_no_trace_in_the_users_session(
     filled: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spark = filled.session.spark
     mark = list(Marker("", 0, {}).settings())
     seen: list[set[str | None]] = []
 
-    def interrupted(_: Callable[[], None]) -> None:
+    def interrupted(*_: object) -> None:
         seen.append({spark.conf.get(name, None) for name in mark})
         raise KeyboardInterrupt
 
@@ -291,7 +303,7 @@ def test_an_interrupted_write_leaves_no_mark_in_the_users_session(
             batch.write(filled.name("u"), df=batch.df.where("id > 1"))
 
     with monkeypatch.context() as during:
-        during.setattr("volstream.batch.with_retries", interrupted)
+        during.setattr(DataFrameWriter, "save", interrupted)
         with pytest.raises(KeyboardInterrupt):
             write()
     assert seen == [{None}]
@@ -322,7 +334,7 @@ def test_a_block_merges_changes_by_key(filled: Home, own: bool) -> None:
     assert filled.rows("SELECT * FROM u$") == [(1, "again"), (3, "C")]
 
 
-def test_a_batch_of_a_statement_is_listed_and_can_be_read_again(filled: Home) -> None:
+def test_a_batch_of_a_statement_is_listed_and_can_be_read_back(filled: Home) -> None:
     filled.sql("INSERT INTO u$ SELECT id, name FROM s$")
     (batch,) = filled.session.batches.list()
     assert (batch.job_id, batch.rows) == (None, 2)
@@ -331,7 +343,7 @@ def test_a_batch_of_a_statement_is_listed_and_can_be_read_again(filled: Home) ->
     assert filled.session.batches.list() == []
 
 
-def test_an_attempt_without_a_commit_is_fenced_off_and_delivered_again(filled: Home) -> None:
+def test_an_attempt_without_a_commit_is_fenced_and_redelivered(filled: Home) -> None:
     _, intent = open_attempt(filled)
     filled.sql("INSERT INTO u$ SELECT id, name FROM s$")
     assert filled.rows("SELECT * FROM u$") == [(1, "a"), (2, "b")]
@@ -350,7 +362,7 @@ def test_an_attempt_that_died_after_its_commit_is_rolled_forward(filled: Home) -
 
 
 @pytest.mark.long
-def test_an_attempt_of_two_statements_is_rolled_forward_where_the_first_landed(filled: Home) -> None:
+def test_an_attempt_of_two_statements_is_rolled_forward_if_the_first_landed(filled: Home) -> None:
     filled.sql("CREATE TABLE v$ (id INT)")
     _, intent = open_attempt(filled)
     one = consumer(filled)
@@ -364,7 +376,7 @@ def test_an_attempt_of_two_statements_is_rolled_forward_where_the_first_landed(f
 
 
 @pytest.mark.long
-def test_two_recoverers_reach_the_same_end(filled: Home) -> None:
+def test_two_recoverers_reach_the_same_result(filled: Home) -> None:
     _, intent = open_attempt(filled)
     results: list[bool | None] = []
     both = threading.Barrier(2)
@@ -384,7 +396,7 @@ def test_two_recoverers_reach_the_same_end(filled: Home) -> None:
 
 
 @pytest.mark.long
-def test_an_outcome_that_nobody_can_tell_is_decided_by_hand(filled: Home) -> None:
+def test_an_undecidable_outcome_is_resolved_by_hand(filled: Home) -> None:
     open_attempt(filled)
     filled.sql("DROP TABLE u$; CREATE TABLE u$ (id INT, name STRING)")
     with pytest.raises(TargetLostError, match="resolve"):
@@ -394,7 +406,7 @@ def test_an_outcome_that_nobody_can_tell_is_decided_by_hand(filled: Home) -> Non
     assert len(filled.rows("SELECT * FROM u$")) == 2
 
 
-def test_two_consumers_that_race_deliver_each_row_once(filled: Home) -> None:
+def test_two_racing_consumers_deliver_each_row_once(filled: Home) -> None:
     start = threading.Barrier(3)
     errors: list[BaseException] = []
 
@@ -416,7 +428,7 @@ def test_two_consumers_that_race_deliver_each_row_once(filled: Home) -> None:
 
 
 @pytest.mark.long
-def test_a_volumes_stream_is_consumed_by_sql_too(place: Place) -> None:
+def test_sql_can_consume_the_stream_of_a_volume(place: Place) -> None:
     place.put("a", "1")
     place.session.streams.create("s", "v")
     at = f"{place.session.home.warehouse}/tables/public/seen"

@@ -1,4 +1,4 @@
-"""Directories as Spark reads them, and what of a table's size and of odd names matters to it."""
+"""Directories as Spark reads them, including large tables."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def directory(place: Place) -> dict[str, int]:
     return found
 
 
-def test_the_mark_of_a_commit_is_on_no_later_one(place: Place) -> None:
+def test_the_marker_of_a_commit_is_not_on_later_ones(place: Place) -> None:
     place.put("a")
     place.refresh()
     with place.gateway.pooled() as first, place.gateway.pooled() as second:
@@ -30,7 +30,7 @@ def test_the_mark_of_a_commit_is_on_no_later_one(place: Place) -> None:
 
 
 @pytest.mark.parametrize("limit", [pytest.param("LARGE_BYTES", marks=pytest.mark.long), "LARGE_ROWS"])
-def test_what_reads_a_large_table_is_compiled(place: Place, limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reads_of_a_large_table_are_compiled(place: Place, limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     place.put("a")
     place.put("b")
     place.refresh()
@@ -61,7 +61,7 @@ def bytes_of(place: Place) -> int:
     return sum(file.stat().st_size for file in folder.glob("*/*.parquet"))
 
 
-def test_the_size_of_a_table_is_told_by_its_checksum_or_its_files(home: Home) -> None:
+def test_the_size_of_a_table_comes_from_its_checksum_or_its_files(home: Home) -> None:
     log = DeltaLog(home.location("t"))
     assert not log.is_larger(0, 0)
     home.sql("CREATE TABLE t$ (n INT); INSERT INTO t$ VALUES (1); INSERT INTO t$ VALUES (2)")

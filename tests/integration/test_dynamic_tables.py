@@ -1,4 +1,4 @@
-"""Dynamic tables: what a query returns, kept by a job; rows that did not change keep their identity."""
+"""Dynamic tables: the result of a query, maintained by a job; unchanged rows keep their identity."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def versions(home: Home, table: str = "d$") -> int:
     return len(home.sql(f"DESCRIBE HISTORY {table}"))
 
 
-def test_it_is_filled_when_it_is_made_and_brought_up_to_date_by_each_refresh(home: Home) -> None:
+def test_it_is_filled_on_creation_and_updated_by_each_refresh(home: Home) -> None:
     home.tracked(stream=None)
     home.sql("INSERT INTO t$ VALUES (1, 'a', 10), (2, 'b', 20), (3, 'c', 30)")
 
@@ -48,7 +48,7 @@ def test_it_is_filled_when_it_is_made_and_brought_up_to_date_by_each_refresh(hom
 
 
 @pytest.mark.long
-def test_where_nothing_changed_nothing_is_run_and_nothing_is_written(home: Home) -> None:
+def test_without_changes_nothing_runs_and_nothing_is_written(home: Home) -> None:
     home.tracked(stream=None)
     home.sql("INSERT INTO t$ VALUES (1, 'a', 1); CREATE DYNAMIC TABLE d$ AS SELECT id FROM t$")
     job = home.session.jobs.get(home.name("d"))
@@ -83,7 +83,7 @@ def test_groups_are_updated_in_place(home: Home) -> None:
 
 
 @pytest.mark.long
-def test_a_total_is_one_row_that_is_updated(home: Home) -> None:
+def test_a_global_aggregate_is_one_row_that_is_updated(home: Home) -> None:
     home.tracked(stream=None)
     home.sql("CREATE MATERIALIZED VIEW d$ AS SELECT count(*) AS n, max(age) AS oldest FROM t$")
     assert home.rows("SELECT * FROM d$") == [(0, None)]
@@ -94,7 +94,7 @@ def test_a_total_is_one_row_that_is_updated(home: Home) -> None:
 
 
 @pytest.mark.long
-def test_a_join_of_tables_and_a_directory_follows_each_of_them(home: Home, tmp_path: Path) -> None:
+def test_a_join_of_tables_and_a_directory_follows_each_side(home: Home, tmp_path: Path) -> None:
     files = tmp_path / "pictures"
     files.mkdir()
     (files / "a.txt").write_text("x")
@@ -150,7 +150,7 @@ def test_it_equals_its_query_after_any_history_and_unchanged_rows_stay(home: Hom
             assert {row: now[row] for row in same} == {row: known[row] for row in same}
 
 
-def test_it_is_a_job_by_the_clock_that_can_be_paused(home: Home) -> None:
+def test_it_is_a_scheduled_job_that_can_be_paused(home: Home) -> None:
     home.tracked(stream=None)
     home.sql("CREATE DYNAMIC TABLE d$ REFRESH EVERY '1m' AS SELECT id FROM t$")
     assert home.session.jobs.get(home.name("d")).trigger == Trigger(TriggerKind.EVERY, every=60.0)
@@ -163,7 +163,7 @@ def test_it_is_a_job_by_the_clock_that_can_be_paused(home: Home) -> None:
 
 
 @pytest.mark.long
-def test_it_is_dropped_with_its_rows_and_streams_and_only_as_what_it_is(home: Home) -> None:
+def test_it_is_dropped_with_its_rows_and_streams_and_only_as_a_dynamic_table(home: Home) -> None:
     home.tracked(stream=None)
     home.sql("CREATE DYNAMIC TABLE d$ AS SELECT id FROM t$")
     with pytest.raises(InvalidStateError, match="belongs to job"):
@@ -187,7 +187,7 @@ def test_it_is_dropped_with_its_rows_and_streams_and_only_as_what_it_is(home: Ho
     home.sql("DROP DYNAMIC TABLE IF EXISTS d$")
 
 
-def test_what_cannot_be_kept_is_refused_and_nothing_is_left(home: Home) -> None:
+def test_unsupported_queries_are_rejected_and_leave_nothing_behind(home: Home) -> None:
     home.tracked()
     home.sql("CREATE TABLE plain$ (id INT)")
     for statement, error in (
@@ -211,7 +211,7 @@ def test_what_cannot_be_kept_is_refused_and_nothing_is_left(home: Home) -> None:
 
 
 @pytest.mark.long
-def test_a_directory_can_be_kept(home: Home, tmp_path: Path) -> None:
+def test_the_query_may_read_a_directory(home: Home, tmp_path: Path) -> None:
     files = tmp_path / "files"
     files.mkdir()
     (files / "a.txt").write_text("xx")

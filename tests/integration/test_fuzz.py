@@ -1,4 +1,4 @@
-"""Broken inputs end in errors of volstream's: a few in every run, a million in the long one."""
+"""Broken inputs end in volstream's own errors: a few in every run, a million in the long one."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tests.fuzz.shares import run
 from tests.fuzz.targets import CommandLine, Target, readers
 
 
-def test_no_reader_answers_with_a_traceback() -> None:
+def test_no_parser_raises_an_undocumented_exception() -> None:
     found: list[Finding] = []
     fuzz(readers(), "every run", 4000, found.append)
     assert found == []
 
 
-def test_no_command_ends_in_a_way_that_is_not_documented(tmp_path: Path) -> None:
+def test_every_command_ends_in_a_documented_way(tmp_path: Path) -> None:
     found: list[Finding] = []
     fuzz(CommandLine(tmp_path / "home").targets(), "every run", 120, found.append)
     assert found == []
@@ -25,7 +25,7 @@ def test_no_command_ends_in_a_way_that_is_not_documented(tmp_path: Path) -> None
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-def test_a_million_inputs() -> None:
+def test_a_million_inputs_find_nothing() -> None:
     assert run(1, 1_000_000, 2)["findings"] == 0
 
 
@@ -33,7 +33,7 @@ def _fails(text: str) -> None:
     raise KeyError(text[:1])
 
 
-def test_what_is_answered_with_something_else_is_told_once() -> None:
+def test_each_unexpected_answer_is_reported_once() -> None:
     found: list[Finding] = []
     fuzz([Target("t", ["a"], lambda text: _fails("x"), 1)], "seed", 10, found.append)
     [one] = found

@@ -181,7 +181,8 @@ def by_key(row: int, values: Values) -> Any:
 @pytest.mark.long
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(("seed", "vectors"), [(1, True), (2, False)], ids=["vectors", "rewritten"])
-def test_r10_r11_r12_r13_random_histories_agree_with_a_model(home: Home, seed: int, vectors: bool) -> None:
+def test_random_histories_agree_with_a_model(home: Home, seed: int, vectors: bool) -> None:
+    """Rules R-10, R-11, R-12 and R-13 of docs/streams.md."""
     table = Table(home, seed, vectors=vectors)
     table.change("merge")
     acts = ["merge", "merge", "insert", "update", "delete", "overwrite", "optimize", "restore"]

@@ -1,4 +1,4 @@
-"""Functions in child processes, and what they may take of memory: the pass of an executor over real processes, no Spark."""
+"""Functions in child processes, and their memory limit: an executor's pass with real processes, without Spark."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MIB = 1 << 20
         pytest.param("import os; os._exit(7)", "ended with exit status 7", marks=pytest.mark.long),
     ],
 )
-def test_a_function_that_takes_its_process_down_fails_its_file_only(
+def test_a_function_that_crashes_its_process_fails_only_its_file(
     isolated: Callable[..., pa.Table], death: str, message: str
 ) -> None:
     table = isolated(f"def f(file):\n    if file.name == 'b':\n        {death}\n    return {{'n': 1}}", "abc")
@@ -46,7 +46,7 @@ def test_code_that_never_returns_to_python_is_killed(isolated: Callable[..., pa.
     }
 
 
-def test_a_child_that_can_is_interrupted_and_kept(isolated: Callable[..., pa.Table]) -> None:
+def test_an_interruptible_child_is_interrupted_and_kept(isolated: Callable[..., pa.Table]) -> None:
     code = """
 import os, threading
 def f(file):
@@ -61,7 +61,7 @@ def f(file):
     assert first is not None
 
 
-def test_what_an_isolated_function_prints_does_not_reach_its_answers(
+def test_output_of_an_isolated_function_does_not_corrupt_its_results(
     isolated: Callable[..., pa.Table], capfd: pytest.CaptureFixture[str]
 ) -> None:
     code = "import os\ndef f(file):\n    print('x' * 100_000)\n    os.write(1, b'raw')\n    os.system('echo shell')\n    return {'n': 1}"
@@ -69,7 +69,7 @@ def test_what_an_isolated_function_prints_does_not_reach_its_answers(
     assert capfd.readouterr().out == ""
 
 
-def test_values_of_classes_that_only_the_child_knows_come_through(isolated: Callable[..., pa.Table]) -> None:
+def test_values_of_classes_known_only_to_the_child_are_returned(isolated: Callable[..., pa.Table]) -> None:
     code = """
 from dataclasses import dataclass
 from enum import StrEnum
@@ -84,7 +84,7 @@ def f(file):
     assert results(isolated(code, "a", "s STRING")) == [("a", {"s": "red"})]
 
 
-def test_a_wrong_result_of_an_isolated_function_is_its_files_failure(isolated: Callable[..., pa.Table]) -> None:
+def test_a_wrong_result_of_an_isolated_function_fails_only_its_file(isolated: Callable[..., pa.Table]) -> None:
     table = isolated("def f(file): return {'n': lambda: 1} if file.name == 'a' else {'n': 2}", "ab")
     assert failed(table)["a"][0] is FailureKind.WRONG_RESULT
     assert results(table)[1] == ("b", {"n": 2})
@@ -95,7 +95,7 @@ def test_an_isolated_function_that_cannot_be_imported_fails_each_file(isolated: 
     assert {path: kind for path, (kind, _) in failed(table).items()} == dict.fromkeys("ab", FailureKind.WORKER_DIED)
 
 
-def test_all_types_come_through_the_same_with_and_without_isolation(
+def test_all_types_are_returned_alike_with_and_without_isolation(
     run: Runner, store: MemoryStore, isolated: Callable[..., pa.Table]
 ) -> None:
     returns = (
@@ -116,7 +116,7 @@ def f(file):
     assert isolated(code, "a", returns)["result"].equals(here["result"])
 
 
-def test_a_file_that_kills_its_child_is_found_in_its_group(isolated: Callable[..., pa.Table]) -> None:
+def test_a_file_that_kills_its_child_is_identified_within_its_group(isolated: Callable[..., pa.Table]) -> None:
     code = (
         f"import os\n{BATCH}    if any(file.name == 'c' for file in files): os._exit(3)\n"
         "    return [{'n': len(files)} for file in files]"
@@ -136,9 +136,7 @@ def test_the_last_words_of_a_child_are_kept(isolated: Callable[..., pa.Table]) -
 
 
 @pytest.mark.parametrize("isolate", [False, True])
-def test_a_function_that_wants_too_much_memory_fails_its_file_only(
-    run: Runner, store: MemoryStore, isolate: bool
-) -> None:
+def test_a_function_that_exceeds_its_memory_fails_only_its_file(run: Runner, store: MemoryStore, isolate: bool) -> None:
     files = [store.put(name, b"") for name in "abc"]
     code = f"def f(file):\n    if file.name == 'b': bytearray({1024 * MIB})\n    return {{'n': 1}}"
     table = run(code, files, isolate=isolate, memory_bytes=300 * MIB, store=Frozen(files))
@@ -148,7 +146,7 @@ def test_a_function_that_wants_too_much_memory_fails_its_file_only(
     assert [row for _, row in results(table) if row] == [{"n": 1}] * 2
 
 
-def test_a_function_that_keeps_memory_does_not_fail_the_files_after_it(run: Runner, store: MemoryStore) -> None:
+def test_a_function_that_retains_memory_does_not_fail_later_files(run: Runner, store: MemoryStore) -> None:
     files = [store.put(name, b"") for name in "abcd"]
     code = f"kept = []\ndef f(file):\n    kept.append(bytearray({100 * MIB}))\n    return {{'n': len(kept)}}"
     table = run(code, files, memory_bytes=250 * MIB, store=Frozen(files))
@@ -158,7 +156,7 @@ def test_a_function_that_keeps_memory_does_not_fail_the_files_after_it(run: Runn
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Only Linux tells a process of its parent's end.")
-def test_a_child_does_not_outlive_its_worker_whatever_it_is_doing() -> None:
+def test_a_child_never_outlives_its_worker() -> None:
     reads, writes = os.pipe()  # held open here: the child does not learn of the end by its pipe
     worker = """
 import os, subprocess, sys, time

@@ -1,4 +1,4 @@
-"""Jobs where ranges, plans and tables are not what they usually are: rows neither twice nor left over."""
+"""Jobs with unusual ranges, plans and tables: rows are neither duplicated nor left over."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests import objects
-from tests.integration.conftest import Place
+from tests.integration.conftest import COUNT, Place
 from tests.waiting import eventually
 from volstream.catalog.consumptions import Outcome
 from volstream.delta.folders import table_location
@@ -22,7 +22,6 @@ from volstream.model.objects import JobState, Mode, Write
 from volstream.model.work import FailureState, Intent
 from volstream.streams.consume import Consumer
 
-COUNT = "def f(file):\n    return {'n': len(file.read_text())}\n"
 FAILING = "def f(file):\n    raise ValueError('no good')\n"
 
 
@@ -51,7 +50,7 @@ def begin(place: Place, owner: str = "gone") -> Intent:
 
 
 @pytest.mark.long
-def test_a_path_that_comes_back_has_no_old_rows_though_its_stream_shows_no_deletes(place: Place) -> None:
+def test_a_returning_path_has_no_old_rows_even_if_its_stream_shows_no_deletes(place: Place) -> None:
     change(place, a="1")
     place.session.streams.create("s", "v", mode=Mode.APPEND_ONLY, at_version=0)
     place.job(COUNT, stream="s", volume=None)
@@ -63,7 +62,7 @@ def test_a_path_that_comes_back_has_no_old_rows_though_its_stream_shows_no_delet
     assert place.table() == [("a", 3)]
 
 
-def test_a_path_that_comes_back_after_a_range_was_discarded_has_no_old_rows(place: Place) -> None:
+def test_a_returning_path_has_no_old_rows_after_a_range_was_discarded(place: Place) -> None:
     change(place, a="1")
     place.job(COUNT)
     place.run()
@@ -74,7 +73,7 @@ def test_a_path_that_comes_back_after_a_range_was_discarded_has_no_old_rows(plac
     assert place.table() == [("a", 3)]
 
 
-def test_a_stream_that_is_reset_while_its_job_runs_makes_no_row_twice(place: Place) -> None:
+def test_resetting_a_stream_during_its_job_duplicates_no_row(place: Place) -> None:
     change(place, a="1", b="22")
     place.job(COUNT)
     resets = iter([0])
@@ -90,7 +89,7 @@ def test_a_stream_that_is_reset_while_its_job_runs_makes_no_row_twice(place: Pla
     assert place.table() == [("a", 1), ("b", 2)]
 
 
-def test_a_range_that_comes_again_makes_no_row_twice(place: Place) -> None:
+def test_a_repeated_range_duplicates_no_row(place: Place) -> None:
     change(place, a="1", b="22")
     place.job(COUNT)
     place.run()
@@ -100,7 +99,7 @@ def test_a_range_that_comes_again_makes_no_row_twice(place: Place) -> None:
 
 
 @pytest.mark.long
-def test_a_replaced_job_makes_no_row_of_its_predecessor_twice(place: Place) -> None:
+def test_a_replaced_job_duplicates_no_row_of_its_predecessor(place: Place) -> None:
     change(place, a="1", b="22")
     place.job(COUNT)
     place.run()
@@ -109,7 +108,7 @@ def test_a_replaced_job_makes_no_row_of_its_predecessor_twice(place: Place) -> N
     assert place.table() == [("a", 1), ("b", 2)]
 
 
-def test_a_plan_is_cut_by_bytes_and_a_large_file_is_a_batch_of_its_own(place: Place) -> None:
+def test_a_plan_is_cut_by_bytes_and_a_large_file_is_its_own_batch(place: Place) -> None:
     change(place, a="x" * 4, b="x" * 4, c="x" * 50, d="x")
     place.job(COUNT, max_bytes=10)
     place.run()
@@ -123,7 +122,7 @@ def test_a_plan_is_cut_by_bytes_and_a_large_file_is_a_batch_of_its_own(place: Pl
     assert place.table() == [("a", 4), ("b", 4), ("c", 50), ("d", 1)]
 
 
-def test_after_initial_rows_of_which_none_is_wanted_come_the_changes(place: Place) -> None:
+def test_changes_follow_initial_rows_even_if_none_of_those_is_wanted(place: Place) -> None:
     change(place, a="too large")
     place.job(COUNT, where="size < 3")
     change(place, b="1")
@@ -132,7 +131,7 @@ def test_after_initial_rows_of_which_none_is_wanted_come_the_changes(place: Plac
     assert place.table() == [("b", 1)]
 
 
-def test_while_a_job_is_being_run_another_run_is_refused_and_says_by_whom(place: Place) -> None:
+def test_a_second_run_of_a_running_job_is_refused_and_names_the_first(place: Place) -> None:
     change(place, a="1")
     place.job(COUNT)
     job = place.session.jobs.get("j")
@@ -144,7 +143,7 @@ def test_while_a_job_is_being_run_another_run_is_refused_and_says_by_whom(place:
 
 
 @pytest.mark.long
-def test_an_attempt_that_died_after_its_commit_is_rolled_forward_though_the_plans_files_are_gone(place: Place) -> None:
+def test_an_attempt_that_died_after_its_commit_is_rolled_forward_without_the_plan_files(place: Place) -> None:
     change(place, a="1", b="22")
     place.job(FAILING, retries=0)
     place.run()
@@ -172,7 +171,7 @@ def test_an_attempt_that_died_after_its_commit_is_rolled_forward_though_the_plan
 
 
 @pytest.mark.long
-def test_failures_of_an_attempt_that_died_do_not_count(place: Place) -> None:
+def test_failures_of_a_dead_attempt_do_not_count(place: Place) -> None:
     change(place, a="1", b="22")
     place.job(FAILING, max_files=1, pause_after=1)
     place.run()
@@ -186,7 +185,7 @@ def test_failures_of_an_attempt_that_died_do_not_count(place: Place) -> None:
     assert len(found) == 2
 
 
-def test_a_batch_with_nothing_to_write_is_committed_all_the_same(place: Place) -> None:
+def test_a_batch_with_nothing_to_write_is_still_committed(place: Place) -> None:
     change(place, a="1", b="22")
     place.job("def f(file):\n    return None\n")
     place.run()
@@ -199,7 +198,7 @@ def test_a_batch_with_nothing_to_write_is_committed_all_the_same(place: Place) -
 
 
 @pytest.mark.long
-def test_a_log_has_each_version_once_after_an_attempt_that_died(place: Place) -> None:
+def test_an_append_table_has_each_version_once_after_a_dead_attempt(place: Place) -> None:
     change(place, a="1", b="22")
     place.job(COUNT, write=Write.APPEND, max_files=1)
     place.run()
@@ -227,7 +226,7 @@ def _table(place: Place) -> str:
     return table_location(place.session.home.warehouse, place.session.jobs.get("j").into)
 
 
-def test_a_set_up_that_fails_is_no_files_failure_and_pauses_the_job(place: Place) -> None:
+def test_a_failing_setup_is_not_blamed_on_files_and_pauses_the_job(place: Place) -> None:
     change(place, a="1", b="22")
     code = "class f:\n    def __init__(self): {body}\n    def __call__(self, file): return {{'n': file.size}}\n"
     place.job(code.format(body="raise OSError('no model here')"))
@@ -241,7 +240,7 @@ def test_a_set_up_that_fails_is_no_files_failure_and_pauses_the_job(place: Place
     assert place.table() == [("a", 1), ("b", 2)]
 
 
-def test_a_job_whose_run_died_in_a_batch_can_be_dropped_without_running_it(place: Place) -> None:
+def test_a_job_whose_run_died_mid_batch_can_be_dropped_without_running_it(place: Place) -> None:
     change(place, a="1")
     place.job(COUNT)
     place.run()
@@ -257,7 +256,7 @@ def test_a_job_whose_run_died_in_a_batch_can_be_dropped_without_running_it(place
 
 
 @pytest.mark.parametrize("force", [False, True])
-def test_a_job_that_is_in_the_middle_of_a_batch_is_dropped_by_force_alone(place: Place, force: bool) -> None:
+def test_a_job_in_the_middle_of_a_batch_can_only_be_dropped_by_force(place: Place, force: bool) -> None:
     change(place, a="1")
     gate = place.folder.parent / "gate"
     place.job(

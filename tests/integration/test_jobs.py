@@ -1,4 +1,4 @@
-"""Jobs on a real engine: what lands in the result table, and what becomes of files that fail."""
+"""Jobs on a real engine: what lands in the result table, and what happens to files that fail."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests import objects
-from tests.integration.conftest import Place
+from tests.integration.conftest import COUNT, Place
 from volstream.catalog.consumptions import Outcome
 from volstream.delta.folders import table_location
 from volstream.delta.writer import DeltaWriter
@@ -23,8 +23,6 @@ from volstream.errors import (
 from volstream.model.objects import JobState, Write
 from volstream.model.work import FailureKind, FailureState
 from volstream.streams.consume import Consumer
-
-COUNT = "def f(file):\n    return {'n': len(file.read_text())}\n"
 
 SLOW = """
 import time
@@ -144,7 +142,7 @@ def test_one_bad_file_never_stops_the_others_and_keeps_its_old_rows(place: Place
 
 
 @pytest.mark.long
-def test_a_failure_ends_with_a_newer_version_or_a_delete(place: Place) -> None:
+def test_a_failure_is_resolved_by_a_newer_version_or_a_delete(place: Place) -> None:
     place.put("a", "bad")
     place.put("b", "bad")
     place.job(PICKY, retries=0)
@@ -158,7 +156,7 @@ def test_a_failure_ends_with_a_newer_version_or_a_delete(place: Place) -> None:
     assert not place.session.jobs.failures("j")
 
 
-def test_a_due_retry_heals_what_was_passing(place: Place, tmp_path: Path) -> None:
+def test_a_due_retry_heals_a_transient_failure(place: Place, tmp_path: Path) -> None:
     flag = tmp_path / "flag"
     place.put("a", "1")
     place.job(f"import os\ndef f(file):\n    os.stat({str(flag)!r})\n    return {{'n': 1}}\n")
@@ -172,7 +170,7 @@ def test_a_due_retry_heals_what_was_passing(place: Place, tmp_path: Path) -> Non
     assert not place.session.jobs.failures("j")
 
 
-def test_a_file_that_goes_on_failing_is_quarantined_after_its_retries(place: Place) -> None:
+def test_a_file_that_keeps_failing_is_quarantined_after_its_retries(place: Place) -> None:
     place.put("a", "bad")
     place.job(PICKY, retries=1)
     place.run()
@@ -208,7 +206,7 @@ def test_a_job_whose_files_all_fail_pauses_itself(place: Place) -> None:
     assert len(place.session.jobs.failures("j")) == 3
 
 
-def test_a_function_that_kills_its_worker_is_found_and_the_others_land(place: Place) -> None:
+def test_a_file_that_kills_its_worker_is_identified_and_the_others_land(place: Place) -> None:
     for name in "abcd":
         place.put(name, name)
     place.job(
@@ -231,7 +229,7 @@ def test_a_function_that_runs_too_long_is_interrupted(place: Place) -> None:
     assert place.table() == [("b", 1)]
 
 
-def test_a_file_that_changed_since_the_listing_waits_for_the_directory(place: Place) -> None:
+def test_a_file_changed_since_the_listing_waits_for_the_directory(place: Place) -> None:
     place.put("a", "1")
     place.put("b", "1")
     place.refresh()
@@ -254,7 +252,7 @@ def test_a_file_that_changed_since_the_listing_waits_for_the_directory(place: Pl
     assert not place.session.jobs.failures("j")
 
 
-def test_a_plan_is_cut_by_files_and_each_batch_is_a_commit(place: Place) -> None:
+def test_a_plan_is_cut_by_files_and_each_batch_is_one_commit(place: Place) -> None:
     for number in range(7):
         place.put(f"f{number}", "x" * number)
     place.job(COUNT, max_files=3)
@@ -268,7 +266,7 @@ def test_a_plan_is_cut_by_files_and_each_batch_is_a_commit(place: Place) -> None
     assert [row[1] for row in place.table()] == [0, 1, 2, 3, 4, 5, 6]
 
 
-def test_an_attempt_that_died_before_its_commit_is_fenced_and_delivered_again(place: Place) -> None:
+def test_an_attempt_that_died_before_its_commit_is_fenced_and_redelivered(place: Place) -> None:
     place.put("a", "1")
     place.job(COUNT)
     place.run()
@@ -304,7 +302,7 @@ def test_an_attempt_that_died_after_its_commit_is_rolled_forward(place: Place) -
 
 
 @pytest.mark.long
-def test_a_plan_whose_files_are_gone_is_made_again_from_its_bounds(place: Place) -> None:
+def test_a_plan_whose_files_are_gone_is_rebuilt_from_its_bounds(place: Place) -> None:
     for name in "abcd":
         place.put(name, name)
     place.job(COUNT, max_files=2)
@@ -332,7 +330,7 @@ def test_a_stream_serves_one_job(place: Place) -> None:
         place.session.jobs.create("other", f"{code}:f", "t2", stream="j_stream", returns="n INT")
 
 
-def test_new_columns_evolve_the_table_and_another_type_is_refused_before_any_file(place: Place) -> None:
+def test_new_columns_evolve_the_table_and_another_type_is_rejected_before_any_file(place: Place) -> None:
     place.put("a", "1")
     place.job(COUNT)
     place.run()
@@ -352,7 +350,7 @@ def test_new_columns_evolve_the_table_and_another_type_is_refused_before_any_fil
 
 
 @pytest.mark.long
-def test_a_condition_that_spark_refuses_is_the_users_error_and_nothing_is_lost(place: Place) -> None:
+def test_a_condition_that_spark_rejects_is_a_user_error_and_loses_nothing(place: Place) -> None:
     place.put("a", "1")
     place.job(COUNT, where="to_timestamp(relative_path, 'nonsense-[') > last_modified_time")
     with pytest.raises(SqlError):
@@ -362,7 +360,7 @@ def test_a_condition_that_spark_refuses_is_the_users_error_and_nothing_is_lost(p
     assert place.table() == [("a", 1)]
 
 
-def test_a_catalog_older_than_the_table_is_refused(place: Place) -> None:
+def test_a_catalog_older_than_the_table_is_rejected(place: Place) -> None:
     place.put("a", "1")
     place.job(COUNT)
     place.run()
@@ -374,7 +372,7 @@ def test_a_catalog_older_than_the_table_is_refused(place: Place) -> None:
 
 
 def _open_attempt(place: Place):  # type: ignore[no-untyped-def]  # (intent, location) for the tests above
-    """Begins an attempt as a run does, and leaves it: what a killed process leaves."""
+    """Begins an attempt as a run does and abandons it, as a killed process does."""
     session = place.session
     if place.volume.reconciled_on is None:
         place.refresh()

@@ -1,4 +1,4 @@
-"""What a job's function prints is kept for the job, by batch and file, on a real engine."""
+"""Output of a job's function is kept per batch and file, on a real engine."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def of(name: str, text: str) -> list[tuple[str, str | None, str]]:
 
 
 @pytest.mark.parametrize("isolate", [False, True])
-def test_lines_come_back_from_the_workers_with_their_files(place: Place, isolate: bool) -> None:
+def test_lines_are_returned_from_the_workers_with_their_files(place: Place, isolate: bool) -> None:
     place.put("a", "good")
     place.put("b", "bad")
     place.job(LOUD, isolate=isolate)
@@ -54,7 +54,7 @@ def test_lines_come_back_from_the_workers_with_their_files(place: Place, isolate
     assert f"{PRINTED_LAST}\n[stdout] read bad" in (failure.traceback or "")
 
 
-def test_the_newest_batches_come_last_and_each_can_be_asked_for(place: Place) -> None:
+def test_the_newest_batches_come_last_and_each_can_be_requested(place: Place) -> None:
     place.job(LOUD)
     for name in "abc":
         place.put(name, name)
@@ -72,7 +72,7 @@ def test_the_newest_batches_come_last_and_each_can_be_asked_for(place: Place) ->
     assert [*Path(place.session.home.warehouse, "_logs").iterdir()] == []
 
 
-def test_what_a_set_up_printed_that_failed_is_kept(place: Place) -> None:
+def test_output_of_a_failed_setup_is_kept(place: Place) -> None:
     place.put("a")
     place.job(
         "class f:\n    def __init__(self): print('loading'); raise OSError('none')\n    def __call__(self, file): pass"
@@ -82,7 +82,7 @@ def test_what_a_set_up_printed_that_failed_is_kept(place: Place) -> None:
     assert ("", "stdout", "loading") in shown(place)
 
 
-def test_a_file_that_kills_its_worker_tells_what_it_printed(place: Place) -> None:
+def test_output_of_a_file_that_kills_its_worker_is_shown(place: Place) -> None:
     place.put("a", "good")
     place.put("b", "bad")
     place.job(
@@ -93,14 +93,14 @@ def test_a_file_that_kills_its_worker_tells_what_it_printed(place: Place) -> Non
     assert [text for _, _, text in shown(place, path="a")] == ["page 1"]
 
 
-def test_a_function_that_prints_nothing_leaves_nothing(place: Place) -> None:
+def test_a_function_that_prints_nothing_leaves_no_logs(place: Place) -> None:
     place.put("a", "1")
     place.job("def f(file): return {'n': 1}")
     place.run()
     assert not Path(place.session.home.warehouse, "_logs").exists()
 
 
-def test_much_that_is_printed_is_bounded(place: Place) -> None:
+def test_excessive_output_is_bounded(place: Place) -> None:
     for number in range(300):
         place.put(f"{number:03}", "bad" if number == 5 else "x")
     place.refresh()

@@ -35,7 +35,7 @@ def job(place: Place, **options: object) -> None:
 
 
 def calls(place: Place) -> list[str]:
-    """The files that the function was called on since the last look."""
+    """The files that the function was called on since the last call."""
     log = place.folder.parent / "calls"
     lines = sorted(log.read_text().split()) if log.exists() else []
     log.unlink(missing_ok=True)
@@ -56,7 +56,7 @@ def given(place: Place, on_move: OnMove, **files: str) -> None:
     calls(place)
 
 
-def test_rows_follow_a_moved_file_without_the_function(place: Place) -> None:
+def test_rows_follow_a_moved_file_without_calling_the_function(place: Place) -> None:
     given(place, OnMove.REKEY, a="xx", b="x", c="x")
     before = dict(place.table("_file_path, _processed_at"))
     move(place, "a", "sub/z")
@@ -85,7 +85,7 @@ def test_rows_follow_a_moved_file_without_the_function(place: Place) -> None:
 
 
 @pytest.mark.long
-def test_where_nothing_is_said_the_function_runs_on_a_moved_file_and_its_old_rows_go(place: Place) -> None:
+def test_by_default_the_function_runs_on_a_moved_file_and_its_old_rows_go(place: Place) -> None:
     given(place, OnMove.RERUN, a="xx", b="x")
     move(place, "a", "z")
     place.refresh()
@@ -97,7 +97,7 @@ def test_where_nothing_is_said_the_function_runs_on_a_moved_file_and_its_old_row
 
 @pytest.mark.long
 @pytest.mark.parametrize("named", [2000, 0])
-def test_a_move_across_batches_is_one_batchs(place: Place, named: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_move_across_batches_belongs_to_one_batch(place: Place, named: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan, "MOST_NAMED", named)
     given(place, OnMove.REKEY, a="x", b="xx", y="x", z="xxx")
     place.session.jobs.alter("j", max_files=1)
@@ -112,7 +112,7 @@ def test_a_move_across_batches_is_one_batchs(place: Place, named: int, monkeypat
 
 
 @pytest.mark.long
-def test_a_moved_file_without_rows_is_processed_and_its_old_failure_ends(place: Place) -> None:
+def test_a_moved_file_without_rows_is_processed_and_its_old_failure_resolved(place: Place) -> None:
     given(place, OnMove.REKEY, a="x", b="bad")
     place.put("a", "bad")
     place.refresh()
@@ -131,7 +131,7 @@ def test_a_moved_file_without_rows_is_processed_and_its_old_failure_ends(place: 
 
 
 @pytest.mark.long
-def test_of_two_files_with_one_content_it_is_not_known_which_was_moved(place: Place) -> None:
+def test_moves_between_files_with_the_same_content_are_ambiguous(place: Place) -> None:
     given(place, OnMove.REKEY, a="x")
     (place.folder / "b").hardlink_to(place.folder / "a")
     place.refresh()
@@ -147,7 +147,7 @@ def test_of_two_files_with_one_content_it_is_not_known_which_was_moved(place: Pl
 
 
 @pytest.mark.long
-def test_a_file_that_is_moved_out_of_the_condition_is_removed(place: Place) -> None:
+def test_a_file_moved_out_of_the_condition_is_removed(place: Place) -> None:
     place.put("a", "x")
     job(place, on_move=OnMove.REKEY, where="relative_path NOT LIKE 'old/%'")
     place.run()
@@ -159,7 +159,7 @@ def test_a_file_that_is_moved_out_of_the_condition_is_removed(place: Place) -> N
 
 
 @pytest.mark.long
-def test_a_range_that_comes_again_leaves_what_was_moved_where_it_is(place: Place) -> None:
+def test_a_repeated_range_leaves_moved_rows_in_place(place: Place) -> None:
     given(place, OnMove.REKEY, a="x", b="xx")
     move(place, "a", "c")
     place.refresh()
@@ -171,7 +171,7 @@ def test_a_range_that_comes_again_leaves_what_was_moved_where_it_is(place: Place
 
 
 @pytest.mark.long
-def test_a_plan_with_moves_whose_files_are_gone_is_made_again(place: Place) -> None:
+def test_a_plan_with_moves_whose_files_are_gone_is_rebuilt(place: Place) -> None:
     given(place, OnMove.REKEY, a="x", b="xx")
     move(place, "a", "c")
     move(place, "b", "d")
@@ -193,7 +193,7 @@ def test_a_plan_with_moves_whose_files_are_gone_is_made_again(place: Place) -> N
 
 
 @pytest.mark.long
-def test_a_log_takes_a_moved_file_as_a_new_one_and_cannot_rekey(place: Place) -> None:
+def test_an_append_table_treats_a_moved_file_as_new_and_cannot_rekey(place: Place) -> None:
     with pytest.raises(InvalidValueError, match="no rows can follow"):
         job(place, write=Write.APPEND, on_move=OnMove.REKEY)
     place.put("a", "x")
@@ -206,7 +206,7 @@ def test_a_log_takes_a_moved_file_as_a_new_one_and_cannot_rekey(place: Place) ->
 
 
 @pytest.mark.long
-def test_the_story_of_both_paths_tells_of_the_move(place: Place) -> None:
+def test_the_history_of_both_paths_shows_the_move(place: Place) -> None:
     given(place, OnMove.REKEY, a="x", m="x")
     place.session.jobs.alter("j", max_files=1)
     move(place, "a", "z")

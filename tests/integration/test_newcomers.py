@@ -1,4 +1,4 @@
-"""What somebody who has just begun gets wrong, and what they are told. Nothing here needs an engine."""
+"""Mistakes of beginners, and the messages they get. Nothing here needs an engine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import select
 
 from tests import objects
-from tests.commands import Place
+from tests.commands import Shell
 from volstream.catalog import Catalog, tables
 from volstream.cli.main import run
 from volstream.functions.printing import Line, Printed
@@ -21,13 +21,8 @@ from volstream.model.work import PlanState, Target
 from volstream.session import Session
 
 
-@pytest.fixture
-def place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Place:
-    return Place(tmp_path, capsys)
-
-
 @pytest.mark.parametrize("command", [["list", "volumes"], ["status"], ["refresh", "v"], ["run-job", "j"]])
-def test_a_mistyped_home_is_told_and_not_made(
+def test_a_mistyped_home_is_reported_and_not_created(
     command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run([*command, "--home", str(tmp_path / "hoem")]) == 3
@@ -49,83 +44,83 @@ def test_a_mistyped_home_is_told_and_not_made(
         ("Deaf", (), "cannot be called with a file: too many positional arguments"),
     ],
 )
-def test_a_function_that_cannot_be_called_is_refused_when_the_job_is_made(
-    place: Place, function: str, options: tuple[str, ...], said: str
+def test_a_function_that_cannot_be_called_is_rejected_when_the_job_is_created(
+    shell: Shell, function: str, options: tuple[str, ...], said: str
 ) -> None:
-    code, _, err = place.job("j", function, *options)
+    code, _, err = shell.job("j", function, *options)
     assert (code, said in err) == (3, True), err
-    assert json.loads(place.ok("list", "jobs", "--format", "json")) == []
+    assert json.loads(shell.ok("list", "jobs", "--format", "json")) == []
 
 
-def test_another_condition_of_a_job_says_what_becomes_of_files_that_are_there(place: Place) -> None:
-    assert place.job("j", "one", "--where", "size < 10")[0] == 0
-    said = place.ok("alter-job", "j", "--where", "size < 20")
+def test_changing_a_jobs_condition_says_what_happens_to_existing_files(shell: Shell) -> None:
+    assert shell.job("j", "one", "--where", "size < 10")[0] == 0
+    said = shell.ok("alter-job", "j", "--where", "size < 20")
     assert "volstream replay j" in said
     assert "stay in t." in said
-    assert "replay" not in place.ok("alter-job", "j", "--retries", "2")
+    assert "replay" not in shell.ok("alter-job", "j", "--retries", "2")
 
 
-def test_runs_without_a_daemon_forget_what_ended_long_ago(place: Place) -> None:
-    assert place.job("j", "one")[0] == 0
-    place.ok("refresh", "v")
-    catalog = Catalog(f"sqlite:///{place.home}/catalog.db")
+def test_runs_without_a_daemon_forget_work_that_ended_long_ago(shell: Shell) -> None:
+    assert shell.job("j", "one")[0] == 0
+    shell.ok("refresh", "v")
+    catalog = Catalog(f"sqlite:///{shell.home}/catalog.db")
     job = catalog.jobs.list()[0]
     objects.store_plan(catalog, job, state=PlanState.DONE, created_on=objects.NOW)
-    place.ok("advance-stream", str(catalog.streams.list()[0].name))
-    assert "Nothing to do" in place.ok("run-job", "j")
+    shell.ok("advance-stream", str(catalog.streams.list()[0].name))
+    assert "Nothing to do" in shell.ok("run-job", "j")
     with catalog.database.reading() as transaction:
         assert transaction.execute(select(tables.plans)).all() == []
     catalog.close()
 
 
-def test_arguments_that_fit_are_taken_and_ones_that_do_not_are_refused_later_too(place: Place) -> None:
-    assert place.job("two", "two", "--arg", "language=de")[0] == 0
-    assert place.job("model", "Model", "--arg", "size=3", "--into", "models")[0] == 0
-    code, _, err = place("alter-job", "two", "--arg", "speech=de")
+def test_matching_arguments_are_accepted_and_others_rejected_later_too(shell: Shell) -> None:
+    assert shell.job("two", "two", "--arg", "language=de")[0] == 0
+    assert shell.job("model", "Model", "--arg", "size=3", "--into", "models")[0] == 0
+    code, _, err = shell("alter-job", "two", "--arg", "speech=de")
     assert (code, "'speech'" in err or "'language'" in err) == (3, True), err
 
 
-def test_a_table_in_a_schema_that_nobody_made_is_refused(place: Place) -> None:
-    code, _, err = place.job("j", "one", "--into", "nosuch.t")
+def test_a_table_in_a_missing_schema_is_rejected(shell: Shell) -> None:
+    code, _, err = shell.job("j", "one", "--into", "nosuch.t")
     assert (code, "CREATE SCHEMA nosuch" in err) == (3, True), err
 
 
-def test_a_volume_that_contains_the_home_is_refused_unless_it_leaves_it_out(place: Place) -> None:
-    parent = str(place.home.parent)
-    code, _, err = place("create-volume", "w", parent)
+def test_a_volume_that_contains_the_home_is_rejected_unless_it_ignores_it(shell: Shell) -> None:
+    parent = str(shell.home.parent)
+    code, _, err = shell("create-volume", "w", parent)
     assert (code, "--ignore 'home/**'" in err) == (3, True), err
-    assert place("create-volume", "w", parent, "--ignore", "home/**")[0] == 0
-    assert place("create-volume", "x", parent, "--pattern", "*.txt")[0] == 0
+    assert shell("create-volume", "w", parent, "--ignore", "home/**")[0] == 0
+    assert shell("create-volume", "x", parent, "--pattern", "*.txt")[0] == 0
 
 
-def test_a_volume_in_use_is_dropped_with_its_users_or_not_at_all(place: Place) -> None:
-    assert place.job("j", "one")[0] == 0
-    code, _, err = place("drop", "volume", "v")
+def test_a_volume_in_use_is_dropped_with_its_users_or_not_at_all(shell: Shell) -> None:
+    assert shell.job("j", "one")[0] == 0
+    code, _, err = shell("drop", "volume", "v")
     assert (code, "job j" in err, "--cascade" in err) == (3, True, True), err
-    place.ok("drop", "volume", "v", "--cascade")
+    shell.ok("drop", "volume", "v", "--cascade")
     for kind in ("volumes", "streams", "jobs"):
-        assert json.loads(place.ok("list", kind, "--format", "json")) == []
+        assert json.loads(shell.ok("list", kind, "--format", "json")) == []
 
 
-def test_nothing_at_all_is_no_success(place: Place) -> None:
-    assert place("refresh", "v", "--subdirectory", "nosuch")[0] == 3
-    place.ok("refresh", "v")
-    code, out, err = place("explain-file", "v", "nosuch.txt")
+def test_refreshing_or_explaining_something_unknown_is_an_error(shell: Shell) -> None:
+    assert shell("refresh", "v", "--subdirectory", "nosuch")[0] == 3
+    shell.ok("refresh", "v")
+    code, out, err = shell("explain-file", "v", "nosuch.txt")
     assert (code, out, "There is no record of nosuch.txt" in err) == (3, "", True)
-    assert "in the directory" in place.ok("explain-file", "v", "a.txt")
-    (place.files / "a.txt").unlink()
-    assert "not in the store now" in place.ok("explain-file", "v", "a.txt")
+    assert "in the directory" in shell.ok("explain-file", "v", "a.txt")
+    (shell.files / "a.txt").unlink()
+    assert "not in the store now" in shell.ok("explain-file", "v", "a.txt")
 
 
-def test_skip_needs_to_be_told_what(place: Place) -> None:
-    assert place.job("j", "one")[0] == 0
+def test_skip_requires_a_selection(shell: Shell) -> None:
+    assert shell.job("j", "one")[0] == 0
     for options in ([], ["a.txt", "--all"], ["--all", "--kind", "raised"]):
-        assert place("skip", "j", *options)[0] == 2
-    assert "0 files skipped" in place.ok("skip", "j", "--like", "a%")
-    assert "0 files due" in place.ok("retry", "j", "--kind", "timed-out")
+        assert shell("skip", "j", *options)[0] == 2
+    assert "0 files skipped" in shell.ok("skip", "j", "--like", "a%")
+    assert "0 files due" in shell.ok("retry", "j", "--kind", "timed-out")
 
 
-def test_whoever_reads_only_the_first_line_is_no_error(place: Place) -> None:
+def test_closing_the_pipe_after_the_first_line_is_not_an_error(shell: Shell) -> None:
     line = [
         sys.executable,
         "-c",
@@ -133,7 +128,7 @@ def test_whoever_reads_only_the_first_line_is_no_error(place: Place) -> None:
         "list",
         "volumes",
         "--home",
-        str(place.home),
+        str(shell.home),
     ]
     with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as command:
         assert command.stdout is not None
@@ -143,47 +138,47 @@ def test_whoever_reads_only_the_first_line_is_no_error(place: Place) -> None:
     assert command.returncode == 0
 
 
-def test_a_volume_is_altered_and_files_that_leave_go_and_files_that_enter_are_new(place: Place) -> None:
+def test_altering_a_volume_removes_files_that_leave_and_adds_files_that_enter(shell: Shell) -> None:
     for number in range(15):
-        (place.files / f"{number}.csv").write_text("x")
-    for file in place.files.iterdir():
+        (shell.files / f"{number}.csv").write_text("x")
+    for file in shell.files.iterdir():
         os.utime(file, (1_700_000_000, 1_700_000_000))
-    place.ok("alter-volume", "v", "--pattern", "*.txt")
-    assert "2 new, 0 changed, 0 gone" in place.ok("refresh", "v")
-    place.ok("alter-volume", "v", "--pattern", "*.csv", "--comment", "tables")
-    assert "15 new, 0 changed, 2 gone" in place.ok("refresh", "v")
-    # All of them leave, and nobody deleted one: no word is needed.
-    place.ok("alter-volume", "v", "--pattern", "*.pdf")
-    assert "0 new, 0 changed, 15 gone" in place.ok("refresh", "v")
-    place.ok("alter-volume", "v", "--all-files", "--ignore", "1*")
-    assert "11 new, 0 changed, 0 gone" in place.ok("refresh", "v")
-    described = json.loads(place.ok("describe", "volume", "v", "--format", "json"))
+    shell.ok("alter-volume", "v", "--pattern", "*.txt")
+    assert "2 new, 0 changed, 0 gone" in shell.ok("refresh", "v")
+    shell.ok("alter-volume", "v", "--pattern", "*.csv", "--comment", "tables")
+    assert "15 new, 0 changed, 2 gone" in shell.ok("refresh", "v")
+    # All of them leave, but none was deleted: no confirmation is needed.
+    shell.ok("alter-volume", "v", "--pattern", "*.pdf")
+    assert "0 new, 0 changed, 15 gone" in shell.ok("refresh", "v")
+    shell.ok("alter-volume", "v", "--all-files", "--ignore", "1*")
+    assert "11 new, 0 changed, 0 gone" in shell.ok("refresh", "v")
+    described = json.loads(shell.ok("describe", "volume", "v", "--format", "json"))
     assert (described["patterns"], described["ignores"], described["comment"]) == ([], ["1*"], "tables")
     for wrong in (["--pattern", "/a"], ["--queue-type", "sqs"], ["--connection", "nosuch"], ["--max-removals", "some"]):
-        assert place("alter-volume", "v", *wrong)[0] == 3
+        assert shell("alter-volume", "v", *wrong)[0] == 3
 
 
-def test_what_a_function_printed_is_shown_by_batch_and_file_and_obeyed_by_no_terminal(place: Place) -> None:
-    assert place.job("j", "one")[0] == 0
-    assert place("logs", "j") == (0, "", "No output is kept.\n")
-    assert place("logs", "j", "--file", "a.txt")[2] == "No output is kept for it.\n"
-    assert json.loads(place.ok("logs", "j", "--format", "json")) == []
-    assert place("logs", "nosuch")[0] == 3
-    (job,) = json.loads(place.ok("list", "jobs", "--format", "json"))
+def test_function_output_is_shown_by_batch_and_file_with_control_characters_escaped(shell: Shell) -> None:
+    assert shell.job("j", "one")[0] == 0
+    assert shell("logs", "j") == (0, "", "No output is kept.\n")
+    assert shell("logs", "j", "--file", "a.txt")[2] == "No output is kept for it.\n"
+    assert json.loads(shell.ok("logs", "j", "--format", "json")) == []
+    assert shell("logs", "nosuch")[0] == 3
+    (job,) = json.loads(shell.ok("list", "jobs", "--format", "json"))
     lines = [Line(1_700_000_000.5, "stdout", "red \x1b[31m"), Line(1_700_000_001.5, "log", "ERROR mine: no")]
     entries = [
         Printed((), [Line(1_600_000_000.0, "stderr", "loading")]).encoded(failed=False),
         Printed(["a.txt"], lines, dropped=3).encoded(failed=True),
         Printed(["b.txt", "c.txt"], lines).encoded(failed=False),
     ]
-    logs.write(logs.location_of(str(place.home / "warehouse"), job["id"]), "batch1", entries, 1 << 20)
-    shown = place.ok("logs", "j")
+    logs.write(logs.location_of(str(shell.home / "warehouse"), job["id"]), "batch1", entries, 1 << 20)
+    shown = shell.ok("logs", "j")
     assert shown.splitlines()[0] == "batch batch1"
     assert "(set-up)  stderr  loading" in shown
     assert "a.txt  (3 lines before these are not kept" in shown
     assert "a.txt  stdout  red \\x1b[31m" in shown
     assert "b.txt and 1 more  log  ERROR mine: no" in shown
-    found = json.loads(place.ok("logs", "j", "--file", "c.txt", "--lines", "1", "--format", "json"))
+    found = json.loads(shell.ok("logs", "j", "--file", "c.txt", "--lines", "1", "--format", "json"))
     assert found == [
         {
             "batch": "batch1",
@@ -193,43 +188,43 @@ def test_what_a_function_printed_is_shown_by_batch_and_file_and_obeyed_by_no_ter
             "text": "ERROR mine: no",
         }
     ]
-    assert place("logs", "j", "--batch", "other")[1] == ""
-    assert place("logs", "j", "--lines", "0")[0] == 2
-    place.ok("drop", "job", "j")
-    assert not list((place.home / "warehouse" / "_logs").iterdir())
+    assert shell("logs", "j", "--batch", "other")[1] == ""
+    assert shell("logs", "j", "--lines", "0")[0] == 2
+    shell.ok("drop", "job", "j")
+    assert not list((shell.home / "warehouse" / "_logs").iterdir())
 
 
-def test_a_job_can_always_be_dropped(place: Place) -> None:
-    assert place.job("j", "one")[0] == 0
-    batch = left_open(place)
+def test_a_job_can_always_be_dropped(shell: Shell) -> None:
+    assert shell.job("j", "one")[0] == 0
+    batch = left_open(shell)
     # Its table is not there: what became of the attempt cannot be known.
-    code, _, err = place("drop", "job", "j")
+    code, _, err = shell("drop", "job", "j")
     assert (code, "volstream drop job j --force" in err) == (3, True), err
-    assert place("drop", "volume", "v", "--force")[0] == 2
-    out = place.ok("drop", "job", "j", "--force")
+    assert shell("drop", "volume", "v", "--force")[0] == 2
+    out = shell.ok("drop", "job", "j", "--force")
     assert "The job j is dropped." in out
     assert f"they have _batch_id = '{batch}'" in out
-    assert place.job("j", "one")[0] == 0
-    assert "open" not in place.ok("drop", "job", "j", "--force")
+    assert shell.job("j", "one")[0] == 0
+    assert "open" not in shell.ok("drop", "job", "j", "--force")
 
 
-def left_open(place: Place) -> str:
-    """Lets an attempt at a batch be open whose process is gone; the batch's id."""
-    with Session.builder.config("home", place.home).create() as session:
+def left_open(shell: Shell) -> str:
+    """Leaves an open attempt at a batch whose process is gone; the batch's id."""
+    with Session.builder.config("home", shell.home).create() as session:
         catalog, job = session.home.catalog, session.jobs.get("j")
         catalog.streams.change(session.streams.get("j_stream"), offset=3)
         _, (batch,) = objects.store_plan(catalog, job)
-        catalog.consumptions.begin(batch, owner="gone", target=Target(f"{place.home}/nowhere", "table", 0))
+        catalog.consumptions.begin(batch, owner="gone", target=Target(f"{shell.home}/nowhere", "table", 0))
     return batch.id
 
 
-def test_commands_that_only_look_load_neither_arrow_nor_spark(place: Place) -> None:
+def test_read_only_commands_load_neither_arrow_nor_spark(shell: Shell) -> None:
     code = (
         "import sys; from volstream.cli.main import run; "
         "[run([*one.split(), '--home', sys.argv[1]]) for one in ('list volumes', 'describe volume v', 'status')]; "
         "print({'pyarrow', 'deltalake', 'numpy', 'pandas', 'pyspark', 'alembic'} & {*sys.modules})"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, str(place.home)], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", code, str(shell.home)], capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stdout.splitlines()[-1] == "set()"

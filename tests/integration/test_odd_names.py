@@ -1,10 +1,10 @@
-"""Names that mean something to Spark where they are written into SQL: variables, quotes, escapes."""
+"""Names with a special meaning to Spark when written into SQL: variables, quotes, escapes."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.integration.conftest import Home, Place
+from tests.integration.conftest import COUNT, Home, Place
 from volstream.inspection.file_history import tell
 from volstream.model.objects import OnMove
 from volstream.spark.session import SparkGateway
@@ -13,13 +13,12 @@ from volstream.sqltext import literal
 #: A batch takes seconds where the machine is busy, and there are six.
 pytestmark = pytest.mark.timeout(240)
 
-COUNT = "def f(file):\n    return {'n': len(file.read_text())}\n"
 
 #: As Spark writes its variables, the SQL standard its quotes, and Spark its escapes.
 ODD = ["${env:HOME}", "${spark.app.name}", "${x}", "$", "$x", "\\u0024{x}", "it's", 'a "b" `c`', "a\\b", "%_", "a\nb"]
 
 
-def test_files_with_odd_names_come_change_and_go(place: Place) -> None:
+def test_files_with_odd_names_are_added_changed_and_removed(place: Place) -> None:
     plain = [("0", 1), ("z", 1)]
     for name in ("0", *ODD, "z"):
         place.put(name, "1")
@@ -42,7 +41,7 @@ def test_files_with_odd_names_come_change_and_go(place: Place) -> None:
 
 
 @pytest.mark.long
-def test_rows_follow_files_that_are_moved_from_odd_names_to_others(place: Place) -> None:
+def test_rows_follow_files_moved_between_odd_names(place: Place) -> None:
     for name in ODD:
         place.put(name, name)
     place.job(COUNT, on_move=OnMove.REKEY)
@@ -54,7 +53,7 @@ def test_rows_follow_files_that_are_moved_from_odd_names_to_others(place: Place)
     assert place.table() == sorted((f"{name} {name}", len(name)) for name in ODD)
 
 
-def test_a_file_with_an_odd_name_that_failed_is_tried_again_and_its_story_told(place: Place) -> None:
+def test_a_failed_file_with_an_odd_name_is_retried_and_its_history_shown(place: Place) -> None:
     for name in ODD:
         place.put(name, "1")
     flag = place.folder.parent / "flag"
@@ -78,13 +77,13 @@ def test_a_directory_below_an_odd_name_is_shown(place: Place) -> None:
     assert [row["relative_path"] for row in shown] == ["${env:HOME}/0", "${env:HOME}/1"]
 
 
-def test_a_statement_means_what_it_says_and_variables_are_none(home: Home) -> None:
+def test_variables_are_not_substituted_in_statements(home: Home) -> None:
     home.sql("CREATE TABLE t$ (v STRING)")
     home.sql("INSERT INTO t$ VALUES ('${env:HOME}'), ('${spark.app.name}')")
     assert home.rows("SELECT * FROM t$") == [("${env:HOME}",), ("${spark.app.name}",)]
 
 
-def test_a_literal_is_right_where_a_session_substitutes_variables(gateway: SparkGateway) -> None:
+def test_a_literal_survives_a_session_that_substitutes_variables(gateway: SparkGateway) -> None:
     with gateway.fresh() as session:
         session.conf.set("spark.sql.variable.substitute", "true")
         (row,) = session.sql(f"SELECT array({', '.join(map(literal, ODD))}) AS odd").collect()

@@ -1,4 +1,4 @@
-"""Ten thousand files, one in a hundred of them poison of some kind: the good ones land once, the bad ones are listed."""
+"""Ten thousand files, one in a hundred of them poisonous: good ones land once, bad ones are listed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from volstream.model.work import FailureKind
 
 FILES = 10_000
 
-#: What each kind of bad file makes the function do, and what is to be told of it. Each kind has as many files.
+#: What each kind of bad file makes the function do, and what has to be reported. Each kind has the same number of files.
 POISON = {
     "raises": ("raise ValueError(file.name)", FailureKind.RAISED, "ValueError: raises"),
     "exits": ("sys.exit(3)", FailureKind.RAISED, "SystemExit: 3"),
@@ -43,7 +43,7 @@ def settings(tmp_path: Path) -> Settings:
 
 
 def names() -> Iterator[tuple[str, str | None]]:
-    """Names of the files, and of their poison."""
+    """Names of the files, and the kind of their poison."""
     kinds = list(POISON)
     for number in range(FILES):
         kind = kinds[number // 100 % len(kinds)] if number % 100 == 50 else None
@@ -51,7 +51,7 @@ def names() -> Iterator[tuple[str, str | None]]:
 
 
 @pytest.mark.long
-def test_the_good_files_land_once_and_each_bad_one_is_listed_with_its_reason(place: Place) -> None:
+def test_good_files_land_once_and_each_bad_one_is_listed_with_its_reason(place: Place) -> None:
     poison = {}
     good = []
     for name, kind in names():

@@ -1,10 +1,10 @@
-"""Replays and dry runs on a real engine: what is processed again, and what nothing of is left."""
+"""Replays and dry runs on a real engine: what is processed again, and that dry runs change nothing."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.integration.conftest import Place
+from tests.integration.conftest import COUNT, Place
 from volstream.delta import folders
 from volstream.errors import InvalidValueError
 from volstream.jobs.preview import Preview
@@ -12,7 +12,6 @@ from volstream.jobs.progress import Progress
 from volstream.lifecycle.stop import Stop
 from volstream.model.work import Load, PlanKind
 
-COUNT = "def f(file):\n    return {'n': len(file.read_text())}\n"
 NEGATIVE = "def f(file):\n    return {'n': -len(file.read_text())}\n"
 
 
@@ -28,7 +27,7 @@ def new_code(place: Place, text: str = NEGATIVE) -> None:
     (place.folder.parent / "code" / "job.py").write_text(text)
 
 
-def test_a_replay_replaces_results_and_leaves_what_is_newer_to_the_stream(place: Place) -> None:
+def test_a_replay_replaces_results_and_leaves_newer_changes_to_the_stream(place: Place) -> None:
     given(place, a="1", b="22", c="333", d="4444")
     place.put("b", "55555")
     place.put("e", "1")
@@ -56,7 +55,7 @@ def test_a_replay_of_some_files_does_not_accept_the_code(place: Place) -> None:
 
 
 @pytest.mark.long
-def test_a_file_that_fails_in_a_replay_keeps_its_rows_and_one_that_heals_is_no_failure_any_more(place: Place) -> None:
+def test_a_file_that_fails_in_a_replay_keeps_its_rows_and_one_that_heals_is_no_longer_a_failure(place: Place) -> None:
     place.put("a", "1")
     place.put("b", "22")
     place.job("def f(file):\n    return {'n': 1 // (file.name != 'b')}\n", retries=0)
@@ -69,7 +68,7 @@ def test_a_file_that_fails_in_a_replay_keeps_its_rows_and_one_that_heals_is_no_f
 
 
 @pytest.mark.long
-def test_a_stopped_replay_goes_on_with_the_next_run_and_another_one_begins_anew(place: Place) -> None:
+def test_a_stopped_replay_resumes_with_the_next_run_and_a_new_one_starts_over(place: Place) -> None:
     given(place, a="1", b="22")
     place.session.jobs.alter("j", max_files=1)
 
@@ -94,7 +93,7 @@ def test_a_stopped_replay_goes_on_with_the_next_run_and_another_one_begins_anew(
 
 
 @pytest.mark.long
-def test_a_batch_of_a_replay_is_read_again_after_its_files_changed(place: Place) -> None:
+def test_a_batch_of_a_replay_can_be_read_back_after_its_files_changed(place: Place) -> None:
     given(place, a="1", b="22")
     place.session.jobs.replay("j", "size = 2")
     (batch, _) = place.session.batches.list("j")
@@ -109,7 +108,7 @@ def test_a_batch_of_a_replay_is_read_again_after_its_files_changed(place: Place)
 
 
 @pytest.mark.long
-def test_what_was_never_delivered_is_not_replayed(place: Place) -> None:
+def test_undelivered_files_are_not_replayed(place: Place) -> None:
     place.put("a", "1")
     place.refresh()
     place.job(COUNT)
@@ -118,7 +117,7 @@ def test_what_was_never_delivered_is_not_replayed(place: Place) -> None:
 
 
 @pytest.mark.long
-def test_a_dry_run_tells_what_a_run_would_do_and_changes_nothing(place: Place) -> None:
+def test_a_dry_run_shows_what_a_run_would_do_and_changes_nothing(place: Place) -> None:
     place.put("a", "1")
     place.job(COUNT)
     assert place.session.jobs.preview("j") == Preview(Load(), 0, 0, None, listed=False)
@@ -144,7 +143,7 @@ def test_a_dry_run_tells_what_a_run_would_do_and_changes_nothing(place: Place) -
 
 
 @pytest.mark.long
-def test_a_dry_run_knows_what_is_left_of_an_open_plan(place: Place) -> None:
+def test_a_dry_run_counts_what_is_left_of_an_open_plan(place: Place) -> None:
     for name in "abc":
         place.put(name, "1")
     place.job(COUNT, max_files=1)

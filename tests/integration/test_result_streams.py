@@ -1,11 +1,11 @@
-"""What a job wrote goes on: streams on its result table, and tables that were made before they could have any."""
+"""Streams on the result table of a job, including tables created before these could have any."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.integration.conftest import Home, Place
-from tests.integration.test_jobs import COUNT, _append_row, _open_attempt
+from tests.integration.conftest import COUNT, Home, Place
+from tests.integration.test_jobs import _append_row, _open_attempt
 from volstream.catalog.consumptions import Outcome
 from volstream.delta.folders import table_location
 from volstream.delta.log import DeltaLog
@@ -22,7 +22,7 @@ COLUMNS = ["n", *PROVENANCE.names]
 
 @pytest.fixture
 def home(place: Place) -> Home:
-    """The home of the place, with a schema of its own where tables have their names."""
+    """The home of the place, with its own schema for tables."""
     made = Home(place.session)
     made.sql(f"CREATE SCHEMA {made.schema}")
     return made
@@ -30,7 +30,7 @@ def home(place: Place) -> Home:
 
 @pytest.mark.long
 @pytest.mark.timeout(240)
-def test_files_go_through_a_job_into_a_table_and_from_stream_to_table_twice(place: Place, home: Home) -> None:
+def test_files_flow_through_a_job_and_two_more_streams_from_table_to_table(place: Place, home: Home) -> None:
     code = place.folder.parent / "job.py"
     code.write_text(COUNT)
     place.session.jobs.create("j", f"{code}:f", home.name("t"), volume="v", returns="n INT")
@@ -83,14 +83,14 @@ def columns(place: Place) -> list[str]:
 
 
 def as_before(place: Place) -> None:
-    """Makes the result table one of an earlier volstream."""
+    """Turns the result table into one of an earlier volstream."""
     DeltaWriter(place.gateway).rename_column(location(place), "_refresh_id", "_commit_version")
     assert "_commit_version" in columns(place)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("write", Write)
-def test_a_table_of_an_earlier_volstream_gets_its_column_at_the_next_run(place: Place, write: Write) -> None:
+def test_a_table_of_an_earlier_volstream_gets_the_missing_column_at_the_next_run(place: Place, write: Write) -> None:
     place.put("a", "1")
     place.put("b", "1")
     place.job(COUNT, write=write)
@@ -132,7 +132,7 @@ def test_an_open_attempt_is_recovered_before_its_table_is_renamed(place: Place, 
     assert columns(place) == COLUMNS
 
 
-def test_a_table_that_another_job_mirrors_is_left_to_it(place: Place) -> None:
+def test_a_table_mirrored_by_another_job_is_left_to_it(place: Place) -> None:
     place.put("a", "1")
     place.job(COUNT)
     place.run()
@@ -144,7 +144,7 @@ def test_a_table_that_another_job_mirrors_is_left_to_it(place: Place) -> None:
     assert "_commit_version" in columns(place)
 
 
-def test_a_column_of_that_name_in_a_table_of_others_is_theirs(place: Place) -> None:
+def test_a_column_of_the_same_name_in_a_foreign_table_is_left_alone(place: Place) -> None:
     place.put("a", "1")
     place.rows(f"CREATE TABLE {place.at} (n INT, _commit_version BIGINT) USING DELTA")
     place.job(COUNT, write=Write.APPEND)

@@ -41,7 +41,7 @@ def code(tmp_path: Path) -> Path:
     return folder / "f.py"
 
 
-def test_the_recognition_of_the_source_document_runs_as_it_is_written(place: Place, code: Path) -> None:
+def test_the_recognition_example_of_the_source_document_runs_verbatim(place: Place, code: Path) -> None:
     place.put("soup.jpg")
     place.put("notes.txt")
     place.refresh()
@@ -104,12 +104,12 @@ def test_a_job_of_a_statement_calls_it(home: Home, code: Path) -> None:
     assert home.rows("SELECT * FROM u$") == [(42,)]
 
 
-def test_spark_s_own_functions_come_before_one_of_the_same_name_without_schema(home: Home, code: Path) -> None:
+def test_builtin_functions_of_spark_take_precedence_over_unqualified_names(home: Home, code: Path) -> None:
     home.sql(f"CREATE FUNCTION public.upper AS '{code}:twice' RETURNS INT")
     assert home.rows("SELECT upper('a'), public.upper(2)") == [("A", 4)]
 
 
-def test_code_that_was_edited_runs_at_the_next_statement(home: Home, code: Path) -> None:
+def test_edited_code_runs_at_the_next_statement(home: Home, code: Path) -> None:
     home.sql(f"CREATE FUNCTION f$ AS '{code}:twice' RETURNS INT")
     assert home.rows("SELECT f$(id) FROM range(1, 2)") == [(2,)]
     code.write_text("def twice(n):\n    return n * 200\n")
@@ -119,7 +119,7 @@ def test_code_that_was_edited_runs_at_the_next_statement(home: Home, code: Path)
         home.sql("SELECT f$(1)")
 
 
-def test_what_the_function_raises_is_told_and_consumes_nothing(home: Home, code: Path) -> None:
+def test_an_exception_in_the_function_is_reported_and_consumes_nothing(home: Home, code: Path) -> None:
     home.tracked()
     home.sql(f"CREATE FUNCTION f$ AS '{code}:fails' RETURNS INT; CREATE TABLE u$ (age INT)")
     home.sql("INSERT INTO t$ VALUES (1, 'a', 1)")
@@ -129,7 +129,7 @@ def test_what_the_function_raises_is_told_and_consumes_nothing(home: Home, code:
     assert home.offset() == before
 
 
-def test_functions_are_replaced_kept_and_dropped(home: Home, code: Path) -> None:
+def test_functions_can_be_replaced_kept_and_dropped(home: Home, code: Path) -> None:
     session = home.session
     made = session.functions.create(home.name("f"), f"{code}:twice", "int", comment="c")
     assert (made.returns, made.comment, made.location) == ("INT", "c", f"{code}:twice")
@@ -158,7 +158,7 @@ def test_functions_are_replaced_kept_and_dropped(home: Home, code: Path) -> None
         ("{code}:twice", "INT, b INT", InvalidValueError, "is not a SQL type"),
     ],
 )
-def test_what_cannot_work_is_refused_when_the_function_is_made(
+def test_unusable_functions_are_rejected_on_creation(
     home: Home, code: Path, location: str, returns: str, error: type[Exception], said: str
 ) -> None:
     with pytest.raises(error, match=said):

@@ -1,4 +1,4 @@
-"""Jobs of SQL statements: a run is one consumption, and the job is one like others."""
+"""Jobs of SQL statements: a run is one consumption, and the job behaves like others."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def commits(home: Home, table: str) -> int:
     return len(home.sql(f"DESCRIBE HISTORY {table}"))
 
 
-def test_a_run_is_one_consumption_by_the_statement(copied: Home) -> None:
+def test_one_run_is_one_consumption_by_the_statement(copied: Home) -> None:
     before = copied.offset() or 0
     copied.sql("INSERT INTO t$ VALUES (1, 'a', 1), (2, 'b', 2)")
 
@@ -45,7 +45,7 @@ def test_a_run_is_one_consumption_by_the_statement(copied: Home) -> None:
     assert {row["name"] for row in copied.session.batches.read(batch.id).toArrow().to_pylist()} == {"a", "b"}
 
 
-def test_where_there_is_nothing_to_do_nothing_is_run(copied: Home) -> None:
+def test_without_changes_nothing_runs(copied: Home) -> None:
     written = commits(copied, "u$")
 
     report = copied.session.jobs.run(copied.name("j"))
@@ -55,7 +55,7 @@ def test_where_there_is_nothing_to_do_nothing_is_run(copied: Home) -> None:
     assert copied.session.jobs.get(copied.name("j")).last_outcome == "nothing to do"
 
 
-def test_commits_without_data_are_passed_over_without_a_run(copied: Home) -> None:
+def test_commits_without_data_are_skipped_without_a_run(copied: Home) -> None:
     before, written = copied.offset() or 0, commits(copied, "u$")
     copied.sql("ALTER TABLE t$ SET TBLPROPERTIES ('note' = 'x')")
 
@@ -65,7 +65,7 @@ def test_commits_without_data_are_passed_over_without_a_run(copied: Home) -> Non
     assert copied.offset() == before + 1
 
 
-def test_it_is_listed_and_described_as_other_jobs_are(copied: Home) -> None:
+def test_it_is_listed_and_described_like_other_jobs(copied: Home) -> None:
     copied.sql(f"CREATE OR REPLACE JOB j$ ON STREAM s$ EVERY '30s' COMMENT 'copies' AS {COPY}")
     [shown] = [row for row in copied.sql("SHOW JOBS") if row["name"] == copied.name("j")]
     assert (shown["function"], shown["statement"], shown["into"], shown["trigger"], shown["comment"]) == (
@@ -103,7 +103,7 @@ def test_a_merge_keeps_a_table_up_to_date(home: Home) -> None:
 
 
 @pytest.mark.long
-def test_a_statement_that_reads_two_streams_advances_both_and_keeps_both(home: Home) -> None:
+def test_a_statement_job_on_two_streams_advances_and_owns_both(home: Home) -> None:
     home.tracked()
     home.tracked("t2", stream="s2")
     home.sql("CREATE TABLE u$ (id INT)")
@@ -124,7 +124,7 @@ def test_a_statement_that_reads_two_streams_advances_both_and_keeps_both(home: H
             home.sql(f"CREATE JOB other$ AS INSERT INTO u$ SELECT id FROM {stream}")
 
 
-def test_a_statement_that_fails_leaves_the_offset_and_is_the_last_outcome(copied: Home) -> None:
+def test_a_failed_statement_leaves_the_offset_and_is_the_last_outcome(copied: Home) -> None:
     copied.sql(f"CREATE OR REPLACE JOB j$ AS {COPY} AND raise_error('no') IS NULL")
     before = copied.offset()
     copied.sql("INSERT INTO t$ VALUES (1, 'a', 1)")
@@ -151,7 +151,7 @@ def test_a_paused_job_does_not_run_until_it_is_resumed(copied: Home) -> None:
 
 
 @pytest.mark.long
-def test_a_dropped_job_frees_its_stream(copied: Home) -> None:
+def test_dropping_a_job_frees_its_stream(copied: Home) -> None:
     copied.sql("INSERT INTO t$ VALUES (1, 'a', 1)")
     copied.session.jobs.run(copied.name("j"))
     copied.sql("DROP JOB j$")
@@ -182,7 +182,7 @@ def test_trigger_and_comment_can_be_altered_and_nothing_else(copied: Home) -> No
             act(copied.name("j"))
 
 
-def test_what_cannot_work_is_refused_when_the_job_is_made(copied: Home) -> None:
+def test_unusable_statements_are_rejected_on_creation(copied: Home) -> None:
     copied.sql("CREATE STREAM s2$ ON TABLE t$")
     for statement, said in (
         ("CREATE JOB k$ AS SELECT * FROM s$", "writes nothing"),
@@ -198,7 +198,7 @@ def test_what_cannot_work_is_refused_when_the_job_is_made(copied: Home) -> None:
             copied.sql(statement)
 
 
-def test_python_makes_the_same_job(home: Home) -> None:
+def test_the_python_interface_creates_the_same_job(home: Home) -> None:
     home.tracked()
     home.sql("CREATE TABLE u$ (id INT, name STRING)")
     job = home.session.jobs.create(home.name("j"), statement=home.own(COPY), comment="c")
@@ -206,7 +206,7 @@ def test_python_makes_the_same_job(home: Home) -> None:
     assert (job.statement, job.into.name) == (home.own(COPY), "u")
 
 
-def test_a_volume_that_was_never_listed_is_listed_by_the_run(place: Place) -> None:
+def test_the_run_lists_a_volume_that_was_never_listed(place: Place) -> None:
     place.put("a.txt")
     home = Home(place.session)
     home.sql(f"CREATE SCHEMA {home.schema}; CREATE TABLE u$ (path STRING)")

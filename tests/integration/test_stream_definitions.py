@@ -1,4 +1,4 @@
-"""Making, replacing, moving and dropping streams, over a directory without files (rules R-4 to R-8, R-19, R-20)."""
+"""Creating, replacing, resetting and dropping streams, on a directory without files (rules R-4 to R-8, R-19, R-20)."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Place(Directory):
             self.refresh({"a": self.writer.volume.refresh_count})
 
     def listed(self, volume: Volume | None = None) -> None:
-        """The first listing ended."""
+        """The first listing has ended."""
         self.writer.open()
         self.catalog.volumes.change(volume or self.volume, reconciled_on=datetime.now(UTC))
 
@@ -78,14 +78,16 @@ def place(tmp_path: Path) -> Iterator[Place]:
     made.close()
 
 
-def test_r4_a_stream_starts_at_the_newest_version(place: Place) -> None:
+def test_a_stream_starts_at_the_newest_version(place: Place) -> None:
+    """Rule R-4 of docs/streams.md."""
     place.commit(3)
     made = place.create()
     assert (made.offset, made.table_id, made.initial, made.mode) == (3, place.table_id, False, Mode.STANDARD)
     assert place.catalog.streams.get(S) == made
 
 
-def test_r4_before_the_first_listing_a_stream_starts_empty(place: Place) -> None:
+def test_a_stream_created_before_the_first_listing_starts_empty(place: Place) -> None:
+    """Rule R-4 of docs/streams.md."""
     made = place.create(show_initial_rows=True)
     assert (made.offset, made.table_id) == (None, None)
     # Everything will come as inserts: there are no initial rows to show besides.
@@ -103,12 +105,14 @@ def test_r4_before_the_first_listing_a_stream_starts_empty(place: Place) -> None
     assert not covered.empty
 
 
-def test_r4_a_listing_that_found_nothing_is_a_listing(place: Place) -> None:
+def test_a_listing_that_finds_nothing_still_counts(place: Place) -> None:
+    """Rule R-4 of docs/streams.md."""
     place.listed()
     assert place.create().offset == 0
 
 
-def test_r4_a_version_must_be_in_the_history(place: Place) -> None:
+def test_a_start_version_must_be_in_the_history(place: Place) -> None:
+    """Rule R-4 of docs/streams.md."""
     with pytest.raises(InvalidValueError, match=r"no history yet.*volstream refresh v"):
         place.create(at_version=0)
     place.commit(3)
@@ -119,7 +123,8 @@ def test_r4_a_version_must_be_in_the_history(place: Place) -> None:
     assert place.catalog.streams.get(S).offset == 1
 
 
-def test_r4_a_time_stands_for_the_newest_version_at_or_before_it(place: Place) -> None:
+def test_a_start_time_selects_the_newest_version_at_or_before_it(place: Place) -> None:
+    """Rule R-4 of docs/streams.md."""
     place.commit(3)
     times = [one.committed_on for one in place.catalog.refreshes.committed(place.volume.id)]
     for version, when in enumerate(times, 1):
@@ -133,7 +138,8 @@ def test_r4_a_time_stands_for_the_newest_version_at_or_before_it(place: Place) -
         place.create(at_timestamp=times[0], at_version=1, or_replace=True)
 
 
-def test_r5_initial_rows_are_those_at_the_offset(place: Place) -> None:
+def test_initial_rows_are_those_at_the_offset(place: Place) -> None:
+    """Rule R-5 of docs/streams.md."""
     place.commit(3)
     made = place.create(show_initial_rows=True)
     place.commit()
@@ -143,7 +149,8 @@ def test_r5_initial_rows_are_those_at_the_offset(place: Place) -> None:
     assert (covered.initial, covered.from_version, covered.to_version, covered.empty) == (True, 3, 3, False)
 
 
-def test_r6_a_name_is_taken_once_unless_asked_otherwise(place: Place) -> None:
+def test_a_name_can_be_used_once_unless_asked_otherwise(place: Place) -> None:
+    """Rule R-6 of docs/streams.md."""
     place.commit(2)
     first = place.create()
     with pytest.raises(AlreadyExistsError):
@@ -157,7 +164,7 @@ def test_r6_a_name_is_taken_once_unless_asked_otherwise(place: Place) -> None:
     assert place.catalog.streams.by_id(first.id) is None
 
 
-def test_a_name_of_a_table_is_taken(place: Place) -> None:
+def test_the_name_of_a_table_is_taken(place: Place) -> None:
     write_deltalake(f"{place.warehouse}/tables/public/s", pa.table({"n": [1]}))
     with pytest.raises(AlreadyExistsError, match="a table s"):
         place.create()
@@ -168,7 +175,8 @@ def test_a_stream_needs_a_volume(place: Place) -> None:
         create_stream(place.catalog, place.warehouse, StreamSpec(S, Name.parse("nothing")))
 
 
-def test_r8_a_stream_outlives_its_volume_stale(place: Place) -> None:
+def test_a_stream_outlives_its_volume_but_becomes_stale(place: Place) -> None:
+    """Rule R-8 of docs/streams.md."""
     place.commit(2)
     made = place.create()
     with place.catalog.database.transaction() as transaction:
@@ -183,7 +191,8 @@ def test_r8_a_stream_outlives_its_volume_stale(place: Place) -> None:
     assert drop_stream(place.catalog, S)
 
 
-def test_r23_a_table_made_anew_or_gone_makes_its_streams_stale(place: Place) -> None:
+def test_a_re_created_or_missing_table_makes_its_streams_stale(place: Place) -> None:
+    """Rule R-23 of docs/streams.md."""
     place.commit(2)
     made = place.create()
     shutil.rmtree(place.root)
@@ -195,7 +204,8 @@ def test_r23_a_table_made_anew_or_gone_makes_its_streams_stale(place: Place) -> 
         place.reader.pin(made)
 
 
-def test_r23_changes_that_are_not_kept_any_more_make_a_stream_stale(place: Place) -> None:
+def test_changes_that_are_no_longer_kept_make_a_stream_stale(place: Place) -> None:
+    """Rule R-23 of docs/streams.md."""
     place.commit(2)
     made = place.create()
     place.commit(2)
@@ -209,7 +219,7 @@ def test_r23_changes_that_are_not_kept_any_more_make_a_stream_stale(place: Place
         place.reader.pin(made)
 
 
-def test_what_a_stream_has_not_consumed_is_kept(place: Place) -> None:
+def test_unconsumed_changes_are_kept(place: Place) -> None:
     place.commit(2)
     made = place.create()
     place.commit(3)
@@ -220,7 +230,8 @@ def test_what_a_stream_has_not_consumed_is_kept(place: Place) -> None:
     assert place.reader.pin(made) is not None
 
 
-def test_r19_a_stream_that_is_being_consumed_is_neither_moved_nor_advanced(place: Place) -> None:
+def test_a_stream_that_is_being_consumed_is_neither_reset_nor_advanced(place: Place) -> None:
+    """Rule R-19 of docs/streams.md."""
     place.commit(4)
     made = place.create(at_version=1)
     place.add_job()
@@ -234,7 +245,8 @@ def test_r19_a_stream_that_is_being_consumed_is_neither_moved_nor_advanced(place
     assert place.catalog.streams.get(S).offset == 1
 
 
-def test_r20_advance_discards_up_to_a_version_or_all(place: Place) -> None:
+def test_advance_discards_changes_up_to_a_version_or_all(place: Place) -> None:
+    """Rule R-20 of docs/streams.md."""
     place.commit(5)
     place.create(at_version=1, show_initial_rows=True)
     assert (place.advance(3).offset, place.catalog.streams.get(S).initial) == (3, False)
@@ -265,7 +277,7 @@ def test_a_reset_goes_back_to_a_version_or_time(place: Place) -> None:
 
 
 @pytest.mark.parametrize("act", ["move", "advance"])
-def test_after_a_jump_the_jobs_table_may_have_rows_of_new_paths(place: Place, act: str) -> None:
+def test_after_a_jump_the_table_of_a_job_may_have_rows_of_new_paths(place: Place, act: str) -> None:
     place.commit(4)
     place.create(at_version=2)
     place.add_job()
@@ -284,7 +296,7 @@ def test_a_stream_with_a_job_is_neither_dropped_nor_replaced(place: Place) -> No
     assert place.catalog.streams.get(S) == first
 
 
-def test_dropping_what_is_not_there_says_so_unless_asked_otherwise(place: Place) -> None:
+def test_dropping_a_missing_stream_is_an_error_unless_asked_otherwise(place: Place) -> None:
     place.commit()
     place.create()
     assert drop_stream(place.catalog, S)
@@ -293,7 +305,7 @@ def test_dropping_what_is_not_there_says_so_unless_asked_otherwise(place: Place)
         drop_stream(place.catalog, S)
 
 
-def test_a_table_that_was_restored_to_before_the_offset_makes_its_stream_stale(place: Place) -> None:
+def test_a_table_restored_to_before_the_offset_makes_its_stream_stale(place: Place) -> None:
     location = folders.table_location(place.warehouse, Name.parse("t"))
     rows = pa.table({"id": [1]})
     write_deltalake(location, rows)

@@ -1,4 +1,4 @@
-"""Streams on a real engine; tests are named after the rules of the design (R-n)."""
+"""Streams of volumes on a real engine: the rules of docs/streams.md."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ def planned_changes(place: Place, name: str) -> list[tuple[object, ...]]:
     return sorted(found)
 
 
-def test_r4_a_new_stream_is_empty_and_one_made_before_the_first_listing_gets_everything(place: Place) -> None:
+def test_a_new_stream_is_empty_and_one_created_before_the_first_listing_gets_everything(place: Place) -> None:
+    """Rule R-4 of docs/streams.md."""
     place.put("a")
     early = place.session.streams.create("early", "v")
     assert early.offset is None
@@ -62,7 +63,8 @@ def test_r4_a_new_stream_is_empty_and_one_made_before_the_first_listing_gets_eve
     assert changes(place, "late") == []
 
 
-def test_r4_a_stream_begins_at_a_version_or_time_of_the_kept_history_only(place: Place) -> None:
+def test_a_stream_can_only_start_within_the_kept_history(place: Place) -> None:
+    """Rule R-4 of docs/streams.md."""
     place.put("a")
     place.refresh()
     between = datetime.now(UTC)
@@ -83,7 +85,8 @@ def test_r4_a_stream_begins_at_a_version_or_time_of_the_kept_history_only(place:
     assert [str(stream.name) for stream in place.session.streams.list()] == ["s"]
 
 
-def test_r5_initial_rows_come_first_with_the_versions_that_wrote_them(place: Place) -> None:
+def test_initial_rows_come_first_with_the_versions_that_wrote_them(place: Place) -> None:
+    """Rule R-5 of docs/streams.md."""
     place.put("a")
     place.refresh()
     place.put("b")
@@ -94,7 +97,8 @@ def test_r5_initial_rows_come_first_with_the_versions_that_wrote_them(place: Pla
     assert changes(place) == [("INSERT", "a", 1, 1), ("INSERT", "b", 1, 2)]
 
 
-def test_r6_a_replaced_stream_is_a_new_one(place: Place) -> None:
+def test_a_replaced_stream_is_a_new_one(place: Place) -> None:
+    """Rule R-6 of docs/streams.md."""
     place.put("a")
     place.refresh()
     first = place.session.streams.create("s", "v", at_version=0)
@@ -107,7 +111,8 @@ def test_r6_a_replaced_stream_is_a_new_one(place: Place) -> None:
     assert changes(place) == []
 
 
-def test_r8_r23_a_stream_of_a_dropped_or_replaced_volume_is_stale(place: Place) -> None:
+def test_a_stream_of_a_dropped_or_replaced_volume_is_stale(place: Place) -> None:
+    """Rules R-8 and R-23 of docs/streams.md."""
     place.put("a")
     place.refresh()
     place.session.streams.create("s", "v", at_version=0)
@@ -117,7 +122,8 @@ def test_r8_r23_a_stream_of_a_dropped_or_replaced_volume_is_stale(place: Place) 
         place.stream()
 
 
-def test_r9_reading_never_moves_the_offset(place: Place) -> None:
+def test_reading_never_moves_the_offset(place: Place) -> None:
+    """Rule R-9 of docs/streams.md."""
     place.put("a")
     place.refresh()
     place.session.streams.create("s", "v", at_version=0)
@@ -127,7 +133,8 @@ def test_r9_reading_never_moves_the_offset(place: Place) -> None:
     assert place.session.streams.get("s").offset == 0
 
 
-def test_r9_a_read_pins_its_end(place: Place) -> None:
+def test_a_read_pins_its_end(place: Place) -> None:
+    """Rule R-9 of docs/streams.md."""
     place.put("a")
     place.refresh()
     place.session.streams.create("s", "v", at_version=0)
@@ -138,7 +145,8 @@ def test_r9_a_read_pins_its_end(place: Place) -> None:
     assert len(changes(place)) == 2
 
 
-def test_r10_r13_net_changes_carry_the_version_that_wrote_each_image(place: Place) -> None:
+def test_net_changes_carry_the_version_that_wrote_each_image(place: Place) -> None:
+    """Rules R-10 and R-13 of docs/streams.md."""
     for path in ("kept", "changed", "gone", "back"):
         place.put(path, "1")
     place.refresh()
@@ -167,7 +175,8 @@ def test_r10_r13_net_changes_carry_the_version_that_wrote_each_image(place: Plac
         assert row["__commit_timestamp"] == times[row["__commit_version"]]  # type: ignore[index]  # an int
 
 
-def test_r12_append_only_shows_files_as_they_were_first_written(place: Place) -> None:
+def test_append_only_shows_files_as_they_were_first_written(place: Place) -> None:
+    """Rule R-12 of docs/streams.md."""
     place.put("old", "1")
     place.refresh()
     place.session.streams.create("s", "v", mode=Mode.APPEND_ONLY)
@@ -181,7 +190,8 @@ def test_r12_append_only_shows_files_as_they_were_first_written(place: Place) ->
     assert changes(place) == [("INSERT", "a", 1, 2), ("INSERT", "b", 2, 2)]
 
 
-def test_r14_an_empty_range_has_the_right_columns(place: Place) -> None:
+def test_an_empty_range_has_the_right_columns(place: Place) -> None:
+    """Rule R-14 of docs/streams.md."""
     place.put("a")
     place.refresh()
     place.session.streams.create("s", "v")
@@ -197,7 +207,8 @@ def test_r14_an_empty_range_has_the_right_columns(place: Place) -> None:
     assert frame.count() == 0
 
 
-def test_r16_a_fold_is_no_change(place: Place) -> None:
+def test_folding_is_not_a_change(place: Place) -> None:
+    """Rule R-16 of docs/streams.md."""
     place.put("a")
     place.refresh()
     place.session.streams.create("s", "v")
@@ -215,7 +226,8 @@ def test_r16_a_fold_is_no_change(place: Place) -> None:
     assert changes(place) == []
 
 
-def test_r22_has_data_sees_a_commit_as_soon_as_it_is_there(place: Place) -> None:
+def test_has_data_sees_a_commit_immediately(place: Place) -> None:
+    """Rule R-22 of docs/streams.md."""
     place.put("a")
     place.refresh()
     place.session.streams.create("s", "v")
@@ -225,7 +237,8 @@ def test_r22_has_data_sees_a_commit_as_soon_as_it_is_there(place: Place) -> None
     assert place.session.streams.has_data("s")
 
 
-def test_r23_a_range_that_is_not_kept_is_found_before_anything_is_read(place: Place) -> None:
+def test_a_range_that_is_no_longer_kept_is_detected_before_anything_is_read(place: Place) -> None:
+    """Rule R-23 of docs/streams.md."""
     place.put("a")
     place.refresh()
     stream = place.session.streams.create("s", "v")
@@ -241,7 +254,8 @@ def test_r23_a_range_that_is_not_kept_is_found_before_anything_is_read(place: Pl
     assert len(place.rows("SELECT * FROM DIRECTORY(VOLUME v)")) == 3
 
 
-def test_r23_a_directory_that_was_re_created_is_another_one(place: Place) -> None:
+def test_a_re_created_directory_makes_the_stream_stale(place: Place) -> None:
+    """Rule R-23 of docs/streams.md."""
     place.put("a")
     place.refresh()
     place.session.streams.create("s", "v", at_version=0)
@@ -252,7 +266,8 @@ def test_r23_a_directory_that_was_re_created_is_another_one(place: Place) -> Non
 
 
 @pytest.mark.long
-def test_r10_random_histories_agree_with_an_independent_model(place: Place) -> None:
+def test_random_histories_agree_with_an_independent_model(place: Place) -> None:
+    """Rule R-10 of docs/streams.md."""
     seed = random.randrange(1 << 30)
     rng = random.Random(seed)
     states: list[dict[str, tuple[int, int]]] = [{}]

@@ -1,4 +1,4 @@
-"""Streams on tables: what they return (docs/streams.md, R-4 to R-16) and when they cannot be read any more (R-23 to R-25)."""
+"""Streams on tables: what they return (docs/streams.md, R-4 to R-16) and when they can no longer be read (R-23 to R-25)."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ KINDS = "SELECT __change_type, id, name, age FROM s$"
 
 
 def versions(home: Home, stream: str = "s$") -> dict[tuple[str, int], int]:
-    """Version of each row that the stream shows, by change type and id, counted from the stream's offset."""
+    """Version of each row that the stream returns, by change type and id, relative to the stream's offset."""
     start = home.offset(stream) or 0
     rows = home.sql(f"SELECT __change_type, id, __commit_version FROM {stream}")
     return {(row["__change_type"], row["id"]): row["__commit_version"] - start for row in rows}
 
 
 @pytest.mark.long
-def test_the_append_only_example_of_the_source_document(home: Home) -> None:
+def test_the_append_only_example_of_the_source_document_works(home: Home) -> None:
     home.sql(
         "CREATE TABLE t$ (id INT, name VARCHAR, age INT); ALTER table t$ set PROPERTIES ('change_tracking' = 'true')"
     )
@@ -55,7 +55,7 @@ def test_the_append_only_example_of_the_source_document(home: Home) -> None:
     assert set(versions(home).values()) == {1}
 
 
-def test_the_standard_example_of_the_source_document(home: Home) -> None:
+def test_the_standard_example_of_the_source_document_works(home: Home) -> None:
     home.sql(
         "CREATE TABLE t$ (id INT, name VARCHAR, age INT); ALTER TABLE t$ set PROPERTIES ('change_tracking' = 'true')"
     )
@@ -104,7 +104,8 @@ def test_the_standard_example_of_the_source_document(home: Home) -> None:
 
 
 @pytest.mark.long
-def test_r4_a_stream_starts_now_or_at_a_version_or_time_of_the_kept_history(home: Home) -> None:
+def test_a_stream_starts_now_or_at_a_version_or_time_of_the_kept_history(home: Home) -> None:
+    """Rule R-4 of docs/streams.md."""
     home.sql("CREATE TABLE t$ (id INT, name STRING, age INT)")
     home.sql("ALTER TABLE t$ SET PROPERTIES ('change_tracking' = 'true')")
     home.sql(FIVE)
@@ -126,7 +127,8 @@ def test_r4_a_stream_starts_now_or_at_a_version_or_time_of_the_kept_history(home
 
 
 @pytest.mark.long
-def test_r5_initial_rows_come_first_and_keep_the_version_that_wrote_them(home: Home) -> None:
+def test_initial_rows_come_first_and_keep_the_version_that_wrote_them(home: Home) -> None:
+    """Rule R-5 of docs/streams.md."""
     home.tracked(stream=None)
     home.sql("INSERT INTO t$ VALUES (1, 'a', 1); INSERT INTO t$ VALUES (2, 'b', 2)")
     home.sql("CREATE STREAM s$ ON TABLE t$ WITH PROPERTIES ('SHOW_INITIAL_ROWS' = 'TRUE')")
@@ -137,7 +139,8 @@ def test_r5_initial_rows_come_first_and_keep_the_version_that_wrote_them(home: H
     assert home.rows(KINDS) == [("DELETE", 1, "a", 1)]
 
 
-def test_r6_replacing_a_stream_starts_it_anew_and_if_not_exists_keeps_it(home: Home) -> None:
+def test_replacing_a_stream_restarts_it_and_if_not_exists_keeps_it(home: Home) -> None:
+    """Rule R-6 of docs/streams.md."""
     home.tracked()
     home.sql(FIVE)
     home.sql("CREATE STREAM IF NOT EXISTS s$ ON TABLE t$")
@@ -150,7 +153,8 @@ def test_r6_replacing_a_stream_starts_it_anew_and_if_not_exists_keeps_it(home: H
         home.sql("CREATE OR REPLACE STREAM IF NOT EXISTS s$ ON TABLE t$")
 
 
-def test_r7_a_table_needs_change_tracking_and_the_error_says_how(home: Home) -> None:
+def test_a_table_needs_change_tracking_and_the_error_says_how(home: Home) -> None:
+    """Rule R-7 of docs/streams.md."""
     home.sql("CREATE TABLE t$ (id INT)")
     with pytest.raises(InvalidStateError, match=r"ALTER TABLE \w+\.t SET PROPERTIES \('change_tracking' = 'true'\)"):
         home.sql("CREATE STREAM s$ ON TABLE t$")
@@ -161,14 +165,16 @@ def test_r7_a_table_needs_change_tracking_and_the_error_says_how(home: Home) -> 
         home.sql("CREATE STREAM s$ ON TABLE u$")
 
 
-def test_r8_a_dropped_table_leaves_its_streams_stale(home: Home) -> None:
+def test_dropping_a_table_makes_its_streams_stale(home: Home) -> None:
+    """Rule R-8 of docs/streams.md."""
     home.tracked()
     home.sql("DROP TABLE t$")
     with pytest.raises(StreamStaleError, match="is gone"):
         home.sql("SELECT * FROM s$")
 
 
-def test_r9_reading_a_stream_moves_nothing(home: Home) -> None:
+def test_reading_a_stream_does_not_move_its_offset(home: Home) -> None:
+    """Rule R-9 of docs/streams.md."""
     home.tracked()
     home.sql(FIVE)
     before = home.offset()
@@ -179,7 +185,8 @@ def test_r9_reading_a_stream_moves_nothing(home: Home) -> None:
     assert home.offset() == before
 
 
-def test_r10_a_stream_shows_the_net_change_of_each_row(home: Home) -> None:
+def test_a_stream_shows_the_net_change_of_each_row(home: Home) -> None:
+    """Rule R-10 of docs/streams.md."""
     home.tracked(stream=None)
     home.sql(FIVE)
     home.sql("CREATE STREAM s$ ON TABLE t$")
@@ -202,7 +209,8 @@ def test_r10_a_stream_shows_the_net_change_of_each_row(home: Home) -> None:
 
 
 @pytest.mark.long
-def test_r10_a_restored_table_shows_only_what_differs(home: Home) -> None:
+def test_a_restored_table_shows_only_what_differs(home: Home) -> None:
+    """Rule R-10 of docs/streams.md."""
     home.tracked(stream=None)
     home.sql(FIVE)
     home.sql("CREATE STREAM s$ ON TABLE t$")
@@ -215,7 +223,8 @@ def test_r10_a_restored_table_shows_only_what_differs(home: Home) -> None:
 
 
 @pytest.mark.long
-def test_r11_a_primary_key_makes_a_delete_and_an_insert_an_update(home: Home) -> None:
+def test_with_a_primary_key_a_delete_and_an_insert_become_an_update(home: Home) -> None:
+    """Rule R-11 of docs/streams.md."""
     home.tracked(columns="id INT NOT NULL PRIMARY KEY, name STRING, age INT", stream=None)
     home.sql(FIVE)
     home.sql("CREATE STREAM s$ ON TABLE t$")
@@ -230,7 +239,8 @@ def test_r11_a_primary_key_makes_a_delete_and_an_insert_an_update(home: Home) ->
 
 
 @pytest.mark.long
-def test_r11_columns_can_be_named_that_identify_rows(home: Home) -> None:
+def test_identity_columns_can_be_named(home: Home) -> None:
+    """Rule R-11 of docs/streams.md."""
     home.tracked(stream=None)
     home.sql(FIVE)
     home.sql("CREATE STREAM s$ ON TABLE t$ WITH PROPERTIES ('IDENTITY' = 'id')")
@@ -245,7 +255,8 @@ def test_r11_columns_can_be_named_that_identify_rows(home: Home) -> None:
 
 
 @pytest.mark.long
-def test_r13_old_images_carry_the_version_and_time_that_wrote_them(home: Home) -> None:
+def test_old_images_carry_the_version_and_time_that_wrote_them(home: Home) -> None:
+    """Rule R-13 of docs/streams.md."""
     home.tracked()
     home.sql("INSERT INTO t$ VALUES (1, 'a', 1); INSERT INTO t$ VALUES (2, 'b', 2)")
     start = home.offset() or 0
@@ -261,7 +272,8 @@ def test_r13_old_images_carry_the_version_and_time_that_wrote_them(home: Home) -
     assert all(row["time"] == history[row["v"]] for row in shown)
 
 
-def test_r14_an_empty_range_is_an_empty_frame_with_the_right_columns(home: Home) -> None:
+def test_an_empty_range_is_an_empty_frame_with_the_right_columns(home: Home) -> None:
+    """Rule R-14 of docs/streams.md."""
     home.tracked()
     frame = home.session.table(home.name("s"))
     assert frame.columns == ["__change_type", "__commit_version", "__commit_timestamp", "id", "name", "age"]
@@ -271,14 +283,15 @@ def test_r14_an_empty_range_is_an_empty_frame_with_the_right_columns(home: Home)
     assert home.session.table(home.name("s")).count() == 0
 
 
-def test_writing_a_frame_of_a_stream_warns_that_it_consumes_nothing(home: Home) -> None:
+def test_writing_a_frame_of_a_stream_warns_that_nothing_is_consumed(home: Home) -> None:
     home.tracked()
     with pytest.warns(UserWarning, match=r"does not consume the stream .*INSERT INTO"):
         _ = home.session.table(home.name("s")).write
     _ = home.session.table(home.name("t")).write  # a warning would be an error
 
 
-def test_r15_an_added_column_is_null_in_older_images(home: Home) -> None:
+def test_an_added_column_is_null_in_older_images(home: Home) -> None:
+    """Rule R-15 of docs/streams.md."""
     home.tracked(stream=None)
     home.sql(FIVE)
     home.sql("CREATE STREAM s$ ON TABLE t$")
@@ -290,7 +303,8 @@ def test_r15_an_added_column_is_null_in_older_images(home: Home) -> None:
 
 
 @pytest.mark.long
-def test_r15_a_renamed_column_is_an_error_that_names_the_version(home: Home) -> None:
+def test_a_renamed_column_is_an_error_that_names_the_version(home: Home) -> None:
+    """Rule R-15 of docs/streams.md."""
     home.tracked(stream=None)
     home.sql("ALTER TABLE t$ SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
     home.sql(FIVE)
@@ -307,7 +321,8 @@ def test_r15_a_renamed_column_is_an_error_that_names_the_version(home: Home) -> 
 
 
 @pytest.mark.long
-def test_r16_truncating_a_table_is_one_delete_a_row(home: Home) -> None:
+def test_truncating_a_table_returns_one_delete_per_row(home: Home) -> None:
+    """Rule R-16 of docs/streams.md."""
     home.tracked(stream=None)
     home.sql(FIVE)
     home.sql("CREATE STREAM s$ ON TABLE t$; TRUNCATE TABLE t$")
@@ -315,7 +330,7 @@ def test_r16_truncating_a_table_is_one_delete_a_row(home: Home) -> None:
 
 
 @pytest.mark.long
-def test_changes_of_a_table_made_and_overwritten_by_others(home: Home) -> None:
+def test_changes_are_read_from_a_table_created_and_overwritten_by_others(home: Home) -> None:
     home.tracked()
     spark = home.session.spark
     at = home.location("t")
@@ -326,7 +341,8 @@ def test_changes_of_a_table_made_and_overwritten_by_others(home: Home) -> None:
 
 
 @pytest.mark.long
-def test_r23_a_table_made_anew_is_another_one(home: Home) -> None:
+def test_a_re_created_table_makes_the_stream_stale(home: Home) -> None:
+    """Rule R-23 of docs/streams.md."""
     home.tracked()
     home.sql(FIVE)
     home.sql("DROP TABLE t$")
@@ -341,7 +357,8 @@ def test_r23_a_table_made_anew_is_another_one(home: Home) -> None:
     assert home.rows(KINDS) == []
 
 
-def test_r23_a_removed_file_or_log_entry_is_found_before_anything_is_read(home: Home) -> None:
+def test_a_missing_file_or_log_entry_is_detected_before_anything_is_read(home: Home) -> None:
+    """Rule R-23 of docs/streams.md."""
     home.tracked(stream=None)
     home.sql(FIVE)
     home.sql("CREATE STREAM s$ ON TABLE t$; UPDATE t$ SET age = 0")
@@ -357,7 +374,8 @@ def test_r23_a_removed_file_or_log_entry_is_found_before_anything_is_read(home: 
 
 
 @pytest.mark.long
-def test_r23_a_log_that_was_cleaned_behind_a_checkpoint_leaves_a_stream_stale(home: Home) -> None:
+def test_a_log_cleaned_up_behind_a_checkpoint_makes_a_stream_stale(home: Home) -> None:
+    """Rule R-23 of docs/streams.md."""
     home.tracked()
     home.sql("ALTER TABLE t$ SET TBLPROPERTIES ('delta.checkpointInterval' = '2')")
     for _ in range(4):
@@ -371,7 +389,8 @@ def test_r23_a_log_that_was_cleaned_behind_a_checkpoint_leaves_a_stream_stale(ho
         home.sql("SELECT * FROM s$")
 
 
-def test_r24_a_stream_tells_until_when_it_can_be_read(home: Home) -> None:
+def test_a_stream_reports_until_when_it_can_be_read(home: Home) -> None:
+    """Rule R-24 of docs/streams.md."""
     home.tracked()
     reader, stream = home.session.home.reader, home.session.streams.get(home.name("s"))
     assert reader.stale_after(stream) is None
@@ -386,7 +405,8 @@ def test_r24_a_stream_tells_until_when_it_can_be_read(home: Home) -> None:
     assert (row["name"], row["source_kind"], row["has_data"]) == (home.name("s"), "table", "true")
 
 
-def test_r25_a_vacuum_that_would_take_unconsumed_changes_is_refused(home: Home) -> None:
+def test_a_vacuum_that_would_remove_unconsumed_changes_is_refused(home: Home) -> None:
+    """Rule R-25 of docs/streams.md."""
     home.tracked()
     home.sql(FIVE)
     with pytest.raises(InvalidStateError, match=f"{home.name('s')}.*has not consumed"):
@@ -395,7 +415,8 @@ def test_r25_a_vacuum_that_would_take_unconsumed_changes_is_refused(home: Home) 
 
 
 @pytest.mark.long
-def test_r25_changes_older_than_their_retention_are_read_as_long_as_their_files_are_there(home: Home) -> None:
+def test_changes_past_their_retention_can_be_read_while_their_files_exist(home: Home) -> None:
+    """Rule R-25 of docs/streams.md."""
     home.tracked(columns="id INT NOT NULL PRIMARY KEY, name STRING, age INT", stream=None)
     home.sql(FIVE)
     home.sql("CREATE STREAM s$ ON TABLE t$; DELETE FROM t$ WHERE id = 1; UPDATE t$ SET age = 0 WHERE id = 2")
@@ -406,7 +427,7 @@ def test_r25_changes_older_than_their_retention_are_read_as_long_as_their_files_
     assert [row[:2] for row in home.rows(KINDS)] == [("DELETE", 1), ("UPDATE_AFTER", 2), ("UPDATE_BEFORE", 2)]
 
 
-def test_tables_and_streams_share_their_names(home: Home) -> None:
+def test_tables_and_streams_share_one_namespace(home: Home) -> None:
     home.tracked()
     with pytest.raises(AlreadyExistsError):
         home.sql("CREATE TABLE s$ (id INT)")

@@ -1,4 +1,4 @@
-"""Temporary views of streams: a session that reads streams for days gathers none."""
+"""Temporary views of streams do not accumulate in a long-lived session."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def views(home: Home) -> set[str]:
 
 
 @pytest.mark.long
-def test_views_of_frames_that_are_gone_are_dropped_and_others_stay(home: Home) -> None:
+def test_views_of_collected_frames_are_dropped_and_others_stay(home: Home) -> None:
     home.tracked()
     home.sql("INSERT INTO t$ VALUES (1, 'a', 1)")
     of_others = views(home)  # of other tests in this session

@@ -1,4 +1,4 @@
-"""The files of a storm's volume: random changes of them, and what is there in the end."""
+"""The files of a storm's volume: random changes to them, and the final state."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BAD, FLAKY, DEADLY = "bad", "flaky", "deadly"
 
 _SORTS = {"good": 88, BAD: 3, FLAKY: 8, DEADLY: 1}
 
-#: Names that somebody has to quote.
+#: Names that need quoting somewhere.
 _NAMES = ("plain", "two words", "it's", "ünïcode", "${x}", "100%", "a#b", "[1]", "per\\cent")
 
 
@@ -40,7 +40,7 @@ class Folder:
         self._put([self._new_path() for _ in range(count)])
 
     def change(self) -> str:
-        """Does one random thing; what, in words."""
+        """Makes one random change; describes it."""
         # In a long storm it would grow for ever.
         more, less = (36, 12) if len(self.texts) < self._most else (12, 36)
         act = self._chance.choices(
@@ -58,7 +58,7 @@ class Folder:
         return act()
 
     def contents(self) -> Mapping[str, str]:
-        """What is there now, by path, read from the disk."""
+        """The current contents by path, read from the disk."""
         return {
             one.relative_to(self.path).as_posix(): one.read_text(encoding="utf-8")
             for one in self.path.rglob("*")
@@ -111,7 +111,7 @@ class Folder:
         return self._put([f"new {self._made}/{number}/file.txt" for number in range(self._chance.randrange(1, 8))])
 
     def _below(self) -> tuple[str, list[str]]:
-        """A folder that there is, and its files."""
+        """An existing folder, and its files."""
         folder = (self._any() or "").rpartition("/")[0]
         return folder, [path for path in self.texts if folder and path.startswith(f"{folder}/")]
 

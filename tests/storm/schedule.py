@@ -1,4 +1,4 @@
-"""What happens in a storm, and when: follows from the seed alone, whatever the machine does meanwhile. Pure."""
+"""What happens in a storm, and when: determined by the seed alone, whatever the machine does meanwhile. Pure."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def fragile(file) -> Text:
 #: Many times what a home needs on a busy machine.
 _TRUE_SECONDS = 300.0
 
-#: Who is hit where there is nobody of a kind.
+#: Who is hit if there is no process of a kind.
 _INSTEAD = {Kind.CHILD: Kind.WORKER}
 
 #: Commands at once: two cores are to do something else, too.
@@ -79,12 +79,12 @@ _RETRIES = "6"
 
 
 class UntrueError(AssertionError):
-    """What a home did wrong in a storm."""
+    """An inconsistency of a home after a storm."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What storm it is to be.
+    """The parameters of a storm.
 
     Attributes:
         kills: processes to kill.
@@ -287,7 +287,7 @@ class Storm:
             self._say(f"{self.report.kills} kills after {time.monotonic() - self._began:.0f} s")
 
     def _keep_daemon(self, point: str = "") -> None:
-        """Starts a daemon where none runs."""
+        """Starts a daemon if none is running."""
         daemon = self._daemon
         if daemon is not None:
             code = daemon.process.poll()
@@ -316,7 +316,7 @@ class Storm:
         self._judge_text("the daemon", daemon.log)
 
     def _is_troubled(self) -> bool:
-        """Whether disk or catalog were away not long ago."""
+        """Whether disk or catalog were recently unavailable."""
         return time.monotonic() < max(self._full_until, self._catalog_until) + 30.0
 
     def _judge_text(self, who: str, text: str) -> None:
@@ -440,7 +440,7 @@ class Storm:
         self._postgres.start()
 
     def _fill_disk(self, seconds: float) -> None:
-        """Takes what space is left, and gives it back later."""
+        """Takes up the free space and frees it later."""
         self._full_until = time.monotonic() + seconds
         self._disk.fill()
         timer = threading.Timer(seconds, self._disk.empty)
@@ -510,7 +510,7 @@ class Storm:
         self._daemon = None
 
     def _sweep(self) -> None:
-        """Makes what was left two days older than it is, and lets a daemon sweep it."""
+        """Makes leftovers two days older than they are, and lets a daemon sweep them."""
         before = time.time() - 2 * 86400
         for folder in (self._temporary, *(self.home.path / "warehouse").glob("_*")):
             for one in [*folder.rglob("*"), folder]:
@@ -538,7 +538,7 @@ class Storm:
             raise UntrueError("\n".join([f"{what}:", *look()])) from None
 
     def _end_all(self) -> None:
-        """Whatever is still there, when it has ended badly."""
+        """Kills whatever is still running after a failure."""
         for timer in self._later:
             timer.join()
         for process in self._victims.all():

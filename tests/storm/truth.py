@@ -1,4 +1,4 @@
-"""Whether a home says what its files say: results, directories, failures, counts, and nothing left of what was killed."""
+"""Whether a home says what its files say: results, directories, failures, counts, and no leftovers of killed processes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from deltalake import DeltaTable, QueryBuilder
 from tests.e2e.homes import Home
 from tests.storm.files import Folder
 
-#: More differences of one kind are not told.
+#: More differences of one kind are not reported.
 _TOLD = 5
 
 
@@ -41,7 +41,7 @@ class Expected:
 
 
 def of_table(home: Home, expected: Expected) -> Iterator[str]:
-    """What is wrong with a job's table, by its Delta log alone."""
+    """Errors of a job's table, found from its Delta log alone."""
     location = home.path / "warehouse" / "tables" / "public" / expected.job
     want = expected.rows()
     if not (location / "_delta_log").is_dir():
@@ -74,7 +74,7 @@ def of_table(home: Home, expected: Expected) -> Iterator[str]:
 
 
 def of_failures(home: Home, jobs: Sequence[Expected]) -> Iterator[str]:
-    """What is wrong with the failures that the catalog has."""
+    """Errors of the failures in the catalog."""
     failures = home.json("list", "failures")
     for job in jobs:
         found = Counter(one["path"] for one in failures if _is(one["job"], job.job))
@@ -104,7 +104,7 @@ def _is(shown: str, name: str) -> bool:
 
 
 def of_spark(home: Home, jobs: Sequence[Expected]) -> Iterator[str]:
-    """What is wrong with tables and directories as Spark reads them."""
+    """Errors of tables and directories as Spark reads them."""
     for job in jobs:
         listed = home.rows(f"SELECT relative_path, size FROM DIRECTORY(VOLUME {job.volume})")
         there = [(path, len(text.encode())) for path, text in job.folder.contents().items()]

@@ -30,7 +30,7 @@ class Victims:
         self.killed: set[int] = set()
 
     def all(self) -> Sequence[psutil.Process]:
-        """Those that live, oldest first."""
+        """Processes that are alive, oldest first."""
         found = []
         for process in psutil.process_iter():
             with suppress(psutil.Error):
@@ -43,12 +43,12 @@ class Victims:
         return [one for one in self.all() if _kind(one, daemon, commands) is kind]
 
     def aimed(self, aim: Aim, daemon: int | None, commands: Collection[int]) -> psutil.Process | None:
-        """Who is hit; None where there is nobody of that kind."""
+        """The process to hit; None if there is none of that kind."""
         found = self.of(aim.kind, daemon, commands)
         return found[int(aim.place * len(found))] if found else None
 
     def kill(self, process: psutil.Process) -> bool:
-        """Whether it was still there."""
+        """Whether it was still running."""
         try:
             os.kill(process.pid, signal.SIGKILL)
         except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""The snake_case surface, as far as no Spark is needed: settings, and what is refused before anything runs."""
+"""The snake_case surface, without Spark: settings, and what is rejected before anything runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from volstream.compat.session import home_settings
 from volstream.errors import InvalidValueError
 
 
-def test_settings_of_an_account_elsewhere_are_ignored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_account_settings_are_ignored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     account = {
         "username": "u",
         "password": "secret",
@@ -29,15 +29,13 @@ def test_settings_of_an_account_elsewhere_are_ignored(tmp_path: Path, capsys: py
     assert "warning" not in said
 
 
-def test_one_open_session_is_found_again(tmp_path: Path) -> None:
+def test_an_open_session_is_reused(tmp_path: Path) -> None:
     builder = Session.builder.configs({"home": tmp_path, "username": "u"})
     with builder.create() as session:
         assert builder.get_or_create().native is session.native
 
 
 @pytest.mark.parametrize(("settings", "named"), [({"schema": "sales"}, "sales"), ({"no_such": "1"}, "no_such")])
-def test_settings_that_would_mean_something_else_are_refused(
-    tmp_path: Path, settings: dict[str, str], named: str
-) -> None:
+def test_settings_with_another_meaning_are_rejected(tmp_path: Path, settings: dict[str, str], named: str) -> None:
     with pytest.raises(InvalidValueError, match=named):
         Session.builder.configs(settings).config("home", tmp_path).create()

@@ -30,7 +30,7 @@ spark_conf = {"spark.b" = "2"}
 """
 
 
-def test_a_daemon_runs_on_what_its_virtual_cluster_says_and_on_the_home_s_else(tmp_path: Path) -> None:
+def test_a_daemon_uses_the_settings_of_its_virtual_cluster_and_otherwise_those_of_the_home(tmp_path: Path) -> None:
     settings = config.load(home(tmp_path, CLUSTERS))
     gpu, big = settings.for_cluster("gpu"), settings.for_cluster("BIG")
     assert (gpu.spark_remote, gpu.max_parallel_jobs, gpu.cores, dict(gpu.spark_conf)) == (
@@ -50,12 +50,12 @@ def test_a_daemon_runs_on_what_its_virtual_cluster_says_and_on_the_home_s_else(t
 @pytest.mark.parametrize(
     "toml", ["[virtual_clusters.x]\nsparc_master = 'y'", "[virtual_clusters.x]\ncores = -1", "virtual_clusters = 3"]
 )
-def test_what_is_no_setting_of_a_virtual_cluster_is_refused(tmp_path: Path, toml: str) -> None:
+def test_unknown_settings_of_a_virtual_cluster_are_rejected(tmp_path: Path, toml: str) -> None:
     with pytest.raises(InvalidValueError, match="virtual_clusters"):
         config.load(home(tmp_path, toml))
 
 
-def test_what_a_store_is_told_comes_from_the_options_and_else_from_the_environment(
+def test_store_options_come_from_the_settings_and_otherwise_from_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-north-1")
@@ -73,18 +73,18 @@ def test_what_a_store_is_told_comes_from_the_options_and_else_from_the_environme
     assert config.load(tmp_path / "other", **passed).warehouse_storage == settings.warehouse_storage
 
 
-def test_a_warehouse_on_a_file_system_is_told_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_warehouse_on_a_file_system_gets_no_store_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_REGION", "eu-north-1")
     assert config.load(tmp_path).warehouse_storage == {}
 
 
 @pytest.mark.parametrize("toml", ["warehouse = 'oss://bucket'", "[warehouse_options]\nendpoint = 'http://here'"])
-def test_what_no_store_knows_is_refused(tmp_path: Path, toml: str) -> None:
+def test_unknown_store_options_are_rejected(tmp_path: Path, toml: str) -> None:
     with pytest.raises(InvalidValueError, match="AWS_ENDPOINT_URL"):
         config.load(home(tmp_path, toml))
 
 
-def test_secrets_are_not_in_what_settings_look_like(tmp_path: Path) -> None:
+def test_secrets_are_not_in_the_representation_of_settings(tmp_path: Path) -> None:
     given = {
         "catalog_url": "postgresql://u:hidden@h/d",
         "spark_remote": "sc://h/;token=hidden",
@@ -104,13 +104,13 @@ def test_a_catalog_is_described_without_its_password(url: str) -> None:
     assert "hidden" not in Database(url).describe()
 
 
-def test_keys_in_the_url_of_a_warehouse_are_refused_and_not_repeated(tmp_path: Path) -> None:
+def test_keys_in_the_url_of_a_warehouse_are_rejected_and_not_echoed(tmp_path: Path) -> None:
     with pytest.raises(InvalidValueError, match="warehouse_options") as refused:
         config.load(tmp_path, warehouse="s3://key:hidden@bucket/prefix")
     assert "hidden" not in str(refused.value)
 
 
-def test_a_home_whose_path_is_not_text_is_refused(tmp_path: Path) -> None:
+def test_a_home_whose_path_is_not_text_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(InvalidValueError, match="not valid UTF-8"):
         config.load(tmp_path / "\udcff")
 

@@ -1,4 +1,4 @@
-"""The lock files: what ``make setup`` installs is what pyproject.toml asks for, and nothing without a checksum."""
+"""The lock files: ``make setup`` installs what pyproject.toml requires, and nothing without a checksum."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def locked(name: str) -> dict[str, list[str]]:
 @pytest.mark.parametrize(
     ("name", "wanted"), [("requirements.lock", WANTED), ("requirements-build.lock", GROUPS["build"])]
 )
-def test_the_lock_has_what_pyproject_asks_for(name: str, wanted: list[str]) -> None:
+def test_the_lock_has_what_pyproject_requires(name: str, wanted: list[str]) -> None:
     found = locked(name)
     for requirement in map(Requirement, wanted):
         versions = found[canonicalize_name(requirement.name)]

@@ -9,6 +9,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
@@ -19,12 +20,24 @@ from volstream.delta.native import DataFile, NativeTable
 from volstream.directory.ordered import PATH
 from volstream.directory.snapshot import Snapshot, combined, there
 
-#: Rows per file: a look-up opens the files of its paths, and a fold rewrites whole files.
-FILE_ROWS = 10_000
 
-#: A rewritten file with fewer rows is merged with the next.
-_FEW_ROWS = FILE_ROWS // 4
+@dataclass(frozen=True)
+class FileSizes:
+    """How a directory is cut into files.
 
+    Attributes:
+        rows: of a file of the base: a look-up opens the files of its paths, and a fold rewrites them whole.
+        few_rows: a rewritten file of the base with fewer is merged with the next.
+        small_files: this many small files of the tail are merged: a look-up reads all that the base does not show yet.
+    """
+
+    rows: int = 10_000
+    few_rows: int = 2_500
+    small_files: int = 16
+
+
+#: The sizes that directories are written with.
+SIZES = FileSizes()
 
 #: Files written concurrently: encoding and disk writes release the GIL.
 _WRITERS = 2
@@ -33,9 +46,10 @@ _WRITERS = 2
 class BaseFiles:
     """Sorted rows, cut into files that are written while the next rows are collected. A context manager."""
 
-    def __init__(self, target: NativeTable) -> None:
+    def __init__(self, target: NativeTable, file_rows: int) -> None:
         self.rows = 0  #: rows not written yet
         self._target = target
+        self._file_rows = file_rows
         self._waiting: list[pa.Table] = []
         self._added: list[Future[AddAction]] = []
         self._pool = ThreadPoolExecutor(_WRITERS, thread_name_prefix="base")
@@ -52,12 +66,12 @@ class BaseFiles:
         """Appends rows, which must sort after all earlier ones."""
         self._waiting.append(rows)
         self.rows += rows.num_rows
-        if self.rows >= 2 * FILE_ROWS:
-            self._cut(self.rows // FILE_ROWS - 1, FILE_ROWS)
+        if self.rows >= 2 * self._file_rows:
+            self._cut(self.rows // self._file_rows - 1, self._file_rows)
 
     def flush(self) -> None:
         """Writes all pending rows, in files of about equal size."""
-        count = math.ceil(self.rows / FILE_ROWS)
+        count = math.ceil(self.rows / self._file_rows)
         if count:
             self._cut(count, math.ceil(self.rows / count))
 
@@ -81,33 +95,35 @@ class BaseFiles:
         return file.close()
 
 
-def write_base(target: NativeTable, tables: Iterable[pa.Table]) -> Sequence[AddAction]:
+def write_base(target: NativeTable, tables: Iterable[pa.Table], sizes: FileSizes = SIZES) -> Sequence[AddAction]:
     """Writes the files of a base from sorted rows with the columns :data:`table.FILES`."""
-    with BaseFiles(target) as files:
+    with BaseFiles(target, sizes.rows) as files:
         for rows in tables:
             files.write(rows)
         return files.close()
 
 
-def folded(target: NativeTable, snapshot: Snapshot) -> tuple[Sequence[AddAction], Sequence[DataFile]]:
+def folded(
+    target: NativeTable, snapshot: Snapshot, sizes: FileSizes = SIZES
+) -> tuple[Sequence[AddAction], Sequence[DataFile]]:
     """Returns what a commit has to add to the base, and remove from it, so that it has the newest refresh.
 
     Memory: the part of the tail being folded, and some files of the base.
     """
     changed = snapshot.overlay(snapshot.newest)
-    with BaseFiles(target) as files:
-        removed = _fold_into(files, snapshot, changed)
+    with BaseFiles(target, sizes.rows) as files:
+        removed = _fold_into(files, snapshot, changed, sizes.few_rows)
         return files.close(), removed
 
 
-def _fold_into(files: BaseFiles, snapshot: Snapshot, changed: pa.Table) -> Sequence[DataFile]:
+def _fold_into(files: BaseFiles, snapshot: Snapshot, changed: pa.Table, few_rows: int) -> Sequence[DataFile]:
     """Rewrites the files that the changes touch; returns the replaced files."""
     removed: list[DataFile] = []
     begin, paths = 0, changed[PATH].to_pylist()
     listed = snapshot.base_files
     for number, file in enumerate(listed):
         end = len(paths) if number + 1 == len(listed) else bisect_right(paths, file.most[PATH], lo=begin)
-        if end > begin or 0 < files.rows < _FEW_ROWS:
+        if end > begin or 0 < files.rows < few_rows:
             rows = snapshot.base.read(file)
             if end > begin:
                 rows = combined(rows, changed.slice(begin, end - begin))

@@ -77,6 +77,8 @@ def list_to(
     settle_seconds: float,
     wait: Callable[[float], object] = time.sleep,
     stopped: Callable[[], object] = lambda: False,
+    run_rows: int = _RUN_ROWS,
+    group_rows: int = _GROUP_ROWS,
 ) -> Listing:
     """Lists everything below some prefixes into Parquet files in ``folder``, to be read with :func:`listed_in`.
 
@@ -86,6 +88,8 @@ def list_to(
         settle_seconds: a file modified less than this long ago is checked again after this time.
         wait: sleeps; the daemon passes a function that a stop interrupts.
         stopped: called after each group of rows.
+        run_rows: rows that are sorted at once.
+        group_rows: rows that are read at once when the listing is merged.
 
     Raises:
         StorageError: the listing is incomplete; nothing can be concluded from it.
@@ -97,10 +101,10 @@ def list_to(
     found = (checked(entry) for prefix in prefixes for entry in store.list(prefix, selection))
     settled = _settled(found, store, listing, settle_seconds, wait)
     number = 0
-    while run := _run(settled, store, listing, stopped):
+    while run := _run(settled, store, listing, stopped, run_rows, group_rows):
         rows = pa.concat_tables(run).sort_by(PATH)
         pq.write_table(
-            rows, f"{path}/{number:06}.parquet", filesystem=filesystem, row_group_size=_GROUP_ROWS, compression="lz4"
+            rows, f"{path}/{number:06}.parquet", filesystem=filesystem, row_group_size=group_rows, compression="lz4"
         )
         number += 1
     return listing
@@ -134,12 +138,17 @@ def _groups(filesystem: fs.FileSystem, path: str) -> Generator[pa.Table, None, N
 
 
 def _run(
-    settled: Iterator[FileInfo], store: ObjectStore, listing: Listing, stopped: Callable[[], object]
+    settled: Iterator[FileInfo],
+    store: ObjectStore,
+    listing: Listing,
+    stopped: Callable[[], object],
+    run_rows: int,
+    group_rows: int,
 ) -> list[pa.Table]:
     """Returns the next files, as many as are sorted at once; empty at the end."""
     tables: list[pa.Table] = []
     rows = 0
-    while rows < _RUN_ROWS and (group := list(islice(settled, _GROUP_ROWS))):
+    while rows < run_rows and (group := list(islice(settled, group_rows))):
         if stopped():
             raise InterruptedByUserError("The listing was stopped.")
         listing.bytes += sum(file.size for file in group)

@@ -32,7 +32,7 @@ from volstream.storage.base import KeyOrdered, ObjectStore
 _THREADS = 4
 
 #: Rows that each thread buffers, and rows per file; the listing's state is saved after each file.
-_ROW_GROUP, _FILE_ROWS = 10_000, 100_000
+_GROUP_ROWS, _FILE_ROWS = 10_000, 100_000
 
 #: A level with more sub-prefixes is listed as a whole, because shards are kept in memory and in the state.
 _MAX_SHARDS = 1000
@@ -77,6 +77,9 @@ class ShardedListing:
     Args:
         folder: folder in the warehouse; its sub-folder ``listed`` receives the rows, with the columns of a directory table.
         stopped: called after each group of rows.
+        group_rows: rows that each thread buffers.
+        file_rows: rows per file; the listing's state is saved after each file.
+        stale_seconds: an unfinished listing that began longer ago is not resumed.
     """
 
     def __init__(
@@ -86,6 +89,10 @@ class ShardedListing:
         prefix: str,
         selection: Selection,
         stopped: Callable[[], object] = lambda: False,
+        *,
+        group_rows: int = _GROUP_ROWS,
+        file_rows: int = _FILE_ROWS,
+        stale_seconds: float = _STALE_SECONDS,
     ) -> None:
         assert isinstance(store, KeyOrdered), "asked before"
         self._ordered: KeyOrdered = store
@@ -93,6 +100,9 @@ class ShardedListing:
         self._prefix = prefix
         self._selection = selection
         self._stopped = stopped
+        self._group_rows = group_rows
+        self._file_rows = file_rows
+        self._stale_seconds = stale_seconds
         self._location = folder
         self._filesystem, self._folder = filesystem_of(folder)
         self._lock = threading.Lock()
@@ -142,7 +152,7 @@ class ShardedListing:
     def _list(self, shard: Shard) -> None:
         rows = self._rows(shard)
         while True:
-            first = list(islice(rows, _ROW_GROUP))
+            first = list(islice(rows, self._group_rows))
             if not first:
                 break
             self._write(shard, first, rows)
@@ -170,7 +180,7 @@ class ShardedListing:
                     last = file.relative_path
                 count += len(found)
                 writer.write_table(table.rows(found, self._store.url))
-                group = list(islice(rows, _ROW_GROUP)) if count < _FILE_ROWS else []
+                group = list(islice(rows, self._group_rows)) if count < self._file_rows else []
         faults.point("listing.file")
         with self._lock:
             shard.after, shard.files = last, shard.files + 1
@@ -193,7 +203,7 @@ class ShardedListing:
                 kept: dict[str, Any] = json.loads(file.read().decode("utf-8", "surrogateescape"))
         except (OSError, ValueError):
             kept = {}
-        if kept.pop("volume", None) == self._identity() and time.time() - kept["began"] < _STALE_SECONDS:
+        if kept.pop("volume", None) == self._identity() and time.time() - kept["began"] < self._stale_seconds:
             state = _State(**kept)
             state.shards = [Shard(**shard) for shard in kept["shards"]]
             state.findings = [Finding(**finding) for finding in kept["findings"]]

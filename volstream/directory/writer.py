@@ -21,7 +21,7 @@ from volstream.catalog import Catalog
 from volstream.delta.datafile import NewFile
 from volstream.delta.native import DataFile, NativeTable
 from volstream.directory import migrate, table
-from volstream.directory.base import folded, write_base
+from volstream.directory.base import SIZES, FileSizes, folded, write_base
 from volstream.directory.snapshot import Snapshot
 from volstream.directory.table import DELETE, INSERT, UPDATE
 from volstream.errors import FencedError, NotFoundError
@@ -32,8 +32,8 @@ from volstream.model.work import Refresh
 
 _log = get("directory")
 
-#: This many small files of the tail are merged, because a look-up reads everything that is not in the base yet.
-_SMALL_FILES, _SMALL_ROWS = 16, 5_000
+#: A file of the tail with fewer rows is small.
+_SMALL_ROWS = 5_000
 
 #: The base is rewritten when the tail has this share of its rows, and at least this many, still to be folded.
 _FOLD_SHARE, _FOLD_ROWS = 0.05, 10_000
@@ -109,11 +109,12 @@ class DirectoryWriter:
         kept: number of refreshes whose changes are kept in addition to those that streams need.
     """
 
-    def __init__(self, volume: Volume, catalog: Catalog, warehouse: str, kept: int) -> None:
+    def __init__(self, volume: Volume, catalog: Catalog, warehouse: str, kept: int, sizes: FileSizes = SIZES) -> None:
         self.volume = volume
         self.root = table.location(warehouse, volume.id)
         self._catalog = catalog
         self._kept = kept
+        self._sizes = sizes
         self._base = NativeTable(table.base(self.root, volume.id))
         self._tail = NativeTable(table.tail(self.root, volume.id))
         self._last = datetime.min.replace(tzinfo=UTC)  # time of the newest refresh
@@ -178,7 +179,7 @@ class DirectoryWriter:
                 wrote = table.wrote(changes.number, changes.made_on, found.num_rows)
                 yield pa.table([*found.select(table.COLUMNS).columns, *wrote], schema=table.FILES)
 
-        added = write_base(self._base, rows())
+        added = write_base(self._base, rows(), self._sizes)
         if not count:
             return None
         faults.point("refresh.intent")
@@ -217,7 +218,7 @@ class DirectoryWriter:
         return snapshot.unfolded >= max(_FOLD_ROWS, _FOLD_SHARE * snapshot.base.rows)
 
     def _fold(self, snapshot: Snapshot) -> Snapshot:
-        added, removed = folded(self._base, snapshot)
+        added, removed = folded(self._base, snapshot, self._sizes)
         faults.point("fold.written")
         self._base.commit(
             snapshot.base, {table.through_id(self.volume.id): snapshot.newest}, added=added, removed=removed
@@ -233,7 +234,7 @@ class DirectoryWriter:
         floor = max(snapshot.floor, min(snapshot.through, history, history if needed is None else needed))
         gone = [file for file in snapshot.tail.files if file.most["refresh_id"] <= floor]
         small = [file for file in snapshot.tail.files if file.rows < _SMALL_ROWS and file.most["refresh_id"] > floor]
-        if len(small) < _SMALL_FILES:
+        if len(small) < self._sizes.small_files:
             small = []
         if not (gone or small):
             return False

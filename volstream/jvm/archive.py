@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from importlib.metadata import version
+from importlib import metadata
 from pathlib import Path
 
 from volstream.jvm.java import Java
@@ -27,7 +27,7 @@ def path_of(cache: Path, java: Java, jvm_options: str, classes: Sequence[Path]) 
     because the archive has the classes that volstream's own work loads."""
     stats = [(str(path), path.stat()) for path in classes]
     parts = [
-        version("volstream"),
+        metadata.version("volstream"),
         java.build,
         str(java.executable),
         jvm_options,

@@ -6,7 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,14 +44,17 @@ class Java:
     build: str
 
 
-def find() -> Java:
-    """Returns the first Java of at least :data:`OLDEST` in JAVA_HOME, on PATH, or in the usual places.
+def find(usual_places: Iterable[str] = _USUAL_PLACES) -> Java:
+    """Returns the first Java of at least :data:`OLDEST` in JAVA_HOME, on PATH, in the usual places.
+
+    Args:
+        usual_places: patterns of files below the root.
 
     Raises:
         JavaError: there is none; the message names what was found instead, the remedy is the platform's command.
     """
     rejected: list[str] = []
-    for executable in _candidates():
+    for executable in _candidates(usual_places):
         java = _asked(executable)
         if java is None:
             continue
@@ -80,14 +83,14 @@ def remedy(platform: str, *, debian: bool) -> str:
     return f"Install a Java runtime {OLDEST} or newer, such as Eclipse Temurin, and set JAVA_HOME to its folder."
 
 
-def _candidates() -> Iterator[Path]:
+def _candidates(usual_places: Iterable[str]) -> Iterator[Path]:
     home = config.java_home()
     if home is not None:
         yield Path(home) / "bin" / "java"
     on_path = shutil.which("java")
     if on_path is not None:
         yield Path(on_path)
-    for pattern in _USUAL_PLACES:
+    for pattern in usual_places:
         yield from sorted(Path("/").glob(pattern.lstrip("/")))
 
 

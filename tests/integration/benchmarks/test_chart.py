@@ -19,11 +19,11 @@ from benchmarks.report import BASE, Figures
         (5.5, 10, "5.5 s, 10 rows wrong"),
     ],
 )
-def test_a_label_has_two_digits_and_what_was_wrong(seconds: float, wrong: int, expected: str) -> None:
+def test_a_label_has_two_digits_and_names_what_was_wrong(seconds: float, wrong: int, expected: str) -> None:
     assert label_of({"median": seconds, "wrong": wrong}) == expected
 
 
-def test_the_chart_is_a_picture(tmp_path: Path) -> None:
+def test_the_chart_is_an_image(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     figures = Figures()
     figures.note("all new", 10, BASE, 0.0001)

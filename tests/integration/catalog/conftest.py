@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 import sqlalchemy
 
+from tests import objects
 from tests.postgres import postgres  # noqa: F401  # a fixture
 from volstream.catalog import Catalog
 from volstream.catalog.database import SCHEMA_REVISION
 from volstream.catalog.tables import metadata
+from volstream.model.objects import Job
 
 #: Makes an empty or a migrated database and returns its URL.
 NewDatabase = Callable[[bool], str]
@@ -28,7 +30,7 @@ def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def postgres_migrated(postgres: str) -> str:  # noqa: F811  # the imported fixture
-    """URL of a migrated database, used by one test after the other: making one takes longer than most of them."""
+    """URL of a migrated database that tests reuse: creating one takes longer than most of them."""
     _execute(f"{postgres}/postgres", "create database migrated")
     _migrate(f"{postgres}/migrated")
     return f"{postgres}/migrated"
@@ -73,6 +75,12 @@ def catalog(url: str) -> Iterator[Catalog]:
     opened = Catalog(url)
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def job(catalog: Catalog) -> Job:
+    """A job in the catalog, on a stream of a volume."""
+    return objects.store_job(catalog)[2]
 
 
 def _migrate(url: str) -> None:

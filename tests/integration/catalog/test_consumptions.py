@@ -20,18 +20,13 @@ DONE = Outcome(succeeded=2, failed=0, rows=2)
 ALL_FAILED = Outcome(succeeded=0, failed=2, rows=0)
 
 
-@pytest.fixture
-def job(catalog: Catalog) -> Job:
-    return objects.store_job(catalog)[2]
-
-
 def stream_of(catalog: Catalog, job: Job) -> Stream:
     found = catalog.streams.by_id(job.stream_id)
     assert found is not None
     return found
 
 
-def test_the_offset_moves_at_the_last_batch_and_not_before(catalog: Catalog, job: Job) -> None:
+def test_the_offset_moves_with_the_last_batch_and_not_before(catalog: Catalog, job: Job) -> None:
     made, batches = objects.store_plan(catalog, job, batches=3)
     for number, batch in enumerate(batches, start=1):
         assert stream_of(catalog, job).offset == 3
@@ -92,7 +87,7 @@ def test_a_plan_for_a_stream_that_is_gone_is_fenced(catalog: Catalog, job: Job) 
         catalog.consumptions.open((made, [objects.batch(made)], gone))
 
 
-def test_a_second_attempt_waits_for_the_end_of_the_first(catalog: Catalog, job: Job) -> None:
+def test_a_second_attempt_waits_for_the_first_to_end(catalog: Catalog, job: Job) -> None:
     _, batches = objects.store_plan(catalog, job, batches=2)
     first = catalog.consumptions.begin(batches[0], owner="me", target=TARGET)
     assert catalog.consumptions.open_intent(job.stream_id) == first
@@ -117,7 +112,7 @@ def test_an_attempt_commits_once(catalog: Catalog, job: Job) -> None:
         catalog.consumptions.begin(batches[0], owner="me", target=TARGET)
 
 
-def test_an_aborted_attempt_gives_its_batch_back_and_uses_up_its_number(catalog: Catalog, job: Job) -> None:
+def test_an_aborted_attempt_releases_its_batch_but_not_its_number(catalog: Catalog, job: Job) -> None:
     made, (batch,) = objects.store_plan(catalog, job)
     first = catalog.consumptions.begin(batch, owner="me", target=TARGET)
     catalog.failures.add_pending([objects.failure(job, "a", first.attempt)])
@@ -136,13 +131,13 @@ def test_an_aborted_attempt_gives_its_batch_back_and_uses_up_its_number(catalog:
     assert stream_of(catalog, job).offset == 7
 
 
-def test_a_job_pauses_after_batches_in_a_row_in_which_every_file_failed(catalog: Catalog, job: Job) -> None:
+def test_a_job_pauses_after_consecutive_batches_in_which_every_file_failed(catalog: Catalog, job: Job) -> None:
     _, batches = objects.store_plan(catalog, job, batches=6)
     outcomes = [ALL_FAILED, ALL_FAILED, Outcome(1, 1, 1), ALL_FAILED, Outcome(0, 0, 0), ALL_FAILED]
     for batch, outcome in zip(batches, outcomes, strict=True):
         assert catalog.jobs.get(job.name).state is JobState.ACTIVE
         catalog.consumptions.commit(catalog.consumptions.begin(batch, owner="me", target=TARGET), outcome)
-    # A success starts the count anew, a batch of removals says nothing.
+    # A success resets the count; a batch of removals does not matter.
     assert objects.file_job(catalog.jobs.get(job.name)).failed_batches == 2
     objects.store_plan(catalog, job, from_version=7)
     waiting = catalog.consumptions.open_plan(job.stream_id)
@@ -196,7 +191,7 @@ def test_a_plan_that_is_being_written_is_not_dropped(catalog: Catalog, job: Job)
         catalog.consumptions.drop_plan(made)
 
 
-def test_a_stream_is_not_moved_under_a_plan_nor_from_where_it_is_not(catalog: Catalog, job: Job) -> None:
+def test_a_stream_is_not_moved_during_a_plan_nor_from_an_outdated_offset(catalog: Catalog, job: Job) -> None:
     catalog.jobs.change(job, clean=True)
     before = stream_of(catalog, job)
     made, _ = objects.store_plan(catalog, job)
@@ -218,7 +213,7 @@ def sliced(made: Plan, number: int, *bounds: str | None) -> list[Batch]:
     ]
 
 
-def test_what_nobody_began_is_cut_anew_and_the_plan_ends_where_it_ended(catalog: Catalog, job: Job) -> None:
+def test_unstarted_batches_are_recut_and_the_plan_still_ends_at_the_same_version(catalog: Catalog, job: Job) -> None:
     made, batches = objects.store_plan(catalog, job, batches=5)
     catalog.consumptions.commit(catalog.consumptions.begin(batches[0], owner="me", target=TARGET), DONE)
     waiting = catalog.consumptions.unbegun(made)
@@ -235,7 +230,7 @@ def test_what_nobody_began_is_cut_anew_and_the_plan_ends_where_it_ended(catalog:
     assert catalog.consumptions.unbegun(made) is None
 
 
-def test_a_batch_that_was_begun_is_never_cut_anew(catalog: Catalog, job: Job) -> None:
+def test_a_started_batch_is_never_recut(catalog: Catalog, job: Job) -> None:
     made, batches = objects.store_plan(catalog, job, batches=3)
     intent = catalog.consumptions.begin(batches[0], owner="me", target=TARGET)
     with pytest.raises(FencedError):
@@ -249,7 +244,7 @@ def test_a_batch_that_was_begun_is_never_cut_anew(catalog: Catalog, job: Job) ->
 
 
 @pytest.mark.parametrize("bounds", [("0002", "0003"), ("0001", "00029"), ("0001", "00025", "00029")])
-def test_a_cut_that_leaves_out_paths_is_refused(catalog: Catalog, job: Job, bounds: tuple[str, ...]) -> None:
+def test_a_recut_that_leaves_out_paths_is_rejected(catalog: Catalog, job: Job, bounds: tuple[str, ...]) -> None:
     made, batches = objects.store_plan(catalog, job, batches=3)
     catalog.consumptions.commit(catalog.consumptions.begin(batches[0], owner="me", target=TARGET), DONE)
     with pytest.raises(FencedError):
@@ -257,14 +252,14 @@ def test_a_cut_that_leaves_out_paths_is_refused(catalog: Catalog, job: Job, boun
     assert len(catalog.consumptions.batches_of(job.id)) == 3
 
 
-def test_a_plan_that_ended_is_not_cut_anew(catalog: Catalog, job: Job) -> None:
+def test_a_finished_plan_is_not_recut(catalog: Catalog, job: Job) -> None:
     made, _ = objects.store_plan(catalog, job, batches=2)
     catalog.consumptions.drop_plan(made)
     with pytest.raises(FencedError):
         catalog.consumptions.recut(made, sliced(made, 1, None, "0002"))
 
 
-def test_a_batch_keeps_how_long_it_took(catalog: Catalog, job: Job) -> None:
+def test_the_duration_of_a_batch_is_stored(catalog: Catalog, job: Job) -> None:
     made, batches = objects.store_plan(catalog, job, batches=3)
     for batch, seconds in zip(batches, (2.5, None, 7.5), strict=True):
         intent = catalog.consumptions.begin(batch, owner="me", target=TARGET)
@@ -274,7 +269,7 @@ def test_a_batch_keeps_how_long_it_took(catalog: Catalog, job: Job) -> None:
     assert not catalog.consumptions.measured(job.id, plan_id="another")
 
 
-def test_advance_moves_over_a_range_without_data(catalog: Catalog, job: Job) -> None:
+def test_advance_skips_a_range_without_data(catalog: Catalog, job: Job) -> None:
     before = stream_of(catalog, job)
     catalog.consumptions.advance(before, 5, "table")
     assert stream_of(catalog, job).offset == 5
@@ -300,7 +295,7 @@ def test_batches_are_found_by_the_path_they_cover_in_byte_order(catalog: Catalog
     assert len(catalog.consumptions.batches_of(job.id, limit=2)) == 2
 
 
-def test_what_waits_and_what_was_done_is_summed(catalog: Catalog, job: Job) -> None:
+def test_waiting_and_finished_work_is_totalled(catalog: Catalog, job: Job) -> None:
     _, batches = objects.store_plan(catalog, job, batches=3)
     catalog.consumptions.commit(catalog.consumptions.begin(batches[0], owner="me", target=TARGET), Outcome(1, 1, 5))
     catalog.consumptions.begin(batches[1], owner="me", target=TARGET)
@@ -309,7 +304,7 @@ def test_what_waits_and_what_was_done_is_summed(catalog: Catalog, job: Job) -> N
     assert catalog.consumptions.totals("another job")["batches"] == 0
 
 
-def test_of_processes_that_race_for_a_batch_exactly_one_begins_it(url: str, catalog: Catalog, job: Job) -> None:
+def test_exactly_one_of_several_racing_processes_begins_a_batch(url: str, catalog: Catalog, job: Job) -> None:
     _, (batch,) = objects.store_plan(catalog, job)
     code = """
 import atexit, sys
@@ -329,7 +324,7 @@ except (FencedError, StreamBusyError):
     assert stream_of(catalog, job).sequence == 1
 
 
-def test_of_recoverers_that_race_exactly_one_settles_an_intent(url: str, catalog: Catalog, job: Job) -> None:
+def test_exactly_one_of_several_racing_recoverers_resolves_an_intent(url: str, catalog: Catalog, job: Job) -> None:
     _, (batch,) = objects.store_plan(catalog, job)
     intent = catalog.consumptions.begin(batch, owner="gone", target=TARGET)
     code = """

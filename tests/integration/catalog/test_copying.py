@@ -1,4 +1,4 @@
-"""Catalogs copied into another one."""
+"""Copying a catalog into another one."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _copied(source: Catalog, target: Catalog) -> None:
         assert not copying.is_empty(transaction)
 
 
-def test_all_rows_but_leases_come_over_from_either_database(catalog: Catalog, other: Catalog) -> None:
+def test_all_rows_except_leases_are_copied_from_either_database(catalog: Catalog, other: Catalog) -> None:
     _fill(catalog)
 
     _copied(catalog, other)
@@ -64,7 +64,9 @@ def test_all_rows_but_leases_come_over_from_either_database(catalog: Catalog, ot
     assert _rows(other) == {**expected, "leases": []}
 
 
-def test_into_either_database_and_new_rows_are_numbered_after_those_that_came(catalog: Catalog, other: Catalog) -> None:
+def test_rows_are_copied_into_either_database_and_later_ids_continue_after_them(
+    catalog: Catalog, other: Catalog
+) -> None:
     _fill(other)
 
     _copied(other, catalog)
@@ -77,7 +79,7 @@ def test_into_either_database_and_new_rows_are_numbered_after_those_that_came(ca
     assert len(_rows(catalog)["failures"]) == 4
 
 
-def test_what_is_written_after_the_beginning_of_a_snapshot_is_not_in_it(catalog: Catalog) -> None:
+def test_a_snapshot_excludes_what_is_written_after_it_begins(catalog: Catalog) -> None:
     _, stream, _ = objects.store_job(catalog)
     with catalog.database.snapshot() as snapshot:
         with catalog.database.transaction() as transaction:
@@ -86,7 +88,7 @@ def test_what_is_written_after_the_beginning_of_a_snapshot_is_not_in_it(catalog:
         assert snapshot.execute(comments).scalars().all() == [stream.comment]
 
 
-def test_nobody_writes_while_a_catalog_is_frozen_and_everybody_goes_on_after(catalog: Catalog) -> None:
+def test_writers_wait_while_a_catalog_is_frozen_and_continue_afterwards(catalog: Catalog) -> None:
     _, stream, _ = objects.store_job(catalog)
     changed = dataclasses.replace(stream, comment="later")
     written = threading.Event()

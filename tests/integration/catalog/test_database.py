@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,15 +12,14 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 
+from tests.integration.catalog.conftest import NewDatabase
 from tests.processes import race
 from volstream.catalog import Catalog, database
 from volstream.catalog.tables import metadata
 from volstream.errors import CatalogError, InvalidValueError
 
-NewDatabase = Callable[[bool], str]
 
-
-def test_the_migrations_make_the_tables_that_the_code_uses(new_database: NewDatabase) -> None:
+def test_the_migrations_create_the_tables_that_the_code_uses(new_database: NewDatabase) -> None:
     urls = [new_database(False) for _ in range(2)]
     _upgrade(urls[0], "0001")
     made = []
@@ -49,7 +47,7 @@ def _upgrade(url: str, revision: str) -> None:
 
 
 def _described(connection: sqlalchemy.Connection) -> object:
-    """All that the database knows of its tables, but for the order of columns."""
+    """All that the database knows about its tables, except the order of columns."""
     found = sqlalchemy.inspect(connection)
     return {
         table: (
@@ -63,7 +61,7 @@ def _described(connection: sqlalchemy.Connection) -> object:
     }
 
 
-def test_the_newest_migration_is_the_one_that_the_code_is_written_for(catalog: Catalog) -> None:
+def test_the_newest_migration_is_the_one_the_code_expects(catalog: Catalog) -> None:
     versions = Path(database.__file__).parent / "migrations" / "versions"
     newest = max(path.name for path in versions.glob("[0-9]*.py"))
     assert newest.startswith(f"{database.SCHEMA_REVISION}_")
@@ -72,7 +70,7 @@ def test_the_newest_migration_is_the_one_that_the_code_is_written_for(catalog: C
     assert found == database.SCHEMA_REVISION
 
 
-def test_processes_that_start_on_one_new_database_migrate_it_once(new_database: NewDatabase) -> None:
+def test_processes_that_start_together_on_a_new_database_migrate_it_once(new_database: NewDatabase) -> None:
     urls = [new_database(False) for _ in range(4)]
     code = """
 import sys, time
@@ -87,7 +85,7 @@ for url in sys.argv[1:]:
     assert race(code, urls, processes=3) == ["\n".join(["None"] * len(urls))] * 3
 
 
-def test_a_catalog_of_a_newer_volstream_is_refused(catalog: Catalog, url: str) -> None:
+def test_a_catalog_of_a_newer_volstream_is_rejected(catalog: Catalog, url: str) -> None:
     with catalog.database.transaction() as transaction:
         transaction.execute(sqlalchemy.text("update alembic_version set version_num = '9999'"))
     later = Catalog(url)
@@ -96,7 +94,7 @@ def test_a_catalog_of_a_newer_volstream_is_refused(catalog: Catalog, url: str) -
     later.close()
 
 
-def test_an_exception_in_a_transaction_undoes_it(catalog: Catalog) -> None:
+def test_an_exception_in_a_transaction_rolls_it_back(catalog: Catalog) -> None:
     with pytest.raises(ZeroDivisionError), catalog.database.transaction() as transaction:  # noqa: PT012  # the transaction is the block
         insert = "insert into leases (name, owner, purpose, expires) values ('n', 'o', 'p', 9e12)"
         transaction.execute(sqlalchemy.text(insert))
@@ -112,7 +110,7 @@ def test_a_reader_does_not_wait_for_a_writer(catalog: Catalog) -> None:
     assert [lease.name for lease in catalog.leases.held()] == ["n"]
 
 
-def test_a_database_that_does_not_answer_is_a_catalog_error_without_the_password(tmp_path: Path) -> None:
+def test_an_unreachable_database_is_a_catalog_error_that_omits_the_password(tmp_path: Path) -> None:
     unreachable = Catalog("postgresql://user:secret@127.0.0.1:1/none")
     with pytest.raises(CatalogError, match="is not available") as caught:
         unreachable.volumes.list()
@@ -120,14 +118,14 @@ def test_a_database_that_does_not_answer_is_a_catalog_error_without_the_password
     assert caught.value.transient
 
 
-def test_a_catalog_below_something_that_is_no_folder_is_a_catalog_error(tmp_path: Path) -> None:
+def test_a_catalog_below_a_file_is_a_catalog_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     broken = Catalog(f"sqlite:///{tmp_path / 'file' / 'catalog.db'}")
     with pytest.raises(CatalogError, match="cannot be opened"):
         broken.volumes.list()
 
 
-def test_a_file_that_is_no_database_is_a_catalog_error(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_database_is_a_catalog_error(tmp_path: Path) -> None:
     (tmp_path / "catalog.db").write_text("this is not a database, and it is long enough to have a header" * 10)
     broken = Catalog(f"sqlite:///{tmp_path / 'catalog.db'}")
     with pytest.raises(CatalogError, match="not a database"):
@@ -135,7 +133,7 @@ def test_a_file_that_is_no_database_is_a_catalog_error(tmp_path: Path) -> None:
     broken.close()
 
 
-def test_a_database_that_breaks_between_two_looks_at_its_version_is_a_catalog_error(sqlite_template: Path) -> None:
+def test_a_database_that_fails_between_two_version_checks_is_a_catalog_error(sqlite_template: Path) -> None:
     catalog = Catalog(f"sqlite:///{sqlite_template.parent}/version.db")
     assert catalog.database.version() is not None
     catalog.close()
@@ -144,7 +142,7 @@ def test_a_database_that_breaks_between_two_looks_at_its_version_is_a_catalog_er
         catalog.database.version()
 
 
-def test_a_catalog_that_cannot_be_written_is_read_and_refuses_writes(
+def test_a_read_only_catalog_can_be_read_and_refuses_writes(
     sqlite_template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -157,7 +155,7 @@ def test_a_catalog_that_cannot_be_written_is_read_and_refuses_writes(
     assert list(tmp_path.iterdir()) == [], "its URI is not taken for a path"
 
 
-def test_a_writer_in_another_process_is_waited_for(tmp_path: Path) -> None:
+def test_a_writer_waits_for_one_in_another_process(tmp_path: Path) -> None:
     path = tmp_path / "catalog.db"
     catalog = Catalog(f"sqlite:///{path}")
     assert catalog.leases.acquire("a", "owner", "test", 60.0) is None
@@ -188,6 +186,6 @@ def test_an_acknowledged_write_is_on_the_disk(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("url", ["mysql://host/db", "nonsense", "duckdb:///x"])
-def test_other_databases_are_refused_before_anything_is_opened(url: str) -> None:
+def test_unsupported_databases_are_rejected_before_anything_is_opened(url: str) -> None:
     with pytest.raises(InvalidValueError):
         Catalog(url)

@@ -1,4 +1,4 @@
-"""Definitions in the catalog: what is stored comes back."""
+"""Definitions survive the round trip through the catalog."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from volstream.model.objects import Connection, JobState, Mode, QueueType, Trigg
 from volstream.model.work import Refresh
 
 
-def test_what_is_stored_comes_back_equal(catalog: Catalog) -> None:
+def test_stored_objects_are_read_back_equal(catalog: Catalog) -> None:
     connection = Connection(
         objects.new_id(),
         Name("media", "s3 main"),
@@ -71,7 +71,7 @@ def test_what_is_stored_comes_back_equal(catalog: Catalog) -> None:
     assert catalog.jobs.find(consumer.name) == consumer
 
 
-def test_times_come_back_aware_whatever_zone_they_were_given_in(catalog: Catalog) -> None:
+def test_times_are_read_back_timezone_aware_whatever_their_original_zone(catalog: Catalog) -> None:
     source = objects.volume(created_on=datetime.fromisoformat("2024-05-06T09:08:09.000001+02:00"))
     with catalog.database.transaction() as transaction:
         catalog.volumes.add(transaction, source)
@@ -80,7 +80,7 @@ def test_times_come_back_aware_whatever_zone_they_were_given_in(catalog: Catalog
     assert found.tzinfo is UTC
 
 
-def test_names_are_found_whatever_their_case(catalog: Catalog) -> None:
+def test_names_are_case_insensitive(catalog: Catalog) -> None:
     source = objects.volume("Media.Images")
     with catalog.database.transaction() as transaction:
         catalog.volumes.add(transaction, source)
@@ -91,13 +91,13 @@ def test_names_are_found_whatever_their_case(catalog: Catalog) -> None:
         catalog.volumes.add(transaction, other_case)
 
 
-def test_a_missing_object_is_named_with_its_kind(catalog: Catalog) -> None:
+def test_an_error_about_a_missing_object_gives_its_name_and_kind(catalog: Catalog) -> None:
     with pytest.raises(NotFoundError, match=r"There is no stream gone\. See: volstream list streams"):
         catalog.streams.get(Name.parse("gone"))
     assert catalog.streams.by_id("nobody") is None
 
 
-def test_a_list_is_ordered_and_can_be_narrowed(catalog: Catalog) -> None:
+def test_a_list_is_ordered_and_can_be_filtered(catalog: Catalog) -> None:
     volumes = [objects.volume(name) for name in ("b", "a", "s.z")]
     streams = [objects.stream(volumes[0], "one"), objects.stream(volumes[1], "two")]
     with catalog.database.transaction() as transaction:
@@ -110,7 +110,7 @@ def test_a_list_is_ordered_and_can_be_narrowed(catalog: Catalog) -> None:
     assert catalog.streams.first(source_id=volumes[2].id) is None
 
 
-def test_a_change_touches_only_what_it_names(catalog: Catalog) -> None:
+def test_an_update_changes_only_the_given_fields(catalog: Catalog) -> None:
     _source, _on_it, consumer = objects.store_job(catalog)
     catalog.jobs.change(consumer, comment="theirs")
     # Ours is older: it knows nothing of that comment, and must not undo it.
@@ -120,7 +120,7 @@ def test_a_change_touches_only_what_it_names(catalog: Catalog) -> None:
     assert (stored.retries, stored.comment) == (9, "theirs")
 
 
-def test_a_volume_takes_its_rows_with_it_and_leaves_its_streams(catalog: Catalog) -> None:
+def test_deleting_a_volume_deletes_its_rows_but_not_its_streams(catalog: Catalog) -> None:
     source, on_it, _ = objects.store_job(catalog)
     catalog.refreshes.record(Refresh(source.id, 1, "events", 1, 0, 0, 5, objects.NOW))
     catalog.refreshes.ask_check(source.id, ["a"])
@@ -133,7 +133,7 @@ def test_a_volume_takes_its_rows_with_it_and_leaves_its_streams(catalog: Catalog
     assert catalog.refreshes.rejected() == []
 
 
-def test_a_job_takes_its_plans_batches_failures_and_intents_with_it(catalog: Catalog) -> None:
+def test_deleting_a_job_deletes_its_plans_batches_failures_and_intents(catalog: Catalog) -> None:
     _, on_it, consumer = objects.store_job(catalog)
     made, (first,) = objects.store_plan(catalog, consumer)
     from volstream.model.work import Target
@@ -155,7 +155,7 @@ def test_a_stream_serves_one_job(catalog: Catalog) -> None:
         catalog.jobs.add(transaction, objects.job(on_it, "second"))
 
 
-def test_a_run_is_noted_at_its_begin_and_its_end(catalog: Catalog) -> None:
+def test_the_start_and_end_of_a_run_are_recorded(catalog: Catalog) -> None:
     _, _, consumer = objects.store_job(catalog)
     note_run(catalog.database, consumer, "running", ended=False)
     running = catalog.jobs.get(consumer.name)

@@ -21,11 +21,6 @@ from volstream.model.work import Failure, FailureKind, FailureState, Target
 TARGET = Target("/t", "table", 0)
 
 
-@pytest.fixture
-def job(catalog: Catalog) -> Job:
-    return objects.store_job(catalog)[2]
-
-
 def fail(catalog: Catalog, job: Job, *failures: dict[str, object], superseded: tuple[str, ...] = ()) -> None:
     """A committed batch with these failures."""
     current = catalog.streams.by_id(job.stream_id)
@@ -41,7 +36,7 @@ def states(catalog: Catalog, job: Job) -> dict[str, FailureState]:
     return {one.path: one.state for one in catalog.failures.active(job.id)}
 
 
-def test_failures_of_an_open_attempt_are_not_seen(catalog: Catalog, job: Job) -> None:
+def test_failures_of_an_open_attempt_are_invisible(catalog: Catalog, job: Job) -> None:
     _, (batch,) = objects.store_plan(catalog, job)
     intent = catalog.consumptions.begin(batch, owner="me", target=TARGET)
     catalog.failures.add_pending([objects.failure(job, "a", intent.attempt)])
@@ -53,7 +48,7 @@ def test_failures_of_an_open_attempt_are_not_seen(catalog: Catalog, job: Job) ->
     assert states(catalog, job) == {"a": FailureState.RETRYING}
 
 
-def test_the_kind_and_the_next_try_decide_the_state(catalog: Catalog, job: Job) -> None:
+def test_the_state_follows_from_the_kind_and_the_next_retry(catalog: Catalog, job: Job) -> None:
     fail(
         catalog,
         job,
@@ -71,7 +66,7 @@ def test_the_kind_and_the_next_try_decide_the_state(catalog: Catalog, job: Job) 
     assert catalog.failures.counts(job.id) == {"retrying": 1, "waiting": 2, "quarantined": 1}
 
 
-def test_everything_of_a_failure_comes_back(catalog: Catalog, job: Job) -> None:
+def test_every_field_of_a_failure_is_read_back(catalog: Catalog, job: Job) -> None:
     fail(catalog, job, {"path": "ü/%", "message": "m", "traceback": "t", "attempts": 4, "file_version": "v9"})
     (found,) = catalog.failures.active(job.id)
     attempt = found.attempt
@@ -80,19 +75,19 @@ def test_everything_of_a_failure_comes_back(catalog: Catalog, job: Job) -> None:
     )
 
 
-def test_a_batch_ends_the_earlier_failures_of_its_files_only(catalog: Catalog, job: Job) -> None:
+def test_a_batch_resolves_only_the_earlier_failures_of_its_own_files(catalog: Catalog, job: Job) -> None:
     fail(catalog, job, {"path": "healed"}, {"path": "worse"}, {"path": "elsewhere"})
     fail(catalog, job, {"path": "worse", "attempts": 2, "next_try": None}, superseded=("healed", "worse"))
     assert states(catalog, job) == {"elsewhere": FailureState.RETRYING, "worse": FailureState.QUARANTINED}
 
 
-def test_a_file_has_one_failure_even_where_nobody_named_the_earlier_one(catalog: Catalog, job: Job) -> None:
+def test_a_file_has_one_failure_even_if_the_earlier_one_was_not_named(catalog: Catalog, job: Job) -> None:
     fail(catalog, job, {"path": "a"})
     fail(catalog, job, {"path": "a", "attempts": 2})
     assert [one.attempts for one in catalog.failures.active(job.id)] == [2]
 
 
-def test_another_jobs_failures_are_left_alone(catalog: Catalog, job: Job) -> None:
+def test_failures_of_other_jobs_are_left_alone(catalog: Catalog, job: Job) -> None:
     other_stream = objects.stream(name="other")
     other = objects.job(other_stream, "other")
     with catalog.database.transaction() as transaction:
@@ -104,7 +99,7 @@ def test_another_jobs_failures_are_left_alone(catalog: Catalog, job: Job) -> Non
     assert len(catalog.failures.active()) == 2
 
 
-def test_due_failures_come_longest_due_first(catalog: Catalog, job: Job) -> None:
+def test_due_failures_are_ordered_longest_due_first(catalog: Catalog, job: Job) -> None:
     later = objects.NOW + timedelta(seconds=1)
     fail(catalog, job, {"path": "b"}, {"path": "c", "next_try": later}, {"path": "a"})
     assert [one.path for one in catalog.failures.due(job.id, objects.NOW, 10)] == ["a", "b"]
@@ -113,7 +108,7 @@ def test_due_failures_come_longest_due_first(catalog: Catalog, job: Job) -> None
     assert catalog.failures.next_due(job.id) == objects.NOW
 
 
-def test_skip_and_retry_move_the_named_files(catalog: Catalog, job: Job) -> None:
+def test_skip_and_retry_affect_the_named_files(catalog: Catalog, job: Job) -> None:
     fail(catalog, job, {"path": "a"}, {"path": "b", "next_try": None}, {"path": "c"})
     moved = catalog.failures.set_state(job.id, FailureState.SKIPPED, paths=["a", "unknown"], next_try=None)
     assert moved == ["a"]
@@ -127,7 +122,7 @@ def test_skip_and_retry_move_the_named_files(catalog: Catalog, job: Job) -> None
     assert states(catalog, job) == dict.fromkeys("abc", FailureState.RETRYING)
 
 
-def test_failures_are_chosen_by_kind_and_by_a_pattern_of_sql(catalog: Catalog, job: Job) -> None:
+def test_failures_can_be_selected_by_kind_and_sql_pattern(catalog: Catalog, job: Job) -> None:
     names = ["scans/a.pdf", "scans/A.pdf", "scans/b*.txt", "SCANS/a.pdf", "scans/a_pdf", "[x]/a.pdf", "scans/%.pdf"]
     fail(
         catalog,
@@ -154,7 +149,7 @@ def test_failures_are_chosen_by_kind_and_by_a_pattern_of_sql(catalog: Catalog, j
     assert sorted(moved) == found(like="scans/%.pdf") == found(states=[FailureState.SKIPPED])
 
 
-def test_a_postponed_failure_waits_and_is_looked_at_again(catalog: Catalog, job: Job) -> None:
+def test_a_postponed_failure_waits_and_becomes_due_again(catalog: Catalog, job: Job) -> None:
     fail(catalog, job, {"path": "a"}, {"path": "b"})
     (a, _) = catalog.failures.active(job.id)
     catalog.failures.postpone([a])
@@ -164,7 +159,7 @@ def test_a_postponed_failure_waits_and_is_looked_at_again(catalog: Catalog, job:
     assert {one.path for one in catalog.failures.due(job.id, later, 10)} == {"a", "b"}
 
 
-def test_a_file_that_vanished_and_may_be_back_as_it_was_is_due_by_itself(catalog: Catalog, job: Job) -> None:
+def test_a_vanished_file_that_may_return_unchanged_becomes_due_automatically(catalog: Catalog, job: Job) -> None:
     fail(catalog, job, {"path": "a", "kind": FailureKind.VANISHED})
     assert states(catalog, job) == {"a": FailureState.WAITING}
     assert [one.path for one in catalog.failures.due(job.id, objects.NOW, 10)] == ["a"]
@@ -184,7 +179,7 @@ def test_failures_are_found_between_bounds_in_byte_order(catalog: Catalog, job: 
     assert [one.path for one in catalog.failures.active(job.id, limit=1)] == ["B"]
 
 
-def test_more_failures_than_one_statement_holds_are_kept_and_superseded(catalog: Catalog, job: Job) -> None:
+def test_more_failures_than_fit_one_statement_are_stored_and_superseded(catalog: Catalog, job: Job) -> None:
     paths = [f"{number:05d}" for number in range(1201)]
     fail(catalog, job, *(dict[str, object](path=path) for path in paths))
     assert len(catalog.failures.active(job.id)) == 1201
@@ -192,7 +187,7 @@ def test_more_failures_than_one_statement_holds_are_kept_and_superseded(catalog:
     assert list(states(catalog, job)) == ["00000"]
 
 
-def test_failures_that_are_slow_to_come_keep_nobody_from_writing(catalog: Catalog, job: Job, url: str) -> None:
+def test_failures_that_arrive_slowly_do_not_block_other_writers(catalog: Catalog, job: Job, url: str) -> None:
     other = Catalog(url)
     _, (batch,) = objects.store_plan(catalog, job)
     intent = catalog.consumptions.begin(batch, owner="me", target=TARGET)
@@ -205,7 +200,7 @@ def test_failures_that_are_slow_to_come_keep_nobody_from_writing(catalog: Catalo
     other.close()
 
 
-def test_what_no_database_keeps_is_written_out(catalog: Catalog, job: Job) -> None:
+def test_text_that_no_database_can_store_is_escaped(catalog: Catalog, job: Job) -> None:
     fail(catalog, job, {"path": "a", "message": "nul \0, half \udcff", "traceback": "x" * 20_000})
     (found,) = catalog.failures.active(job.id)
     assert found.message == "nul \\x00, half \\udcff"
@@ -214,18 +209,18 @@ def test_what_no_database_keeps_is_written_out(catalog: Catalog, job: Job) -> No
     assert "12000 characters left out" in found.traceback
 
 
-def test_a_text_is_cut_in_its_middle() -> None:
+def test_a_long_text_is_shortened_in_the_middle() -> None:
     assert cut("abcdefgh", 8) == "abcdefgh"
     assert cut("abcdefghi", 4) == "ab\n... 5 characters left out ...\nhi"
 
 
-def test_a_failure_of_a_path_of_any_length_is_kept(catalog: Catalog, job: Job) -> None:
+def test_failures_are_stored_for_paths_of_any_length(catalog: Catalog, job: Job) -> None:
     path = "".join(hashlib.sha256(bytes([number])).hexdigest() for number in range(64))  # which does not compress
     fail(catalog, job, {"path": path, "message": "nul \0"})
     assert [one.message for one in catalog.failures.active(job.id, path=path)] == ["nul \\x00"]
 
 
-def test_a_process_that_was_taken_for_dead_leaves_no_failures_behind(catalog: Catalog, job: Job) -> None:
+def test_a_process_presumed_dead_leaves_no_failures_behind(catalog: Catalog, job: Job) -> None:
     _, (batch,) = objects.store_plan(catalog, job)
     intent = catalog.consumptions.begin(batch, owner="zombie", target=TARGET)
     catalog.consumptions.abort(intent)

@@ -21,7 +21,7 @@ def counts(catalog: Catalog) -> dict[str, int]:
         return {one.name: transaction.execute(select(func.count()).select_from(one)).scalar_one() for one in of}
 
 
-def test_what_ended_is_forgotten_and_sums_and_what_is_open_stay(catalog: Catalog) -> None:
+def test_finished_work_is_forgotten_while_totals_and_open_work_stay(catalog: Catalog) -> None:
     volume, stream, job = objects.store_job(catalog)
     for number in range(1, 31):
         catalog.refreshes.record(Refresh(volume.id, number, "events", 2, 1, 1, 10, objects.NOW))
@@ -56,7 +56,7 @@ def test_what_ended_is_forgotten_and_sums_and_what_is_open_stay(catalog: Catalog
     assert catalog.history.forget(LATER, kept=5) == 0
 
 
-def test_the_newest_refreshes_stay_where_no_stream_reads(catalog: Catalog) -> None:
+def test_the_newest_refreshes_are_kept_even_without_a_stream(catalog: Catalog) -> None:
     source = objects.volume()
     with catalog.database.transaction() as transaction:
         catalog.volumes.add(transaction, source)

@@ -23,7 +23,7 @@ def expire(catalog: Catalog, name: str) -> None:
         transaction.execute(update(tables.leases).where(tables.leases.c.name == name).values(expires=past))
 
 
-def test_a_free_lease_is_ours_and_a_held_one_says_by_whom(catalog: Catalog) -> None:
+def test_a_free_lease_is_acquired_and_a_held_one_names_its_holder(catalog: Catalog) -> None:
     assert catalog.leases.acquire("volume:1", "host-a", "daemon", 60) is None
     other = catalog.leases.acquire("volume:1", "host-b", "refresh", 60)
     assert other is not None
@@ -31,7 +31,7 @@ def test_a_free_lease_is_ours_and_a_held_one_says_by_whom(catalog: Catalog) -> N
     assert catalog.leases.acquire("volume:2", "host-b", "refresh", 60) is None
 
 
-def test_a_renewal_moves_the_end(catalog: Catalog) -> None:
+def test_a_renewal_extends_the_lease(catalog: Catalog) -> None:
     catalog.leases.acquire("name", "me", "test", 10)
     (before,) = catalog.leases.held()
     assert catalog.leases.acquire("name", "me", "test", 1000) is None
@@ -39,7 +39,7 @@ def test_a_renewal_moves_the_end(catalog: Catalog) -> None:
     assert 900 < after.expires - before.expires < 1100
 
 
-def test_a_lease_that_ran_out_is_free(catalog: Catalog) -> None:
+def test_an_expired_lease_is_free(catalog: Catalog) -> None:
     catalog.leases.acquire("name", "silent", "test", 60)
     expire(catalog, "name")
     assert catalog.leases.held() == []
@@ -47,7 +47,7 @@ def test_a_lease_that_ran_out_is_free(catalog: Catalog) -> None:
     assert [lease.owner for lease in catalog.leases.held()] == ["next"]
 
 
-def test_a_lease_of_a_process_of_this_host_that_is_gone_is_free_at_once(catalog: Catalog) -> None:
+def test_a_lease_of_a_dead_process_on_this_host_is_free_at_once(catalog: Catalog) -> None:
     code = "from volstream.lifecycle.identity import new_owner; print(new_owner())"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
     catalog.leases.acquire("name", ended.stdout.strip(), "test", 3600)
@@ -55,12 +55,12 @@ def test_a_lease_of_a_process_of_this_host_that_is_gone_is_free_at_once(catalog:
     assert catalog.leases.acquire("name", new_owner(), "test", 60) is None
 
 
-def test_a_lease_of_another_host_is_held_until_it_runs_out(catalog: Catalog) -> None:
+def test_a_lease_of_another_host_is_held_until_it_expires(catalog: Catalog) -> None:
     catalog.leases.acquire("name", f"not-{socket.gethostname()}/{os.getpid()}/1.00/abcd", "test", 3600)
     assert catalog.leases.acquire("name", new_owner(), "test", 60) is not None
 
 
-def test_a_release_frees_ours_and_never_anothers(catalog: Catalog) -> None:
+def test_a_release_frees_only_our_own_lease(catalog: Catalog) -> None:
     catalog.leases.acquire("name", "me", "test", 60)
     catalog.leases.release("name", "you")
     assert [lease.owner for lease in catalog.leases.held()] == ["me"]
@@ -69,7 +69,7 @@ def test_a_release_frees_ours_and_never_anothers(catalog: Catalog) -> None:
     assert catalog.leases.held() == []
 
 
-def test_of_processes_that_race_for_a_lease_exactly_one_gets_it(url: str, catalog: Catalog) -> None:
+def test_exactly_one_of_several_racing_processes_gets_a_lease(url: str, catalog: Catalog) -> None:
     code = """
 import atexit, sys, uuid
 from volstream.catalog import Catalog
@@ -85,7 +85,7 @@ for number in range(10):
     assert [sorted(round_) for round_ in zip(*answers, strict=True)] == [["False", "False", "True"]] * 10
 
 
-def test_a_held_lease_is_renewed_while_the_block_runs_and_given_back_at_its_end(catalog: Catalog) -> None:
+def test_a_held_lease_is_renewed_while_the_block_runs_and_released_at_its_end(catalog: Catalog) -> None:
     seconds = 2.0  # a lease of a moment lapses where the machine pauses for one
     with lease(catalog.leases, "name", "me", "test", seconds) as other:
         assert other is None
@@ -98,7 +98,7 @@ def test_a_held_lease_is_renewed_while_the_block_runs_and_given_back_at_its_end(
     assert not [thread for thread in threading.enumerate() if thread.name == "lease-name"]
 
 
-def test_a_lease_is_given_back_when_the_block_fails(catalog: Catalog) -> None:
+def test_a_lease_is_released_when_the_block_fails(catalog: Catalog) -> None:
     try:
         with lease(catalog.leases, "name", "me", "test", 60):
             raise ZeroDivisionError
@@ -107,7 +107,7 @@ def test_a_lease_is_given_back_when_the_block_fails(catalog: Catalog) -> None:
     assert catalog.leases.held() == []
 
 
-def test_the_holder_is_told_when_somebody_else_has_the_lease(catalog: Catalog) -> None:
+def test_the_holder_is_notified_when_another_process_has_the_lease(catalog: Catalog) -> None:
     lost = threading.Event()
     with lease(catalog.leases, "name", "me", "test", 1.0, lost.set) as other:
         assert other is None

@@ -1,4 +1,4 @@
-"""Refreshes of directories, keys to look at again, and what was rejected."""
+"""Refreshes of directories, requests to check keys, and rejections."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_refresh_of_a_dropped_volume_is_not_recorded(catalog: Catalog, volume:
         catalog.refreshes.record(refresh(volume, 1))
 
 
-def test_what_streams_and_open_plans_read_from_is_needed(catalog: Catalog) -> None:
+def test_versions_that_streams_and_open_plans_read_from_are_needed(catalog: Catalog) -> None:
     source, on_it, job = objects.store_job(catalog)
     needed = catalog.refreshes.needed_after
     assert needed(source.id) == 3
@@ -70,7 +70,7 @@ def test_what_streams_and_open_plans_read_from_is_needed(catalog: Catalog) -> No
     assert needed(source.id) == 8, "from the beginning on, all that there is now is read"
 
 
-def test_a_table_that_took_anothers_place_is_adopted_by_all_of_its_volume(catalog: Catalog) -> None:
+def test_a_replacement_table_is_adopted_by_its_volume_and_the_streams_and_plans_on_it(catalog: Catalog) -> None:
     source, on_it, job = objects.store_job(catalog)
     made, _ = objects.store_plan(catalog, job)
     stale = objects.stream(source, name="stale", table_id="older")
@@ -86,7 +86,7 @@ def test_a_table_that_took_anothers_place_is_adopted_by_all_of_its_volume(catalo
     assert [one.table_id for one in found if one is not None] == ["new", "older", "new", "new"]
 
 
-def test_keys_are_asked_for_once_and_forgotten_when_looked_at(catalog: Catalog, volume: Volume) -> None:
+def test_requested_keys_are_stored_once_and_forgotten_when_checked(catalog: Catalog, volume: Volume) -> None:
     catalog.refreshes.ask_check(volume.id, ["b", "a"])
     catalog.refreshes.ask_check(volume.id, iter(["a", "c", "c"]))
     assert sorted(catalog.refreshes.asked_checks(volume.id, 10)) == ["a", "b", "c"]
@@ -98,7 +98,7 @@ def test_keys_are_asked_for_once_and_forgotten_when_looked_at(catalog: Catalog, 
     assert not catalog.refreshes.is_asked(volume.id, "a")
 
 
-def test_a_key_that_is_asked_for_again_while_it_is_looked_at_stays_asked_for(catalog: Catalog, volume: Volume) -> None:
+def test_a_key_requested_again_while_it_is_being_checked_stays_requested(catalog: Catalog, volume: Volume) -> None:
     catalog.refreshes.ask_check(volume.id, ["a"])
     seen = catalog.refreshes.asked_checks(volume.id, 10)
     catalog.refreshes.ask_check(volume.id, ["a"])
@@ -108,7 +108,7 @@ def test_a_key_that_is_asked_for_again_while_it_is_looked_at_stays_asked_for(cat
     assert not catalog.refreshes.is_asked(volume.id, "a")
 
 
-def test_the_newest_full_listings_are_kept_on_record(catalog: Catalog, volume: Volume) -> None:
+def test_the_newest_full_listings_stay_on_record(catalog: Catalog, volume: Volume) -> None:
     begin = datetime(2026, 1, 1, tzinfo=UTC)
     for number in range(105):
         at = begin + timedelta(minutes=number)
@@ -119,7 +119,7 @@ def test_the_newest_full_listings_are_kept_on_record(catalog: Catalog, volume: V
     assert len(catalog.refreshes.reconciles(volume.id, limit=1000)) == 100
 
 
-def test_jobs_of_several_processes_may_ask_for_the_same_keys(url: str, catalog: Catalog, volume: Volume) -> None:
+def test_jobs_in_several_processes_may_request_the_same_keys(url: str, catalog: Catalog, volume: Volume) -> None:
     code = """
 import atexit, sys
 from volstream.catalog import Catalog
@@ -135,7 +135,7 @@ print("asked")
     assert len(catalog.refreshes.asked_checks(volume.id, 100)) == 21
 
 
-def test_what_changed_is_summed_from_a_refresh_on(catalog: Catalog, volume: Volume) -> None:
+def test_changes_are_totalled_from_a_given_refresh(catalog: Catalog, volume: Volume) -> None:
     for number, counts in enumerate([(5, 0, 0, 50), (1, 2, 3, 30), (0, 0, 1, 0)], start=1):
         catalog.refreshes.record(refresh(volume, number, *counts))
     assert catalog.refreshes.changed_after(volume.id, None) == (12, 80)
@@ -146,7 +146,7 @@ def test_what_changed_is_summed_from_a_refresh_on(catalog: Catalog, volume: Volu
     assert catalog.refreshes.file_count("another volume") == 0
 
 
-def test_what_is_rejected_again_is_counted_not_repeated(catalog: Catalog, volume: Volume) -> None:
+def test_repeated_rejections_are_counted_not_duplicated(catalog: Catalog, volume: Volume) -> None:
     same = Rejection("{not json", "It cannot be read.")
     catalog.refreshes.reject(volume.id, [same, Rejection("other", "It cannot be read.")])
     catalog.refreshes.reject(volume.id, [same, Rejection("{not json", "Another reason.")])
@@ -163,7 +163,7 @@ def test_what_is_rejected_again_is_counted_not_repeated(catalog: Catalog, volume
     assert len(catalog.refreshes.rejected(limit=2)) == 2
 
 
-def test_what_anybody_sends_is_kept_and_bounded(catalog: Catalog, volume: Volume) -> None:
+def test_whatever_is_sent_is_kept_within_bounds(catalog: Catalog, volume: Volume) -> None:
     odd = [Rejection("nul \0", "half \ud800"), Rejection("x" * 10_000, "long")]
     catalog.refreshes.reject(volume.id, odd)
     catalog.refreshes.reject(volume.id, odd)
@@ -177,7 +177,7 @@ def test_what_anybody_sends_is_kept_and_bounded(catalog: Catalog, volume: Volume
     assert "new 0" in {one.subject for one in catalog.refreshes.rejected(volume.id)}
 
 
-def test_a_path_of_any_length_is_asked_for(catalog: Catalog, volume: Volume) -> None:
+def test_paths_of_any_length_can_be_requested(catalog: Catalog, volume: Volume) -> None:
     path = "".join(hashlib.sha256(bytes([number])).hexdigest() for number in range(64))  # which does not compress
     when = catalog.refreshes.ask_check(volume.id, [path])
     assert catalog.refreshes.is_asked(volume.id, path)

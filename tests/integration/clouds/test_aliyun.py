@@ -1,4 +1,4 @@
-"""Reaching Alibaba Cloud: where keys come from, how roles renew themselves, what STS refuses."""
+"""Reaching Alibaba Cloud: where keys come from, how role keys are renewed, what STS refuses."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_keys_come_from_the_environment(monkeypatch: pytest.MonkeyPatch, prefix:
     assert aliyun.keys(Access("oss")) == Keys("id", "secret", "token")
 
 
-def test_keys_come_from_a_profile_of_the_command_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_keys_come_from_a_profile_of_the_vendors_command_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from alibabacloud_credentials.provider import cli_profile
 
     file = tmp_path / "config.json"
@@ -58,7 +58,7 @@ def test_keys_come_from_a_profile_of_the_command_line(monkeypatch: pytest.Monkey
         aliyun.keys(Access("oss", credentials="profile:nobody"))
 
 
-def test_the_keys_of_a_role_are_renewed_before_they_end(oss: Cloud) -> None:
+def test_role_keys_are_renewed_before_they_expire(oss: Cloud) -> None:
     oss.service.roles[ROLE] = "external"
     access = replace(oss.access, role_arn=ROLE, external_id="external")
     oss.service.session_seconds = 60
@@ -71,7 +71,7 @@ def test_the_keys_of_a_role_are_renewed_before_they_end(oss: Cloud) -> None:
     assert aliyun.keys(access) is second
 
 
-def test_sts_refuses_in_plain_words(oss: Cloud) -> None:
+def test_a_refusal_by_sts_is_explained_in_plain_words(oss: Cloud) -> None:
     oss.service.roles[ROLE] = "external"
     access = replace(oss.access, role_arn=ROLE, external_id="wrong")
     with pytest.raises(StorageDeniedError, match=r"reader cannot be assumed: .*NoPermission.*describe connection"):
@@ -83,7 +83,7 @@ def test_sts_refuses_in_plain_words(oss: Cloud) -> None:
     assert "mistyped-secret" not in str(error.value)
 
 
-def test_what_may_pass_at_sts_is_an_error_of_the_kind_that_was_asked_for(answers: Answers) -> None:
+def test_transient_sts_errors_have_the_requested_error_class(answers: Answers) -> None:
     access = Access("oss", "cn-hangzhou", answers.url, ROLE, "external", "static", Keys("id", "secret"))
     answers.answer = lambda *_: (503, {}, b'{"Code": "ServiceUnavailable", "Message": "Later."}')
     with pytest.raises(QueueError, match=r"Later\. \(ServiceUnavailable\)"):
@@ -94,7 +94,7 @@ def test_what_may_pass_at_sts_is_an_error_of_the_kind_that_was_asked_for(answers
     assert error.value.transient
 
 
-def test_the_region_is_said_or_that_of_the_endpoint_or_the_environments(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_region_is_explicit_or_taken_from_the_endpoint_or_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert aliyun.region(Access("oss", "oss-cn-beijing")) == "cn-beijing"
     assert aliyun.region(Access("oss", endpoint="https://oss-ap-southeast-1-internal.aliyuncs.com")) == "ap-southeast-1"
     assert aliyun.region(Access("oss", endpoint="http://127.0.0.1:9100")) is None

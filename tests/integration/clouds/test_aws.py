@@ -1,4 +1,4 @@
-"""Reaching Amazon: whose keys sign, how roles renew themselves, what its errors mean."""
+"""Reaching Amazon: whose keys sign, how role keys are renewed, what its errors mean."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROLE = "arn:aws:iam::123456789012:role/reader"
 
 @pytest.fixture
 def no_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A machine without any; the file of its profiles."""
+    """An environment without credentials; the file of its profiles."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
@@ -32,7 +32,7 @@ def no_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def sessions(answers: Answers, lifetimes: list[float]) -> None:
-    """Makes the server an STS whose keys live so long, one after another."""
+    """Makes the server an STS whose keys live as long as given, one after another."""
     numbers: Iterator[int] = iter(range(100))
 
     def answer(*_: object) -> tuple[int, dict[str, str], bytes]:
@@ -52,7 +52,7 @@ def access(answers: Answers, role: str | None = None, token: str | None = None) 
     return Access("s3", "eu-west-1", answers.url, role, "external", "static", Keys("AKIA", "long-lived", token))
 
 
-def test_the_keys_of_a_role_are_renewed_before_they_end(answers: Answers) -> None:
+def test_role_keys_are_renewed_before_they_expire(answers: Answers) -> None:
     sessions(answers, [300, 3600])
     one = access(answers, ROLE)
     assert aws.temporary_keys(one).id == "ASIA1"
@@ -60,7 +60,7 @@ def test_the_keys_of_a_role_are_renewed_before_they_end(answers: Answers) -> Non
     assert len(answers.log) == 2
 
 
-def test_long_lived_keys_become_those_of_a_session_and_temporary_ones_stay(answers: Answers) -> None:
+def test_long_lived_keys_become_session_keys_and_temporary_ones_are_used_as_is(answers: Answers) -> None:
     sessions(answers, [3600])
     assert aws.temporary_keys(access(answers)) == Keys("ASIA0", "s", "t")
     assert aws.temporary_keys(access(answers, token="mine")) == Keys("AKIA", "long-lived", "mine")
@@ -88,7 +88,7 @@ def test_missing_credentials_say_what_to_do(no_credentials: Path) -> None:
         aws.client(Access("s3", credentials="static", keys=Keys("a", "b")), "sqs")
 
 
-def test_other_services_are_where_a_store_is_that_is_not_amazons() -> None:
+def test_other_services_share_the_endpoint_of_a_store_that_is_not_amazons() -> None:
     keys = Keys("a", "b", "c")
     own = Access("s3", "eu-west-1", "https://s3.dualstack.eu-west-1.amazonaws.com", credentials="static", keys=keys)
     foreign = Access("s3", None, "http://minio:9000", credentials="static", keys=keys)
@@ -118,14 +118,14 @@ def test_clients_of_s3_and_sqs_work(s3: Cloud) -> None:
         (400, "RequestTimeout", StorageError),
     ],
 )
-def test_an_answer_is_a_refusal_or_may_pass(status: int, code: str, kind: type[StorageError]) -> None:
+def test_responses_are_classified_as_refusals_or_transient(status: int, code: str, kind: type[StorageError]) -> None:
     said = {"Error": {"Code": code, "Message": "Because."}, "ResponseMetadata": {"HTTPStatusCode": status}}
     with pytest.raises(StorageError, match=rf"s3://b: Because\. \({code}\)") as error, aws.errors("s3://b"):
         raise ClientError(said, "GetObject")
     assert type(error.value) is kind
 
 
-def test_no_error_of_the_vendor_escapes() -> None:
+def test_no_vendor_exception_escapes() -> None:
     kinds = [
         one for one in vars(botocore.exceptions).values() if isinstance(one, type) and issubclass(one, BotoCoreError)
     ]

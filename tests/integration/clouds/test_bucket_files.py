@@ -1,4 +1,4 @@
-"""Functions over the files of a bucket, as a worker runs them: with keys that travelled, contents fetched ahead, versions looked at."""
+"""Functions over the files of a bucket, as a worker runs them: with keys that travelled, prefetched contents, and checked versions."""
 
 from __future__ import annotations
 
@@ -16,14 +16,8 @@ from volstream.storage import open_store
 CODE = "def f(file):\n    return {'n': len(file.read_bytes())}"
 
 
-@pytest.fixture(params=["s3", "oss"])
-def cloud(request: pytest.FixtureRequest) -> Cloud:
-    found: Cloud = request.getfixturevalue(request.param)
-    return found
-
-
 @pytest.mark.parametrize("isolate", [False, True])
-def test_each_file_is_read_and_one_that_changed_or_went_meanwhile_is_told(
+def test_each_file_is_read_and_one_that_changed_or_vanished_meanwhile_is_reported(
     cloud: Cloud, run: Runner, isolate: bool
 ) -> None:
     bucket = f"worked-{isolate}".lower()

@@ -1,4 +1,4 @@
-"""What is particular to buckets: keys that no directory has, pages, faults of a service, refusals, keys that travel."""
+"""What is specific to buckets: keys no directory can have, pages, service errors, refusals, credentials that travel."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
+import stamina
 
 from tests.clouds import Answers, Cloud
 from volstream.cloud import aws
@@ -28,12 +29,6 @@ ALL = Selection(ignores=())
 ODD = ["/lead", "d//double", "x\x01y", "?q", "#f", "~t", "*'()!", "a%2Fb", "é" * 500, "i/n/side", "<&>"]
 
 XML = {"Content-Type": "application/xml"}
-
-
-@pytest.fixture(params=["s3", "oss"])
-def cloud(request: pytest.FixtureRequest) -> Cloud:
-    found: Cloud = request.getfixturevalue(request.param)
-    return found
 
 
 @pytest.fixture
@@ -57,13 +52,13 @@ def refused(answers: Answers, status: int, code: str) -> None:
 
 
 def both(answers: Answers) -> list[ObjectStore]:
-    """A store of each provider, at the server that the test speaks for."""
+    """A store of each provider, on the server whose answers the test gives."""
     keys = Keys("AK", "secret", "token")
     oss = Access("oss", "cn-hangzhou", answers.url, credentials="static", keys=keys)
     return [S3Store("s3://bucket", replace(oss, provider="s3")), OssStore("oss://bucket", oss)]
 
 
-def test_keys_of_every_kind_are_listed_found_and_read_over_many_pages(cloud: Cloud, bucket: str) -> None:
+def test_keys_of_every_kind_are_listed_found_and_read_across_many_pages(cloud: Cloud, bucket: str) -> None:
     for key in ODD:
         cloud.put(bucket, f"in/{key}", key.encode())
     cloud.put(bucket, "inside", b"")
@@ -79,7 +74,7 @@ def test_keys_of_every_kind_are_listed_found_and_read_over_many_pages(cloud: Clo
     assert store.head("é" * 600) is None
 
 
-def test_a_listing_can_be_split_by_sub_prefixes_and_go_on_behind_any_key(cloud: Cloud, bucket: str) -> None:
+def test_a_listing_can_be_split_by_sub_prefix_and_resume_after_any_key(cloud: Cloud, bucket: str) -> None:
     paths = ["a", "b/1", "b/2", "b/c/3", "d/4", "e"]
     for path in paths:
         cloud.put(bucket, f"in/{path}", b"")
@@ -99,7 +94,7 @@ def test_a_listing_can_be_split_by_sub_prefixes_and_go_on_behind_any_key(cloud: 
     assert listed("b/", "", deep=True, recursive=False) == []
 
 
-def test_what_stands_for_a_directory_is_no_file_and_with_content_a_finding(cloud: Cloud, bucket: str) -> None:
+def test_a_directory_marker_is_not_a_file_and_with_content_is_a_finding(cloud: Cloud, bucket: str) -> None:
     cloud.put(bucket, "in/", b"")
     cloud.put(bucket, "in/marker/", b"")
     cloud.put(bucket, "in/odd/", b"content")
@@ -109,7 +104,7 @@ def test_what_stands_for_a_directory_is_no_file_and_with_content_a_finding(cloud
     ] == ["odd/"]
 
 
-def test_an_oss_key_that_no_url_can_have_is_a_finding(oss: Cloud) -> None:
+def test_an_oss_key_that_cannot_be_in_a_url_is_a_finding(oss: Cloud) -> None:
     oss.make_bucket("dots")
     oss.put("dots", "a/../b", b"")
     store = store_of(oss, "dots")
@@ -117,14 +112,14 @@ def test_an_oss_key_that_no_url_can_have_is_a_finding(oss: Cloud) -> None:
     assert store.head("a/../b") is None
 
 
-def test_what_is_stored_compressed_is_read_as_it_is_stored(answers: Answers) -> None:
+def test_compressed_objects_are_read_as_stored(answers: Answers) -> None:
     headers = {"ETag": '"e"', "Content-Encoding": "gzip", "Last-Modified": "Sat, 21 Nov 2026 14:00:00 GMT"}
     answers.answer = lambda method, path, asked: (200, headers, b"\x1f\x8b not really")
     for store in both(answers):
         assert store.open("a").read() == b"\x1f\x8b not really"
 
 
-def test_the_whole_content_is_one_request_and_a_part_one_more(answers: Answers) -> None:
+def test_a_full_read_is_one_request_and_a_partial_read_one_more(answers: Answers) -> None:
     content = bytes(range(256)) * (3 << 12)
 
     def answer(method: str, path: str, headers: Mapping[str, str]) -> tuple[int, Mapping[str, str], bytes]:
@@ -142,7 +137,7 @@ def test_the_whole_content_is_one_request_and_a_part_one_more(answers: Answers) 
         assert len(answers.log) == 3
 
 
-def test_content_that_breaks_off_is_asked_for_again_from_there(answers: Answers) -> None:
+def test_an_interrupted_read_resumes_where_it_broke_off(answers: Answers) -> None:
     content = bytes(range(256)) * 100
 
     def answer(method: str, path: str, headers: Mapping[str, str]) -> tuple[int, Mapping[str, str], bytes]:
@@ -167,7 +162,7 @@ def test_an_object_replaced_while_it_is_read_is_an_error(cloud: Cloud, bucket: s
             file.read()
 
 
-def test_throttling_and_faults_of_the_service_are_asked_again(answers: Answers) -> None:
+def test_throttling_and_service_errors_are_retried(answers: Answers) -> None:
     headers = {"ETag": '"e"', "Last-Modified": "Sat, 21 Nov 2026 14:00:00 GMT", "Content-Length": "3"}
     for store in both(answers):
         pending = [(503, XML, b"<Error><Code>SlowDown</Code></Error>"), None, (200, headers, b"")]
@@ -179,7 +174,7 @@ def test_throttling_and_faults_of_the_service_are_asked_again(answers: Answers) 
 
 
 @pytest.mark.parametrize("code", ["AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch"])
-def test_a_refusal_will_not_pass_and_tells_no_secret(answers: Answers, code: str) -> None:
+def test_a_refusal_is_permanent_and_reveals_no_secret(answers: Answers, code: str) -> None:
     refused(answers, 403, code)
     for store in both(answers):
         with pytest.raises(StorageDeniedError) as listing:
@@ -194,7 +189,7 @@ def test_a_refusal_will_not_pass_and_tells_no_secret(answers: Answers, code: str
         assert "token" not in str(listing.value)
 
 
-def test_who_may_list_only_below_a_prefix_is_told_by_a_listing_that_a_key_is_gone(answers: Answers) -> None:
+def test_with_prefix_only_permission_a_listing_reveals_that_a_key_is_gone(answers: Answers) -> None:
     page = b"<ListBucketResult><IsTruncated>false</IsTruncated>%s</ListBucketResult>"
     longer = b"<Contents><Key>p/ab</Key><LastModified>2026-11-21T14:00:00Z</LastModified><ETag>e</ETag><Size>1</Size></Contents>"
     pages = [page % b"", page % longer, page % longer.replace(b"ab", b"a")]
@@ -208,7 +203,7 @@ def test_who_may_list_only_below_a_prefix_is_told_by_a_listing_that_a_key_is_gon
         store.head("a")
 
 
-def test_keys_that_have_ended_may_be_renewed(answers: Answers) -> None:
+def test_expired_keys_are_a_transient_error(answers: Answers) -> None:
     refused(answers, 400, "ExpiredToken")
     with pytest.raises(StorageError) as s3:
         list(both(answers)[0].list("", ALL))
@@ -219,18 +214,17 @@ def test_keys_that_have_ended_may_be_renewed(answers: Answers) -> None:
     assert oss.value.transient
 
 
-def test_a_server_that_is_not_there_may_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("volstream.storage.oss._ATTEMPTS", 1)
+def test_an_unreachable_server_is_a_transient_error() -> None:
     keys = Keys("AK", "secret", "token")
     store = OssStore(
         "oss://bucket", Access("oss", "cn-hangzhou", "http://127.0.0.1:1", credentials="static", keys=keys)
     )
-    with pytest.raises(StorageError) as error:
+    with stamina.set_testing(True, attempts=1), pytest.raises(StorageError) as error:
         store.head("a")
     assert error.value.transient
 
 
-def test_s3_keys_with_a_newline_are_asked_for_and_listed(answers: Answers) -> None:
+def test_s3_keys_with_a_newline_can_be_read_and_listed(answers: Answers) -> None:
     listing = (
         b"<ListBucketResult><EncodingType>url</EncodingType><IsTruncated>false</IsTruncated><Contents><Key>a%0A+b%01</Key>"
         b'<LastModified>2026-11-21T14:00:00.123Z</LastModified><ETag>"e"</ETag><Size>3</Size></Contents></ListBucketResult>'
@@ -254,7 +248,7 @@ def test_no_long_lived_secret_travels_with_a_store(cloud: Cloud, bucket: str) ->
     assert secret.decode() not in repr(cloud.access)
 
 
-def test_the_keys_of_a_role_travel_and_not_those_that_assume_it(cloud: Cloud, bucket: str) -> None:
+def test_role_keys_travel_with_a_store_but_not_the_keys_that_assumed_the_role(cloud: Cloud, bucket: str) -> None:
     arn = "arn:aws:iam::123456789012:role/reader"
     if cloud.service is not None:
         arn = "acs:ram::1234567890:role/reader"
@@ -266,14 +260,14 @@ def test_the_keys_of_a_role_travel_and_not_those_that_assume_it(cloud: Cloud, bu
     assert pickle.loads(travelled).head("a") is None
 
 
-def test_temporary_keys_travel_as_they_are() -> None:
+def test_temporary_keys_travel_unchanged() -> None:
     keys = Keys("ASIA", "passing", "token", datetime.now(UTC))
     for scheme in ("s3", "oss"):
         store = open_store(f"{scheme}://bucket", Access(scheme, "cn-hangzhou", credentials="static", keys=keys))
         assert b"passing" in pickle.dumps(store)
 
 
-def test_what_signs_for_a_day_does_not_sign_later(oss: Cloud) -> None:
+def test_daily_signing_keys_cannot_sign_on_a_later_day(oss: Cloud) -> None:
     access = replace(oss.access, keys=None)
     days = DayKeys("LTAITEST", {"20260101": b"key"})
     assert "key" not in repr(days).replace("DayKeys", "")
@@ -282,7 +276,7 @@ def test_what_signs_for_a_day_does_not_sign_later(oss: Cloud) -> None:
     assert error.value.transient
 
 
-def test_threads_share_a_store(s3: Cloud) -> None:
+def test_threads_can_share_a_store(s3: Cloud) -> None:
     s3.make_bucket("shared")
     s3.put("shared", "a", b"x")
     store, barrier = store_of(s3, "shared"), threading.Barrier(4)

@@ -1,4 +1,4 @@
-"""Connections to providers and volumes in buckets: what is checked when they are made, and where the keys are."""
+"""Connections to providers and volumes in buckets: what is checked on creation, and where the keys are kept."""
 
 from __future__ import annotations
 
@@ -56,7 +56,9 @@ def test_a_volume_in_a_bucket_is_reached_through_its_connection(session: Session
     assert access == replace(s3.access, external_id=connection.external_id)
 
 
-def test_a_volume_in_a_bucket_needs_none_and_says_what_is_wrong(session: Session, s3: Cloud, oss: Cloud) -> None:
+def test_a_volume_in_a_bucket_needs_no_connection_and_reports_what_is_wrong(
+    session: Session, s3: Cloud, oss: Cloud
+) -> None:
     oss.make_bucket("reached")
     connect(session, s3)
     with pytest.raises(StorageError, match="NoSuchBucket"):
@@ -71,7 +73,7 @@ def test_a_volume_in_a_bucket_needs_none_and_says_what_is_wrong(session: Session
     assert session.volumes.list() == []
 
 
-def test_wrong_keys_are_refused_when_the_volume_is_made(home: Path, oss: Cloud) -> None:
+def test_wrong_keys_are_rejected_when_the_volume_is_created(home: Path, oss: Cloud) -> None:
     (home / "volstream.toml").write_text(
         '[credentials.c]\naccess_key_id = "LTAITEST"\naccess_key_secret = "mistyped"\n'
     )
@@ -82,7 +84,7 @@ def test_wrong_keys_are_refused_when_the_volume_is_made(home: Path, oss: Cloud) 
             session.volumes.create("v", "oss://reached", connection="c")
 
 
-def test_a_queue_must_be_the_providers_and_have_a_name(session: Session, s3: Cloud) -> None:
+def test_a_queue_must_belong_to_the_provider_and_have_a_name(session: Session, s3: Cloud) -> None:
     connect(session, s3)
     with pytest.raises(InvalidValueError, match="Choose one of sqs, poll, none"):
         session.volumes.create("v", "s3://bucket", connection="c", queue_type=QueueType.MNS)
@@ -90,12 +92,12 @@ def test_a_queue_must_be_the_providers_and_have_a_name(session: Session, s3: Clo
         session.volumes.create("v", "s3://bucket", connection="c", queue_type=QueueType.SQS)
 
 
-def test_an_endpoint_may_be_a_host_as_the_providers_pages_name_it(session: Session) -> None:
+def test_an_endpoint_may_be_a_bare_host_name(session: Session) -> None:
     made = session.connections.create("c", "oss", endpoint="oss-cn-shanghai.aliyuncs.com")
     assert made.endpoint == "https://oss-cn-shanghai.aliyuncs.com"
 
 
-def test_a_connection_to_nowhere_is_refused(session: Session) -> None:
+def test_a_connection_to_an_unreachable_endpoint_is_rejected(session: Session) -> None:
     wrong: list[tuple[str, dict[str, str]]] = [
         ("s3", {"endpoint": "s3.example/path"}),
         ("s3", {"endpoint": "https://user:password@s3.example"}),
@@ -112,7 +114,7 @@ def test_a_connection_to_nowhere_is_refused(session: Session) -> None:
         assert "password" not in str(error.value)
 
 
-def test_a_connection_takes_what_its_provider_has(session: Session) -> None:
+def test_a_connection_accepts_only_what_its_provider_supports(session: Session) -> None:
     session.connections.create("a", "s3", region="eu-west-1", role_arn="arn:aws:iam::123456789012:role/path/r")
     session.connections.create("b", "s3", endpoint="http://minio:9000", role_arn="arn:minio:iam:::role/r")
     session.connections.create("d", "oss", region="cn-hangzhou", role_arn="acs:ram::1234567890:role/r")
@@ -152,7 +154,7 @@ def test_a_local_connection_has_no_policies(session: Session) -> None:
     assert "trust_policy" not in details.described(session.home, session.connections.get("c"))
 
 
-def test_no_secret_is_shown_or_kept_anywhere(session: Session, s3: Cloud, capfd: pytest.CaptureFixture[str]) -> None:
+def test_no_secret_is_shown_or_stored_anywhere(session: Session, s3: Cloud, capfd: pytest.CaptureFixture[str]) -> None:
     s3.make_bucket("secret")
     assert s3.access.keys is not None
     secret = s3.access.keys.secret
@@ -178,7 +180,7 @@ def test_no_secret_is_shown_or_kept_anywhere(session: Session, s3: Cloud, capfd:
     assert not [text for text in shown if secret in text]
 
 
-def test_keys_that_are_not_valid_settings_are_not_repeated(tmp_path: Path) -> None:
+def test_keys_in_invalid_settings_are_not_echoed(tmp_path: Path) -> None:
     for text in ('access_key_secret = "hush"', 'access_key_id = "a"\naccess_key_secret = ["hush"]', 'secret = "hush"'):
         (tmp_path / "volstream.toml").write_text(f"[credentials.c]\n{text}\n")
         with pytest.raises(InvalidValueError, match=r"credentials\.c") as error:

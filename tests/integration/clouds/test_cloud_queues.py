@@ -42,11 +42,11 @@ class Place:
     open: Callable[[QueueSettings], RemoteQueue]
 
     def in_flight(self) -> int:
-        """As the provider counts."""
+        """The messages the provider has."""
         return self._counts()[1]
 
     def left(self) -> int:
-        """As the provider counts, in flight or not."""
+        """The messages the provider has, in flight or not."""
         return sum(self._counts())
 
     def _counts(self) -> tuple[int, int]:
@@ -110,7 +110,7 @@ def test_more_than_one_batch_is_received_and_deleted(place: Place) -> None:
     assert place.left() == 0
 
 
-def test_while_a_commit_takes_longer_than_the_visibility_nobody_else_gets_its_messages(place: Place) -> None:
+def test_messages_stay_invisible_to_others_during_a_commit_longer_than_their_visibility_timeout(place: Place) -> None:
     for number in range(3):
         place.send(f"body {number}")
     queue, other = place.open(SHORT), place.open(SHORT)
@@ -122,7 +122,7 @@ def test_while_a_commit_takes_longer_than_the_visibility_nobody_else_gets_its_me
     assert place.left() == 0
 
 
-def test_a_stop_gives_others_what_was_not_acknowledged_at_once(place: Place) -> None:
+def test_a_stop_makes_unacknowledged_messages_available_to_others_at_once(place: Place) -> None:
     for number in range(12):
         place.send(f"body {number}")
     queue, other = place.open(LONG), place.open(LONG)
@@ -136,7 +136,7 @@ def test_a_stop_gives_others_what_was_not_acknowledged_at_once(place: Place) -> 
     assert place.left() == 0
 
 
-def test_a_message_that_was_deleted_elsewhere_is_no_failure(place: Place) -> None:
+def test_a_message_deleted_elsewhere_is_not_a_failure(place: Place) -> None:
     place.send("body")
     queue = place.open(SHORT)
     queue.start()
@@ -149,7 +149,7 @@ def test_a_message_that_was_deleted_elsewhere_is_no_failure(place: Place) -> Non
     queue.acknowledge(messages)
 
 
-def test_a_queue_that_is_not_there_is_an_error_that_says_what_to_do(place: Place) -> None:
+def test_a_missing_queue_is_an_error_with_a_remedy(place: Place) -> None:
     spec = dataclasses.replace(place.spec, name=f"{place.spec.name}-missing")
     queue = open_queue(place.kind, spec)
     with pytest.raises(QueueError, match="-missing") as error:
@@ -159,7 +159,7 @@ def test_a_queue_that_is_not_there_is_an_error_that_says_what_to_do(place: Place
     assert not queue.receive(1, 0)
 
 
-def test_what_a_provider_tells_of_its_queue(place: Place) -> None:
+def test_a_queue_describes_its_state_at_the_provider(place: Place) -> None:
     place.send("body")
     queue = place.open(LONG)
     assert isinstance(queue, Described)
@@ -169,7 +169,7 @@ def test_what_a_provider_tells_of_its_queue(place: Place) -> None:
     assert (state.dead_letter_queue, state.max_receives) == ("", None)
 
 
-def test_a_dead_letter_queue_of_mns_is_told_and_gets_what_nobody_could_acknowledge(oss: Cloud, mns: Any) -> None:
+def test_a_dead_letter_queue_of_mns_is_reported_and_receives_unacknowledged_messages(oss: Cloud, mns: Any) -> None:
     at, dead = mns.make(unused_name(), VisibilityTimeout=1), mns.make(unused_name())
     at.dead_letters, at.most_receives = dead, 2
     spec = QueueSpec("oss://photos", settings=LONG, name=f"{mns.url}/queues/{at.name}", access=oss.access)
@@ -185,12 +185,12 @@ def test_a_dead_letter_queue_of_mns_is_told_and_gets_what_nobody_could_acknowled
 
 
 @pytest.mark.parametrize("kind", ["sqs", "mns"])
-def test_a_volume_without_a_queue_or_a_connection_is_refused(kind: str) -> None:
+def test_a_volume_without_a_queue_or_a_connection_is_rejected(kind: str) -> None:
     with pytest.raises(InvalidValueError, match="no name or connection"):
         open_queue(kind, QueueSpec("s3://photos/in", name="q"))
 
 
-def test_a_dead_letter_queue_is_told(s3: Cloud) -> None:
+def test_a_dead_letter_queue_is_reported(s3: Cloud) -> None:
     client, name = aws.client(s3.access, "sqs"), unused_name()
     dead = client.create_queue(QueueName=f"{name}-dead")["QueueUrl"]
     arn = client.get_queue_attributes(QueueUrl=dead, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
@@ -215,13 +215,13 @@ def test_a_queue_of_sqs_may_be_given_by_its_url(s3: Cloud) -> None:
         ("http://127.0.0.1:4566/000000000000/q", "http://127.0.0.1:4566", "us-east-1"),
     ],
 )
-def test_a_url_says_where_the_queue_is(url: str, endpoint: str, region: str) -> None:
+def test_the_url_of_a_queue_gives_its_region_and_endpoint(url: str, endpoint: str, region: str) -> None:
     access = Access("s3", "us-east-1", credentials="static", keys=Keys("id", "secret"))
     client = SqsService(QueueSpec("s3://photos/in", name=url, access=access))._client
     assert (client.meta.endpoint_url, client.meta.region_name) == (endpoint, region)
 
 
-def test_where_a_queue_of_mns_is() -> None:
+def test_the_endpoint_of_an_mns_queue_comes_from_its_region_or_url() -> None:
     access = Access("oss", region="cn-hangzhou", role_arn="acs:ram::1234567890:role/volstream")
     own = ("https://1234567890.mns.cn-hangzhou.aliyuncs.com", "q")
     assert address("q", access) == own
@@ -238,13 +238,13 @@ def test_where_a_queue_of_mns_is() -> None:
         ("ftp://host/queues/q", Access("oss"), "not the URL"),
     ],
 )
-def test_where_a_queue_of_mns_is_must_be_said(name: str, access: Access, reason: str) -> None:
+def test_an_mns_queue_without_an_endpoint_is_rejected(name: str, access: Access, reason: str) -> None:
     with pytest.raises(InvalidValueError, match=reason) as error:
         address(name, access)
     assert "aliyuncs.com/queues/NAME" in error.value.remedy
 
 
-def test_keys_that_mns_does_not_know_are_an_error_that_says_what_to_do(oss: Cloud, mns: Any) -> None:
+def test_keys_unknown_to_mns_are_an_error_with_a_remedy(oss: Cloud, mns: Any) -> None:
     access = dataclasses.replace(oss.access, keys=Keys("LTAITEST", "wrong"))
     spec = QueueSpec("oss://photos", name=f"{mns.url}/queues/{mns.make(unused_name()).name}", access=access)
     queue = open_queue("mns", spec)
@@ -254,7 +254,7 @@ def test_keys_that_mns_does_not_know_are_an_error_that_says_what_to_do(oss: Clou
     assert "wrong" not in str(error.value)
 
 
-def test_raw_bodies_base64_and_poison_come_in_one_batch_of_mns(oss: Cloud, mns: Any) -> None:
+def test_raw_base64_and_poison_bodies_arrive_in_one_mns_batch(oss: Cloud, mns: Any) -> None:
     at = mns.make(unused_name())
     at.send(oss_body("raw").decode())
     at.send(base64.b64encode(oss_body("encoded")).decode())
@@ -275,17 +275,11 @@ def test_raw_bodies_base64_and_poison_come_in_one_batch_of_mns(oss: Cloud, mns: 
     assert at.counts() == (0, 0)
 
 
-class Broken:
-    """A client of which every call fails."""
+def raising(error: Exception) -> Callable[..., Any]:
+    def call(*args: Any, **keywords: Any) -> Any:
+        raise error
 
-    def __init__(self, error: Exception) -> None:
-        self._error = error
-
-    def __getattr__(self, name: str) -> Any:
-        def call(*args: Any, **keywords: Any) -> Any:
-            raise self._error
-
-        return call
+    return call
 
 
 @pytest.mark.parametrize(
@@ -297,19 +291,21 @@ class Broken:
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_what_boto3_raises_is_an_error_of_the_queue(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_boto3_exceptions_become_queue_errors(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     url = "http://127.0.0.1:1/1/q"
     service = SqsService(QueueSpec("s3://b", name=url, access=Access("s3")))
-    monkeypatch.setattr(SqsService, "_client", Broken(error))
+    monkeypatch.setattr(botocore.client.BaseClient, "_make_api_call", raising(error))
     for ask in _requests(service):
         with pytest.raises(QueueError, match=re.escape(url)):
             ask()
 
 
-def test_no_exception_of_the_sdk_of_mns_escapes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_exception_of_the_mns_sdk_escapes(monkeypatch: pytest.MonkeyPatch) -> None:
     from mns import mns_exception as exceptions
+    from mns.mns_http import MNSHttp
 
-    service = MnsService(QueueSpec("oss://b", name="http://127.0.0.1:1/queues/q", access=Access("oss")))
+    access = Access("oss", credentials="static", keys=Keys("id", "secret"))
+    service = MnsService(QueueSpec("oss://b", name="http://127.0.0.1:1/queues/q", access=access))
     errors = [
         exceptions.MNSExceptionBase("type", "message"),
         exceptions.MNSClientException("type", "message"),
@@ -320,7 +316,7 @@ def test_no_exception_of_the_sdk_of_mns_escapes(monkeypatch: pytest.MonkeyPatch)
         TimeoutError("timed out"),
     ]
     for error in errors:
-        monkeypatch.setattr(service, "_queue", lambda error=error: Broken(error))
+        monkeypatch.setattr(MNSHttp, "send_request", raising(error))
         for ask in _requests(service):
             with pytest.raises(QueueError):
                 ask()
@@ -336,7 +332,7 @@ def _requests(service: SqsService | MnsService) -> Sequence[Callable[[], object]
     )
 
 
-def test_each_thread_has_a_connection_of_its_own_to_mns_that_ends_with_it(oss: Cloud, mns: Any) -> None:
+def test_each_thread_has_its_own_mns_connection_that_ends_with_it(oss: Cloud, mns: Any) -> None:
     name = f"{mns.url}/queues/{mns.make(unused_name()).name}"
     service = MnsService(QueueSpec("oss://photos", name=name, access=oss.access))
     states: list[object] = []
@@ -350,7 +346,7 @@ def test_each_thread_has_a_connection_of_its_own_to_mns_that_ends_with_it(oss: C
     assert len(states) == 8
 
 
-def test_a_message_of_s3_goes_all_the_way_from_a_bucket(s3: Cloud) -> None:
+def test_an_s3_event_travels_all_the_way_from_the_bucket(s3: Cloud) -> None:
     client, name = aws.client(s3.access, "sqs"), unused_name()
     url = client.create_queue(QueueName=name)["QueueUrl"]
     arn = client.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
@@ -373,7 +369,9 @@ def test_a_message_of_s3_goes_all_the_way_from_a_bucket(s3: Cloud) -> None:
     assert sorted(told, key=str) == sorted((ObjectHint(name, key) for key in [*keys[:3], keys[0]]), key=str)
 
 
-def test_a_message_of_oss_goes_all_the_way_from_a_bucket_to_who_assumed_a_role(oss: Cloud, mns: Any) -> None:
+def test_an_oss_event_travels_all_the_way_from_the_bucket_to_the_holder_of_an_assumed_role(
+    oss: Cloud, mns: Any
+) -> None:
     name, role = unused_name(), f"acs:ram::1234567890:role/{unused_name()}"
     oss.service.roles[role] = "x"
     oss.make_bucket(name)

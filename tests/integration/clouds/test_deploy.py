@@ -1,4 +1,4 @@
-"""The files under ``deploy/``: each by the checker of its kind where there is one, and against the code that they speak of."""
+"""The files under ``deploy/``: each checked by the linter of its format, if there is one, and against the code it refers to."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def seconds(text: str) -> float:
     return float(match[1])
 
 
-def test_the_template_of_cloudformation_has_no_finding() -> None:
+def test_the_cloudformation_template_passes_its_linter() -> None:
     import cfnlint.api  # takes a second, which every process of a test run would pay
 
     found = cfnlint.api.lint_all((DEPLOY / "aws" / "volstream.yaml").read_text())
@@ -52,7 +52,7 @@ def test_the_template_of_cloudformation_has_no_finding() -> None:
 
 
 @pytest.mark.parametrize("provider", ["s3", "oss"])
-def test_the_roles_of_the_templates_may_do_what_the_connection_s_policies_say(provider: str) -> None:
+def test_the_roles_in_the_templates_grant_what_the_policies_of_the_connection_say(provider: str) -> None:
     (template,) = documents(DEPLOY / "alicloud" / "volstream.yml") if provider == "oss" else (cloudformation(),)
     role = template["Resources"]["Role"]["Properties"]
     needed = permission_policy(provider, [Need("b", "in/", "q")], None, None)
@@ -86,12 +86,12 @@ def _actions(policy: Any) -> set[str]:
 
 @pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda one: f"{one['kind']}-{one['metadata']['name']}")
 @pytest.mark.parametrize("version", ["1.29", "1.34"])
-def test_manifests_of_kubernetes_are_what_its_schemas_say(manifest: Any, version: str) -> None:
+def test_the_kubernetes_manifests_conform_to_their_schemas(manifest: Any, version: str) -> None:
     kubernetes_validate.validate(manifest, version, strict=True)
 
 
 @pytest.mark.parametrize("daemon", DAEMONS, ids=lambda one: one["metadata"]["name"])
-def test_a_pod_lives_long_enough_to_end_and_is_alone(daemon: Any) -> None:
+def test_a_pod_has_time_to_shut_down_and_runs_alone(daemon: Any) -> None:
     pod = daemon["spec"]["template"]["spec"]
     assert pod["terminationGracePeriodSeconds"] >= SHUTDOWN_SECONDS + ENGINE_SECONDS
     assert daemon["spec"]["strategy"]["type"] == "Recreate"
@@ -103,7 +103,7 @@ def test_a_pod_lives_long_enough_to_end_and_is_alone(daemon: Any) -> None:
         assert f"http://127.0.0.1:{PORT}/{path}" in container[name]["exec"]["command"][-1]
 
 
-def test_there_is_one_daemon_for_each_virtual_cluster_with_settings_that_are_settings() -> None:
+def test_each_virtual_cluster_has_one_daemon_with_valid_settings() -> None:
     (text,) = (one["data"]["volstream.toml"] for one in MANIFESTS if one["kind"] == "ConfigMap")
     settings = tomllib.loads(text)
     assert set(settings) <= set(Settings.model_fields)
@@ -112,7 +112,7 @@ def test_there_is_one_daemon_for_each_virtual_cluster_with_settings_that_are_set
     assert seconds(settings["shutdown_seconds"]) == SHUTDOWN_SECONDS
 
 
-def test_what_manifests_name_is_there() -> None:
+def test_the_manifests_refer_only_to_what_exists() -> None:
     names = {(one["kind"], one["metadata"]["name"]) for one in MANIFESTS}
     for daemon in DAEMONS:
         pod = daemon["spec"]["template"]["spec"]
@@ -124,7 +124,7 @@ def test_what_manifests_name_is_there() -> None:
         assert ("ServiceAccount", pod["serviceAccountName"]) in names
 
 
-def test_the_image_has_the_versions_of_pyproject_and_is_not_root_s() -> None:
+def test_the_image_has_the_versions_of_pyproject_and_does_not_run_as_root() -> None:
     text = (DEPLOY / "docker" / "Dockerfile").read_text()
     pinned = set(re.findall(r'"([a-z-]+(?:\[[a-z]+\])?==[^"]+)"', text))
     assert pinned == {one for one in PROJECT["dependencies"] if "==" in one}
@@ -134,7 +134,7 @@ def test_the_image_has_the_versions_of_pyproject_and_is_not_root_s() -> None:
     assert set(extras.split(",")) <= set(PROJECT["optional-dependencies"])
 
 
-def test_the_compose_file_waits_for_the_daemon_and_keeps_the_password_out() -> None:
+def test_the_compose_file_waits_for_the_daemon_and_contains_no_password() -> None:
     (compose,) = documents(DEPLOY / "docker" / "compose.yml")
     services = compose["services"]
     assert seconds(services["daemon"]["stop_grace_period"]) >= SHUTDOWN_SECONDS + ENGINE_SECONDS
@@ -152,7 +152,7 @@ def test_the_compose_file_waits_for_the_daemon_and_keeps_the_password_out() -> N
     assert (ROOT / build["dockerfile"]).is_file()
 
 
-def test_the_unit_of_systemd_waits_for_the_daemon() -> None:
+def test_the_systemd_unit_waits_for_the_daemon() -> None:
     unit = configparser.ConfigParser(strict=False, interpolation=None, comment_prefixes=("#",))
     unit.optionxform = str  # type: ignore[assignment,method-assign]  # systemd's names have capitals
     unit.read(DEPLOY / "systemd" / "volstream@.service")
@@ -163,7 +163,7 @@ def test_the_unit_of_systemd_waits_for_the_daemon() -> None:
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="this machine has no systemd")
-def test_systemd_understands_its_unit(tmp_path: Path) -> None:
+def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     # By another command: the one in the unit is not installed where this runs.
     text = (DEPLOY / "systemd" / "volstream@.service").read_text().replace("/opt/volstream/bin/volstream", "/bin/true")
     (tmp_path / "volstream@DEFAULT.service").write_text(text)
@@ -172,7 +172,7 @@ def test_systemd_understands_its_unit(tmp_path: Path) -> None:
     assert "volstream" not in checked.stderr
 
 
-def test_the_template_of_ros_refers_to_what_it_has_and_asks_for_events_that_are_news() -> None:
+def test_the_ros_template_refers_to_what_it_defines_and_subscribes_to_the_relevant_events() -> None:
     (template,) = documents(DEPLOY / "alicloud" / "volstream.yml")
     assert template["ROSTemplateFormatVersion"] == "2015-09-01"
     known = {*template["Parameters"], *template["Resources"]}

@@ -1,4 +1,4 @@
-"""The stand-in for OSS, asked by the real SDK: what it keeps, refuses and tells."""
+"""The stand-in for OSS, used through the real SDK: what it stores, refuses and reports."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def bucket_of(cloud: Cloud, name: str, secret: str = "oss-long-lived-secret") ->
     return oss2.Bucket(auth, cloud.access.endpoint, name, region="cn-hangzhou")
 
 
-def test_the_sdk_writes_copies_appends_and_deletes_and_every_change_is_told(oss: Cloud) -> None:
+def test_the_sdk_writes_copies_appends_and_deletes_and_every_change_sends_an_event(oss: Cloud) -> None:
     told: list[dict[str, Any]] = []
     oss.service.tell = lambda body: told.extend(json.loads(base64.b64decode(body))["events"])
     try:
@@ -50,7 +50,7 @@ def test_the_sdk_writes_copies_appends_and_deletes_and_every_change_is_told(oss:
     assert {one["oss"]["bucket"]["name"] for one in told} == {"told"}
 
 
-def test_parts_and_conditions_are_as_the_service_has_them(oss: Cloud) -> None:
+def test_parts_and_conditions_behave_as_in_the_service(oss: Cloud) -> None:
     oss.make_bucket("parts")
     oss.put("parts", "a", b"0123456789")
     bucket = bucket_of(oss, "parts")
@@ -60,7 +60,7 @@ def test_parts_and_conditions_are_as_the_service_has_them(oss: Cloud) -> None:
         bucket.get_object("a", headers={"If-Match": "other"})
 
 
-def test_a_wrong_secret_is_refused(oss: Cloud) -> None:
+def test_a_wrong_secret_is_rejected(oss: Cloud) -> None:
     with pytest.raises(oss2.exceptions.SignatureDoesNotMatch):
         bucket_of(oss, "any", "wrong").put_object("a", b"")
 

@@ -1,4 +1,4 @@
-"""What every queue does, run over every backend that has messages."""
+"""The contract of every queue, run against every backend that has messages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PATIENT = QueueSettings(debounce_seconds=0.03, poll_seconds=0.05, visibility_sec
 
 @dataclass
 class Bench:
-    """A queue, and how something happens that it tells."""
+    """A queue, and how to cause something that it reports."""
 
     kind: str
     queue: EventQueue
@@ -109,7 +109,7 @@ def test_what_happens_after_the_start_is_received_and_can_be_read(open_bench: Op
 
 
 @pytest.mark.parametrize("open_bench", IMPATIENT, indirect=True)
-def test_what_nobody_acknowledged_is_delivered_again(open_bench: Open) -> None:
+def test_unacknowledged_deliveries_are_redelivered(open_bench: Open) -> None:
     bench = open_bench(SETTINGS)
     bench.queue.start()
     bench.happen("a")
@@ -117,7 +117,7 @@ def test_what_nobody_acknowledged_is_delivered_again(open_bench: Open) -> None:
     assert [message.hints for message in bench.receive()] == [message.hints for message in first]
 
 
-def test_what_was_acknowledged_is_not_delivered_again(open_bench: Open) -> None:
+def test_acknowledged_deliveries_are_not_redelivered(open_bench: Open) -> None:
     bench = open_bench(SETTINGS)
     bench.queue.start()
     bench.happen("a")
@@ -141,7 +141,7 @@ def test_a_late_acknowledgement_counts(open_bench: Open) -> None:
     assert not {message.receipt for message in first} & {message.receipt for message in again}
 
 
-def test_what_was_unacknowledged_at_a_stop_is_delivered_after_the_next_start(open_bench: Open) -> None:
+def test_deliveries_unacknowledged_at_a_stop_are_redelivered_after_the_next_start(open_bench: Open) -> None:
     bench = open_bench(PATIENT)
     bench.queue.start()
     bench.happen("a")
@@ -192,7 +192,7 @@ def test_the_depth_is_a_number(open_bench: Open) -> None:
     assert bench.queue.depth() == 0
 
 
-def test_a_queue_of_the_type_none_waits_and_delivers_nothing() -> None:
+def test_a_queue_of_type_none_waits_and_delivers_nothing() -> None:
     queue = open_queue("none", QueueSpec("/"))
     queue.start()
     assert not queue.receive(10, 0.05)
@@ -204,7 +204,7 @@ def test_a_queue_of_the_type_none_waits_and_delivers_nothing() -> None:
 
 
 @pytest.mark.parametrize("queue_type", ["kafka", ""])
-def test_a_queue_that_this_version_lacks_is_refused_with_those_it_has(queue_type: str) -> None:
+def test_an_unknown_queue_type_is_rejected_with_the_known_ones(queue_type: str) -> None:
     with pytest.raises(InvalidValueError, match="not available in this version") as refused:
         open_queue(queue_type, QueueSpec("/"))
     assert "local, memory, mns, none, poll, sqs" in str(refused.value)
@@ -217,6 +217,6 @@ def test_every_queue_type_can_be_opened() -> None:
         assert open_queue(queue_type, spec)
 
 
-def test_a_watcher_refuses_a_location_that_is_no_directory() -> None:
+def test_a_watcher_rejects_a_location_that_is_not_a_directory() -> None:
     with pytest.raises(InvalidValueError, match="memory://x"):
         open_queue("local", QueueSpec("memory://x"))

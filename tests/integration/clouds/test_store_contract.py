@@ -1,4 +1,4 @@
-"""What every store does, run over every backend."""
+"""The contract of every store, run against every backend."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ALL = Selection(ignores=())
 
 @dataclass
 class Place:
-    """A location with what a test does to it from outside."""
+    """A location, and how a test changes it from outside."""
 
     location: str
     missing: str
@@ -104,7 +104,7 @@ def test_a_selection_prunes_directories_and_names(place: Place) -> None:
     assert listed(place.store, "in/", Selection(recursive=False)) == {}
 
 
-def test_head_says_the_same_as_the_listing(place: Place) -> None:
+def test_head_agrees_with_the_listing(place: Place) -> None:
     place.put("a/b.json", b"{}")
     info = listed(place.store)["a/b.json"]
     assert place.store.head("a/b.json") == info
@@ -112,7 +112,7 @@ def test_head_says_the_same_as_the_listing(place: Place) -> None:
     assert info.last_modified_time.utcoffset() is not None
 
 
-def test_head_finds_no_missing_object_and_no_directory(place: Place) -> None:
+def test_head_finds_neither_missing_objects_nor_directories(place: Place) -> None:
     place.put("a/b", b"")
     assert place.store.head("a/c") is None
     assert place.store.head("a") is None
@@ -121,7 +121,7 @@ def test_head_finds_no_missing_object_and_no_directory(place: Place) -> None:
     assert place.store.head("\udcff") is None
 
 
-def test_an_overwrite_of_the_same_size_changes_the_version(place: Place) -> None:
+def test_an_overwrite_with_the_same_size_changes_the_version(place: Place) -> None:
     place.put("a", b"1")
     before = place.store.head("a")
     place.delete("a")
@@ -133,14 +133,14 @@ def test_an_overwrite_of_the_same_size_changes_the_version(place: Place) -> None
     assert before.version != after.version
 
 
-def test_the_content_can_be_read_and_sought(place: Place) -> None:
+def test_the_content_can_be_read_and_seeked(place: Place) -> None:
     place.put("a b/c", b"0123456789")
     with place.store.open("a b/c") as file:
         file.seek(5)
         assert file.read() == b"56789"
 
 
-def test_an_object_that_is_gone_cannot_be_opened(place: Place) -> None:
+def test_a_deleted_object_cannot_be_opened(place: Place) -> None:
     place.put("a", b"")
     place.delete("a")
     with pytest.raises(FileNotFoundError):

@@ -41,7 +41,7 @@ def started(script: str, *arguments: str, until: str) -> Iterator[str]:
 
 
 def told(kind: str, name: str, access: Access) -> list[object]:
-    """What the queue tells, without what tells nothing."""
+    """What the queue reports, without deliveries that report nothing."""
     queue = open_queue(kind, QueueSpec("", settings=QueueSettings(wait_seconds=1), name=name, access=access))
     queue.start()
     hints: list[object] = []
@@ -66,7 +66,7 @@ def oss_put(endpoint: str, key: str) -> None:
     bucket.session.session.close()
 
 
-def test_both_clouds_start_with_a_bucket_that_tells_a_queue() -> None:
+def test_both_clouds_start_with_a_bucket_that_notifies_a_queue() -> None:
     ports = ("--s3-port", "0", "--oss-port", "0", "--mns-port", "0")
     with started("up.py", *ports, until="Ready") as said:
         s3, oss = re.findall(r"--endpoint (\S+)", said)
@@ -80,7 +80,7 @@ def test_both_clouds_start_with_a_bucket_that_tells_a_queue() -> None:
         assert found == [ObjectHint("demo", "in/a b")]
 
 
-def test_the_stand_ins_work_as_scripts_one_of_which_has_the_name_of_an_sdk() -> None:
+def test_the_stand_ins_run_as_scripts_though_one_shares_its_name_with_an_sdk() -> None:
     with started("mns.py", "--port", "0", until="stand-in at") as said:
         mns = said.split()[-1]
         _make_queue(mns)
@@ -99,7 +99,7 @@ def _make_queue(url: str) -> None:
     account.mns_client.close_connection()
 
 
-def test_the_folder_is_no_package_and_the_compose_file_uses_what_is_in_it() -> None:
+def test_the_folder_is_not_a_package_and_the_compose_file_uses_what_is_in_it() -> None:
     assert not (STANDINS / "__init__.py").exists()
     compose: Any = yaml.safe_load((STANDINS / "docker-compose.yml").read_text())
     commands = " ".join(service.get("command", "") for service in compose["services"].values())

@@ -1,4 +1,4 @@
-"""A warehouse in a bucket: everything that needs no engine, by the code and the command as they are."""
+"""A warehouse in a bucket: everything that needs no engine, through the code and the command."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Home:
         )
 
     def command(self, *arguments: str) -> Any:
-        """What the command prints as JSON, in a process of its own."""
+        """Runs the command in its own process; its output as JSON."""
         environment = os.environ | {
             "VOLSTREAM_HOME": str(self.folder / "home"),
             "VOLSTREAM_WAREHOUSE": self.warehouse,
@@ -144,7 +144,7 @@ def test_a_directory_is_listed_refreshed_folded_trimmed_and_swept(home: Home) ->
         assert keeper.reconcile().commit is None
 
 
-def test_a_table_gets_a_checkpoint_and_opens_by_it(home: Home) -> None:
+def test_a_table_gets_a_checkpoint_and_is_opened_from_it(home: Home) -> None:
     options.know(home.warehouse, home.options)
     spec = TableSpec(f"{home.warehouse}/t", pa.schema([pa.field("n", pa.int64(), nullable=False)]), ("n",), ("app",))
     writer = NativeTable(spec)
@@ -177,7 +177,7 @@ def test_the_commands_that_need_no_engine_work(home: Home) -> None:
 
 
 @pytest.mark.long
-def test_of_two_processes_that_commit_upon_one_version_one_is_refused(home: Home) -> None:
+def test_one_of_two_processes_committing_on_the_same_version_is_refused(home: Home) -> None:
     code = (
         _SPEC
         + """
@@ -204,7 +204,7 @@ print(fenced)
     assert (found.version, found.transactions) == (20, {"app": 20}), fenced  # none of them overwrote another one
 
 
-def test_a_writer_that_read_before_another_one_s_commit_is_fenced(home: Home) -> None:
+def test_a_writer_that_read_before_another_writers_commit_is_fenced(home: Home) -> None:
     options.know(home.warehouse, home.options)
     spec = TableSpec(f"{home.warehouse}/t", pa.schema([pa.field("n", pa.int64(), nullable=False)]), ("n",), ("app",))
     slow, fast = NativeTable(spec), NativeTable(spec)
@@ -215,7 +215,7 @@ def test_a_writer_that_read_before_another_one_s_commit_is_fenced(home: Home) ->
     slow.commit(slow.open(), {"app": 2})
 
 
-def test_a_store_that_does_not_answer_is_an_error_that_may_pass(home: Home) -> None:
+def test_an_unreachable_store_is_a_transient_error(home: Home) -> None:
     nowhere = home.options | {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}
     options.know(home.warehouse, nowhere | {"AWS_MAX_RETRIES": "0", "AWS_RETRY_TIMEOUT": "1s"})
     spec = TableSpec(f"{home.warehouse}/t", pa.schema([pa.field("n", pa.int64(), nullable=False)]), ("n",), ("app",))
@@ -223,7 +223,7 @@ def test_a_store_that_does_not_answer_is_an_error_that_may_pass(home: Home) -> N
         spec.view()
 
 
-def test_a_store_that_lets_a_commit_be_overwritten_is_refused(oss: Cloud, tmp_path: Path) -> None:
+def test_a_store_that_lets_a_commit_be_overwritten_is_rejected(oss: Cloud, tmp_path: Path) -> None:
     home = _home_in(oss, "cn-hangzhou", tmp_path)
     with home.session() as session:
         session.volumes.create("v", str(home.files), queue_type=QueueType.NONE)
@@ -234,7 +234,7 @@ def test_a_store_that_lets_a_commit_be_overwritten_is_refused(oss: Cloud, tmp_pa
 
 
 @pytest.mark.long
-def test_oss_keeps_a_directory_where_it_heeds_conditions(
+def test_oss_can_hold_a_directory_if_it_honours_conditional_writes(
     oss: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(oss.service, "conditions", True)

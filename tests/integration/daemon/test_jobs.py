@@ -1,4 +1,4 @@
-"""The scheduler while the engine is away, and when runs die with it."""
+"""The scheduler while the engine is down, and when runs die with it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from volstream.model.work import FailureState
 
 
 class FakeRunner:
-    """A runner that always has work, and fails as told."""
+    """A runner that always has work and fails as instructed."""
 
     def __init__(self, *failures: BaseException) -> None:
         self.failures = list(failures)
@@ -84,7 +84,7 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path)
 
 
-def test_no_run_is_started_while_the_engine_is_away_and_what_is_due_follows(world: World) -> None:
+def test_no_run_starts_while_the_engine_is_down_and_due_runs_follow(world: World) -> None:
     with world.running():
         eventually(lambda: world.looks >= 3)
         assert world.runner.runs == 0
@@ -93,7 +93,7 @@ def test_no_run_is_started_while_the_engine_is_away_and_what_is_due_follows(worl
         eventually(lambda: world.runner.runs > 0)
 
 
-def test_a_run_that_dies_with_the_engine_is_tried_again(tmp_path: Path) -> None:
+def test_a_run_that_dies_with_the_engine_is_retried(tmp_path: Path) -> None:
     world = World(tmp_path, EngineLostError("The Spark engine was lost: it was killed by signal 9."))
     world.up = True
     with world.running():
@@ -110,7 +110,7 @@ def test_a_run_that_dies_with_the_engine_is_tried_again(tmp_path: Path) -> None:
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_a_job_that_fails_in_any_way_is_told_of_and_holds_no_other_job_up(tmp_path: Path, error: BaseException) -> None:
+def test_a_failing_job_is_reported_and_does_not_hold_up_other_jobs(tmp_path: Path, error: BaseException) -> None:
     world = World(tmp_path)
     other = objects.stream(name="others")
     with world.catalog.database.transaction() as transaction:
@@ -128,7 +128,7 @@ def test_a_job_that_fails_in_any_way_is_told_of_and_holds_no_other_job_up(tmp_pa
         eventually(lambda: good.runs > runs)
 
 
-def test_a_schedule_that_cannot_be_computed_is_its_jobs_failure(tmp_path: Path) -> None:
+def test_a_schedule_that_cannot_be_computed_fails_only_its_job(tmp_path: Path) -> None:
     world = World(tmp_path)
     other = objects.stream(name="others")
     with world.catalog.database.transaction() as transaction:
@@ -141,7 +141,7 @@ def test_a_schedule_that_cannot_be_computed_is_its_jobs_failure(tmp_path: Path) 
 
 
 class Idle(FakeRunner):
-    """A runner that has work once it is told, and counts how often it was asked."""
+    """A runner that has work on request and counts how often it was asked."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -153,7 +153,7 @@ class Idle(FakeRunner):
         return self.work
 
 
-def test_an_idle_job_is_looked_at_again_only_when_the_catalog_changed(tmp_path: Path) -> None:
+def test_an_idle_job_is_checked_again_only_when_the_catalog_changed(tmp_path: Path) -> None:
     world = World(tmp_path)
     idle = Idle()
     world.runner = idle
@@ -169,7 +169,7 @@ def test_an_idle_job_is_looked_at_again_only_when_the_catalog_changed(tmp_path: 
         eventually(lambda: idle.runs > 0)
 
 
-def test_a_job_whose_retry_is_due_is_looked_at_without_a_change(tmp_path: Path) -> None:
+def test_a_job_with_a_due_retry_is_checked_without_a_change(tmp_path: Path) -> None:
     world = World(tmp_path)
     idle = Idle()
     world.runner = idle

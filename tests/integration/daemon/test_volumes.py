@@ -1,4 +1,4 @@
-"""A volume's keeper that comes and goes: it waits, takes over, is fenced, hands over."""
+"""The worker of a volume waits, takes over, is fenced, and hands over."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class World:
         )
 
     def take_lease(self, owner: str, seconds: float) -> None:
-        """As another host does when the lease has lapsed."""
+        """Takes the lease as another host does after it has lapsed."""
         leases = self.session.home.catalog.leases
         with self.session.home.catalog.database.transaction() as transaction:
             transaction.execute(update(tables.leases).values(owner=owner))
@@ -77,7 +77,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     made.session.close()
 
 
-def test_a_worker_that_lost_its_lease_waits_and_then_keeps_the_volume_again(world: World) -> None:
+def test_a_worker_that_lost_its_lease_waits_and_then_maintains_the_volume_again(world: World) -> None:
     with world.worker() as worker:
         (world.files / "a").write_text("a")
         eventually(lambda: world.has("a"))
@@ -106,7 +106,7 @@ def test_a_fenced_worker_gives_up_its_turn_and_takes_the_next_one(tmp_path: Path
     world.session.close()
 
 
-def test_a_volume_that_is_handed_over_is_taken_by_a_worker_with_a_place(world: World) -> None:
+def test_a_volume_that_is_handed_over_goes_to_a_worker_with_a_free_slot(world: World) -> None:
     full = Share(1)
     with world.worker(full) as first:
         eventually(lambda: first.keeps)
@@ -119,13 +119,13 @@ def test_a_volume_that_is_handed_over_is_taken_by_a_worker_with_a_place(world: W
             eventually(lambda: world.has("a"))
 
 
-def test_an_end_before_the_lease_is_had_is_not_lost(world: World) -> None:
+def test_a_stop_before_the_lease_is_acquired_is_not_lost(world: World) -> None:
     world.session.home.catalog.leases.acquire(lease_name(world.volume), "elsewhere/1/1.00/x", "test", 3600)
     with world.worker() as worker:
         assert not worker.keeps
 
 
-def test_a_volume_that_is_dropped_while_it_is_kept_ends_nothing_but_its_turn(world: World) -> None:
+def test_dropping_a_maintained_volume_ends_nothing_but_its_turn(world: World) -> None:
     with world.worker() as worker:
         eventually(lambda: worker.keeps)
         world.session.volumes.drop("v")
@@ -133,7 +133,7 @@ def test_a_volume_that_is_dropped_while_it_is_kept_ends_nothing_but_its_turn(wor
         eventually(lambda: not worker.keeps)
 
 
-def test_a_volume_whose_root_is_gone_says_so_to_all_until_it_is_back(world: World) -> None:
+def test_a_volume_whose_root_is_gone_reports_it_until_it_is_back(world: World) -> None:
     with world.worker() as worker:
         (world.files / "a").write_text("a")
         eventually(lambda: world.has("a"))
@@ -146,7 +146,7 @@ def test_a_volume_whose_root_is_gone_says_so_to_all_until_it_is_back(world: Worl
         eventually(lambda: world.has("a", "b"))
 
 
-def test_a_catalog_that_is_away_for_a_moment_ends_no_worker(world: World) -> None:
+def test_a_brief_catalog_outage_ends_no_worker(world: World) -> None:
     def rename(before: str, after: str) -> None:
         with closing(sqlite3.connect(world.session.home.settings.home / "catalog.db", timeout=10)) as connection:
             connection.execute(f"ALTER TABLE {before} RENAME TO {after}")
@@ -161,7 +161,7 @@ def test_a_catalog_that_is_away_for_a_moment_ends_no_worker(world: World) -> Non
         eventually(lambda: world.has("a") and worker.reason is None, 60)
 
 
-def test_what_is_wrong_with_a_volume_does_not_end_its_worker_where_the_catalog_is_full(tmp_path: Path) -> None:
+def test_a_worker_survives_a_catalog_too_full_to_record_what_is_wrong(tmp_path: Path) -> None:
     with mounted(tmp_path, "8m") as disk:
         if disk.why_not:
             pytest.skip(f"no tmpfs can be mounted: {disk.why_not}")
@@ -185,7 +185,7 @@ class Deaf(MemoryQueue):
         raise QueueError("The queue does not exist.")
 
 
-def test_what_others_ask_for_is_done_while_the_queue_does_not_answer(world: World) -> None:
+def test_requests_are_served_while_the_queue_does_not_answer(world: World) -> None:
     with world.worker(queue=Deaf(QueueSpec(""))) as worker:
         (world.files / "a").write_text("a")
         eventually(lambda: worker.keeps and worker.reason == "The queue does not exist.")
@@ -194,7 +194,7 @@ def test_what_others_ask_for_is_done_while_the_queue_does_not_answer(world: Worl
         eventually(lambda: world.session.volumes.get("v").trouble == "The queue does not exist.")
 
 
-def test_a_refresh_of_a_folder_outside_of_the_volume_is_answered(world: World) -> None:
+def test_a_request_to_refresh_a_folder_outside_the_volume_is_answered(world: World) -> None:
     with world.worker() as worker:
         eventually(lambda: worker.keeps)
         asked = world.session.home.catalog.refreshes
@@ -202,7 +202,7 @@ def test_a_refresh_of_a_folder_outside_of_the_volume_is_answered(world: World) -
         eventually(lambda: not asked.asked_checks(world.volume.id, 10))
 
 
-def test_held_removals_are_told_of_and_accepted_by_a_refresh_that_the_daemon_does(world: World) -> None:
+def test_held_removals_are_reported_and_accepted_by_a_refresh_that_the_daemon_runs(world: World) -> None:
     names = [str(number) for number in range(12)]
     for name in names:
         (world.files / name).write_text("x")
@@ -226,7 +226,7 @@ def test_a_folder_that_is_ignored_cannot_be_refreshed(world: World) -> None:
         world.session.volumes.refresh("v", "a", accept_removals=True)
 
 
-def test_who_does_not_keep_a_volume_has_no_say_in_what_is_wrong_with_it(world: World) -> None:
+def test_only_the_worker_that_maintains_a_volume_reports_what_is_wrong_with_it(world: World) -> None:
     catalog = world.session.home.catalog
     catalog.leases.acquire(lease_name(world.volume), "elsewhere/1/1.00/x", "test", 3600)
     note_trouble(catalog.database, world.volume.id, "The queue does not exist.")

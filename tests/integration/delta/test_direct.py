@@ -48,13 +48,13 @@ def adds(location: str, version: int) -> list[dict[str, object]]:
     return [action["add"] for action in map(json.loads, lines) if "add" in action]
 
 
-def test_a_table_is_made_once_and_keeps_its_first_owner(location: str) -> None:
+def test_a_table_is_created_once_and_keeps_its_first_owner(location: str) -> None:
     assert direct.create(location, SCHEMA, {"volstream.job": "another"})
     assert DeltaTable(location).metadata().configuration["volstream.job"] == "j"
     assert DeltaTable(location).version() == 0
 
 
-def test_rows_of_gone_keys_go_and_others_stay_over_many_commits_and_checkpoints(location: str) -> None:
+def test_rows_of_removed_keys_go_and_others_stay_across_many_commits_and_checkpoints(location: str) -> None:
     names = [f"folder's/${{x}}/{number:03d}\\".replace("0", "é") for number in range(200)]
     choice, model = random.Random(7), dict[str, int]()
     for number in range(1, 45):
@@ -66,7 +66,7 @@ def test_rows_of_gone_keys_go_and_others_stay_over_many_commits_and_checkpoints(
     assert Path(location, "_delta_log", f"{40:020d}.checkpoint.parquet").exists()
 
 
-def test_a_file_all_of_whose_rows_go_leaves_the_table(location: str) -> None:
+def test_a_file_is_removed_once_all_of_its_rows_are(location: str) -> None:
     direct.commit(location, marker(1), change(["a", "b"], 1))
     direct.commit(location, marker(2), change(["b"], 2, ["b"]))
     direct.commit(location, marker(3), change([], 3, ["a"]))
@@ -74,13 +74,13 @@ def test_a_file_all_of_whose_rows_go_leaves_the_table(location: str) -> None:
     assert len(DeltaTable(location).file_uris()) == 1
 
 
-def test_without_keys_rows_are_added_to_what_is_there(location: str) -> None:
+def test_without_keys_rows_are_appended(location: str) -> None:
     direct.commit(location, marker(1), change(["a"], 1, None))
     direct.commit(location, marker(2), change(["a"], 2, None))
     assert present(location) == [("a", 1), ("a", 2)]
 
 
-def test_a_number_that_was_used_commits_nothing_more(location: str) -> None:
+def test_a_used_number_cannot_commit_again(location: str) -> None:
     assert direct.commit(location, marker(5, fence=5))
     assert direct.commit(location, marker(5, attempt="late"), change(["a"], 1))
     assert present(location) == []
@@ -92,7 +92,7 @@ def _try_to_commit(location: str, number: int, who: int) -> None:
     direct.commit(location, marker(number, who=who), change([f"{who}-{number}"], number, [f"{1 - who}-{number - 1}"]))
 
 
-def test_of_two_processes_one_makes_each_commit(location: str) -> None:
+def test_exactly_one_of_two_processes_makes_each_commit(location: str) -> None:
     with ProcessPoolExecutor(2, get_context("spawn")) as pool:
         for number in range(1, 26):
             for future in [pool.submit(_try_to_commit, location, number, who) for who in (0, 1)]:
@@ -107,7 +107,7 @@ def test_of_two_processes_one_makes_each_commit(location: str) -> None:
     assert present(location) == sorted(row for row in model if row[0] not in gone)
 
 
-def test_another_writer_between_makes_it_compute_anew(location: str) -> None:
+def test_a_concurrent_commit_makes_it_recompute(location: str) -> None:
     direct.commit(location, marker(1), change(["a", "b"], 1))
 
     def rows() -> Iterator[pa.Table]:
@@ -120,7 +120,7 @@ def test_another_writer_between_makes_it_compute_anew(location: str) -> None:
 
 
 @pytest.mark.parametrize("where", ["make_durable", "_checkpoint"])
-def test_what_breaks_after_the_commit_leaves_its_files(
+def test_an_error_after_the_commit_keeps_the_committed_files(
     location: str, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     direct.commit(location, marker(8), change(["a"], 1))
@@ -142,7 +142,7 @@ def test_what_breaks_after_the_commit_leaves_its_files(
     [{"delta.enableChangeDataFeed": "true"}, {"delta.appendOnly": "true"}],
     ids=["change feed", "append only"],
 )
-def test_a_table_with_more_to_keep_is_left_to_spark(tmp_path: Path, properties: dict[str, str]) -> None:
+def test_a_table_with_features_it_does_not_support_is_left_to_spark(tmp_path: Path, properties: dict[str, str]) -> None:
     place = str(tmp_path / "t")
     write_deltalake(place, pa.table({"path": ["a"]}), configuration=properties)
     asked = RowChanges([], pa.schema([("path", pa.string())]), "path", ["a"])
@@ -151,7 +151,7 @@ def test_a_table_with_more_to_keep_is_left_to_spark(tmp_path: Path, properties: 
     assert DeltaTable(place).version() == 0
 
 
-def test_without_deletion_vectors_only_whole_files_can_go(tmp_path: Path) -> None:
+def test_without_deletion_vectors_only_whole_files_can_be_removed(tmp_path: Path) -> None:
     place = str(tmp_path / "t")
     for paths in (["a"], ["b", "c"]):
         write_deltalake(place, pa.table({"path": paths}), mode="append")

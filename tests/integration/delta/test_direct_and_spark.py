@@ -1,4 +1,4 @@
-"""Commits without a JVM among Spark's own, judged by what Spark reads."""
+"""Commits without a JVM between commits by Spark, verified by what Spark reads."""
 
 from __future__ import annotations
 
@@ -84,7 +84,9 @@ def test_spark_and_direct_commits_take_turns_on_one_table(gateway: SparkGateway,
     assert '{"attempt": 1}' in {row.userMetadata for row in history}
 
 
-def test_of_spark_and_a_direct_commit_with_one_number_one_counts(gateway: SparkGateway, tmp_path: Path) -> None:
+def test_only_one_of_spark_and_a_direct_commit_with_the_same_number_counts(
+    gateway: SparkGateway, tmp_path: Path
+) -> None:
     location = str(tmp_path / "t")
     direct.create(location, SCHEMA, {})
     delta = DeltaWriter(gateway)

@@ -1,8 +1,7 @@
-"""A directory of files, a volume on it and its keeper, and no engine."""
+"""A folder of files, a volume on it and its keeper, without an engine."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tests.directories import Directory
+from tests.folders import FileWriter
 from volstream import config
 from volstream.catalog import Catalog
 from volstream.directory import table
@@ -22,39 +22,23 @@ from volstream.model.objects import QueueType, Volume, VolumeSpec
 from volstream.storage.base import ObjectStore
 from volstream.volumes.definitions import create_volume
 
-LONG_AGO = 1_700_000_000
 
-
-class Keeping:
+class Keeping(FileWriter):
     """A folder of files and the keeper of the volume on it."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder / "files"
+        super().__init__(folder / "files")
         self.folder.mkdir()
         self.settings = config.load(folder / "home", settle_seconds=0.02)
         self.catalog = Catalog(self.settings.database_url)
         spec = VolumeSpec(Name.parse("v"), str(self.folder), queue_type=QueueType.NONE)
         self._volume = create_volume(self.catalog, self.settings, spec)
-        self._clock = LONG_AGO
 
     @property
     def volume(self) -> Volume:
         found = self.catalog.volumes.by_id(self._volume.id)
         assert found is not None
         return found
-
-    def put(self, path: str, content: str = "x") -> None:
-        """Writes a file as a program does that replaces files: another inode, another time, and old at once."""
-        target = self.folder / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = target.with_name(".new.tmp")
-        temporary.write_text(content)
-        self._clock += 1
-        os.utime(temporary, (self._clock, self._clock))
-        temporary.rename(target)
-
-    def delete(self, path: str) -> None:
-        (self.folder / path).unlink()
 
     def keeper(
         self, wait: Callable[[float], object] = lambda _: None, store: ObjectStore | None = None

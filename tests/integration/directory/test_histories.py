@@ -9,19 +9,12 @@ import pyarrow as pa
 import pytest
 
 from tests.directories import Directory
-from volstream.directory import base, writer
+from volstream.directory.base import FileSizes
 from volstream.streams import net_files
 
 PATHS = [f"{letter}/{number}" for letter in "abü" for number in range(6)]
 
 State = dict[str, tuple[int, int]]  # path -> content, refresh that wrote it
-
-
-@pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(base, "FILE_ROWS", 4)
-    monkeypatch.setattr(base, "_FEW_ROWS", 2)
-    monkeypatch.setattr(writer, "_SMALL_FILES", 3)
 
 
 def live(directory: Directory, rng: random.Random, steps: int) -> list[State]:
@@ -74,7 +67,7 @@ def net(before: State, after: State) -> set[tuple[str, bool, bool, int]]:
 
 @pytest.mark.parametrize("seed", [*range(6), *(pytest.param(n, marks=pytest.mark.long) for n in range(6, 300))])
 def test_the_directory_agrees_with_a_model_at_every_refresh_and_between_any_two(tmp_path: Path, seed: int) -> None:
-    directory = Directory(tmp_path)
+    directory = Directory(tmp_path, sizes=FileSizes(rows=4, few_rows=2, small_files=3))
     rng = random.Random(seed)
     states = live(directory, rng, steps=14)
     snapshot = directory.snapshot() if len(states) > 1 else None

@@ -1,4 +1,4 @@
-"""What ticks of hints and listings of a real folder come to, without an engine."""
+"""The effect of hints and listings of a real folder, without an engine."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ ODD_NAMES = (
 )
 
 
-def test_the_first_listing_is_one_refresh_and_the_base_itself(kept: Keeping) -> None:
+def test_the_first_listing_is_one_refresh_and_becomes_the_base(kept: Keeping) -> None:
     kept.put("a", "1")
     kept.put("d/b", "22")
     done = kept.keeper().reconcile()
@@ -81,7 +81,7 @@ def test_the_first_listing_is_one_refresh_and_the_base_itself(kept: Keeping) -> 
     assert kept.volume.reconciled_on is not None
 
 
-def test_what_a_later_listing_finds_was_missing_and_what_the_first_one_finds_was_not(kept: Keeping) -> None:
+def test_only_files_found_by_later_listings_count_as_missed(kept: Keeping) -> None:
     kept.put("a")
     kept.keeper().reconcile()
     kept.put("b")
@@ -123,7 +123,7 @@ def test_only_rows_that_differ_are_in_a_refresh(kept: Keeping) -> None:
     assert kept.directory() == {"a": 1, "b": 5, "d": 1, "e": 1}
 
 
-def test_a_finding_that_an_event_contradicted_is_found_again_by_the_next_listing(kept: Keeping) -> None:
+def test_a_finding_contradicted_by_an_event_is_found_again_by_the_next_listing(kept: Keeping) -> None:
     kept.put("a")
     keeper = kept.keeper()
     keeper.reconcile()
@@ -138,7 +138,7 @@ def test_a_finding_that_an_event_contradicted_is_found_again_by_the_next_listing
     assert kept.directory() == {"a": 1, "b": 1}
 
 
-def test_a_file_that_came_and_went_during_the_first_listing_is_not_there(kept: Keeping) -> None:
+def test_a_file_that_came_and_went_during_the_first_listing_is_absent(kept: Keeping) -> None:
     kept.put("a")
     kept.put("brief")
     keeper = kept.keeper()
@@ -149,7 +149,7 @@ def test_a_file_that_came_and_went_during_the_first_listing_is_not_there(kept: K
     assert kept.directory() == {"a": 1}
 
 
-def test_a_listing_of_everything_beside_one_in_the_background_disturbs_neither(kept: Keeping) -> None:
+def test_a_full_listing_and_a_background_listing_do_not_interfere(kept: Keeping) -> None:
     for number in range(50):
         kept.put(f"{number}")
     keeper = kept.keeper()
@@ -164,7 +164,7 @@ def test_a_listing_of_everything_beside_one_in_the_background_disturbs_neither(k
     assert "new" in kept.directory()
 
 
-def test_a_row_goes_only_after_a_look_found_nothing(kept: Keeping) -> None:
+def test_a_row_is_removed_only_after_a_check_found_nothing(kept: Keeping) -> None:
     kept.put("back", "1")
     kept.put("gone", "1")
     kept.keeper().reconcile()
@@ -180,7 +180,7 @@ def test_a_row_goes_only_after_a_look_found_nothing(kept: Keeping) -> None:
     assert kept.directory() == {"back": 1, "fresh": 3}
 
 
-def test_a_folder_that_is_not_there_removes_nothing(kept: Keeping) -> None:
+def test_a_missing_folder_removes_nothing(kept: Keeping) -> None:
     kept.put("a")
     kept.keeper().reconcile()
     kept.folder.rename(kept.folder.parent / "unmounted")
@@ -189,7 +189,7 @@ def test_a_folder_that_is_not_there_removes_nothing(kept: Keeping) -> None:
     assert kept.directory() == {"a": 1}
 
 
-def test_a_subdirectory_is_made_true_and_the_rest_left_alone(kept: Keeping) -> None:
+def test_a_subdirectory_is_brought_up_to_date_and_the_rest_left_alone(kept: Keeping) -> None:
     paths = ("d/a", "d/e/b", "d0", "d.x", "f/c")
     for path in paths:
         kept.put(path)
@@ -205,7 +205,7 @@ def test_a_subdirectory_is_made_true_and_the_rest_left_alone(kept: Keeping) -> N
     assert kept.directory() == {"d/new": 2}
 
 
-def test_a_tick_of_hints_is_one_refresh(kept: Keeping) -> None:
+def test_the_hints_of_one_tick_are_one_refresh(kept: Keeping) -> None:
     for name in ("changed", "gone", "same"):
         kept.put(name)
     kept.keeper().reconcile()
@@ -253,7 +253,7 @@ def test_a_burst_of_changes_is_one_refresh_whatever_its_size(kept: Keeping, coun
     assert kept.directory() == dict.fromkeys(changed, 2)
 
 
-def test_hints_before_the_first_listing_make_the_directory(kept: Keeping) -> None:
+def test_hints_before_the_first_listing_create_the_directory(kept: Keeping) -> None:
     kept.put("a")
     kept.put("b")
     assert kept.take(KeyHint("a")).commits == 1
@@ -261,7 +261,7 @@ def test_hints_before_the_first_listing_make_the_directory(kept: Keeping) -> Non
     assert kept.directory() == {"a": 1, "b": 1}
 
 
-def test_names_that_cannot_be_rows_are_kept_as_rejected(kept: Keeping) -> None:
+def test_names_that_cannot_be_rows_are_recorded_as_rejected(kept: Keeping) -> None:
     kept.put("good")
     with open(os.fsencode(kept.folder) + b"/bad\xff", "w"):
         pass
@@ -272,7 +272,7 @@ def test_names_that_cannot_be_rows_are_kept_as_rejected(kept: Keeping) -> None:
     assert {one.subject for one in kept.catalog.refreshes.rejected(kept.volume.id)} == {"bad\\xff"}
 
 
-def test_odd_names_come_change_and_go(kept: Keeping) -> None:
+def test_files_with_odd_names_are_added_changed_and_removed(kept: Keeping) -> None:
     sizes = {name: number + 1 for number, name in enumerate(ODD_NAMES)}
     for name, size in sizes.items():
         kept.put(name, "x" * size)
@@ -294,7 +294,7 @@ def test_odd_names_come_change_and_go(kept: Keeping) -> None:
 
 
 class Flaky(LocalStore):
-    """A folder of which some files, or all, cannot be looked at."""
+    """A folder in which some or all files cannot be checked."""
 
     def __init__(self, kept: Keeping, *bad: str) -> None:
         super().__init__(kept.volume.location)
@@ -306,7 +306,7 @@ class Flaky(LocalStore):
         return super().head(path)
 
 
-def test_a_key_that_cannot_be_looked_at_holds_no_other_up_and_is_asked_for_later(kept: Keeping) -> None:
+def test_a_key_that_cannot_be_checked_does_not_hold_up_others_and_is_retried_later(kept: Keeping) -> None:
     store = Flaky(kept, "bad")
     keeper = kept.keeper(store=store)
     for name in ("bad", "good"):
@@ -325,14 +325,14 @@ def test_a_key_that_cannot_be_looked_at_holds_no_other_up_and_is_asked_for_later
     assert not kept.catalog.refreshes.asked_checks(kept.volume.id, 10)
 
 
-def test_a_store_that_answers_nothing_is_no_keys_fault(kept: Keeping) -> None:
+def test_an_unreachable_store_is_not_blamed_on_a_key(kept: Keeping) -> None:
     kept.put("a")
     with pytest.raises(StorageError):
         kept.take(KeyHint("a"), keeper=kept.keeper(store=Flaky(kept, "*")))
     assert not kept.catalog.refreshes.rejected(kept.volume.id)
 
 
-def test_a_missing_key_that_cannot_be_looked_at_stays_and_the_listing_counts(kept: Keeping) -> None:
+def test_a_missing_key_that_cannot_be_checked_stays_and_the_listing_still_counts(kept: Keeping) -> None:
     for name in ("bad", "gone"):
         kept.put(name)
     kept.keeper().reconcile()
@@ -344,7 +344,7 @@ def test_a_missing_key_that_cannot_be_looked_at_stays_and_the_listing_counts(kep
     assert [one.subject for one in kept.catalog.refreshes.rejected(kept.volume.id)] == ["bad"]
 
 
-def test_a_directory_whose_name_is_not_text_is_rejected_and_the_rest_is_done(kept: Keeping) -> None:
+def test_a_directory_whose_name_is_not_text_is_rejected_and_the_rest_is_listed(kept: Keeping) -> None:
     kept.put("good")
     kept.put("d/a")
     hints = (
@@ -364,7 +364,7 @@ def test_a_name_with_nul_is_rejected(kept: Keeping) -> None:
     assert [one.subject for one in kept.catalog.refreshes.rejected(kept.volume.id)] == ["a\\x00b"]
 
 
-def test_a_mount_point_that_became_empty_removes_nothing_until_somebody_accepts_it(kept: Keeping) -> None:
+def test_an_emptied_mount_point_removes_nothing_until_accepted(kept: Keeping) -> None:
     names = {str(number): 1 for number in range(12)}
     for name in names:
         kept.put(name)
@@ -383,7 +383,7 @@ def test_a_mount_point_that_became_empty_removes_nothing_until_somebody_accepts_
     assert (kept.volume.held_removals, kept.volume.accept_removals) == (0, False)
 
 
-def test_files_that_were_moved_are_not_held(kept: Keeping) -> None:
+def test_moved_files_are_not_held_as_removals(kept: Keeping) -> None:
     for number in range(12):
         kept.put(f"before/{number}")
     kept.keeper().reconcile()
@@ -393,7 +393,7 @@ def test_files_that_were_moved_are_not_held(kept: Keeping) -> None:
     assert kept.directory() == {f"after/{number}": 1 for number in range(12)}
 
 
-def test_new_files_of_other_contents_do_not_let_removals_through(kept: Keeping) -> None:
+def test_new_files_with_other_contents_do_not_let_removals_through(kept: Keeping) -> None:
     for number in range(12):
         kept.put(f"before/{number}")
     kept.keeper().reconcile()
@@ -403,7 +403,7 @@ def test_new_files_of_other_contents_do_not_let_removals_through(kept: Keeping) 
     assert kept.keeper().reconcile().held == 12
 
 
-def test_what_is_back_is_not_held_any_more(kept: Keeping) -> None:
+def test_files_that_came_back_are_no_longer_held(kept: Keeping) -> None:
     for number in range(12):
         kept.put(str(number))
     kept.keeper().reconcile()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 import uuid
@@ -14,7 +15,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from volstream.directory import listing as listing_module
 from volstream.directory import table
 from volstream.directory.listing import _pairs, list_to, listed_in
 from volstream.errors import StorageError
@@ -41,7 +41,7 @@ def rows(target: str) -> list[dict[str, Any]]:
     return [row for found in listed_in(target) for row in found.to_pylist()]
 
 
-def test_a_listing_has_a_row_a_file_with_the_directorys_columns(store: MemoryStore, target: str) -> None:
+def test_a_listing_has_one_row_per_file_with_the_columns_of_the_directory(store: MemoryStore, target: str) -> None:
     info = store.put("a b/ü.txt", b"content", last_modified_time=OLD)
     store.put("z", b"", last_modified_time=OLD)
     listing = list_to(target, store, [""], ALL, settle_seconds=SETTLE, wait=no_wait)
@@ -58,7 +58,7 @@ def test_a_listing_has_a_row_a_file_with_the_directorys_columns(store: MemorySto
     }
 
 
-def test_only_what_is_below_the_prefix_and_selected_is_listed(store: MemoryStore, target: str) -> None:
+def test_only_selected_files_below_the_prefix_are_listed(store: MemoryStore, target: str) -> None:
     for path in ("a/x.jpg", "a/y.txt", "ab/x.jpg", "x.jpg"):
         store.put(path, b"", last_modified_time=OLD)
     list_to(target, store, ["a/"], Selection(patterns=("*.jpg",)), settle_seconds=SETTLE, wait=no_wait)
@@ -71,7 +71,7 @@ def test_an_empty_listing_has_no_rows(store: MemoryStore, target: str) -> None:
     assert rows(target) == []
 
 
-def test_a_file_that_was_modified_just_now_is_taken_after_a_second_look(store: MemoryStore, target: str) -> None:
+def test_a_just_modified_file_is_taken_after_a_second_look(store: MemoryStore, target: str) -> None:
     store.put("old", b"", last_modified_time=OLD)
     store.put("fresh", b"1")
     waited: list[float] = []
@@ -98,7 +98,7 @@ def test_a_file_that_changes_while_it_settles_is_left_for_later(store: MemorySto
     ]
 
 
-def test_a_time_in_the_far_future_settles_at_once_and_one_of_this_moment_does_not(
+def test_a_time_in_the_far_future_settles_at_once_and_the_current_time_does_not(
     store: MemoryStore, target: str
 ) -> None:
     store.put("future", b"", last_modified_time=datetime.now(UTC) + timedelta(days=1))
@@ -134,7 +134,7 @@ def test_names_that_cannot_be_rows_are_findings(tmp_path: Path, target: str) -> 
 
 
 class Scripted(MemoryStore):
-    """Lists what it was given, and then fails where that is asked for."""
+    """Lists what it was given, and then fails if asked to."""
 
     def __init__(self, *entries: FileInfo | Finding, error: StorageError | None = None) -> None:
         super().__init__("memory://scripted")
@@ -147,7 +147,7 @@ class Scripted(MemoryStore):
             raise self._error
 
 
-def test_of_many_findings_some_are_kept_and_all_are_counted(target: str) -> None:
+def test_many_findings_are_all_counted_but_only_some_are_kept(target: str) -> None:
     store = Scripted(*(Finding(f"{number}", "no") for number in range(1500)))
     listing = list_to(target, store, [""], ALL, settle_seconds=SETTLE, wait=no_wait)
     assert (listing.finding_count, len(listing.findings)) == (1500, 1000)
@@ -162,15 +162,13 @@ def test_a_listing_that_does_not_end_is_an_error(target: str) -> None:
 @given(
     st.lists(st.text("ab\U0001f600\ue000/", min_size=1, max_size=4), max_size=40), st.integers(1, 7), st.integers(1, 5)
 )
-def test_files_come_in_the_order_of_their_paths_and_each_once(
+def test_files_are_listed_once_each_in_path_order(
     tmp_path_factory: pytest.TempPathFactory, paths: list[str], run_rows: int, group_rows: int
 ) -> None:
     target = f"{tmp_path_factory.getbasetemp()}/{uuid.uuid4().hex}"
     store = Scripted(*(FileInfo(path, 1, OLD, "e") for path in paths))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(listing_module, "_RUN_ROWS", run_rows)
-        patch.setattr(listing_module, "_GROUP_ROWS", group_rows)
-        list_to(target, store, [""], ALL, settle_seconds=SETTLE, wait=no_wait)
+    sized = functools.partial(list_to, run_rows=run_rows, group_rows=group_rows)
+    sized(target, store, [""], ALL, settle_seconds=SETTLE, wait=no_wait)
     assert [row["relative_path"] for row in rows(target)] == sorted(set(paths), key=str.encode)
 
 

@@ -1,4 +1,4 @@
-"""Directories of volstream 0.1, with their catalog, become today's: rows, offsets and what is not consumed stay."""
+"""Directories of volstream 0.1, with their catalog, are migrated: rows, offsets and unconsumed changes survive."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def told(number: int) -> CommitProperties:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """A home of 0.1: versions 1, 2, 4 and 5 of its directory are refreshes 1, 2, 4 and 5; refresh 3 was aborted."""
+    """A home of volstream 0.1: versions 1, 2, 4 and 5 of its directory are refreshes 1, 2, 4 and 5; refresh 3 was aborted."""
     url = f"sqlite:///{tmp_path}/catalog.db"
     config = Config()
     config.set_main_option("script_location", str(Path(database.__file__).parent / "migrations"))
@@ -116,7 +116,7 @@ def stream_of(directory: Directory) -> Stream:
     return directory.catalog.streams.get(Name.parse("s"))
 
 
-def test_offsets_become_numbers_of_refreshes(directory: Directory) -> None:
+def test_offsets_become_refresh_numbers(directory: Directory) -> None:
     assert stream_of(directory).offset == 2, "version 3 was a fence: all up to refresh 2 is consumed"
     on_table = directory.catalog.streams.get(Name.parse("on_table"))
     assert on_table.offset == 3
@@ -126,7 +126,7 @@ def test_offsets_become_numbers_of_refreshes(directory: Directory) -> None:
     assert [one.number for one in directory.catalog.refreshes.committed(VOLUME)] == [1, 2, 4]
 
 
-def test_rows_and_unconsumed_changes_are_there_after_the_migration(directory: Directory) -> None:
+def test_rows_and_unconsumed_changes_survive_the_migration(directory: Directory) -> None:
     snapshot = directory.writer.open()
     rows = pa.concat_tables(snapshot.at()).to_pylist()
     assert [(row["relative_path"], row["refresh_id"]) for row in rows] == [("a", 4), ("c", 1), ("d", 2)]
@@ -146,9 +146,7 @@ def test_rows_and_unconsumed_changes_are_there_after_the_migration(directory: Di
     assert found.number == 6
 
 
-def test_a_migration_that_died_in_the_middle_begins_again(
-    directory: Directory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_migration_starts_over(directory: Directory, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(migrate, "_remove_old", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
@@ -160,7 +158,7 @@ def test_a_migration_that_died_in_the_middle_begins_again(
     assert not Path(directory.root, "_delta_log").exists()
 
 
-def test_times_are_those_of_the_record(directory: Directory) -> None:
+def test_times_are_those_on_record(directory: Directory) -> None:
     snapshot = directory.writer.open()
     assert all(
         abs(row["refreshed_on"] - NOW) < timedelta(seconds=1) for rows in snapshot.at() for row in rows.to_pylist()

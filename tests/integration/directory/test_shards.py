@@ -1,4 +1,4 @@
-"""Listings of buckets: in shards, and taken up again after a process was killed in one."""
+"""Sharded listings of buckets, and their resumption after a process was killed."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from volstream.directory import shards
 from volstream.directory.listing import listed_in
 from volstream.directory.shards import ShardedListing
 from volstream.errors import InterruptedByUserError, StorageError
@@ -24,7 +24,7 @@ TIME = datetime(2024, 1, 1, tzinfo=UTC)
 
 
 class Bucket(MemoryStore):
-    """A bucket of the given keys, listed in their order; remembers what it was asked for."""
+    """A bucket of the given keys, listed in order; records what it was asked for."""
 
     def __init__(self, keys: list[str], fails_at: str | None = None) -> None:
         super().__init__("memory://bucket")
@@ -48,10 +48,11 @@ class Bucket(MemoryStore):
         yield from dict.fromkeys(f"{prefix}{rest.partition('/')[0]}/" for rest in below if "/" in rest)
 
 
-@pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shards, "_ROW_GROUP", 10)
-    monkeypatch.setattr(shards, "_FILE_ROWS", 20)
+def listing_of(
+    folder: Path, bucket: Bucket, prefix: str = "", selection: Selection = ALL, **options: Any
+) -> ShardedListing:
+    """A listing into small files."""
+    return ShardedListing(str(folder), bucket, prefix, selection, group_rows=10, file_rows=20, **options)
 
 
 def listed(folder: Path) -> list[str]:
@@ -62,10 +63,10 @@ def keys_of(*prefixes: str, number: int = 25) -> list[str]:
     return [f"{prefix}{at:05}" for prefix in prefixes for at in range(number)]
 
 
-def test_each_key_is_listed_once_whatever_the_shards(tmp_path: Path) -> None:
+def test_each_key_is_listed_once_regardless_of_the_shards(tmp_path: Path) -> None:
     keys = [*keys_of("", "a/", "a/x/", "b/", "ü/", number=45), "top", "z/ /one"]
     store = Bucket(keys)
-    listing = ShardedListing(str(tmp_path / "l"), store, "", ALL).run()
+    listing = listing_of(tmp_path / "l", store).run()
     assert listed(tmp_path / "l") == sorted(keys)
     assert (listing.files, listing.bytes, listing.resumed) == (len(keys), 3 * len(keys), False)
     assert {(prefix, deep) for prefix, _, deep in store.asked} == {
@@ -77,71 +78,65 @@ def test_each_key_is_listed_once_whatever_the_shards(tmp_path: Path) -> None:
     }
 
 
-def test_a_single_prefix_is_gone_down_for_several(tmp_path: Path) -> None:
+def test_a_single_prefix_is_descended_until_there_are_several(tmp_path: Path) -> None:
     keys = ["logs/README", *keys_of("logs/2026/01/", "logs/2026/02/")]
     store = Bucket(keys)
-    ShardedListing(str(tmp_path / "l"), store, "", ALL).run()
+    listing_of(tmp_path / "l", store).run()
     assert listed(tmp_path / "l") == sorted(keys)
     assert ("logs/2026/02/", "", True) in store.asked
 
 
-def test_only_what_is_selected_below_the_prefix_is_listed(tmp_path: Path) -> None:
+def test_only_selected_keys_below_the_prefix_are_listed(tmp_path: Path) -> None:
     store = Bucket(["a/x.jpg", "a/y.txt", "ab/x.jpg", "x.jpg", "a/.trash/z.jpg"])
     selection = Selection(patterns=("*.jpg",))
-    ShardedListing(str(tmp_path / "l"), store, "a/", selection).run()
+    listing_of(tmp_path / "l", store, "a/", selection).run()
     assert listed(tmp_path / "l") == ["a/x.jpg"]
 
 
 def test_an_empty_bucket_has_no_rows(tmp_path: Path) -> None:
-    assert ShardedListing(str(tmp_path / "l"), Bucket([]), "", ALL).run().files == 0
+    assert listing_of(tmp_path / "l", Bucket([])).run().files == 0
     assert listed(tmp_path / "l") == []
 
 
-def test_what_was_listed_before_the_store_failed_is_not_asked_for_again(tmp_path: Path) -> None:
+def test_keys_listed_before_the_store_failed_are_not_listed_again(tmp_path: Path) -> None:
     keys = keys_of("a/", number=95)
     with pytest.raises(StorageError):
-        ShardedListing(str(tmp_path / "l"), Bucket(keys, fails_at="a/00070"), "", ALL).run()
+        listing_of(tmp_path / "l", Bucket(keys, fails_at="a/00070")).run()
     store = Bucket([*keys, "b/new"])
-    listing = ShardedListing(str(tmp_path / "l"), store, "", ALL).run()
+    listing = listing_of(tmp_path / "l", store).run()
     assert listing.resumed
     assert ("a/", "a/00059", True) in store.asked
     assert listed(tmp_path / "l") == sorted(keys)
     assert listing.files == 95
 
 
-def test_a_listing_of_something_else_or_of_long_ago_is_not_gone_on_with(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_different_or_stale_listing_is_not_resumed(tmp_path: Path) -> None:
     def interrupted() -> None:
         with pytest.raises(StorageError):
-            ShardedListing(str(tmp_path / "l"), Bucket(keys_of("a/", number=95), fails_at="a/00070"), "", ALL).run()
+            listing_of(tmp_path / "l", Bucket(keys_of("a/", number=95), fails_at="a/00070")).run()
 
     interrupted()
-    listing = ShardedListing(str(tmp_path / "l"), Bucket(["x"]), "", Selection(patterns=("x",))).run()
+    listing = listing_of(tmp_path / "l", Bucket(["x"]), "", Selection(patterns=("x",))).run()
     assert (listing.resumed, listed(tmp_path / "l")) == (False, ["x"])
     interrupted()
-    monkeypatch.setattr(shards, "_STALE_SECONDS", -1.0)
-    listing = ShardedListing(str(tmp_path / "l"), Bucket(["x"]), "", ALL).run()
+    listing = listing_of(tmp_path / "l", Bucket(["x"]), stale_seconds=-1.0).run()
     assert (listing.resumed, listed(tmp_path / "l")) == (False, ["x"])
 
 
-def test_a_stop_ends_it(tmp_path: Path) -> None:
+def test_a_stop_ends_a_listing(tmp_path: Path) -> None:
     with pytest.raises(InterruptedByUserError):
-        ShardedListing(str(tmp_path / "l"), Bucket(keys_of("a/")), "", ALL, stopped=lambda: True).run()
+        listing_of(tmp_path / "l", Bucket(keys_of("a/")), stopped=lambda: True).run()
 
 
 _KILLED = """
 import sys
 from pathlib import Path
-from tests.integration.directory.test_shards import ALL, Bucket, keys_of
-from volstream.directory import shards
-from volstream.directory.listing import listed_in
-shards._ROW_GROUP, shards._FILE_ROWS = 10, 20
-shards.ShardedListing(sys.argv[1], Bucket(keys_of("a/", "b/", number=95)), "", ALL).run()
+from tests.integration.directory.test_shards import Bucket, keys_of, listing_of
+listing_of(Path(sys.argv[1]), Bucket(keys_of("a/", "b/", number=95))).run()
 """
 
 
-def test_a_process_that_is_killed_in_the_middle_leaves_what_the_next_goes_on_with(tmp_path: Path) -> None:
+def test_a_killed_process_leaves_a_listing_that_the_next_one_resumes(tmp_path: Path) -> None:
     folder = tmp_path / "l"
     ended = subprocess.run(
         [sys.executable, "-c", _KILLED, str(folder)],
@@ -152,7 +147,7 @@ def test_a_process_that_is_killed_in_the_middle_leaves_what_the_next_goes_on_wit
     assert ended.returncode == -signal.SIGKILL
     keys = keys_of("a/", "b/", number=95)
     store = Bucket(keys)
-    listing = ShardedListing(str(folder), store, "", ALL).run()
+    listing = listing_of(folder, store).run()
     assert listing.resumed
     assert any(after for _, after, _ in store.asked)
     assert listed(folder) == sorted(keys)

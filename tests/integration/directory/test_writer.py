@@ -1,4 +1,4 @@
-"""The one writer of a directory: fences, crashes, folds, trims, and tables that are older than the catalog."""
+"""The one writer of a directory: fencing, crashes, folding, trimming, and tables older than the catalog."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ from tests.directories import Directory, Files
 from volstream.catalog import Catalog
 from volstream.catalog.refreshes import Refreshes
 from volstream.delta import native
-from volstream.directory import base, writer
+from volstream.directory.base import FileSizes
 from volstream.errors import FencedError, InvalidStateError, NotFoundError
 from volstream.model.work import Refresh
 
@@ -36,7 +37,7 @@ def numbers(directory: Directory) -> list[int]:
     return [one.number for one in directory.catalog.refreshes.committed(directory.volume.id)]
 
 
-def test_a_writer_that_was_overtaken_is_fenced_and_nothing_of_it_is_there(directory: Directory) -> None:
+def test_an_overtaken_writer_is_fenced_and_leaves_nothing(directory: Directory) -> None:
     directory.list_first({"a": 1})
     zombie = directory.new_writer()
     snapshot = zombie.open()
@@ -64,7 +65,7 @@ def test_a_writer_that_saw_an_empty_directory_is_fenced_by_the_first_listing(dir
 
 
 @pytest.mark.parametrize("act", ["fold", "trim"])
-def test_upkeep_of_a_writer_that_was_overtaken_is_fenced(directory: Directory, act: str) -> None:
+def test_maintenance_by_an_overtaken_writer_is_fenced(directory: Directory, act: str) -> None:
     directory.list_first({"a": 1})
     for number in range(3):
         directory.refresh({"b": number})
@@ -79,7 +80,7 @@ def test_upkeep_of_a_writer_that_was_overtaken_is_fenced(directory: Directory, a
     assert contents(directory) == {"a": 1, "b": 2, "c": 4}
 
 
-def test_a_writer_of_a_dropped_volume_finds_out(directory: Directory) -> None:
+def test_a_writer_of_a_dropped_volume_notices(directory: Directory) -> None:
     directory.list_first({"a": 1})
     with directory.catalog.database.transaction() as transaction:
         directory.catalog.volumes.remove(transaction, directory.volume)
@@ -95,7 +96,7 @@ class Forgetful(Refreshes):
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_a_refresh_whose_writer_died_before_it_was_recorded_is_recorded_by_the_next(
+def test_the_next_writer_records_a_refresh_whose_writer_died_before_recording_it(
     directory: Directory, first: bool
 ) -> None:
     if not first:
@@ -141,7 +142,7 @@ POINTS = ("refresh.intent", "refresh.committed", "refresh.first", "fold.written"
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_writer_that_is_killed_leaves_a_directory_that_the_next_makes_right(tmp_path: Path, point: str) -> None:
+def test_a_killed_writer_leaves_a_directory_that_the_next_one_repairs(tmp_path: Path, point: str) -> None:
     directory = Directory(tmp_path)
     first = point in ("refresh.first",)
     if not first:
@@ -171,7 +172,7 @@ def test_a_writer_that_is_killed_leaves_a_directory_that_the_next_makes_right(tm
     directory.close()
 
 
-def test_tables_older_than_the_catalog_lose_no_later_change(directory: Directory, tmp_path: Path) -> None:
+def test_no_later_change_is_lost_when_tables_are_older_than_the_catalog(directory: Directory, tmp_path: Path) -> None:
     directory.list_first({"a": 1})
     directory.refresh({"b": 2})
     saved = tmp_path / "saved"
@@ -188,7 +189,7 @@ def test_tables_older_than_the_catalog_lose_no_later_change(directory: Directory
     assert contents(directory) == {"a": 1, "b": 2, "c": 3, "d": 4, "e": 5}
 
 
-def test_the_time_of_refreshes_never_goes_back(directory: Directory) -> None:
+def test_the_time_of_refreshes_never_goes_backwards(directory: Directory) -> None:
     from datetime import UTC, datetime, timedelta
 
     directory.list_first({"a": 1})
@@ -200,60 +201,57 @@ def test_the_time_of_refreshes_never_goes_back(directory: Directory) -> None:
 
 
 @pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files of few rows, and nothing is cheap."""
-    monkeypatch.setattr(base, "FILE_ROWS", 10)
-    monkeypatch.setattr(base, "_FEW_ROWS", 3)
-    monkeypatch.setattr(writer, "_SMALL_FILES", 4)
+def finely_cut(tmp_path: Path) -> Iterator[Directory]:
+    """A directory whose files have few rows."""
+    made = Directory(tmp_path, sizes=FileSizes(rows=10, few_rows=3, small_files=4))
+    yield made
+    made.close()
 
 
-@pytest.mark.usefixtures("small")
-def test_a_fold_rewrites_the_files_that_changes_touch_and_no_others(directory: Directory) -> None:
+def test_folding_rewrites_only_the_files_that_changes_touch(finely_cut: Directory) -> None:
     files: Files = {f"{number:03}": 1 for number in range(95)}
-    directory.list_first(files)
-    before = {file.path for file in directory.snapshot().base.files}
+    finely_cut.list_first(files)
+    before = {file.path for file in finely_cut.snapshot().base.files}
     assert len(before) == 10
-    directory.refresh({"035": 2, "036": None, "035b": 3})
-    assert directory.writer.maintain()
-    snapshot = directory.snapshot()
+    finely_cut.refresh({"035": 2, "036": None, "035b": 3})
+    assert finely_cut.writer.maintain()
+    snapshot = finely_cut.snapshot()
     after = {file.path for file in snapshot.base.files}
     assert len(before - after) == 1
     assert (snapshot.through, snapshot.newest) == (2, 2)
     wanted = dict(files) | {"035": 2, "035b": 3}
     del wanted["036"]
-    assert contents(directory) == wanted
-    assert contents(directory, 1) == files, "the past is known from the old images"
+    assert contents(finely_cut) == wanted
+    assert contents(finely_cut, 1) == files, "the past is known from the old images"
 
 
-@pytest.mark.usefixtures("small")
-def test_files_that_deletes_left_nearly_empty_are_put_together(directory: Directory) -> None:
+def test_files_left_nearly_empty_by_deletes_are_merged(finely_cut: Directory) -> None:
     files: Files = {f"{number:03}": 1 for number in range(60)}
-    directory.list_first(files)
-    directory.refresh({f"{number:03}": None for number in range(58)})
-    directory.writer.maintain()
-    assert contents(directory) == {"058": 1, "059": 1}
-    assert len(directory.snapshot().base.files) == 1
-    directory.refresh({"058": None, "059": None})
-    directory.writer.maintain()
-    assert contents(directory) == {}
-    directory.refresh({"again": 1})
-    directory.writer.maintain()
-    assert contents(directory) == {"again": 1}
+    finely_cut.list_first(files)
+    finely_cut.refresh({f"{number:03}": None for number in range(58)})
+    finely_cut.writer.maintain()
+    assert contents(finely_cut) == {"058": 1, "059": 1}
+    assert len(finely_cut.snapshot().base.files) == 1
+    finely_cut.refresh({"058": None, "059": None})
+    finely_cut.writer.maintain()
+    assert contents(finely_cut) == {}
+    finely_cut.refresh({"again": 1})
+    finely_cut.writer.maintain()
+    assert contents(finely_cut) == {"again": 1}
 
 
-@pytest.mark.usefixtures("small")
-def test_small_files_of_the_tail_are_put_together_and_keep_every_change(directory: Directory) -> None:
-    directory.list_first({"a": 0})
+def test_small_files_of_the_tail_are_merged_and_keep_every_change(finely_cut: Directory) -> None:
+    finely_cut.list_first({"a": 0})
     for number in range(1, 10):
-        directory.refresh({"a": number, f"n{number}": 1})
-    past = [contents(directory, at) for at in range(1, 11)]
-    directory.writer.maintain()
-    assert len(directory.snapshot().tail.files) == 1
-    assert [contents(directory, at) for at in range(1, 11)] == past
-    assert directory.snapshot().changed(1, 10).num_rows == 18
+        finely_cut.refresh({"a": number, f"n{number}": 1})
+    past = [contents(finely_cut, at) for at in range(1, 11)]
+    finely_cut.writer.maintain()
+    assert len(finely_cut.snapshot().tail.files) == 1
+    assert [contents(finely_cut, at) for at in range(1, 11)] == past
+    assert finely_cut.snapshot().changed(1, 10).num_rows == 18
 
 
-def test_history_that_nobody_needs_goes_and_asking_for_it_says_so(tmp_path: Path) -> None:
+def test_unneeded_history_is_removed_and_asking_for_it_says_so(tmp_path: Path) -> None:
     directory = Directory(tmp_path, kept=2)
     directory.list_first({"a": 0})
     for number in range(1, 8):
@@ -283,7 +281,7 @@ def test_the_log_has_checkpoints_and_the_directory_stays_readable(
     assert DeltaTable(f"{directory.root}/changes").version() > 24
 
 
-def test_a_sweep_takes_what_a_crash_left_once_it_is_old_and_nothing_else(directory: Directory) -> None:
+def test_a_sweep_removes_only_old_leftovers_of_crashes(directory: Directory) -> None:
     import os
     import time
 
@@ -308,7 +306,7 @@ def _inserted(files: Files) -> pa.Table:
     return compare(rows(files), table.FILES.empty_table())
 
 
-def test_tables_that_are_older_than_the_catalog_go_on_from_its_number_and_are_listed(
+def test_tables_older_than_the_catalog_continue_from_its_number_and_are_listed_again(
     directory: Directory, tmp_path: Path
 ) -> None:
     directory.list_first({"a": 1})

@@ -1,4 +1,4 @@
-"""A real engine: start, attach, share, lose, end. What ends an engine, or begins with none, has a home of its own."""
+"""A real engine: start, attach, share, lose, end. Tests that end the engine, or begin without one, have their own home."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def gateway(address: EngineAddress) -> Iterator[SparkGateway]:
 
 @pytest.fixture(scope="module")
 def shared_settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
-    """Of a home whose engine no test ends."""
+    """Settings of a home whose engine no test stops."""
     return config.load(tmp_path_factory.mktemp("shared"), driver_memory=1 << 30, cores=2)
 
 
@@ -95,14 +95,14 @@ def one(gateway: SparkGateway) -> int:
         return int(gateway.session().sql("SELECT 1").collect()[0][0])
 
 
-def test_a_statement_runs_in_the_homes_engine(shared: SparkGateway, shared_settings: Settings) -> None:
+def test_a_statement_runs_in_the_engine_of_the_home(shared: SparkGateway, shared_settings: Settings) -> None:
     assert one(shared) == 1
     status = engine_status(shared_settings)
     assert status is not None
     assert (status.state, status.kind) == ("running", "background")
 
 
-def test_the_token_is_in_no_command_line_and_no_file_that_others_can_read(
+def test_the_token_is_neither_on_a_command_line_nor_in_a_file_others_can_read(
     shared_address: EngineAddress, shared_settings: Settings
 ) -> None:
     for pid in (shared_address.engine_pid, shared_address.jvm_pid):
@@ -111,7 +111,7 @@ def test_the_token_is_in_no_command_line_and_no_file_that_others_can_read(
     assert not [path for path in readable if shared_address.token.encode() in path.read_bytes()]
 
 
-def test_a_wrong_token_is_refused(shared_address: EngineAddress) -> None:
+def test_a_wrong_token_is_rejected(shared_address: EngineAddress) -> None:
     stranger = SparkGateway(lambda: dataclasses.replace(shared_address, token="guessed"), stall_seconds=STALL_SECONDS)
     try:
         with pytest.raises(EngineError, match="rejected the token") as caught:
@@ -130,7 +130,7 @@ def test_fresh_sessions_share_neither_settings_nor_views(shared: SparkGateway) -
     assert shared.session() is shared.session()
 
 
-def test_a_session_of_the_pool_is_used_again_unless_its_block_raised(shared: SparkGateway) -> None:
+def test_a_pooled_session_is_reused_unless_its_block_raised(shared: SparkGateway) -> None:
     with shared.pooled() as first, shared.pooled() as second:
         assert first is not second
     with shared.pooled() as again, suppress(ValueError), shared.pooled() as other:
@@ -142,7 +142,7 @@ def test_a_session_of_the_pool_is_used_again_unless_its_block_raised(shared: Spa
         assert two.range(1).count() == 1
 
 
-def test_sessions_that_compile_are_a_pool_of_their_own(shared: SparkGateway) -> None:
+def test_sessions_with_code_generation_have_their_own_pool(shared: SparkGateway) -> None:
     with shared.pooled(compiled=True) as compiling, shared.pooled() as plain:
         for session, settings in ((compiling, COMPILED), (plain, INTERPRETED)):
             assert {key: session.conf.get(key) for key in COMPILED} == settings
@@ -150,7 +150,7 @@ def test_sessions_that_compile_are_a_pool_of_their_own(shared: SparkGateway) -> 
         assert (first, second) == (plain, compiling)
 
 
-def test_each_thread_has_a_session_that_goes_with_it(shared: SparkGateway) -> None:
+def test_each_thread_has_a_session_that_ends_with_it(shared: SparkGateway) -> None:
     ids: list[str] = []
     for _ in range(3):
         thread = threading.Thread(target=lambda: ids.append(shared.session().session_id))
@@ -174,7 +174,7 @@ def test_processes_that_attach_at_the_same_time_start_one_engine(settings: Setti
 
 
 @pytest.mark.long
-def test_the_jvm_ends_with_a_killed_engine_process_and_the_next_attach_starts_another(settings: Settings) -> None:
+def test_killing_the_engine_process_ends_the_jvm_and_the_next_attach_starts_another(settings: Settings) -> None:
     first = attached(settings)
     os.kill(first.engine_pid, signal.SIGKILL)
     if sys.platform == "linux":  # elsewhere the next engine ends it
@@ -185,7 +185,7 @@ def test_the_jvm_ends_with_a_killed_engine_process_and_the_next_attach_starts_an
 
 
 @pytest.mark.long
-def test_a_jvm_without_an_owner_is_ended_by_the_next_engine(settings: Settings) -> None:
+def test_the_next_engine_ends_an_orphaned_jvm(settings: Settings) -> None:
     orphan = start_jvm(settings)
     try:
         record.write(settings, dataclasses.replace(orphan.address("background"), engine_pid=2**22 - 1))
@@ -196,7 +196,7 @@ def test_a_jvm_without_an_owner_is_ended_by_the_next_engine(settings: Settings) 
         orphan.kill()
 
 
-def test_a_stopped_jvm_is_a_lost_engine_within_the_stall_time(gateway: SparkGateway, address: EngineAddress) -> None:
+def test_a_frozen_jvm_is_a_lost_engine_within_the_stall_time(gateway: SparkGateway, address: EngineAddress) -> None:
     one(gateway)
     os.kill(address.jvm_pid, signal.SIGSTOP)
     began = time.monotonic()
@@ -211,7 +211,7 @@ def test_a_stopped_jvm_is_a_lost_engine_within_the_stall_time(gateway: SparkGate
 
 
 @pytest.mark.long
-def test_leaving_the_session_of_a_stopped_jvm_does_not_hang(gateway: SparkGateway, address: EngineAddress) -> None:
+def test_closing_a_session_of_a_frozen_jvm_does_not_hang(gateway: SparkGateway, address: EngineAddress) -> None:
     began = time.monotonic()
     try:
         with gateway.fresh() as session:
@@ -223,9 +223,7 @@ def test_leaving_the_session_of_a_stopped_jvm_does_not_hang(gateway: SparkGatewa
         os.kill(address.jvm_pid, signal.SIGKILL)
 
 
-def test_a_jvm_killed_in_the_middle_of_a_query_is_a_lost_engine(
-    gateway: SparkGateway, address: EngineAddress, tmp_path: Path
-) -> None:
+def test_a_jvm_killed_mid_query_is_a_lost_engine(gateway: SparkGateway, address: EngineAddress, tmp_path: Path) -> None:
     began = tmp_path / "began"
 
     def hang(batches: Iterator[object]) -> Iterator[object]:
@@ -246,7 +244,7 @@ def test_a_jvm_killed_in_the_middle_of_a_query_is_a_lost_engine(
 
 
 @pytest.mark.long
-def test_an_engine_that_nobody_uses_ends(settings: Settings) -> None:
+def test_an_idle_engine_exits(settings: Settings) -> None:
     settings = settings.model_copy(update={"engine_idle_seconds": 2.0})
     settings.model_fields_set.add("engine_idle_seconds")
     address = attached(settings)
@@ -262,7 +260,7 @@ def test_an_engine_that_nobody_uses_ends(settings: Settings) -> None:
 
 
 @pytest.mark.long
-def test_stopping_waits_for_those_who_are_connected(settings: Settings, address: EngineAddress) -> None:
+def test_stopping_waits_for_connected_clients(settings: Settings, address: EngineAddress) -> None:
     gateway = SparkGateway(lambda: address, stall_seconds=60)
     one(gateway)
     stopping = threading.Thread(target=stop_engine, args=(settings,))
@@ -276,7 +274,7 @@ def test_stopping_waits_for_those_who_are_connected(settings: Settings, address:
     assert not jvm_lives(address)
 
 
-def test_a_daemon_takes_the_home_from_a_background_engine(settings: Settings, address: EngineAddress) -> None:
+def test_a_daemon_takes_over_the_home_from_a_background_engine(settings: Settings, address: EngineAddress) -> None:
     told: list[Owner] = []
     daemon = Engine(settings, kind="daemon", stop=Stop(), wait_seconds=60, waiting=told.append)
     try:
@@ -296,7 +294,7 @@ def test_a_daemon_takes_the_home_from_a_background_engine(settings: Settings, ad
     assert engine_status(settings) is None
 
 
-def test_an_engine_that_cannot_start_says_the_jvms_last_lines(settings: Settings) -> None:
+def test_an_engine_that_cannot_start_shows_the_last_lines_of_the_jvm(settings: Settings) -> None:
     settings = settings.model_copy(update={"jvm_options": "-Xmx1k"})
     settings.model_fields_set.add("jvm_options")
     with pytest.raises(EngineError, match="heap"):

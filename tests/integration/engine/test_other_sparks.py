@@ -1,4 +1,4 @@
-"""Spark as others run it: with executors in JVMs of their own, to which functions and changes travel, and a metastore."""
+"""Spark as others run it: with a metastore, and executors in separate JVMs to which functions and changes travel."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_functions_with_their_modules_run_in_executors(cluster: Session, tmp_pat
     assert len({row["jvm"] for row in rows}) == 2
 
 
-def test_changes_of_tables_and_what_consumes_them_run_in_executors(cluster: Session) -> None:
+def test_table_changes_and_their_consumers_run_in_executors(cluster: Session) -> None:
     for statement in (
         "CREATE TABLE people (id INT, name STRING)",
         "ALTER TABLE people SET PROPERTIES ('change_tracking' = 'true')",
@@ -89,7 +89,7 @@ def test_changes_of_tables_and_what_consumes_them_run_in_executors(cluster: Sess
     assert not cluster.streams.has_data("s")
 
 
-def test_tables_of_the_metastore_have_streams_and_can_be_written(cluster: Session, tmp_path: Path) -> None:
+def test_metastore_tables_can_be_written_and_have_streams(cluster: Session, tmp_path: Path) -> None:
     spark = cluster.spark
     spark.sql(f"CREATE DATABASE elsewhere LOCATION '{tmp_path / 'other data'}'").collect()
     tracked = "TBLPROPERTIES (delta.enableRowTracking = true, delta.enableChangeDataFeed = true)"

@@ -1,4 +1,4 @@
-"""The child process of an isolated function: what it imports, and what it leaves."""
+"""The child process of an isolated function: what it imports, and what it leaves behind."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def f(file, *, told):
 """
 
 
-def test_a_file_of_the_current_folder_is_not_taken_for_a_module_of_the_child(
+def test_a_file_in_the_current_folder_does_not_shadow_a_module_of_the_child(
     isolated: Callable[..., pa.Table], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = tmp_path / "here"

@@ -1,4 +1,4 @@
-"""What a function prints and logs comes back with the outcomes, within bounds, and with the file that it was for."""
+"""Output and logs of a function are returned with the outcomes, within bounds and attributed to their file."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def f(file):
 
 @contextmanager
 def nobody_set_logging_up() -> Iterator[None]:
-    """As in a worker. pytest has handlers of its own while a test runs."""
+    """Logging as in a worker; pytest installs its own handlers while a test runs."""
     root = logging.getLogger()
     before, root.handlers = root.handlers, []
     try:
@@ -53,7 +53,7 @@ def texts(entry: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(stream, text) for _, stream, text in entry["lines"]]
 
 
-def test_what_is_printed_logged_and_warned_of_is_kept_with_the_file(
+def test_prints_logs_and_warnings_are_kept_with_the_file(
     run: Runner, store: MemoryStore, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with nobody_set_logging_up():
@@ -73,14 +73,14 @@ def test_what_is_printed_logged_and_warned_of_is_kept_with_the_file(
     assert (said.out, said.err) == ("", "")
 
 
-def test_rows_that_tell_what_was_printed_are_of_no_file(run: Runner, store: MemoryStore) -> None:
+def test_output_rows_belong_to_no_file(run: Runner, store: MemoryStore) -> None:
     table = run("def f(file): print('x')", [store.put("a", b"")])
     of_no_file = table.filter(pa.compute.is_null(table["path"]))
     assert of_no_file.num_rows == 1
     assert set(of_no_file.drop_columns("printed").to_pylist()[0].values()) == {None}
 
 
-def test_who_sets_logging_up_has_their_own_way(run: Runner, store: MemoryStore) -> None:
+def test_a_function_may_configure_logging_itself(run: Runner, store: MemoryStore) -> None:
     code = """
 import logging, sys
 mine = logging.getLogger("own")
@@ -93,7 +93,7 @@ def f(file): mine.info("hello")
         assert texts(entry) == [("stdout", "hello")]
 
 
-def test_the_last_lines_are_kept_and_the_others_counted(run: Runner, store: MemoryStore) -> None:
+def test_the_last_lines_are_kept_and_dropped_ones_counted(run: Runner, store: MemoryStore) -> None:
     code = "def f(file):\n    for n in range(1000): print(f'line {n:04}')\n    print('y' * 1_000_000)"
     (entry,) = printed(run(code, [store.put("a", b"")], bounds=Bounds(log_file_bytes=5000)))
     assert entry["lines"][-1][2].startswith("yyyy")
@@ -101,7 +101,7 @@ def test_the_last_lines_are_kept_and_the_others_counted(run: Runner, store: Memo
     assert entry["dropped"] + len(entry["lines"]) == 1001
 
 
-def test_a_progress_bar_is_what_it_shows_in_the_end() -> None:
+def test_a_progress_bar_is_kept_in_its_final_state() -> None:
     capture = Capture(1000)
     with capture.during():
         for done in range(0, 101, 10):
@@ -111,7 +111,7 @@ def test_a_progress_bar_is_what_it_shows_in_the_end() -> None:
     assert [line.text for line in found.lines] == ["100%", "done"]
 
 
-def test_lines_of_threads_do_not_mix() -> None:
+def test_lines_from_several_threads_do_not_mix() -> None:
     capture = Capture(1_000_000)
 
     def talk(name: str) -> None:
@@ -129,7 +129,7 @@ def test_lines_of_threads_do_not_mix() -> None:
     assert sorted(line.text for line in found.lines) == sorted([f"<{name}{name}>" for name in "abc"] * 500)
 
 
-def test_of_a_batch_the_newest_is_kept_and_of_failed_files_the_longest() -> None:
+def test_a_batch_keeps_its_newest_output_and_that_of_failed_files_longest() -> None:
     kept = Kept(100)
     for number in range(20):
         kept.add(f"{number:010}", failed=number in (3, 4))
@@ -137,7 +137,7 @@ def test_of_a_batch_the_newest_is_kept_and_of_failed_files_the_longest() -> None
     assert json.loads(kept.encoded()[0]) == {"lost": 10}
 
 
-def test_a_failure_shows_what_was_printed_last(run: Runner, store: MemoryStore) -> None:
+def test_a_failure_shows_the_last_lines_printed(run: Runner, store: MemoryStore) -> None:
     code = "def f(file):\n    for n in range(100): print('step', n)\n    raise ValueError('no good')"
     table = run(code, [store.put("a", b"")])
     trace = table["error_traceback"][0].as_py()
@@ -146,7 +146,7 @@ def test_a_failure_shows_what_was_printed_last(run: Runner, store: MemoryStore) 
     assert printed(table)[0]["failed"]
 
 
-def test_a_set_up_that_fails_shows_what_it_printed(run: Runner, store: MemoryStore) -> None:
+def test_a_failing_setup_shows_its_output(run: Runner, store: MemoryStore) -> None:
     code = (
         "class f:\n    def __init__(self): print('loading'); raise OSError('none')\n    def __call__(self, file): pass"
     )
@@ -156,7 +156,7 @@ def test_a_set_up_that_fails_shows_what_it_printed(run: Runner, store: MemorySto
     assert [entry["files"] for entry in printed(table)] == [[]]
 
 
-def test_of_several_files_what_is_printed_is_with_all_of_them(run: Runner, store: MemoryStore) -> None:
+def test_output_of_a_group_is_kept_with_all_of_its_files(run: Runner, store: MemoryStore) -> None:
     body = "    print(len(files))\n    if len(files) > 1: raise ValueError\n    return [{'n': 1}]"
     table = run(BATCH + body, [store.put(name, b"") for name in "ab"])
     assert [(entry["files"], texts(entry)) for entry in printed(table)] == [
@@ -166,7 +166,7 @@ def test_of_several_files_what_is_printed_is_with_all_of_them(run: Runner, store
     ]
 
 
-def test_what_is_printed_in_a_child_comes_back_too(isolated: Callable[..., pa.Table]) -> None:
+def test_output_of_a_child_process_is_returned(isolated: Callable[..., pa.Table]) -> None:
     table = isolated(TALKATIVE, ["a", "b"])
     assert [entry["files"] for entry in printed(table)] == [[], ["a"], ["b"]]
     assert texts(printed(table)[1])[0] == ("stdout", "one a")
@@ -180,7 +180,7 @@ def test_what_is_printed_in_a_child_comes_back_too(isolated: Callable[..., pa.Ta
         ("signal.signal(signal.SIGALRM, signal.SIG_IGN); time.sleep(60)", FailureKind.TIMED_OUT, 3.0),
     ],
 )
-def test_what_is_printed_in_a_child_outlives_it(
+def test_output_of_a_child_process_outlives_it(
     isolated: Callable[..., pa.Table], deed: str, kind: FailureKind, seconds: float | None
 ) -> None:
     code = f"""
@@ -202,7 +202,7 @@ def f(file):
     assert not any("of a" in text for _, text in texts(entry))
 
 
-def test_two_workers_of_one_process_do_not_hear_each_other(run: Runner, store: MemoryStore) -> None:
+def test_two_workers_in_one_process_do_not_capture_each_others_output(run: Runner, store: MemoryStore) -> None:
     one, other = Capture(100), Capture(100)
     with one.during():
         sys.stdout.write("a")
@@ -212,7 +212,7 @@ def test_two_workers_of_one_process_do_not_hear_each_other(run: Runner, store: M
     assert [[line.text for line in each.take(["x"])[0].lines] for each in (one, other)] == [["ac"], ["b"]]
 
 
-def test_arguments_that_do_not_fit_a_message_are_no_error(run: Runner, store: MemoryStore) -> None:
+def test_bad_format_arguments_in_a_log_call_are_not_an_error(run: Runner, store: MemoryStore) -> None:
     code = "import logging\ndef f(file):\n    logging.warning('%d', 'x')\n    return {'n': 1}"
     with nobody_set_logging_up():
         table = run(code, [store.put("a", b"")])
@@ -221,9 +221,7 @@ def test_arguments_that_do_not_fit_a_message_are_no_error(run: Runner, store: Me
 
 
 @pytest.mark.parametrize("deed", ["sys.stdout.close()", "os.close(2)", "os.dup2(os.pipe()[1], 2)"])
-def test_what_a_function_does_with_its_output_is_no_later_ones_loss(
-    isolated: Callable[..., pa.Table], deed: str
-) -> None:
+def test_closing_its_output_does_not_affect_later_functions(isolated: Callable[..., pa.Table], deed: str) -> None:
     code = f"import os, sys\ndef f(file):\n    print(file.name, flush=True)\n    if file.name == 'a': {deed}\n    return {{'n': 1}}"
     table = isolated(code, ["a", "b"])
     assert [row for _, row in results(table) if row] == [{"n": 1}] * 2

@@ -28,7 +28,7 @@ GONE = "directory gone"
 
 
 class Listener:
-    """A started queue, and every hint that it told so far."""
+    """A started queue, and every hint it has reported so far."""
 
     def __init__(self, root: Path, selection: Selection | None = None, debounce_seconds: float = 0.03) -> None:
         settings = QueueSettings(debounce_seconds=debounce_seconds, check_seconds=0.1)
@@ -38,7 +38,7 @@ class Listener:
         self.on_hint: Callable[[Hint], None] = self.hints.append
 
     def pump(self, wait_seconds: float = 0.02) -> None:
-        """Takes and acknowledges what is there."""
+        """Receives and acknowledges what is there."""
         messages = self.queue.receive(1000, wait_seconds)
         for message in messages:
             for hint in message.hints:
@@ -47,7 +47,7 @@ class Listener:
         self.queue.acknowledge(messages)
 
     def hears(self, *expected: Hint) -> None:
-        """Waits until all of these were told."""
+        """Waits until all of these were reported."""
 
         def heard() -> bool:
             self.pump()
@@ -59,7 +59,7 @@ class Listener:
             raise AssertionError(f"{set(expected) - set(self.hints)} not among {self.hints}") from None
 
     def settles(self, root: Path) -> None:
-        """Waits until everything before this call was told, by a file that comes last."""
+        """Waits until everything before this call was reported, by writing one more file."""
         (root / "marker").touch()
         self.hears(KeyHint("marker"))
         self.hints.remove(KeyHint("marker"))
@@ -88,7 +88,7 @@ def listen(root: Path) -> Iterator[Listen]:
         listener.queue.stop()
 
 
-def test_a_written_file_is_told_once(root: Path, listen: Listen) -> None:
+def test_a_written_file_is_reported_once(root: Path, listen: Listen) -> None:
     listener = listen()
     (root / "a").write_bytes(b"x")
     listener.hears(KeyHint("a"))
@@ -96,7 +96,7 @@ def test_a_written_file_is_told_once(root: Path, listen: Listen) -> None:
     assert listener.hints == [KeyHint("a")]
 
 
-def test_an_atomic_rename_into_place_is_told_without_its_temporary_name(root: Path, listen: Listen) -> None:
+def test_an_atomic_rename_into_place_is_reported_without_its_temporary_name(root: Path, listen: Listen) -> None:
     listener = listen()
     (root / "a.tmp").write_bytes(b"x")
     (root / "a.tmp").rename(root / "a")
@@ -105,16 +105,14 @@ def test_an_atomic_rename_into_place_is_told_without_its_temporary_name(root: Pa
     assert listener.hints == [KeyHint("a")]
 
 
-def test_a_rename_inside_tells_both_names(root: Path, listen: Listen) -> None:
+def test_a_rename_inside_reports_both_names(root: Path, listen: Listen) -> None:
     (root / "a").touch()
     listener = listen()
     (root / "a").rename(root / "b")
     listener.hears(KeyHint("a"), KeyHint("b"))
 
 
-def test_a_file_moved_in_a_file_moved_out_and_a_deleted_one_are_told(
-    root: Path, tmp_path: Path, listen: Listen
-) -> None:
+def test_files_moved_in_moved_out_and_deleted_are_reported(root: Path, tmp_path: Path, listen: Listen) -> None:
     for path in (tmp_path / "in", root / "out", root / "deleted"):
         path.touch()
     listener = listen()
@@ -124,7 +122,7 @@ def test_a_file_moved_in_a_file_moved_out_and_a_deleted_one_are_told(
     listener.hears(KeyHint("in"), KeyHint("out"), KeyHint("deleted"))
 
 
-def test_a_hard_link_a_symbolic_link_and_a_touch_are_told(root: Path, tmp_path: Path, listen: Listen) -> None:
+def test_hard_links_symbolic_links_and_touches_are_reported(root: Path, tmp_path: Path, listen: Listen) -> None:
     (tmp_path / "source").touch()
     (root / "touched").touch()
     listener = listen()
@@ -134,7 +132,7 @@ def test_a_hard_link_a_symbolic_link_and_a_touch_are_told(root: Path, tmp_path: 
     listener.hears(KeyHint("hard"), KeyHint("soft"), KeyHint("touched"))
 
 
-def test_reading_tells_nothing(root: Path, listen: Listen) -> None:
+def test_reading_reports_nothing(root: Path, listen: Listen) -> None:
     (root / "a").write_bytes(b"x")
     listener = listen()
     assert (root / "a").read_bytes() == b"x"
@@ -146,13 +144,13 @@ def test_reading_tells_nothing(root: Path, listen: Listen) -> None:
 @pytest.mark.parametrize(
     "name", ["sp ace", "a+%25&=", "q'\"", "new\nline", "ü日", "-rf", "a" * 255, os.fsdecode(b"\xff")]
 )
-def test_any_file_name_is_told_as_it_is(root: Path, listen: Listen, name: str) -> None:
+def test_any_file_name_is_reported_unchanged(root: Path, listen: Listen, name: str) -> None:
     listener = listen()
     (root / name).touch()
     listener.hears(KeyHint(name))
 
 
-def test_a_slow_writer_is_waited_for_until_it_is_done(root: Path, listen: Listen) -> None:
+def test_a_slowly_written_file_is_reported_when_it_is_complete(root: Path, listen: Listen) -> None:
     listener = listen(debounce_seconds=0.25)
     sizes: list[int] = []
     listener.on_hint = lambda hint: sizes.append((root / "a").stat().st_size)
@@ -177,7 +175,7 @@ def test_a_slow_writer_is_waited_for_until_it_is_done(root: Path, listen: Listen
     assert sizes == [20]
 
 
-def test_what_the_selection_rejects_is_not_told(root: Path, listen: Listen) -> None:
+def test_unselected_files_are_not_reported(root: Path, listen: Listen) -> None:
     (root / ".git").mkdir()
     listener = listen(Selection(patterns=("*.png", "marker")))
     for path in (".git/a.png", "a.txt", ".hidden.png", "a.png.part", "a.png"):
@@ -187,7 +185,7 @@ def test_what_the_selection_rejects_is_not_told(root: Path, listen: Listen) -> N
     assert listener.hints == [KeyHint("a.png")]
 
 
-def test_without_recursion_directories_are_not_told(root: Path, listen: Listen) -> None:
+def test_without_recursion_directories_are_not_reported(root: Path, listen: Listen) -> None:
     (root / "d").mkdir()
     listener = listen(Selection(recursive=False))
     (root / "d" / "a").touch()
@@ -196,7 +194,7 @@ def test_without_recursion_directories_are_not_told(root: Path, listen: Listen) 
     assert listener.hints == []
 
 
-def test_a_new_directory_is_told_and_what_happens_in_it_later_too(root: Path, listen: Listen) -> None:
+def test_a_new_directory_is_reported_and_so_are_later_changes_inside(root: Path, listen: Listen) -> None:
     listener = listen()
     (root / "d" / "e").mkdir(parents=True)
     (root / "d" / "e" / "a").touch()
@@ -205,7 +203,7 @@ def test_a_new_directory_is_told_and_what_happens_in_it_later_too(root: Path, li
     listener.hears(KeyHint("d/e/b"))
 
 
-def test_a_directory_moved_in_is_told(root: Path, tmp_path: Path, listen: Listen) -> None:
+def test_a_directory_moved_in_is_reported(root: Path, tmp_path: Path, listen: Listen) -> None:
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "a").touch()
     listener = listen()
@@ -215,7 +213,7 @@ def test_a_directory_moved_in_is_told(root: Path, tmp_path: Path, listen: Listen
     listener.hears(KeyHint("d/b"))
 
 
-def test_a_directory_moved_out_and_a_deleted_one_are_told(root: Path, tmp_path: Path, listen: Listen) -> None:
+def test_directories_moved_out_and_deleted_are_reported(root: Path, tmp_path: Path, listen: Listen) -> None:
     for name in ("out", "deleted"):
         (root / name).mkdir()
         (root / name / "a").touch()
@@ -225,7 +223,7 @@ def test_a_directory_moved_out_and_a_deleted_one_are_told(root: Path, tmp_path: 
     listener.hears(SubtreeHint("out/", GONE), SubtreeHint("deleted/", GONE))
 
 
-def test_a_renamed_directory_is_told_under_both_names(root: Path, listen: Listen) -> None:
+def test_a_renamed_directory_is_reported_under_both_names(root: Path, listen: Listen) -> None:
     (root / "d" / "e").mkdir(parents=True)
     listener = listen()
     (root / "d").rename(root / "f")
@@ -241,7 +239,7 @@ def test_a_root_that_is_a_link_is_watched(root: Path, tmp_path: Path, listen: Li
     listener.hears(KeyHint("a"))
 
 
-def test_a_root_replaced_by_another_is_watched_and_told(root: Path, tmp_path: Path, listen: Listen) -> None:
+def test_a_replaced_root_is_watched_and_reported(root: Path, tmp_path: Path, listen: Listen) -> None:
     listener = listen()
     root.rename(tmp_path / "old")
     root.mkdir()
@@ -272,7 +270,7 @@ def test_a_missing_root_is_an_error_until_it_is_back(root: Path, listen: Listen)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_watch_that_died_inside_watchdog_is_armed_again(root: Path, tmp_path: Path, listen: Listen) -> None:
+def test_a_watch_that_died_inside_watchdog_is_re_armed(root: Path, tmp_path: Path, listen: Listen) -> None:
     listener = listen()
     # A directory that was moved out is still watched under its old name; when one of the same name came and went
     # before it ends, watchdog 7.1 loses count and its reading thread dies of a KeyError.
@@ -292,7 +290,7 @@ def test_a_watch_that_died_inside_watchdog_is_armed_again(root: Path, tmp_path: 
     listener.hears(KeyHint("a"))
 
 
-def test_an_overflow_of_the_kernels_queue_is_told_as_everything(root: Path, listen: Listen) -> None:
+def test_an_overflow_of_the_kernels_queue_is_reported_as_everything_changed(root: Path, listen: Listen) -> None:
     (root / "a").touch()
     (root / "b").touch()
     listener = listen()
@@ -313,7 +311,7 @@ def test_an_overflow_of_the_kernels_queue_is_told_as_everything(root: Path, list
     listener.hears(KeyHint("c"))
 
 
-def test_a_directory_that_is_missing_at_the_start_is_an_error_with_a_remedy(tmp_path: Path) -> None:
+def test_a_directory_missing_at_the_start_is_an_error_with_a_remedy(tmp_path: Path) -> None:
     queue = LocalQueue(QueueSpec(str(tmp_path / "missing")))
     threads = threading.active_count()
     with pytest.raises(QueueError, match="No such file") as error:
@@ -343,12 +341,10 @@ except QueueError as error:
 
 
 @pytest.mark.parametrize("watches", [1, 4, 20])
-def test_the_kernels_limit_of_watches_is_an_error_even_where_only_sub_directories_meet_it(
-    root: Path, watches: int
-) -> None:
+def test_the_kernels_watch_limit_is_an_error_even_if_only_subdirectories_hit_it(root: Path, watches: int) -> None:
     for number in range(5):
         (root / str(number)).mkdir()
-    # The limit is one of the user namespace; in one of our own nobody else meets it.
+    # The limit applies to the user namespace; nobody else meets it in our own.
     limit = f"echo {watches} > /proc/sys/user/max_inotify_watches"
     command = ["unshare", "--user", "--map-root-user", "sh", "-c"]
     if subprocess.run([*command, limit], capture_output=True, check=False).returncode != 0:

@@ -1,4 +1,4 @@
-"""Blocks that meet a job on their stream, without an engine."""
+"""Blocks that compete with a job for their stream, without an engine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from volstream.streams.consume import Consumer
 from volstream.streams.read import StreamReader
 
 
-def test_a_plan_that_a_job_opens_while_its_stream_is_being_taken_is_not_dropped(tmp_path: Path) -> None:
+def test_a_plan_opened_by_a_job_while_its_stream_is_being_claimed_is_not_dropped(tmp_path: Path) -> None:
     catalog = Catalog(f"sqlite:///{tmp_path}/catalog.db")
     _, on_it, job = objects.store_job(catalog)
     other = objects.stream(id="~", name="later")  # taken after the job's: in the order of ids

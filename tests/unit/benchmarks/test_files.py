@@ -14,7 +14,7 @@ def test_the_same_seed_makes_the_same_files(tmp_path: Path) -> None:
     assert truth(trees[0].folder) == truth(trees[1].folder)
 
 
-def test_files_are_nested_three_deep_and_of_the_sizes_it_says(tmp_path: Path) -> None:
+def test_files_are_nested_three_deep_and_have_the_requested_sizes(tmp_path: Path) -> None:
     Tree(tmp_path / "files").make(50)
     files = [path for path in (tmp_path / "files").rglob("*") if path.is_file()]
     assert len(files) == 50
@@ -22,7 +22,7 @@ def test_files_are_nested_three_deep_and_of_the_sizes_it_says(tmp_path: Path) ->
     assert all(1 << 10 <= path.stat().st_size <= 20 << 10 for path in files)
 
 
-def test_a_change_adds_overwrites_and_deletes_as_many_as_it_says(tmp_path: Path) -> None:
+def test_a_change_adds_overwrites_and_deletes_the_requested_numbers(tmp_path: Path) -> None:
     tree = Tree(tmp_path / "files")
     tree.make(20)
     before = truth(tree.folder)
@@ -33,7 +33,7 @@ def test_a_change_adds_overwrites_and_deletes_as_many_as_it_says(tmp_path: Path)
     assert sum(before[path] != after[path] for path in before.keys() & after.keys()) == 3
 
 
-def test_an_overwritten_file_has_another_time(tmp_path: Path) -> None:
+def test_an_overwritten_file_has_a_new_time(tmp_path: Path) -> None:
     tree = Tree(tmp_path / "files")
     tree.make(1)
     (path,) = (tmp_path / "files" / name for name in truth(tree.folder))
@@ -42,12 +42,12 @@ def test_an_overwritten_file_has_another_time(tmp_path: Path) -> None:
     assert path.stat().st_mtime_ns != before
 
 
-def test_a_summary_is_of_the_bytes() -> None:
+def test_a_summary_covers_the_bytes() -> None:
     found = summary_of(b"two words\nand three more")
     assert (found.words, found.first_line) == (5, "two words")
 
 
-def test_missing_surplus_and_different_rows_are_wrong() -> None:
+def test_missing_surplus_and_different_rows_are_detected() -> None:
     one, other = Summary("a", 1, ""), Summary("b", 1, "")
     assert wrong_rows({"x": one, "y": one}, {"x": one, "y": one}) == 0
     assert wrong_rows({"same": one, "surplus": one, "other": one}, {"same": one, "missing": one, "other": other}) == 3

@@ -19,12 +19,12 @@ def figures() -> Figures:
     return figures
 
 
-def test_ratios_are_those_of_the_medians_in_the_same_scenario(figures: Figures) -> None:
+def test_ratios_compare_the_medians_of_the_same_scenario(figures: Figures) -> None:
     found = {(one.scenario, one.contender): figures.ratio(one) for one in figures.all()}
     assert found == {("all new", BASE): 1.0, ("all new", "volstream"): 2.0, ("live", "volstream"): None}
 
 
-def test_the_document_has_every_round_and_can_be_read_again(figures: Figures, tmp_path: Path) -> None:
+def test_the_document_has_every_round_and_can_be_read_back(figures: Figures, tmp_path: Path) -> None:
     write(figures, tmp_path / "out" / "results.json")
     document = json.loads((tmp_path / "out" / "results.json").read_text())
     own = next(one for one in document["figures"] if one["contender"] == "volstream")

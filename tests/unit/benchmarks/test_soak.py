@@ -1,4 +1,4 @@
-"""The soak runs, and forgets."""
+"""The soak benchmark runs and forgets its history."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from volstream.catalog import Catalog, tables
 
 
 @pytest.mark.long
-def test_a_small_soak_ends_with_the_history_of_one_step(tmp_path: Path) -> None:
+def test_a_small_soak_ends_with_one_step_of_history(tmp_path: Path) -> None:
     steps = list(soak.run(tmp_path, 400))
     assert [step.refreshes for step in steps] == [40 * number for number in range(1, 11)]
     catalog = Catalog(f"sqlite:///{tmp_path}/catalog.db")

@@ -1,4 +1,4 @@
-"""The entry, before there is a command."""
+"""The entry point, before any command."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from volstream.cli.main import run
 from volstream.cli.output import Output
 
 
-def test_without_arguments_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_is_shown_without_arguments(capsys: pytest.CaptureFixture[str]) -> None:
     assert run([]) == 2  # click's code, as for any group without a command
     said = capsys.readouterr()
     assert (said.out, said.err.startswith("Usage: volstream")) == ("", True)
@@ -50,11 +50,11 @@ def test_commands_are_completed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
         (["--format=json"], True),
     ],
 )
-def test_errors_are_json_where_the_arguments_ask_for_it(arguments: list[str], as_json: bool) -> None:
+def test_errors_are_json_when_the_arguments_ask_for_it(arguments: list[str], as_json: bool) -> None:
     assert Output.for_errors(arguments).as_json is as_json
 
 
-def test_a_full_disk_is_no_bug(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_full_disk_is_not_reported_as_a_bug(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with mounted(tmp_path, "4k") as disk:
         if disk.why_not:
             pytest.skip(f"no tmpfs can be mounted: {disk.why_not}")

@@ -1,4 +1,4 @@
-"""What users get wrong is told to them as their mistake, never as a bug."""
+"""Mistakes of users are reported as such, never as bugs."""
 
 from __future__ import annotations
 
@@ -79,32 +79,32 @@ def said(home: str, capsys: pytest.CaptureFixture[str]) -> Said:
         (["sql", "ALTER STREAM s RESET TO VERSION " + "9" * 30], 3, "VERSION cannot be"),
     ],
 )
-def test_a_mistake_is_the_users(said: Said, arguments: list[str], code: int, message: str) -> None:
+def test_mistakes_are_reported_as_user_errors(said: Said, arguments: list[str], code: int, message: str) -> None:
     found, text = said(*arguments)
     assert (found, "Traceback" in text) == (code, False), text
     assert message in text
 
 
-def test_a_file_whose_name_is_not_text_can_still_be_asked_for(said: Said) -> None:
+def test_a_file_whose_name_is_not_text_can_be_named(said: Said) -> None:
     code, text = said("explain-file", "v", ODD)
     assert (code, "There is no record of" in text, "Traceback" in text) == (3, True, False), text
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
-def test_settings_that_cannot_be_read_are_said_to_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unreadable_settings_are_reported_as_such(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "volstream.toml").touch(mode=0)
     assert run(["list", "volumes", "--home", str(tmp_path)]) == 3
     assert "volstream.toml cannot be read" in capsys.readouterr().err
 
 
-def test_settings_that_are_not_text_are_said_not_to_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_settings_that_are_not_text_are_reported_as_such(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "volstream.toml").write_bytes(b"cores = \xff")
     assert run(["list", "volumes", "--home", str(tmp_path)]) == 3
     assert "volstream.toml cannot be read" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("setting", ["catalog_url = 'postgresql://h:port/d'", "spark_remote = 'sc://h:port'"])
-def test_a_port_that_is_not_a_number_is_said_not_to_be(
+def test_a_port_that_is_not_a_number_is_rejected(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], setting: str
 ) -> None:
     (tmp_path / "volstream.toml").write_text(f"warehouse = '/mnt/w'\n{setting}")

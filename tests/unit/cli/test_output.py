@@ -1,4 +1,4 @@
-"""How results are arranged for people."""
+"""The layout of results for people."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_table_fits_the_terminal_with_long_cells_folded() -> None:
     assert sum(line.count("word") for line in lines) == 100
 
 
-def test_a_table_of_too_many_columns_is_shown_row_by_row_and_leaves_none_out() -> None:
+def test_a_table_with_too_many_columns_is_shown_row_by_row_and_omits_none() -> None:
     row = {f"column_{number}": f"value_{number}" for number in range(30)}
     lines = shown(dict(row), 80)
     assert [line.split() for line in lines if line.startswith("column_")] == [[*pair] for pair in row.items()] * 2
@@ -46,7 +46,7 @@ def obeyed(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("as_json", [False, True])
-def test_nothing_that_is_said_is_obeyed_by_a_terminal(as_json: bool, capsys: pytest.CaptureFixture[str]) -> None:
+def test_control_characters_in_output_are_escaped(as_json: bool, capsys: pytest.CaptureFixture[str]) -> None:
     output = Output(as_json)
     output.message(f"{NASTY}\nsecond line")
     output.error(InvalidValueError(NASTY, NASTY))
@@ -59,21 +59,21 @@ def test_nothing_that_is_said_is_obeyed_by_a_terminal(as_json: bool, capsys: pyt
     assert "ü" in said.out
 
 
-def test_json_gives_back_what_was_escaped(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_preserves_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
     Output(as_json=True).result([NASTY, "\U000e0001"], "")
     assert json.loads(capsys.readouterr().out) == [NASTY, "\U000e0001"]
 
 
 @pytest.fixture
 def as_before() -> Iterator[None]:
-    """Logs go to standard error again, after the test's own capture of it has ended."""
+    """Sends logs to standard error again, after the test's own capture has ended."""
     yield
     log.configure("debug")
 
 
 @pytest.mark.parametrize("as_json", [False, True])
 @pytest.mark.usefixtures("as_before")
-def test_logs_are_not_obeyed_by_a_terminal(as_json: bool, capsys: pytest.CaptureFixture[str]) -> None:
+def test_control_characters_in_logs_are_escaped(as_json: bool, capsys: pytest.CaptureFixture[str]) -> None:
     log.configure("debug", json=as_json)
     log.get("test").info("seen", path=NASTY, paths=[NASTY])
     logging.getLogger("of.others").warning("seen %s", NASTY)
@@ -81,7 +81,7 @@ def test_logs_are_not_obeyed_by_a_terminal(as_json: bool, capsys: pytest.Capture
 
 
 @pytest.mark.parametrize("moment", [datetime.max.replace(tzinfo=UTC), datetime.min.replace(tzinfo=UTC)])
-def test_a_time_that_the_local_zone_does_not_have_is_shown_all_the_same(
+def test_a_time_the_local_zone_cannot_represent_is_still_shown(
     moment: datetime, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("TZ", "UTC-9" if moment.year > 1 else "UTC+9")

@@ -1,4 +1,4 @@
-"""The prompt of ``volstream sql``: when a statement is complete, what is completed, and a conversation without Spark."""
+"""The prompt of ``volstream sql``: when a statement is complete, what is completed, and a session without Spark."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def session(tmp_path: Path) -> Iterator[Session]:
         "QUIT",
     ],
 )
-def test_enter_runs_what_ends_with_a_semicolon_or_says_nothing(text: str) -> None:
+def test_enter_runs_a_complete_statement_or_an_empty_line(text: str) -> None:
     assert is_complete(text)
 
 
@@ -62,7 +62,7 @@ def test_enter_runs_what_ends_with_a_semicolon_or_says_nothing(text: str) -> Non
         "SELECT 1; SELECT 2",
     ],
 )
-def test_enter_makes_a_new_line_where_a_statement_has_no_end(text: str) -> None:
+def test_enter_continues_an_incomplete_statement_on_a_new_line(text: str) -> None:
     assert not is_complete(text)
 
 
@@ -90,11 +90,11 @@ def test_exit_and_quit_end_the_prompt(text: str, ends: bool) -> None:
         ("SELECT x -- ord", []),
     ],
 )
-def test_keywords_and_names_are_completed_where_they_may_stand(before: str, expected: list[str]) -> None:
+def test_keywords_and_names_are_completed_where_the_grammar_allows_them(before: str, expected: list[str]) -> None:
     assert list(suggestions(before, lambda: NAMES)[1]) == expected
 
 
-def test_tables_and_the_objects_of_the_catalog_are_offered_as_sql_takes_them(session: Session, tmp_path: Path) -> None:
+def test_tables_and_catalog_objects_are_completed_as_sql_identifiers(session: Session, tmp_path: Path) -> None:
     for table in ("public/orders", "sales/two words"):
         (tmp_path / "home" / "warehouse" / "tables" / table).mkdir(parents=True)
     session.volumes.create("photos", str(tmp_path), ignores=["home/**"], queue_type=QueueType.NONE)
@@ -102,7 +102,7 @@ def test_tables_and_the_objects_of_the_catalog_are_offered_as_sql_takes_them(ses
     assert set(object_names(session)) == {"orders", "sales.`two words`", "photos", "changes"}
 
 
-def test_a_catalog_that_does_not_answer_leaves_the_keywords() -> None:
+def test_keywords_are_completed_even_if_the_catalog_does_not_answer() -> None:
     def broken() -> list[str]:
         raise CatalogError("gone")
 
@@ -125,7 +125,7 @@ def converse(session: Session, typed: str) -> None:
         run_prompt(session, output, run)
 
 
-def test_a_conversation_goes_on_after_errors_and_interruptions(
+def test_the_prompt_continues_after_errors_and_interruptions(
     session: Session, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     session.volumes.create("photos", str(tmp_path), ignores=["home/**"], queue_type=QueueType.NONE)
@@ -140,7 +140,9 @@ def test_a_conversation_goes_on_after_errors_and_interruptions(
 
 
 @pytest.mark.parametrize("end", ["exit\r", "quit;\r"])
-def test_a_word_ends_it_and_the_history_is_kept_for_its_owner_only(session: Session, tmp_path: Path, end: str) -> None:
+def test_a_word_ends_the_prompt_and_the_history_is_readable_by_its_owner_only(
+    session: Session, tmp_path: Path, end: str
+) -> None:
     converse(session, f"SHOW STREAMS;\r{end}")
     file = tmp_path / "home" / "sql_history"
     assert "+SHOW STREAMS;" in file.read_text()

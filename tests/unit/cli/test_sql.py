@@ -1,4 +1,4 @@
-"""Where ``volstream sql`` takes its statements from, as far as no Spark is needed."""
+"""Where ``volstream sql`` reads its statements from; no Spark needed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("terminal")
 @pytest.mark.parametrize("options", [["--format", "json"], []])
-def test_without_a_terminal_on_both_sides_or_for_json_there_is_no_prompt(
+def test_there_is_no_prompt_for_json_or_without_a_terminal_on_both_sides(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str]
 ) -> None:
     assert run(["sql", "--home", str(tmp_path), *options]) == 2
@@ -35,7 +35,7 @@ def test_without_a_terminal_on_both_sides_or_for_json_there_is_no_prompt(
 
 
 @pytest.mark.parametrize("arguments", [[], ["-"]])
-def test_statements_come_from_standard_input(
+def test_statements_are_read_from_standard_input(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, arguments: list[str]
 ) -> None:
     monkeypatch.setattr(sys, "stdin", StringIO("SHOW STREAMS; SHOW JOBS"))
@@ -52,7 +52,7 @@ def test_statements_come_from_standard_input(
         ("DROP STREAM s; SHOW JOBS", 3, []),
     ],
 )
-def test_as_json_it_is_one_document_whatever_the_number_of_statements(
+def test_json_output_is_one_document_for_any_number_of_statements(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], script: str, code: int, document: object
 ) -> None:
     assert run(["sql", "--home", str(tmp_path), "--format", "json", script]) == code

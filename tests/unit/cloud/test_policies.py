@@ -1,4 +1,4 @@
-"""What is pasted at a provider: exactly what the volumes of a connection need."""
+"""The policies to paste at a provider: exactly what the volumes of a connection need."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ AWS_ROLE = "arn:aws-cn:iam::123456789012:role/r"
 OSS_ROLE = "acs:ram::1234567890:role/r"
 
 
-def test_a_role_is_trusted_to_who_names_the_external_id() -> None:
+def test_a_role_trusts_only_callers_that_present_the_external_id() -> None:
     (aws,) = trust_policy("s3", "x1", AWS_ROLE)["Statement"]
     (oss,) = trust_policy("oss", "x1", None)["Statement"]
     assert aws["Principal"] == {"AWS": "arn:aws-cn:iam::ACCOUNT_ID:root"}
@@ -18,7 +18,7 @@ def test_a_role_is_trusted_to_who_names_the_external_id() -> None:
     assert aws["Condition"] == oss["Condition"] == {"StringEquals": {"sts:ExternalId": "x1"}}
 
 
-def test_a_volume_of_s3_may_list_its_prefix_read_below_it_and_take_from_its_queue() -> None:
+def test_an_s3_volume_may_list_its_prefix_read_below_it_and_receive_from_its_queue() -> None:
     needs = [Need("b", "in/", "q"), Need("b", "in/more/", "q"), Need("b", "a*b/")]
     listing, reading, queue, objects, messages = permission_policy("s3", needs, "cn-north-1", AWS_ROLE)["Statement"]
     assert (listing["Action"], listing["Resource"]) == (["s3:ListBucket"], ["arn:aws-cn:s3:::b"])
@@ -36,7 +36,7 @@ def test_a_volume_of_s3_may_list_its_prefix_read_below_it_and_take_from_its_queu
     assert {"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:ChangeMessageVisibility"} < {*queue["Action"]}
 
 
-def test_a_queue_given_by_url_is_where_the_url_says() -> None:
+def test_the_url_of_a_queue_determines_its_arn() -> None:
     url = "https://sqs.eu-west-1.amazonaws.com/210987654321/q"
     (_, _, queue, *_) = permission_policy("s3", [Need("b", "", url)], None, None)["Statement"]
     assert queue["Resource"] == ["arn:aws:sqs:eu-west-1:210987654321:q"]
@@ -55,7 +55,7 @@ def test_a_whole_bucket_and_a_connection_without_volumes_have_no_prefix() -> Non
         assert reading["Resource"] == [f"acs:oss:*:*:{bucket}/*"]
 
 
-def test_a_volume_of_oss_may_list_its_prefix_read_below_it_and_take_from_its_queue() -> None:
+def test_an_oss_volume_may_list_its_prefix_read_below_it_and_receive_from_its_queue() -> None:
     needs = [Need("b", "in/", "q")]
     listing, reading, queue, messages = permission_policy("oss", needs, "cn-hangzhou", OSS_ROLE)["Statement"]
     assert (listing["Action"], listing["Resource"]) == (["oss:ListObjects"], ["acs:oss:*:1234567890:b"])
@@ -69,6 +69,6 @@ def test_a_volume_of_oss_may_list_its_prefix_read_below_it_and_take_from_its_que
     ("region", "partition"),
     [("cn-north-1", "aws-cn"), ("us-gov-west-1", "aws-us-gov"), ("eu-west-1", "aws"), (None, "aws")],
 )
-def test_without_a_role_the_region_tells_the_partition(region: str | None, partition: str) -> None:
+def test_without_a_role_the_region_determines_the_partition(region: str | None, partition: str) -> None:
     listing, *_ = permission_policy("s3", [Need("b", "", "q")], region, None)["Statement"]
     assert listing["Resource"] == [f"arn:{partition}:s3:::b"]

@@ -91,7 +91,7 @@ def jvm_of(world: World) -> int:
     return address.jvm_pid
 
 
-def test_an_engine_that_died_is_started_again_and_is_away_meanwhile() -> None:
+def test_a_dead_engine_is_restarted_and_reported_as_down_meanwhile() -> None:
     world = World()
     assert world.engine.status() == {"state": "starting"}
     with pytest.raises(EngineLostError, match="is starting"):
@@ -110,7 +110,7 @@ def test_an_engine_that_died_is_started_again_and_is_away_meanwhile() -> None:
         assert world.watches[0].stopped
 
 
-def test_an_engine_that_answers_nothing_is_started_again() -> None:
+def test_an_unresponsive_engine_is_restarted() -> None:
     world = World()
     with world.running():
         eventually(lambda: world.ups == 1)
@@ -120,7 +120,7 @@ def test_an_engine_that_answers_nothing_is_started_again() -> None:
 
 
 @pytest.mark.parametrize("error", [JavaError("There is no Java."), EngineError("no"), OSError("no memory")])
-def test_an_engine_that_cannot_be_started_is_tried_for_ever_and_says_why(error: VolstreamError | OSError) -> None:
+def test_an_engine_that_cannot_start_is_retried_for_ever_and_says_why(error: VolstreamError | OSError) -> None:
     world = World(*[error] * 1000)
     with world.running():
         eventually(lambda: world.jvm.starts > 3)
@@ -128,7 +128,7 @@ def test_an_engine_that_cannot_be_started_is_tried_for_ever_and_says_why(error: 
         assert world.engine.status() == {"state": "restarting", "reason": str(error)}
 
 
-def test_a_stop_ends_the_waiting_and_the_starting() -> None:
+def test_a_stop_ends_waiting_and_starting() -> None:
     world = World(InterruptedByUserError("told to end"))
     world.engine.run()
     assert world.jvm.starts == 1
@@ -138,6 +138,6 @@ def test_a_stop_ends_the_waiting_and_the_starting() -> None:
         eventually(lambda: "reason" in other.engine.status())
 
 
-def test_settings_that_cannot_be_used_end_it() -> None:
+def test_invalid_settings_end_it() -> None:
     with pytest.raises(InvalidValueError):
         World(InvalidValueError("jvm_options cannot be read")).engine.run()

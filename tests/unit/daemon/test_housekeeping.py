@@ -1,4 +1,4 @@
-"""What crashes left in a warehouse, and what somebody may be at work on."""
+"""Removing what crashes left in a warehouse, but nothing that may be in use."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from volstream.lifecycle.stop import Stop
 
 
 @pytest.mark.parametrize("alone", [True, False])
-def test_in_a_shared_warehouse_only_what_is_old_is_removed(tmp_path: Path, alone: bool) -> None:
-    catalog = Catalog(f"sqlite:///{tmp_path}/catalog.db")
+def test_in_a_shared_warehouse_only_old_leftovers_are_removed(tmp_path: Path, catalog: Catalog, alone: bool) -> None:
     warehouse = tmp_path / "warehouse"
     for name in ("_plans/new", "_plans/old", "_staging/new", "_staging/old", "_listings/old", "_logs/old"):
         part = warehouse / name / "part.parquet"
@@ -33,11 +32,9 @@ def test_in_a_shared_warehouse_only_what_is_old_is_removed(tmp_path: Path, alone
 
     left = sorted(path.name for path in warehouse.glob("*/*"))
     assert left == ([] if alone else ["new", "new"])
-    catalog.close()
 
 
-def test_the_listing_of_a_volume_that_there_is_stays_to_be_gone_on_with(tmp_path: Path) -> None:
-    catalog = Catalog(f"sqlite:///{tmp_path}/catalog.db")
+def test_an_interrupted_listing_of_an_existing_volume_is_kept_for_resumption(tmp_path: Path, catalog: Catalog) -> None:
     volume = objects.volume()
     with catalog.database.transaction() as transaction:
         catalog.volumes.add(transaction, volume)
@@ -46,22 +43,18 @@ def test_the_listing_of_a_volume_that_there_is_stays_to_be_gone_on_with(tmp_path
     clean(catalog, f"{tmp_path}/warehouse", alone=True)
     left = {path.name for path in (tmp_path / "warehouse" / "_listings").iterdir()}
     assert left == {volume.id, f"{volume.id}-beside"}
-    catalog.close()
 
 
-def test_what_a_job_printed_stays_as_long_as_the_job(tmp_path: Path) -> None:
-    catalog = Catalog(f"sqlite:///{tmp_path}/catalog.db")
+def test_the_logs_of_a_job_are_kept_as_long_as_the_job(tmp_path: Path, catalog: Catalog) -> None:
     _, _, job = objects.store_job(catalog)
     for name in (job.id, "dropped"):
         (tmp_path / "warehouse" / "_logs" / name).mkdir(parents=True)
     clean(catalog, f"{tmp_path}/warehouse", alone=True)
     assert [path.name for path in (tmp_path / "warehouse" / "_logs").iterdir()] == [job.id]
-    catalog.close()
 
 
-def test_what_was_printed_is_forgotten_with_the_history(tmp_path: Path) -> None:
+def test_logs_are_forgotten_with_the_history(tmp_path: Path, catalog: Catalog) -> None:
     settings = config.load(tmp_path)
-    catalog = Catalog(settings.database_url)
     _, _, job = objects.store_job(catalog)
     place = logs.location_of(settings.warehouse_path, job.id)
     for name, age in (("old", 91), ("new", 89)):
@@ -69,4 +62,3 @@ def test_what_was_printed_is_forgotten_with_the_history(tmp_path: Path) -> None:
         os.utime(f"{place}/{name}.jsonl", (time.time() - age * 86400,) * 2)
     Housekeeper(catalog, settings, Stop()).sweep()
     assert [path.stem for path in Path(place).iterdir()] == ["new"]
-    catalog.close()

@@ -1,4 +1,4 @@
-"""The daemon over HTTP, as clients that mean no good meet it."""
+"""The daemon's HTTP server and hostile clients."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ def status(server: HttpServer, host: str | None) -> int:
         ("", 421),
     ],
 )
-def test_only_who_asks_for_this_host_is_answered(server: HttpServer, host: str | None, expected: int) -> None:
+def test_only_requests_for_this_host_are_answered(server: HttpServer, host: str | None, expected: int) -> None:
     assert status(server, host) == expected
 
 
-def test_clients_that_say_nothing_neither_pile_up_nor_shut_others_out(server: HttpServer) -> None:
+def test_silent_clients_neither_pile_up_nor_shut_others_out(server: HttpServer) -> None:
     before = threading.active_count()
     silent = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(50)]
     try:

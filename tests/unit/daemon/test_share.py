@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
 from volstream.catalog import Catalog
 from volstream.daemon.share import Members, Share
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[Catalog]:
-    made = Catalog(f"sqlite:///{tmp_path}/catalog.db")
-    yield made
-    made.close()
 
 
 @pytest.mark.parametrize(
@@ -28,7 +19,7 @@ def test_a_share_is_an_even_part_rounded_up(volumes: int, daemons: int, most: in
     assert share.most == most
 
 
-def test_there_are_as_many_places_as_the_share_has_and_they_come_back() -> None:
+def test_there_are_as_many_slots_as_the_share_and_they_are_returned() -> None:
     share = Share(2)
     with ExitStack() as held:
         assert [held.enter_context(share.place()) for _ in range(3)] == [True, True, False]
@@ -36,7 +27,7 @@ def test_there_are_as_many_places_as_the_share_has_and_they_come_back() -> None:
         assert free
 
 
-def test_a_share_that_shrinks_gives_out_no_place_before_enough_came_back() -> None:
+def test_a_shrunken_share_grants_no_slot_before_enough_were_returned() -> None:
     share = Share(2)
     with share.place(), ExitStack() as second:
         second.enter_context(share.place())
@@ -46,7 +37,7 @@ def test_a_share_that_shrinks_gives_out_no_place_before_enough_came_back() -> No
             assert not free
 
 
-def test_daemons_of_one_cluster_know_of_each_other_until_they_leave(catalog: Catalog) -> None:
+def test_daemons_of_one_cluster_know_each_other_until_they_leave(catalog: Catalog) -> None:
     first, second = (Members(catalog.leases, "default", 60) for _ in range(2))
     other = Members(catalog.leases, "GPU", 60)
     assert (first.count(), other.count()) == (1, 1)
@@ -55,7 +46,7 @@ def test_daemons_of_one_cluster_know_of_each_other_until_they_leave(catalog: Cat
     assert (first.count(), other.count()) == (1, 1)
 
 
-def test_a_daemon_that_was_not_heard_of_is_not_counted_and_comes_back(catalog: Catalog) -> None:
+def test_a_silent_daemon_is_not_counted_until_it_reports_again(catalog: Catalog) -> None:
     first, silent = Members(catalog.leases, "DEFAULT", 60), Members(catalog.leases, "DEFAULT", 0.001)
     assert silent.count() >= 0  # its lease has lapsed by now
     assert first.count() == 1

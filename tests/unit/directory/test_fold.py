@@ -1,4 +1,4 @@
-"""What a stretch of hints comes to."""
+"""Folding hints into keys to check and subtrees to list."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ def folded(*hints: Hint, selection: Selection = ALL) -> Fold:
     return fold
 
 
-def test_a_key_is_looked_at_once_in_the_order_of_its_first_hint() -> None:
+def test_each_key_is_checked_once_in_the_order_of_its_first_hint() -> None:
     fold = folded(KeyHint("b"), KeyHint("a"), KeyHint("b"))
     assert fold.single_keys() == ["b", "a"]
     assert fold.listings() == []
 
 
-def test_what_lies_below_a_subtree_is_covered_by_its_listing() -> None:
+def test_keys_below_a_subtree_are_covered_by_its_listing() -> None:
     fold = folded(KeyHint("a/x"), SubtreeHint("a/", "moved"), KeyHint("ab"), KeyHint("a"), SubtreeHint("a/b/", "inner"))
     assert fold.listings() == [("a/", "moved")]
     assert fold.single_keys() == ["ab", "a"]
 
 
-def test_a_look_at_everything_covers_everything() -> None:
+def test_a_full_listing_covers_everything() -> None:
     fold = folded(KeyHint("a"), SubtreeHint("b/", "moved"), SubtreeHint("", "overflow"))
     assert fold.listings() == [("", "overflow")]
     assert fold.single_keys() == []
@@ -43,7 +43,7 @@ def test_the_first_reason_for_a_listing_is_kept() -> None:
     assert folded(SubtreeHint("a/", "first"), SubtreeHint("a/", "second")).listings() == [("a/", "first")]
 
 
-def test_hints_outside_of_the_volume_say_nothing() -> None:
+def test_hints_outside_the_volume_are_ignored() -> None:
     selection = Selection(recursive=True, patterns=("*.jpg",), ignores=("tmp",))
     fold = folded(KeyHint("a.txt"), KeyHint("tmp/a.jpg"), SubtreeHint("tmp/", "moved"), selection=selection)
     assert not fold
@@ -59,7 +59,7 @@ def test_a_fold_is_true_when_there_is_something_to_do() -> None:
 
 
 @given(HINTS)
-def test_everything_hinted_at_is_looked_at_exactly_once(hints: list[Hint]) -> None:
+def test_everything_hinted_at_is_checked_exactly_once(hints: list[Hint]) -> None:
     fold = folded(*hints)
     prefixes, keys = [prefix for prefix, _ in fold.listings()], fold.single_keys()
     assert len(keys) == len(set(keys))
@@ -69,7 +69,7 @@ def test_everything_hinted_at_is_looked_at_exactly_once(hints: list[Hint]) -> No
 
 
 @given(HINTS)
-def test_the_order_of_hints_does_not_change_what_is_looked_at(hints: list[Hint]) -> None:
+def test_the_order_of_hints_does_not_change_what_is_checked(hints: list[Hint]) -> None:
     forth, back = folded(*hints), folded(*reversed(hints))
     assert forth.listings() == back.listings()
     assert set(forth.single_keys()) == set(back.single_keys())

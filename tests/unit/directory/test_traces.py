@@ -87,7 +87,7 @@ class World:
         self.seen: set[str] = set()
 
     def change(self) -> None:
-        """Puts, overwrites or deletes an object; its message may be lost, doubled and overtaken."""
+        """Puts, overwrites or deletes an object; its message may be lost, duplicated and reordered."""
         key = self.rng.choice(KEYS)
         if self.rng.random() < 0.4:
             self.store.delete(key)
@@ -103,7 +103,7 @@ class World:
             self.under_way.insert(self.rng.randrange(len(self.under_way) + 1), body)
 
     def refresh(self, count: int) -> None:
-        """Folds messages and looks at each key once; other changes happen meanwhile."""
+        """Folds messages and checks each key once; other changes happen meanwhile."""
         taken, self.under_way = self.under_way[:count], self.under_way[count:]
         if self.rng.random() < 0.1:  # a crash before they are acknowledged, but after the commit
             self.under_way += taken
@@ -122,7 +122,7 @@ class World:
         self.seen.update(fold.single_keys())
 
     def begin_listing(self) -> None:
-        """As the bucket is now; the directory is compared with it only later."""
+        """The state of the bucket now; the directory is compared with it only later."""
         self.listing = [entry for entry in self.store.list("", self.volume.selection) if isinstance(entry, FileInfo)]
         self.seen = set()
 
@@ -154,7 +154,7 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
     made.store.drop()
 
 
-def test_a_drained_queue_leaves_the_directory_right_but_for_what_was_lost_and_a_listing_mends_that(
+def test_a_drained_queue_leaves_the_directory_correct_except_for_lost_messages_and_a_listing_repairs_those(
     world: World,
 ) -> None:
     for number in range(ROUNDS):
@@ -176,7 +176,7 @@ def test_a_drained_queue_leaves_the_directory_right_but_for_what_was_lost_and_a_
     assert world.directory == truth
 
 
-def test_messages_were_lost_in_these_lives() -> None:
+def test_these_traces_include_lost_messages() -> None:
     world = World("s3", 1)
     for _ in range(500):
         world.change()

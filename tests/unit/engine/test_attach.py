@@ -26,7 +26,7 @@ from volstream.lifecycle import identity
         ("spark://host:7077", "/mnt/w", "is not the address"),
     ],
 )
-def test_a_spark_elsewhere_needs_a_warehouse_that_it_reaches(
+def test_a_remote_spark_needs_a_warehouse_it_can_reach(
     tmp_path: Path, remote: str, warehouse: str, refused: str | None
 ) -> None:
     settings = config.load(tmp_path, spark_remote=remote, warehouse=warehouse)
@@ -37,7 +37,7 @@ def test_a_spark_elsewhere_needs_a_warehouse_that_it_reaches(
             remote_address(settings)
 
 
-def test_a_file_of_the_current_folder_is_not_taken_for_a_module_of_the_engine(
+def test_a_file_in_the_current_folder_does_not_shadow_a_module_of_the_engine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "psutil.py").write_text("raise SystemExit('taken')")
@@ -52,7 +52,7 @@ def test_a_file_of_the_current_folder_is_not_taken_for_a_module_of_the_engine(
         lock.release()
 
 
-def test_an_engine_whose_port_somebody_else_holds_is_not_attached_to(tmp_path: Path) -> None:
+def test_an_engine_whose_port_belongs_to_another_process_is_not_attached_to(tmp_path: Path) -> None:
     settings = config.load(tmp_path, engine_start_seconds=0.2)
     me = Owner.me("daemon")
     lock = HomeLock(settings)
@@ -72,7 +72,7 @@ def test_an_engine_whose_port_somebody_else_holds_is_not_attached_to(tmp_path: P
         lock.release()
 
 
-def test_the_token_of_a_spark_elsewhere_is_not_repeated(tmp_path: Path) -> None:
+def test_the_token_of_a_remote_spark_is_not_echoed(tmp_path: Path) -> None:
     with pytest.raises(InvalidValueError) as refused:
         remote_address(config.load(tmp_path, spark_remote="spark://host:7077/;token=hidden"))
     assert "hidden" not in str(refused.value)

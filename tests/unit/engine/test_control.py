@@ -32,7 +32,7 @@ def address(jvm_pid: int, jvm_started: float) -> EngineAddress:
     return EngineAddress(1234, "token", "daemon", me.pid, me.started, jvm_pid, jvm_started, http_port=8642)
 
 
-def test_a_record_is_for_its_owners_eyes_only(settings: Settings) -> None:
+def test_a_record_is_readable_by_its_owner_only(settings: Settings) -> None:
     record.write(settings, address(1, 0.0))
     assert stat.S_IMODE(record.path_of(settings).stat().st_mode) == 0o600
     assert record.read(settings) == address(1, 0.0)
@@ -40,12 +40,12 @@ def test_a_record_is_for_its_owners_eyes_only(settings: Settings) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"port": 1, "of_a_later_release": 2}'])
-def test_a_record_that_cannot_be_understood_is_none(settings: Settings, text: str) -> None:
+def test_a_record_that_cannot_be_parsed_counts_as_missing(settings: Settings, text: str) -> None:
     record.path_of(settings).write_text(text)
     assert record.read(settings) is None
 
 
-def test_a_record_that_a_killed_engine_left_is_no_running_engine(settings: Settings) -> None:
+def test_a_record_left_by_a_killed_engine_is_not_a_running_engine(settings: Settings) -> None:
     record.write(settings, address(jvm_pid=2**22 - 1, jvm_started=0.0))
     assert engine_status(settings) is None
     assert stop_engine(settings) is False
@@ -71,7 +71,7 @@ def test_the_status_shows_ports_and_processes(settings: Settings) -> None:
     assert (status.state, status.pid, status.jvm_pid, status.http_port) == ("running", me.pid, me.pid, 8642)
 
 
-def test_a_daemons_engine_is_not_stopped_apart_from_it(settings: Settings) -> None:
+def test_the_engine_of_a_daemon_is_not_stopped_without_it(settings: Settings) -> None:
     lock = HomeLock(settings)
     lock.try_acquire(Owner.me("daemon"))
     with pytest.raises(InvalidStateError, match="daemon"):
@@ -86,6 +86,6 @@ def test_stopping_ends_a_jvm_whose_owner_is_gone(settings: Settings) -> None:
         assert orphan.wait(10) == -9
 
 
-def test_a_server_elsewhere_is_attached_to_as_it_is(tmp_path: Path) -> None:
+def test_a_remote_server_is_attached_to_unchanged(tmp_path: Path) -> None:
     settings = config.load(tmp_path, spark_remote="sc://cluster:15002", warehouse="/mnt/warehouse")
     assert attach(settings) == RemoteAddress("sc://cluster:15002")

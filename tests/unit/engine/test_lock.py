@@ -18,7 +18,7 @@ def settings(tmp_path: Path) -> Settings:
     return config.load(tmp_path)
 
 
-def test_a_home_has_one_owner_until_it_is_given_back(settings: Settings) -> None:
+def test_a_home_has_one_owner_until_it_is_released(settings: Settings) -> None:
     me, first, second = Owner.me("daemon"), HomeLock(settings), HomeLock(settings)
     assert first.try_acquire(me)
     assert not second.try_acquire(me)
@@ -38,7 +38,7 @@ def test_the_owner_is_known_by_pid_and_kind(settings: Settings) -> None:
     assert present_owner(settings) is None
 
 
-def test_a_failed_attempt_leaves_the_owners_name(settings: Settings) -> None:
+def test_a_failed_attempt_leaves_the_name_of_the_owner(settings: Settings) -> None:
     lock = HomeLock(settings)
     lock.try_acquire(Owner.me("daemon"))
     HomeLock(settings).try_acquire(Owner(1, 0.0, "background"))
@@ -47,7 +47,7 @@ def test_a_failed_attempt_leaves_the_owners_name(settings: Settings) -> None:
     assert owner == Owner.me("daemon")
 
 
-def test_a_name_that_a_killed_owner_left_is_nobodys(settings: Settings) -> None:
+def test_a_name_left_by_a_killed_owner_does_not_count(settings: Settings) -> None:
     lock = HomeLock(settings)
     me = Owner.me("daemon")
     lock.try_acquire(dataclasses.replace(me, started=me.started - 1000))  # the pid is used again

@@ -1,4 +1,4 @@
-"""Rows are measured as they come: what is too large fails its file with its size, and what is large is handed on in pieces."""
+"""Rows are measured as they come: a row that is too large fails its file with its size, and large results are passed on in pieces."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SMALL = Bounds(row_bytes=1000, file_bytes=5000)
         ("\udc80", 3),
     ],
 )
-def test_values_have_the_size_that_they_take_in_a_table(value: object, size: int) -> None:
+def test_values_are_measured_by_the_size_they_take_in_a_table(value: object, size: int) -> None:
     assert size_of(value) == size
 
 
@@ -51,7 +51,7 @@ def test_a_row_that_is_too_large_fails_its_file_with_its_size(run: Runner, store
 
 
 @pytest.mark.parametrize("isolate", [False, True])
-def test_a_generator_is_not_asked_for_more_rows_than_may_be(
+def test_a_generator_is_not_asked_for_more_rows_than_allowed(
     run: Runner, isolated: Callable[..., pa.Table], store: MemoryStore, isolate: bool
 ) -> None:
     code = """
@@ -68,7 +68,7 @@ def f(file):
     assert "result_file_bytes" in message
 
 
-def test_large_rows_are_handed_on_one_by_one_and_small_ones_together(run: Runner, store: MemoryStore) -> None:
+def test_large_rows_are_passed_on_one_by_one_and_small_ones_together(run: Runner, store: MemoryStore) -> None:
     files = [store.put(f"{number}", b"") for number in range(4)]
     work = run.work("def f(file): return [{'s': 'x' * (12 << 20)}] * 3", "s STRING")
     pieces = [(batch.num_rows, batch.nbytes) for batch in work([planned(files)])]
@@ -78,7 +78,7 @@ def test_large_rows_are_handed_on_one_by_one_and_small_ones_together(run: Runner
     assert [batch.num_rows for batch in small([planned(files)])] == [4]
 
 
-def test_what_is_handed_on_in_pieces_is_the_whole(run: Runner, store: MemoryStore) -> None:
+def test_the_pieces_passed_on_add_up_to_the_whole(run: Runner, store: MemoryStore) -> None:
     table = run("def f(file): return [{'s': str(n) * (6 << 20)} for n in range(9)]", [store.put("a", b"")], "s STRING")
     assert table["rows"].to_pylist() == [9, *[None] * 8]
     assert [row["s"][0] for _, row in results(table) if row] == [str(n) for n in range(9)]

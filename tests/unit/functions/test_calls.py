@@ -1,4 +1,4 @@
-"""What a function may be: a class that is set up once, a function of several files; and what it may use: memory, contents."""
+"""Kinds of functions (classes set up once, functions on several files), and what they may use: memory, contents."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_class_is_set_up_once_for_all_batches_of_a_worker(run: Runner, store: 
         assert [row for _, row in results(table)] == [{"n": 1, "s": "{'model': 'large'}"}] * 2
 
 
-def test_other_arguments_or_an_edit_set_it_up_again(run: Runner, store: MemoryStore) -> None:
+def test_other_arguments_or_an_edit_set_a_class_up_again(run: Runner, store: MemoryStore) -> None:
     file = store.put("a", b"")
     counting = f"{COUNTING}# of this test"
     run(counting, [file], "n BIGINT, s STRING", arguments={"model": "large"})
@@ -44,7 +44,7 @@ def test_other_arguments_or_an_edit_set_it_up_again(run: Runner, store: MemorySt
     assert results(edited) == [("a", {"n": 11, "s": "{'model': 'small'}"})]
 
 
-def test_a_set_up_that_fails_is_told_with_each_file_and_says_where(run: Runner, store: MemoryStore) -> None:
+def test_a_failing_setup_is_reported_with_each_file_and_says_where(run: Runner, store: MemoryStore) -> None:
     code = "class f:\n    def __init__(self): raise OSError('no model here')\n    def __call__(self, file): pass"
     table = run(code, [store.put(name, b"") for name in "ab"])
     expected = (FailureKind.SET_UP, "OSError: no model here")
@@ -61,7 +61,7 @@ def test_a_set_up_that_fails_is_told_with_each_file_and_says_where(run: Runner, 
         ("return ([{'n': file.size}] for file in files)", [1, 2, 3]),
     ],
 )
-def test_a_function_of_several_files_gives_an_entry_for_each(
+def test_a_function_on_several_files_returns_an_entry_for_each(
     run: Runner, store: MemoryStore, body: str, expected: Sequence[int | None]
 ) -> None:
     files = [store.put(name, name.encode() * size) for size, name in enumerate("abc", start=1)]
@@ -102,7 +102,7 @@ def test_a_group_whose_entries_do_not_fit_says_so(run: Runner, store: MemoryStor
     assert message in text
 
 
-def test_a_batch_size_below_one_is_refused() -> None:
+def test_a_batch_size_below_one_is_rejected() -> None:
     with pytest.raises(InvalidValueError, match="0 files at once"):
         function(returns="n BIGINT", batch_size=0)
 
@@ -150,7 +150,7 @@ def slow(store: MemoryStore) -> Callable[..., Slow]:
     return make
 
 
-def test_contents_are_fetched_while_the_function_waits_for_none(
+def test_contents_are_prefetched_so_that_the_function_waits_for_none(
     run: Runner, store: MemoryStore, slow: Callable[..., Slow]
 ) -> None:
     # Eight reads must be under way at once, or the barrier breaks and every file fails.
@@ -161,7 +161,7 @@ def test_contents_are_fetched_while_the_function_waits_for_none(
     assert sorted(remote.opened) == [file.relative_path for file in files]
 
 
-def test_a_function_that_reads_nothing_has_nothing_fetched(
+def test_nothing_is_fetched_for_a_function_that_reads_nothing(
     run: Runner, store: MemoryStore, slow: Callable[..., Slow]
 ) -> None:
     files = [store.put(f"{number:02}", b"x") for number in range(10)]
@@ -170,7 +170,7 @@ def test_a_function_that_reads_nothing_has_nothing_fetched(
     assert remote.opened == []
 
 
-def test_no_more_is_fetched_ahead_than_the_budget(run: Runner, store: MemoryStore, slow: Callable[..., Slow]) -> None:
+def test_no_more_is_prefetched_than_the_budget(run: Runner, store: MemoryStore, slow: Callable[..., Slow]) -> None:
     files = [store.put(f"{number:02}", b"x" * 100) for number in range(12)]
     remote = slow(files)
     code = """

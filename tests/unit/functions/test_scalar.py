@@ -11,7 +11,7 @@ from volstream.functions.scalar import call_of, new_function
 from volstream.model.names import Name
 
 
-def test_a_call_travels_as_source_to_where_its_files_are_not(tmp_path: Path) -> None:
+def test_a_call_travels_as_source_to_hosts_without_its_files(tmp_path: Path) -> None:
     folder = tmp_path / "code"
     folder.mkdir()
     (folder / "beside_scalar.py").write_text("def add(n):\n    return n + 1\n")
@@ -28,13 +28,13 @@ def test_a_call_travels_as_source_to_where_its_files_are_not(tmp_path: Path) -> 
     ("written", "kept"),
     [("varchar", "STRING"), ("decimal(5, 2)", "DECIMAL(5,2)"), ("struct<a: int>", "STRUCT<a: INT>")],
 )
-def test_a_type_is_kept_as_spark_writes_it(tmp_path: Path, written: str, kept: str) -> None:
+def test_a_type_is_stored_as_spark_spells_it(tmp_path: Path, written: str, kept: str) -> None:
     (tmp_path / "f.py").write_text("def f(n): ...\n")
     assert new_function(Name("public", "f"), f"{tmp_path}/f.py:f", written, None).returns == kept
 
 
 @pytest.mark.parametrize("written", ["", "INT, b INT", "nonsense", "INT) --"])
-def test_what_is_no_type_is_refused(tmp_path: Path, written: str) -> None:
+def test_invalid_types_are_rejected(tmp_path: Path, written: str) -> None:
     (tmp_path / "f.py").write_text("def f(n): ...\n")
     with pytest.raises(InvalidValueError, match="is not a SQL type"):
         new_function(Name("public", "f"), f"{tmp_path}/f.py:f", written, None)

@@ -1,4 +1,4 @@
-"""Result columns: declared in three ways, kept as DDL."""
+"""Result columns: declared in three ways, stored as DDL."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ SCHEMAS = st.lists(
 
 
 @given(SCHEMAS)
-def test_ddl_reads_back_what_it_wrote(schema: pa.Schema) -> None:
+def test_ddl_is_read_back_as_written(schema: pa.Schema) -> None:
     assert from_ddl(to_ddl(schema)) == schema
 
 
-def test_words_of_sql_can_be_columns() -> None:
+def test_sql_keywords_can_be_column_names() -> None:
     from sqlglot.dialects.databricks import Databricks
 
     words = sorted({word.lower() for word in Databricks.Tokenizer.KEYWORDS if word.isidentifier()})
@@ -89,7 +89,7 @@ def test_words_of_sql_can_be_columns() -> None:
         ("Größe INT", {"Größe": pa.int32()}),
     ],
 )
-def test_ddl_is_read_as_spark_writes_it(text: str, expected: dict[str, pa.DataType]) -> None:
+def test_ddl_is_read_as_spark_spells_it(text: str, expected: dict[str, pa.DataType]) -> None:
     assert dict(zip(from_ddl(text).names, from_ddl(text).types, strict=True)) == expected
 
 
@@ -97,18 +97,18 @@ def test_ddl_is_read_as_spark_writes_it(text: str, expected: dict[str, pa.DataTy
     "text",
     ["", "label", "label STRING score", "(((", "a INT; DROP TABLE t", "x NONSENSE_TYPE", "v VARIANT", "\udcff INT"],
 )
-def test_what_is_no_list_of_columns_is_refused(text: str) -> None:
+def test_invalid_column_lists_are_rejected(text: str) -> None:
     with pytest.raises(InvalidValueError):
         from_ddl(text)
 
 
 @pytest.mark.parametrize("name", [*PROVENANCE.names, "_FILE_PATH", "_commit_version", "_metadata"])
-def test_names_that_volstream_adds_are_refused(name: str) -> None:
+def test_names_that_volstream_adds_are_rejected(name: str) -> None:
     with pytest.raises(InvalidValueError, match="reserved for volstream or Delta"):
         from_ddl(f"`{name}` STRING")
 
 
-def test_a_name_that_comes_twice_is_refused_whatever_its_case() -> None:
+def test_duplicate_names_are_rejected_ignoring_case() -> None:
     with pytest.raises(InvalidValueError, match="'label' is declared twice"):
         from_ddl("label STRING, LABEL INT")
 
@@ -173,7 +173,7 @@ def test_a_function_without_a_declaration_has_none() -> None:
 
 
 @pytest.mark.parametrize("declared", ["label STRING", pa.schema([pa.field("label", pa.string(), nullable=False)])])
-def test_a_decorator_declares_the_columns_and_they_may_be_null(declared: object) -> None:
+def test_a_decorator_declares_nullable_columns(declared: object) -> None:
     @function(returns=declared)
     def decorated(file: object) -> Row: ...  # type: ignore[empty-body]  # as above
 
@@ -186,6 +186,6 @@ class Odd:
 
 
 @pytest.mark.parametrize("declared", [Odd, 3, dict, pa.schema([("x", pa.duration("s"))])])
-def test_what_has_no_sql_type_is_refused(declared: object) -> None:
+def test_types_without_an_sql_type_are_rejected(declared: object) -> None:
     with pytest.raises(InvalidValueError):
         from_declaration(declared)

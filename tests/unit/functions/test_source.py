@@ -18,7 +18,7 @@ from volstream.functions.source import FunctionSource, absolute, find, own_folde
 
 @pytest.fixture(autouse=True)
 def no_traces() -> Iterator[None]:
-    """What a test imports is forgotten; the import path and the standard library are as before."""
+    """Forgets what a test imports, and restores the import path and the standard library."""
     modules, path = dict(sys.modules), list(sys.path)
     yield
     assert sys.path == path
@@ -41,14 +41,14 @@ def elsewhere(source: FunctionSource, tmp_path: Path) -> FunctionSource:
     return replace(source, root=str(tmp_path / "not here"))
 
 
-def test_a_function_of_a_file_is_found_and_called(tmp_path: Path) -> None:
+def test_a_function_in_a_file_is_found_and_called(tmp_path: Path) -> None:
     write(tmp_path, code="def f(x): return x + 1")
     source = find(f"{tmp_path}/code.py:f")
     assert (source.module, source.attribute, source.root) == ("code", "f", str(tmp_path))
     assert source.load()(1) == 2
 
 
-def test_what_the_file_imports_beside_it_travels_with_it(tmp_path: Path) -> None:
+def test_neighbouring_modules_that_a_file_imports_travel_with_it(tmp_path: Path) -> None:
     write(
         tmp_path,
         code="import one\nfrom package.part import NAME\ndef f(): return one.two.VALUE + NAME",
@@ -64,7 +64,7 @@ def test_what_the_file_imports_beside_it_travels_with_it(tmp_path: Path) -> None
     assert shipped.load()() == "vn"
 
 
-def test_an_import_in_the_functions_body_finds_what_is_beside_it(tmp_path: Path) -> None:
+def test_an_import_inside_the_function_finds_neighbouring_modules(tmp_path: Path) -> None:
     write(tmp_path, late_code="def f():\n    import late_helper\n    return late_helper.VALUE", late_helper="VALUE = 7")
     for source in (find(f"{tmp_path}/late_code.py:f"), elsewhere(find(f"{tmp_path}/late_code.py:f"), tmp_path)):
         function = source.load()
@@ -72,7 +72,7 @@ def test_an_import_in_the_functions_body_finds_what_is_beside_it(tmp_path: Path)
             assert function() == 7
 
 
-def test_an_edit_makes_another_fingerprint_and_the_next_load_runs_it(tmp_path: Path) -> None:
+def test_an_edit_changes_the_fingerprint_and_the_next_load_runs_it(tmp_path: Path) -> None:
     write(tmp_path, edited="import beside_edited\ndef f(): return beside_edited.VALUE", beside_edited="VALUE = 1")
     first = find(f"{tmp_path}/edited.py:f")
     assert first.load()() == 1
@@ -86,7 +86,7 @@ def test_an_edit_makes_another_fingerprint_and_the_next_load_runs_it(tmp_path: P
     assert find(f"{tmp_path}/edited.py:f").fingerprint == second.fingerprint
 
 
-def test_two_functions_with_modules_of_one_name_beside_them_do_not_meet(tmp_path: Path) -> None:
+def test_two_functions_with_neighbouring_modules_of_the_same_name_do_not_clash(tmp_path: Path) -> None:
     for number in (1, 2):
         write(tmp_path / str(number), main="import same\ndef f(): return same.VALUE", same=f"VALUE = {number}")
     one, two = find(f"{tmp_path}/1/main.py:f"), find(f"{tmp_path}/2/main.py:f")
@@ -94,7 +94,7 @@ def test_two_functions_with_modules_of_one_name_beside_them_do_not_meet(tmp_path
     assert [function() for function in functions] == [1, 2, 1]
 
 
-def test_a_file_called_like_a_module_of_the_standard_library_harms_nobody(tmp_path: Path) -> None:
+def test_a_file_named_like_a_standard_library_module_does_no_harm(tmp_path: Path) -> None:
     # With a file beside it, so that modules of the same names are looked at.
     write(
         tmp_path, json="import json, beside_json\ndef f(): return json.dumps([beside_json.ONE])", beside_json="ONE = 1"
@@ -103,14 +103,14 @@ def test_a_file_called_like_a_module_of_the_standard_library_harms_nobody(tmp_pa
     assert sys.modules["json"] is json
 
 
-def test_a_file_called_like_ours_does_not_take_our_place(tmp_path: Path) -> None:
+def test_a_file_named_like_one_of_our_modules_does_not_shadow_it(tmp_path: Path) -> None:
     ours = sys.modules["volstream"]
     write(tmp_path, volstream="import beside_ours\ndef f(): return 1", beside_ours="")
     assert find(f"{tmp_path}/volstream.py:f").load()() == 1
     assert sys.modules["volstream"] is ours
 
 
-def test_data_beside_the_file_is_found_where_the_file_is(tmp_path: Path) -> None:
+def test_data_files_are_found_next_to_the_code(tmp_path: Path) -> None:
     (tmp_path / "labels.txt").write_text("cat")
     write(
         tmp_path,
@@ -119,7 +119,7 @@ def test_data_beside_the_file_is_found_where_the_file_is(tmp_path: Path) -> None
     assert find(f"{tmp_path}/data.py:f").load()() == "cat"
 
 
-def test_a_module_that_is_not_installed_is_found_on_the_search_path_and_shipped(tmp_path: Path) -> None:
+def test_an_uninstalled_module_is_found_on_the_search_path_and_shipped(tmp_path: Path) -> None:
     package = {
         "mypack/__init__": "",
         "mypack/sub/__init__": "",
@@ -135,7 +135,7 @@ def test_a_module_that_is_not_installed_is_found_on_the_search_path_and_shipped(
     assert elsewhere(source, tmp_path).load()() == "other"
 
 
-def test_a_single_module_of_the_search_path_ships_what_is_beside_it(tmp_path: Path) -> None:
+def test_a_single_module_on_the_search_path_ships_its_neighbours(tmp_path: Path) -> None:
     write(tmp_path, single="import neighbour\ndef f(): return neighbour.V", neighbour="V = 3")
     source = find("single:f", str(tmp_path))
     assert sorted(source.files) == ["neighbour.py", "single.py"]
@@ -148,7 +148,7 @@ def test_an_installed_module_is_not_shipped(tmp_path: Path) -> None:
     assert source.load() is json.JSONDecoder
 
 
-def test_shipping_needs_nothing_twice_and_survives_a_second_worker(tmp_path: Path) -> None:
+def test_shipped_code_is_unpacked_once_and_shared_by_a_second_worker(tmp_path: Path) -> None:
     write(tmp_path, shipped="def f(): return __file__")
     source = elsewhere(find(f"{tmp_path}/shipped.py:f"), tmp_path)
     first = source.load()()
@@ -159,7 +159,7 @@ def test_shipping_needs_nothing_twice_and_survives_a_second_worker(tmp_path: Pat
 
 
 @pytest.mark.parametrize("text", ["code.py", "code.py:", ":f", "code.py:not a name", "a b:f", "dir/mod:f"])
-def test_what_names_no_function_is_refused(text: str) -> None:
+def test_invalid_function_names_are_rejected(text: str) -> None:
     with pytest.raises(FunctionLoadError):
         find(text)
 
@@ -169,25 +169,25 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         find(f"{tmp_path}/gone.py:f")
 
 
-def test_a_syntax_error_is_told_with_its_line(tmp_path: Path) -> None:
+def test_a_syntax_error_is_reported_with_its_line(tmp_path: Path) -> None:
     write(tmp_path, broken="x = 1\ndef f(:\n")
     with pytest.raises(FunctionLoadError, match=r"broken\.py.*line 2"):
         find(f"{tmp_path}/broken.py:f")
 
 
-def test_a_module_that_raises_is_told_with_its_line(tmp_path: Path) -> None:
+def test_a_module_that_raises_is_reported_with_its_line(tmp_path: Path) -> None:
     write(tmp_path, raising="x = 1\nraise KeyError('no')\ndef f(): pass")
     with pytest.raises(FunctionLoadError, match=r"KeyError: 'no' \(line 2 of .*raising\.py\)"):
         find(f"{tmp_path}/raising.py:f").load()
 
 
-def test_a_module_that_lacks_a_library_names_it(tmp_path: Path) -> None:
+def test_a_missing_library_is_named(tmp_path: Path) -> None:
     write(tmp_path, lacking="import not_installed_anywhere\ndef f(): pass")
     with pytest.raises(FunctionLoadError, match="Install not_installed_anywhere"):
         find(f"{tmp_path}/lacking.py:f").load()
 
 
-def test_a_name_that_is_not_there_or_no_function_shows_what_is(tmp_path: Path) -> None:
+def test_a_missing_name_lists_the_functions_that_exist_and_an_uncallable_one_is_rejected(tmp_path: Path) -> None:
     write(tmp_path, names="from os import getcwd\nf = 3\ndef good(): pass\ndef _hidden(): pass")
     with pytest.raises(FunctionLoadError, match=r"has no 'missing'\. It defines: good\.$"):
         find(f"{tmp_path}/names.py:missing").load()
@@ -195,13 +195,13 @@ def test_a_name_that_is_not_there_or_no_function_shows_what_is(tmp_path: Path) -
         find(f"{tmp_path}/names.py:f").load()
 
 
-def test_names_of_files_become_absolute_and_names_of_modules_stay(tmp_path: Path) -> None:
+def test_file_names_become_absolute_and_module_names_stay(tmp_path: Path) -> None:
     assert absolute("code.py:f", tmp_path) == f"{tmp_path}/code.py:f"
     assert absolute("../code.py:f", tmp_path / "sub") == f"{tmp_path}/code.py:f"
     assert absolute("pkg.mod:f", tmp_path) == "pkg.mod:f"
 
 
-def test_a_link_to_a_file_finds_what_is_beside_the_file(tmp_path: Path) -> None:
+def test_a_link_to_a_file_finds_the_neighbours_of_the_file(tmp_path: Path) -> None:
     write(tmp_path / "real", linked="import beside_linked\ndef f(): return beside_linked.V", beside_linked="V = 1")
     os.symlink(tmp_path / "real" / "linked.py", tmp_path / "link.py")
     assert find(f"{tmp_path}/link.py:f").load()() == 1
@@ -215,14 +215,14 @@ def test_no_code_is_run_from_a_folder_that_others_can_write_to(tmp_path: Path) -
         own_folder(folder)
 
 
-def test_no_code_is_run_from_a_link_that_somebody_put_in_the_place_of_the_folder(tmp_path: Path) -> None:
+def test_no_code_is_run_from_a_link_planted_in_place_of_the_folder(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     (tmp_path / "guessed").symlink_to("elsewhere")
     with pytest.raises(FunctionLoadError, match="another user"):
         own_folder(tmp_path / "guessed")
 
 
-def test_the_folder_of_functions_is_the_users_alone(tmp_path: Path) -> None:
+def test_the_folder_of_functions_is_private_to_the_user(tmp_path: Path) -> None:
     own_folder(tmp_path / "guessed")
     own_folder(tmp_path / "guessed")
     assert (tmp_path / "guessed").stat().st_mode & 0o777 == 0o700

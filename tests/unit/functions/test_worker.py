@@ -1,4 +1,4 @@
-"""What a job's function comes to on an executor: the pass over a partition, without Spark."""
+"""A job's function on an executor: the pass over a partition, without Spark."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def f(file, *, greeting):
     assert table["result"].to_pylist() == [{"s": f"hi|ü #1.txt|d/ü #1.txt|%C3%BC%20%231.txt|{file.etag}|héllo"}]
 
 
-def test_copies_of_a_file_are_gone_when_the_function_is_done(run: Runner, store: MemoryStore) -> None:
+def test_copies_of_a_file_are_removed_when_the_function_returns(run: Runner, store: MemoryStore) -> None:
     file = store.put("a", b"x")
     table = run("def f(file):\n    return {'s': str(file.local_path())}", [file], "s STRING")
     assert not Path(table["result"][0]["s"].as_py()).exists()
@@ -109,7 +109,7 @@ def test_one_bad_file_never_stops_the_others(run: Runner, store: MemoryStore) ->
         ("def f(file): return {'n': object()}", FailureKind.WRONG_RESULT, "Column 'n' of row 0"),
     ],
 )
-def test_what_goes_wrong_in_a_function_is_its_files_failure(
+def test_an_error_in_a_function_is_a_failure_of_its_file(
     run: Runner, store: MemoryStore, code: str, kind: FailureKind, message: str
 ) -> None:
     file = store.put("a", b"x")
@@ -118,21 +118,21 @@ def test_what_goes_wrong_in_a_function_is_its_files_failure(
     assert message in found["a"][1]
 
 
-def test_a_wrong_value_is_found_among_good_ones(run: Runner, store: MemoryStore) -> None:
+def test_a_wrong_value_is_found_among_valid_ones(run: Runner, store: MemoryStore) -> None:
     files = [store.put(f"{number:02}", b"") for number in range(20)]
     table = run("def f(file): return {'n': 'x' if file.name == '11' else 1}", files)
     assert list(failed(table)) == ["11"]
     assert [path for path, row in results(table) if row == {"n": 1}] == [f"{n:02}" for n in range(20) if n != 11]
 
 
-def test_a_function_that_cannot_be_imported_is_told_with_each_file(run: Runner, store: MemoryStore) -> None:
+def test_a_function_that_cannot_be_imported_is_reported_with_each_file(run: Runner, store: MemoryStore) -> None:
     files = [store.put("a", b""), store.put("b", b"")]
     table = run("import not_installed_anywhere\ndef f(file): pass", files)
     assert {path: kind for path, (kind, _) in failed(table).items()} == dict.fromkeys("ab", FailureKind.SET_UP)
     assert "Install not_installed_anywhere" in failed(table)["a"][1]
 
 
-def test_an_import_in_the_functions_body_finds_what_is_beside_it(
+def test_an_import_inside_the_function_finds_neighbouring_modules(
     run: Runner, store: MemoryStore, tmp_path: Path
 ) -> None:
     (tmp_path / "beside_runtime.py").write_text("N = 8")
@@ -150,7 +150,7 @@ def test_a_function_that_runs_too_long_is_interrupted(run: Runner, store: Memory
     assert results(table)[1] == ("fast", {"n": 1})
 
 
-def test_a_function_that_catches_everything_is_interrupted_all_the_same(run: Runner, store: MemoryStore) -> None:
+def test_a_function_that_catches_everything_is_interrupted_too(run: Runner, store: MemoryStore) -> None:
     file = store.put("a", b"")
     code = "import threading\ndef f(file):\n    try:\n        threading.Event().wait(60)\n    except Exception:\n        return {'n': 1}"
     assert failed(run(code, [file], timeout_seconds=0.2))["a"][0] is FailureKind.TIMED_OUT
@@ -175,7 +175,7 @@ def test_without_a_main_thread_there_is_no_time_limit_and_no_error(run: Runner, 
     assert results(found[0]) == [("a", {"n": 1})]
 
 
-def test_a_file_that_is_gone_or_another_one_by_now_is_no_result(run: Runner, store: MemoryStore) -> None:
+def test_a_file_that_vanished_or_changed_yields_no_result(run: Runner, store: MemoryStore) -> None:
     vanished, changed, kept = store.put("vanished", b"1"), store.put("changed", b"1"), store.put("kept", b"1")
     store.delete("vanished")
     store.put("changed", b"2")
@@ -195,7 +195,7 @@ def test_a_file_that_is_gone_or_another_one_by_now_is_no_result(run: Runner, sto
         (StorageDeniedError("Not yours."), FailureKind.DENIED),
     ],
 )
-def test_a_file_that_cannot_be_read_says_whether_that_may_pass(
+def test_an_unreadable_file_says_whether_the_error_is_transient(
     run: Runner, store: MemoryStore, error: StorageError, kind: FailureKind, heads: bool
 ) -> None:
     file = store.put("a", b"")
@@ -203,7 +203,7 @@ def test_a_file_that_cannot_be_read_says_whether_that_may_pass(
     assert failed(table) == {"a": (kind, str(error))}
 
 
-def test_rows_are_handed_on_before_the_partition_ends(run: Runner, store: MemoryStore) -> None:
+def test_rows_are_passed_on_before_the_partition_ends(run: Runner, store: MemoryStore) -> None:
     files = [store.put(f"{number:04}", b"") for number in range(6)]
     work = run.work("def f(file): return [{'n': n} for n in range(900)]")
     sizes = [batch.num_rows for batch in work([planned(files)])]
@@ -211,7 +211,7 @@ def test_rows_are_handed_on_before_the_partition_ends(run: Runner, store: Memory
     assert sizes == [2700, 2700]
 
 
-def test_a_partition_without_files_gives_nothing(run: Runner) -> None:
+def test_a_partition_without_files_yields_nothing(run: Runner) -> None:
     assert list(run.work("def f(file): pass")([])) == []
 
 
@@ -225,7 +225,7 @@ def test_a_partition_without_files_gives_nothing(run: Runner) -> None:
         ("import json; json.loads('{')", FailureKind.RAISED),
     ],
 )
-def test_what_the_code_itself_is_to_blame_for_is_told_from_what_a_file_is(
+def test_errors_of_the_code_are_distinguished_from_errors_of_a_file(
     run: Runner, store: MemoryStore, body: str, kind: FailureKind
 ) -> None:
     (run.folder / "beside.py").write_text("")
@@ -248,7 +248,7 @@ def test_what_the_code_itself_is_to_blame_for_is_told_from_what_a_file_is(
         ("", None),
     ],
 )
-def test_columns_that_the_result_has_not_are_found_before_a_file_is_touched(
+def test_columns_missing_from_the_result_are_detected_before_any_file_is_touched(
     run: Runner, store: MemoryStore, fields: str, said: str | None
 ) -> None:
     code = f"""

@@ -1,4 +1,4 @@
-"""Which files were moved, by the changes of their paths."""
+"""Detecting moved files from the changes of their paths."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ def changes(**paths: list[tuple[int, str | None, str | None]]) -> Changes:
     }
 
 
-def test_one_that_went_and_one_that_came_with_its_content_are_a_move() -> None:
+def test_a_removed_and_an_added_file_with_the_same_content_are_a_move() -> None:
     history = changes(a=[(1, None, "x"), (3, "x", None)], b=[(4, None, "x")])
     assert moved(history, "a", 1, 4) == {"moved_to": "b"}
     assert moved(history, "b", 1, 4) == {"moved_from": "a"}
     assert moved(history, "b", 3, 4) == {}, "the range begins after a was gone"
 
 
-def test_a_third_of_the_same_content_leaves_it_open() -> None:
+def test_a_third_file_with_the_same_content_makes_it_ambiguous() -> None:
     history = changes(a=[(2, "x", None)], b=[(2, None, "x")], c=[(2, None, "x")])
     assert moved(history, "a", 1, 2) == {}
 
 
-def test_what_counts_is_the_content_before_and_after_the_range() -> None:
+def test_only_the_content_before_and_after_the_range_counts() -> None:
     history = changes(
         a=[(2, "x", "y"), (3, "y", None)], b=[(3, None, "y"), (4, "y", "x")], c=[(3, None, "y"), (4, "y", None)]
     )

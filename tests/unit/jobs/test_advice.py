@@ -1,4 +1,4 @@
-"""What the list of failures says."""
+"""The advice in the list of failures."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ def failure(state: FailureState, **changes: Any) -> Any:
 @pytest.mark.parametrize(
     ("left", "said"), [(-5, "at the next run"), (45, "in 45 s"), (600, "in 10 min"), (8000, "in 2 h")]
 )
-def test_a_retry_says_when_in_words_and_how_many_tries_are_left(left: int, said: str) -> None:
+def test_a_retry_says_when_it_happens_and_how_many_are_left(left: int, said: str) -> None:
     one = failure(FailureState.RETRYING, attempts=2, next_try=objects.NOW + timedelta(seconds=left))
     assert what_next(one, JOB, objects.NOW) == f"retry {said} (2 of 4 attempts done)"
 
 
 @pytest.mark.parametrize("state", [FailureState.WAITING, FailureState.SKIPPED, FailureState.QUARANTINED])
-def test_what_is_not_retried_says_what_it_waits_for(state: FailureState) -> None:
+def test_a_failure_that_is_not_retried_says_what_it_waits_for(state: FailureState) -> None:
     assert "change" in what_next(failure(state, next_try=None), JOB, objects.NOW)
 
 
 @pytest.mark.parametrize("kind", FailureKind)
-def test_every_kind_of_failure_says_what_can_be_done(kind: FailureKind) -> None:
+def test_every_kind_of_failure_has_a_remedy(kind: FailureKind) -> None:
     said = remedy(failure(FailureState.QUARANTINED, kind=kind), JOB, "images")
     assert "volstream retry classify 'a b.txt'" in said
     assert remedy(failure(FailureState.WAITING, kind=kind), JOB, "images") == "volstream refresh images"
 
 
-def test_a_failure_of_which_something_was_printed_says_where_it_is_shown() -> None:
+def test_a_failure_with_output_says_where_to_find_it() -> None:
     command = "volstream logs classify --file 'a b.txt'"
     for changes, printed in (
         ({"traceback": "Traceback ..."}, False),
@@ -53,5 +53,5 @@ def test_a_failure_of_which_something_was_printed_says_where_it_is_shown() -> No
         assert where_printed(one, JOB) == (command if printed else None)
 
 
-def test_durations_for_people() -> None:
+def test_durations_are_readable() -> None:
     assert [about(seconds) for seconds in (0.2, 89, 91, 5400, 129_600)] == ["1 s", "89 s", "2 min", "2 h", "2 days"]

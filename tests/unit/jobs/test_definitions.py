@@ -1,4 +1,4 @@
-"""Making, changing, replacing and dropping jobs. No Spark."""
+"""Creating, altering, replacing and dropping jobs, without Spark."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
     made.catalog.close()
 
 
-def test_a_job_on_a_volume_has_a_stream_of_its_own(place: Place) -> None:
+def test_a_job_on_a_volume_has_its_own_stream(place: Place) -> None:
     job = place.create(arguments={"k": "v"}, max_files=3)
     assert place.catalog.jobs.get(J) == job
     assert (job.owns_stream, job.returns, job.state, job.search_path) == (
@@ -84,7 +84,7 @@ def test_a_job_on_a_volume_has_a_stream_of_its_own(place: Place) -> None:
     assert place.catalog.streams.list() == []
 
 
-def test_a_job_on_a_stream_leaves_it_when_it_is_dropped(place: Place) -> None:
+def test_dropping_a_job_on_a_stream_leaves_the_stream(place: Place) -> None:
     stream = _stream(place, "s")
     assert not place.create(stream=stream).owns_stream
     assert drop_job(place.catalog, J)
@@ -105,13 +105,13 @@ def test_a_stream_serves_one_job(place: Place) -> None:
         place.create(name=Name.parse("other"), stream=stream)
 
 
-def test_a_stream_of_the_name_that_the_jobs_own_would_have_is_not_taken_over(place: Place) -> None:
+def test_an_existing_stream_with_the_name_of_the_jobs_own_is_not_taken_over(place: Place) -> None:
     _stream(place, "j_stream")
     with pytest.raises(AlreadyExistsError, match="j_stream"):
         place.create()
 
 
-def test_a_replaced_job_begins_anew(place: Place) -> None:
+def test_a_replaced_job_starts_over(place: Place) -> None:
     first = place.create()
     with pytest.raises(AlreadyExistsError):
         place.create()
@@ -122,7 +122,7 @@ def test_a_replaced_job_begins_anew(place: Place) -> None:
     assert len(place.catalog.streams.list()) == len(place.catalog.jobs.list()) == 1
 
 
-def test_a_job_can_be_replaced_by_one_on_the_stream_that_was_made_for_it(place: Place) -> None:
+def test_a_job_can_be_replaced_by_one_on_the_stream_created_for_it(place: Place) -> None:
     first = place.create()
     second = place.create(or_replace=True, stream=Name.parse("j_stream"))
     assert second.stream_id == first.stream_id
@@ -130,7 +130,7 @@ def test_a_job_can_be_replaced_by_one_on_the_stream_that_was_made_for_it(place: 
     assert place.catalog.jobs.list() == [second]
 
 
-def test_what_cannot_be_replaced_is_left_as_it_was(place: Place) -> None:
+def test_a_failed_replacement_leaves_the_job_as_it_was(place: Place) -> None:
     first = place.create()
     for wrong in ({"function": f"{place.code}:missing"}, {"returns": "n NONSENSE"}, {"volume": Name.parse("none")}):
         with pytest.raises((FunctionLoadError, InvalidValueError, NotFoundError)):
@@ -138,7 +138,7 @@ def test_what_cannot_be_replaced_is_left_as_it_was(place: Place) -> None:
     assert place.catalog.jobs.list() == [first]
 
 
-def test_columns_must_be_declared_somewhere(place: Place) -> None:
+def test_columns_must_be_declared(place: Place) -> None:
     with pytest.raises(InvalidValueError, match="not declared"):
         place.create(returns=None)
     place.code.write_text("from dataclasses import dataclass\n@dataclass\nclass R:\n    n: int\ndef f(file) -> R: ...")
@@ -159,7 +159,7 @@ def test_columns_must_be_declared_somewhere(place: Place) -> None:
         {"where": "true GROUP BY size"},
     ],
 )
-def test_options_that_cannot_be_are_refused(place: Place, wrong: dict[str, Any]) -> None:
+def test_invalid_options_are_rejected(place: Place, wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidValueError):
         place.create(**wrong)
     assert place.catalog.streams.list() == []
@@ -178,7 +178,7 @@ def test_a_table_cannot_have_the_name_of_a_stream(place: Place) -> None:
         place.create()
 
 
-def test_a_change_keeps_the_rest(place: Place) -> None:
+def test_an_alteration_keeps_everything_else(place: Place) -> None:
     before = place.create(retries=7, where="size > 1")
     after = place.alter(max_files=5)
     assert (after.retries, after.where, after.max_files, after.fingerprint) == (7, "size > 1", 5, before.fingerprint)
@@ -190,7 +190,7 @@ def test_a_change_keeps_the_rest(place: Place) -> None:
     assert place.catalog.jobs.get(J) == after
 
 
-def test_another_function_is_imported_and_keeps_the_columns_where_it_declares_none(place: Place) -> None:
+def test_a_new_function_is_imported_and_keeps_the_columns_if_it_declares_none(place: Place) -> None:
     place.create()
     place.code.write_text("def f(file): ...\ndef g(file): return 1\n")
     changed = place.alter(function=f"{place.code}:g")
@@ -200,7 +200,7 @@ def test_another_function_is_imported_and_keeps_the_columns_where_it_declares_no
     assert place.alter(returns="n INT, label STRING").returns == "n INT, label STRING"
 
 
-def test_in_the_middle_of_a_plan_its_condition_stays(place: Place) -> None:
+def test_the_condition_of_an_open_plan_stays(place: Place) -> None:
     place.create()
     place.catalog.streams.change(place.catalog.streams.get(Name.parse("j_stream")), offset=3)
     place.open_plan()
@@ -221,7 +221,7 @@ def test_a_job_whose_batch_is_being_written_is_neither_dropped_nor_replaced(plac
     assert drop_job(place.catalog, J)
 
 
-def test_a_job_whose_batch_is_open_is_dropped_by_force(place: Place) -> None:
+def test_a_job_whose_batch_is_open_can_be_dropped_by_force(place: Place) -> None:
     job = place.create()
     place.catalog.streams.change(place.catalog.streams.get(Name.parse("j_stream")), offset=3)
     _, (batch,) = objects.store_plan(place.catalog, job)
@@ -233,7 +233,7 @@ def test_a_job_whose_batch_is_open_is_dropped_by_force(place: Place) -> None:
     assert place.create().id != job.id
 
 
-def test_whether_the_columns_are_as_the_function_declares_is_kept(place: Place) -> None:
+def test_it_is_stored_whether_the_function_declares_the_columns(place: Place) -> None:
     place.code.write_text(
         "from dataclasses import dataclass\n@dataclass\nclass Row:\n    n: int\ndef f(file) -> Row: ...\ndef g(file): ...\n"
     )
@@ -248,9 +248,7 @@ def test_whether_the_columns_are_as_the_function_declares_is_kept(place: Place) 
 
 
 @pytest.mark.parametrize("change", ["function", "returns", "retries"])
-def test_another_function_makes_files_due_again_that_could_only_fail_with_the_old_one(
-    place: Place, change: str
-) -> None:
+def test_a_new_function_makes_files_due_that_were_bound_to_fail_with_the_old_one(place: Place, change: str) -> None:
     job = place.create()
     place.catalog.streams.change(place.catalog.streams.get(Name.parse("j_stream")), offset=3)
     _, (batch,) = objects.store_plan(place.catalog, job)
@@ -269,14 +267,16 @@ def test_another_function_makes_files_due_again_that_could_only_fail_with_the_ol
 @pytest.mark.parametrize(
     ("reason", "goes_on"), [("its function cannot be set up: OSError", True), ("paused by the user", False)]
 )
-def test_another_function_lets_a_job_go_on_that_was_paused_for_it(place: Place, reason: str, goes_on: bool) -> None:
+def test_a_new_function_resumes_a_job_that_was_paused_because_of_the_old_one(
+    place: Place, reason: str, goes_on: bool
+) -> None:
     job = place.create()
     place.catalog.jobs.change(job, state=JobState.PAUSED, state_reason=reason)
     assert place.alter(retries=2).state is JobState.PAUSED
     assert (place.alter(function=f"{place.code}:g").state is JobState.ACTIVE) == goes_on
 
 
-def test_a_pause_says_why_and_a_resume_forgets_it(place: Place) -> None:
+def test_a_pause_has_a_reason_and_a_resume_clears_it(place: Place) -> None:
     place.create()
     paused = set_paused(place.catalog, J, paused=True)
     assert (paused.state, paused.state_reason) == (JobState.PAUSED, "paused by the user")
@@ -284,7 +284,7 @@ def test_a_pause_says_why_and_a_resume_forgets_it(place: Place) -> None:
     assert (resumed.state, resumed.state_reason, resumed.failed_batches) == (JobState.ACTIVE, None, 0)
 
 
-def test_dropping_what_is_not_there_says_so_unless_asked_otherwise(place: Place) -> None:
+def test_dropping_a_missing_job_is_an_error_unless_asked_otherwise(place: Place) -> None:
     assert not drop_job(place.catalog, J, if_exists=True)
     with pytest.raises(NotFoundError):
         drop_job(place.catalog, J)

@@ -1,4 +1,4 @@
-"""What is kept of what a job printed: a file for each batch, the newest attempt's, within bounds."""
+"""Stored output of a job: one file per batch, from the newest attempt, within bounds."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def texts(place: str, most: int = 100, **options: str) -> list[str]:
     return [line.text for line in logs.read(place, most, **options)]
 
 
-def test_where_nothing_was_printed_there_is_nothing(place: str) -> None:
+def test_without_output_there_are_no_lines(place: str) -> None:
     assert texts(place) == []
     logs.trim(place, 1, LONG_AGO)
 
@@ -60,13 +60,13 @@ def test_the_last_lines_of_the_newest_batches_are_read_oldest_first(place: str) 
     )
 
 
-def test_a_later_attempt_at_a_batch_takes_the_place_of_an_earlier_one(place: str) -> None:
+def test_a_later_attempt_at_a_batch_replaces_an_earlier_one(place: str) -> None:
     keep(place, "one", entry(["a"], "first"))
     keep(place, "one", entry(["a"], "second"))
     assert texts(place) == ["second"]
 
 
-def test_what_several_workers_kept_is_bounded_together_and_what_is_missing_is_told(place: str) -> None:
+def test_output_of_several_workers_is_bounded_together_and_omissions_are_reported(place: str) -> None:
     big = entry(["x"], "x" * 1000)
     found = [big] * 8 + [entry(["failed"], "mine", failed=True)] + [big] * 8
     keep(place, "one", '{"lost": 5}', *found, most=5000)
@@ -84,7 +84,7 @@ def test_lines_that_were_dropped_are_counted_where_they_were(place: str) -> None
     assert last.text == "the end"
 
 
-def test_the_newest_stay_up_to_a_size_and_an_age(place: str) -> None:
+def test_the_newest_logs_are_kept_up_to_a_size_and_an_age(place: str) -> None:
     for number in range(5):
         keep(place, f"{number}", entry(["a"], "x" * 1000), age=number * 86400)
     logs.trim(place, 3500, LONG_AGO)
@@ -96,6 +96,6 @@ def test_the_newest_stay_up_to_a_size_and_an_age(place: str) -> None:
     assert sorted(path.stem for path in Path(place).iterdir()) == ["0"]
 
 
-def test_text_that_is_no_utf8_is_kept(place: str) -> None:
+def test_text_that_is_not_utf8_is_kept(place: str) -> None:
     keep(place, "one", entry(["a\udc80"], "b\udcff"))
     assert texts(place, path="a\udc80") == ["b\udcff"]

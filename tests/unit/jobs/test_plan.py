@@ -64,7 +64,7 @@ def test_every_row_is_in_one_batch_and_no_batch_is_empty(rows: list[Row], limits
 
 
 @given(ROWS, LIMITS)
-def test_a_batch_keeps_the_limits_but_for_one_large_file(rows: list[Row], limits: Limits) -> None:
+def test_a_batch_stays_within_the_limits_except_for_one_large_file(rows: list[Row], limits: Limits) -> None:
     for batch in cut(rows, limits):
         assert len(batch) <= limits.files
         work = [row.size for row in batch if row.action in (INSERT, REPLACE)]
@@ -72,7 +72,7 @@ def test_a_batch_keeps_the_limits_but_for_one_large_file(rows: list[Row], limits
 
 
 @given(ROWS, LIMITS)
-def test_a_batch_ends_only_where_the_next_row_does_not_fit(rows: list[Row], limits: Limits) -> None:
+def test_a_batch_ends_only_when_the_next_row_does_not_fit(rows: list[Row], limits: Limits) -> None:
     batches = cut(rows, limits)
     for batch, following in itertools.pairwise(batches):
         work = sum(row.size for row in batch if row.action in (INSERT, REPLACE))
@@ -81,7 +81,7 @@ def test_a_batch_ends_only_where_the_next_row_does_not_fit(rows: list[Row], limi
 
 
 @given(ROWS, LIMITS)
-def test_what_is_counted_is_what_is_in_it(rows: list[Row], limits: Limits) -> None:
+def test_the_counts_of_a_batch_match_its_content(rows: list[Row], limits: Limits) -> None:
     for group, batch in zip(plan._groups(rows, limits), cut(rows, limits), strict=True):
         actions = [row.action for row in batch]
         assert group.files == len(batch) - actions.count(REMOVE)
@@ -128,7 +128,7 @@ def _table(columns: Mapping[str, Any]) -> pa.Table:
     return pa.Table.from_pydict({**missing, **columns}, schema=pa.schema(schema))
 
 
-def test_where_files_of_a_batch_were_moved_from_is_known_by_its_first_and_last_path(tmp_path: Path) -> None:
+def test_the_first_and_last_source_path_of_moved_files_are_known_per_batch(tmp_path: Path) -> None:
     location = tmp_path / "p"
     location.mkdir()
     moved = {"a": None, "b": "z", "c": "é", "d": "Z", "e": "x", "f": None}
@@ -145,7 +145,7 @@ def test_where_files_of_a_batch_were_moved_from_is_known_by_its_first_and_last_p
     assert plan.of_origins("t.p", str(location), replace(batches[0], moves=2001)) == "t.p BETWEEN 'Z' AND 'é'"
 
 
-def test_a_small_batchs_files_are_named_and_a_large_ones_are_a_range(tmp_path: Path) -> None:
+def test_files_of_a_small_batch_are_enumerated_and_of_a_large_one_are_a_range(tmp_path: Path) -> None:
     location = write_plan(tmp_path / "p", [["a", "b's"], ["c", "d", "e"]])
     _, (first, second) = cut_plan(location, Limits(3, 1000))
     assert plan.of_files("t.p", location, first) == r"t.p IN ('a', 'b\'s', 'c')"
@@ -161,7 +161,7 @@ def test_the_first_batch_of_a_plan_may_be_smaller_than_the_others(tmp_path: Path
     assert made.files == 20
 
 
-def test_the_end_of_a_plan_is_cut_anew_and_its_bounds_and_numbers_go_on(tmp_path: Path) -> None:
+def test_the_rest_of_a_plan_is_recut_and_its_bounds_and_numbers_continue(tmp_path: Path) -> None:
     names = [f"{number:02}" for number in range(40)]
     location = write_plan(tmp_path / "p", [names[:17], names[17:]])
     made, batches = cut_plan(location, Limits(5, 1000))
@@ -185,7 +185,7 @@ def cut_plan(location: str, limits: Limits, first: Limits | None = None) -> tupl
     return plan.cut("p", job, PlanKind.STREAM, covered, location, limits, first=first, where="size > 1")
 
 
-def test_a_plan_is_there_when_its_last_file_is_and_until_it_is_removed(tmp_path: Path) -> None:
+def test_a_plan_exists_from_its_last_file_until_it_is_removed(tmp_path: Path) -> None:
     location = tmp_path / "plans" / "p"
     assert not plan.exists(str(location))
     location.mkdir(parents=True)
@@ -213,14 +213,14 @@ def planned(changes: pa.Table, *, possible: bool = True, rekey: bool = False) ->
     return [tuple(row.values()) for row in rows]
 
 
-def test_net_changes_are_work_or_removals() -> None:
+def test_net_changes_become_work_or_removals() -> None:
     changes = net(("a", "1", False, True), ("b", "2", True, True), ("c", "3", True, False))
     wanted = [("a", INSERT, None, None), ("b", REPLACE, None, None), ("c", REMOVE, None, None)]
     assert planned(changes) == planned(changes, possible=False) == wanted
     assert planned(net()) == []
 
 
-def test_one_that_went_and_one_that_came_with_its_content_are_one_file_of_the_plan() -> None:
+def test_a_removed_and_an_added_file_with_the_same_content_are_one_file_of_the_plan() -> None:
     changes = net(("new", "x", False, True), ("old", "x", True, False), ("other", "y", True, False))
     removed = ("other", REMOVE, None, None)
     assert planned(changes) == [("new", INSERT, "old", "x"), removed]
@@ -228,7 +228,7 @@ def test_one_that_went_and_one_that_came_with_its_content_are_one_file_of_the_pl
     assert planned(changes, possible=False) == [("new", INSERT, None, None), ("old", REMOVE, None, None), removed]
 
 
-def test_a_third_of_the_same_content_is_no_move_and_one_that_changed_is_none_of_them() -> None:
+def test_a_third_file_with_the_same_content_is_not_a_move_and_a_changed_one_does_not_count() -> None:
     two = net(("n1", "x", False, True), ("n2", "x", False, True), ("old", "x", True, False))
     assert [row[1:3] for row in planned(two)] == [(INSERT, None), (INSERT, None), (REMOVE, None)]
     changed = net(("kept", "x", True, True), ("new", "x", False, True), ("old", "x", True, False))

@@ -1,4 +1,4 @@
-"""Whether and when a failed file is tried again."""
+"""Whether and when a failed file is retried."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def delay(policy: RetryPolicy, attempts: int, seed: int = 0) -> float:
 
 
 @given(st.integers(1, 3), st.integers())
-def test_a_delay_doubles_and_is_between_its_half_and_its_whole(attempts: int, seed: int) -> None:
+def test_a_delay_doubles_and_lies_between_its_half_and_its_whole(attempts: int, seed: int) -> None:
     nominal = 10 * 2 ** (attempts - 1)
     assert nominal / 2 <= delay(POLICY, attempts, seed) <= nominal
 
@@ -34,11 +34,11 @@ def test_a_delay_has_an_upper_bound_however_often_a_file_failed(attempts: int, s
     assert delay(RetryPolicy(10_000, Backoff(10, 60)), attempts, seed) <= 60
 
 
-def test_files_that_failed_together_do_not_return_together() -> None:
+def test_files_that_failed_together_are_not_retried_together() -> None:
     assert len({delay(POLICY, 1, seed) for seed in range(20)}) > 10
 
 
-def test_after_the_last_retry_there_is_none() -> None:
+def test_there_is_no_retry_after_the_last_one() -> None:
     tries = [
         POLICY.next_try(FailureKind.RAISED, attempts, NOW, random.Random(0)) is not None for attempts in range(1, 6)
     ]
@@ -47,11 +47,11 @@ def test_after_the_last_retry_there_is_none() -> None:
 
 
 @pytest.mark.parametrize("kind", FailureKind)
-def test_what_trying_again_cannot_help_is_not_tried_again(kind: FailureKind) -> None:
+def test_permanent_failures_are_not_retried(kind: FailureKind) -> None:
     due = POLICY.next_try(kind, 1, NOW, random.Random(0))
     assert (due is None) == (kind in (FailureKind.WRONG_RESULT, FailureKind.TOO_LARGE, FailureKind.CODE))
 
 
 @pytest.mark.parametrize("kind", [FailureKind.VANISHED, FailureKind.CHANGED])
-def test_a_file_that_moved_is_looked_at_again_however_often_it_did(kind: FailureKind) -> None:
+def test_vanished_and_changed_files_are_always_checked_again(kind: FailureKind) -> None:
     assert POLICY.next_try(kind, 1000, NOW, random.Random(0)) is not None

@@ -39,11 +39,11 @@ def test_missed_times_come_due_once() -> None:
     assert due("0 6 * * *", "2024-03-08T10:00:00+01:00") == utc("2024-03-09T05:00")
 
 
-def test_a_cron_line_is_first_due_after_the_job_was_made() -> None:
+def test_a_cron_line_is_first_due_after_the_job_was_created() -> None:
     assert next_due(on_cron("0 * * * *"), None, CREATED, BERLIN, LATER) == CREATED + timedelta(hours=1)
 
 
-def test_a_cron_line_is_read_in_the_zone_that_was_set() -> None:
+def test_a_cron_line_is_read_in_the_configured_time_zone() -> None:
     assert due("30 9 * * *", "2024-01-10T00:00:00+00:00") == utc("2024-01-10T08:30")
     assert due("30 9 * * *", "2024-07-10T00:00:00+00:00") == utc("2024-07-10T07:30")
 
@@ -61,7 +61,7 @@ def test_in_spring_an_hourly_job_misses_no_hour_of_the_clock() -> None:
     assert found == [utc(f"2024-03-31T0{hour}:00") for hour in range(4)]
 
 
-def test_in_autumn_a_time_that_the_clock_shows_twice_is_due_once() -> None:
+def test_in_autumn_a_repeated_local_time_is_due_once() -> None:
     now, found = utc("2024-10-26T12:00"), []
     for _ in range(2):
         now = due("30 2 * * *", now.isoformat())
@@ -78,23 +78,23 @@ def test_in_autumn_an_hourly_job_runs_in_both_of_the_same_hours() -> None:
 
 
 @pytest.mark.parametrize("trigger", [on_change(), Trigger(TriggerKind.MANUAL)])
-def test_what_does_not_run_by_the_clock_is_never_due(trigger: Trigger) -> None:
+def test_unscheduled_jobs_are_never_due(trigger: Trigger) -> None:
     assert next_due(trigger, CREATED, CREATED, BERLIN, LATER) is None
 
 
 @pytest.mark.parametrize("line", ["* * * * *", "*/5 8-18 * * mon-fri", "0 0 29 2 *", "15,45 * 1 jan *"])
-def test_standard_lines_of_five_fields_are_accepted(line: str) -> None:
+def test_standard_five_field_lines_are_accepted(line: str) -> None:
     check_cron(line, BERLIN)
 
 
 @pytest.mark.parametrize("line", ["", "* * * *", "* * * * * *", "61 * * * *", "@daily", "a b c d e", "0 0 31 2 *"])
-def test_other_lines_are_refused(line: str) -> None:
+def test_other_lines_are_rejected(line: str) -> None:
     with pytest.raises(InvalidValueError):
         check_cron(line, BERLIN)
 
 
 @pytest.mark.parametrize("line", [None, "*/5 * * * *"])
-def test_a_start_that_was_noted_by_a_clock_that_was_ahead_stops_no_job(line: str | None) -> None:
+def test_a_start_recorded_by_a_clock_that_was_ahead_stops_no_job(line: str | None) -> None:
     trigger = every(30) if line is None else on_cron(line)
     now = utc("2024-03-05T12:05:20")
     found = next_due(trigger, now + timedelta(days=400), CREATED, BERLIN, now)

@@ -29,27 +29,27 @@ def waiting(count: int, files: int, size: int, most_files: int, most_bytes: int)
     return Waiting(batch(1, 1, None), count, files, size, most_files, most_bytes)
 
 
-def test_a_job_of_which_nothing_is_known_begins_with_a_batch_that_measures() -> None:
+def test_an_unmeasured_job_begins_with_a_batch_that_measures() -> None:
     assert sizing.latest([], 30) is None
     assert sizing.usual([]) is None
     assert MOST.first() == Limits(1000, 1 << 30)
     assert Limits(7, 100).first() == Limits(7, 100)
 
 
-def test_the_newest_batches_say_how_fast_a_job_is_as_far_back_as_it_takes_to_be_sure() -> None:
+def test_the_speed_of_a_job_is_measured_over_enough_of_its_newest_batches() -> None:
     slow_now = [batch(600, 600, 60.0), batch(9000, 9000, 90.0)]
     assert sizing.latest(slow_now, 30) == Rate(10, 10)
     short = [batch(10, 100, 2.0), batch(20, 100, 2.0), batch(70, 200, 46.0)]
     assert sizing.latest(short, 30) == Rate(2, 8)
 
 
-def test_removals_count_as_files_and_what_was_not_measured_does_not_count() -> None:
+def test_removals_count_as_files_and_unmeasured_batches_do_not_count() -> None:
     done = [batch(0, 0, 1.0, removals=30), batch(5, 50, None), batch(10, 100, 1.0)]
     assert sizing.latest(done, 30) == Rate(20, 50)
     assert sizing.latest([batch(5, 50, None)], 30) is None
 
 
-def test_a_new_plan_starts_from_the_largest_batch_for_small_ones_measure_commits() -> None:
+def test_a_new_plan_starts_from_the_largest_batch_because_small_ones_measure_commits() -> None:
     assert sizing.usual([batch(1, 10, 2.0)] * 10 + [batch(3000, 3000, 30.0)]) == Rate(100, 100)
 
 
@@ -72,7 +72,7 @@ def test_limits_follow_the_target_within_what_the_job_allows() -> None:
         (waiting(9, 9, 9 * 70 * MIB, 1, 0), False),  # each alone anyway
     ],
 )
-def test_batches_are_cut_anew_where_they_miss_the_target_by_more_than_twice(ahead: Waiting, anew: bool) -> None:
+def test_batches_are_recut_if_they_miss_the_target_by_more_than_a_factor_of_two(ahead: Waiting, anew: bool) -> None:
     rate = Rate(100, MIB)
     assert sizing.misses(ahead, rate, rate.limits(60, MOST), 60) is anew
 
@@ -89,7 +89,7 @@ def test_a_batch_within_the_limits_is_expected_to_take_the_target(
         assert rate.seconds(limits.files, limits.bytes if size else 0) <= 60.001
 
 
-def test_limits_differ_where_other_batches_would_come_of_them() -> None:
+def test_limits_differ_only_if_they_would_give_other_batches() -> None:
     assert not sizing.differ(Limits(100, 100), Limits(200, 51))
     assert sizing.differ(Limits(100, 100), Limits(201, 100))
     assert sizing.differ(Limits(100, 100), Limits(100, 49))
@@ -103,6 +103,6 @@ def test_a_row_is_no_larger_than_the_engine_has_room_for(tmp_path: Path) -> None
     assert told(cores=8).row_bytes == 32 << 20
     assert "driver_memory" in told(cores=8).row_rule
     assert told(cores=8, result_row_bytes="1MiB") == Bounds(row_bytes=1 << 20)
-    # Of others nobody here knows how much they have.
+    # How much memory others have is not known here.
     assert told(cores=8, spark_remote="sc://there").row_bytes == 64 << 20
     assert told(cores=8, spark_conf={"spark.master": "local[1]"}).row_bytes == 64 << 20

@@ -1,4 +1,4 @@
-"""How a connection is made and what is tried again."""
+"""How a connection is made and what is retried."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ class Unavailable(grpc.RpcError):  # type: ignore[misc]  # gRPC has no types
         return grpc.StatusCode.UNAVAILABLE
 
 
-def test_a_token_does_not_show_in_what_is_printed_of_an_address() -> None:
+def test_a_printed_address_does_not_show_its_token() -> None:
     assert "s3cret" not in repr(LOCAL)
     assert "s3cret" not in repr(RemoteAddress("sc://host/;token=s3cret"))
 
 
-def test_the_homes_engine_is_addressed_by_number_and_past_proxies() -> None:
+def test_the_engine_of_the_home_is_addressed_by_ip_and_bypasses_proxies() -> None:
     builder = builder_for(LOCAL)
     assert isinstance(builder, LocalChannelBuilder)
     assert ("grpc.enable_http_proxy", 0) in builder._channel_options
 
 
-def test_a_users_id_in_the_url_of_a_server_stays() -> None:
+def test_a_user_id_in_the_url_of_a_server_is_kept() -> None:
     assert builder_for(RemoteAddress("sc://host:1/;user_id=me")).userId == "me"
 
 
-def test_a_lost_local_engine_is_not_tried_again_and_a_remote_one_for_seconds() -> None:
+def test_a_lost_local_engine_is_not_retried_and_a_remote_one_only_for_seconds() -> None:
     assert not policy_for(LOCAL).can_retry(Unavailable())
     policy = policy_for(RemoteAddress("sc://host"))
     assert isinstance(policy, RemotePolicy)
@@ -42,7 +42,7 @@ def test_a_lost_local_engine_is_not_tried_again_and_a_remote_one_for_seconds() -
 
 
 @pytest.mark.timeout(20)
-def test_a_heartbeat_that_nobody_hears_is_not_answered() -> None:
+def test_a_heartbeat_without_a_listener_is_not_answered() -> None:
     heartbeat = Heartbeat(LocalChannelBuilder(1, "t"))
     try:
         beat = heartbeat.send(seconds=5)

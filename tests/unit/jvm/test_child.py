@@ -17,7 +17,7 @@ CHILD = str(Path(child.__file__))
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child with its parent")
 
 
-def test_a_killed_parent_takes_its_child_along() -> None:
+def test_killing_the_parent_kills_its_child() -> None:
     script = (
         "import os, subprocess, sys\n"
         f"p = subprocess.Popen([sys.executable, {CHILD!r}, str(os.getpid()), '/bin/sleep', '60'])\n"
@@ -32,6 +32,6 @@ def test_a_killed_parent_takes_its_child_along() -> None:
     eventually(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE)
 
 
-def test_a_child_whose_parent_ended_before_it_began_does_not_begin() -> None:
+def test_a_child_whose_parent_has_already_ended_does_not_start() -> None:
     run = subprocess.run([sys.executable, CHILD, "1", "/bin/echo", "began"], capture_output=True, check=False)
     assert (run.returncode, run.stdout) == (1, b"")

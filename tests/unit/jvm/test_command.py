@@ -46,7 +46,7 @@ def java_reads(line: str) -> tuple[str, str]:
 
 
 @given(st.text(min_size=1), st.text())
-def test_java_reads_the_properties_that_were_written(key: str, value: str) -> None:
+def test_java_reads_the_written_properties(key: str, value: str) -> None:
     (line,) = command.properties_text({key: value}).removesuffix("\n").split("\n")
     assert line.isascii()
     assert java_reads(line) == (key, value)
@@ -74,7 +74,7 @@ def test_the_heap_and_the_users_jvm_options_are_on_the_command_line(settings: Se
     assert line.index("-Da=b c") > line.index("-XX:+UseG1GC")
 
 
-def test_only_a_java_that_knows_them_gets_the_newer_permissions(settings: Settings) -> None:
+def test_newer_permissions_are_given_only_to_a_java_that_knows_them(settings: Settings) -> None:
     def allowed(major: int) -> bool:
         java = Java(JAVA.executable, major, "")
         return "--sun-misc-unsafe-memory-access=allow" in command.java_command(
@@ -84,7 +84,7 @@ def test_only_a_java_that_knows_them_gets_the_newer_permissions(settings: Settin
     assert [allowed(major) for major in (17, 21, 25)] == [False, False, True]
 
 
-def test_other_sparks_of_the_users_shell_stay_out_of_the_engine(tmp_path: Path) -> None:
+def test_other_spark_installations_in_the_users_shell_do_not_affect_the_engine(tmp_path: Path) -> None:
     shell = {"SPARK_LOCAL_DIRS": "/x", "SPARK_REMOTE": "sc://y", "PYSPARK_PYTHON": "python2", "HOME": "/home/me"}
     environment = command.environment(shell, tmp_path, tmp_path)
     assert environment["PYSPARK_PYTHON"] == sys.executable
@@ -93,12 +93,12 @@ def test_other_sparks_of_the_users_shell_stay_out_of_the_engine(tmp_path: Path) 
     assert not {"SPARK_LOCAL_DIRS", "SPARK_REMOTE"} & environment.keys()
 
 
-def test_relative_module_paths_still_hold_in_the_engines_directory(tmp_path: Path) -> None:
+def test_relative_module_paths_still_resolve_in_the_working_directory_of_the_engine(tmp_path: Path) -> None:
     environment = command.environment({"PYTHONPATH": f"src{os.pathsep}/abs"}, tmp_path, tmp_path)
     assert environment["PYTHONPATH"] == f"{Path.cwd() / 'src'}{os.pathsep}/abs"
 
 
-def test_settings_of_volstream_which_may_hold_keys_do_not_reach_the_functions(tmp_path: Path) -> None:
+def test_settings_of_volstream_which_may_contain_keys_do_not_reach_the_functions(tmp_path: Path) -> None:
     shell = {
         "VOLSTREAM_CREDENTIALS": "{...}",
         "volstream_catalog_url": "postgresql://u:p@h/d",
@@ -119,7 +119,7 @@ def test_temporary_files_of_workers_are_in_the_home(tmp_path: Path) -> None:
     ("master", "wanted"),
     [(None, "true"), ("local[8]", "true"), ("local-cluster[2,1,1024]", None), ("spark://h:7077", None)],
 )
-def test_ports_of_an_engine_in_one_jvm_are_not_for_strangers(
+def test_the_ports_of_an_engine_in_one_jvm_are_not_open_to_strangers(
     settings: Settings, master: str | None, wanted: str | None
 ) -> None:
     conf = {} if master is None else {"spark.master": master}

@@ -1,4 +1,4 @@
-"""What an engine is told of a warehouse in an object store."""
+"""The settings an engine gets for a warehouse in an object store."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _ENDPOINT = {
 }
 
 
-def test_a_warehouse_on_a_file_system_needs_nothing(tmp_path: Path) -> None:
+def test_a_warehouse_on_a_file_system_needs_no_connector(tmp_path: Path) -> None:
     settings = config.load(tmp_path, warehouse="/mnt/warehouse", warehouse_options=_ENDPOINT)
     assert connectors.jars_of(settings) == ()
     assert connectors.properties(settings) == {}
 
 
-def test_s3a_is_told_what_deltalake_is_told(tmp_path: Path) -> None:
+def test_s3a_gets_the_same_options_as_deltalake(tmp_path: Path) -> None:
     settings = config.load(tmp_path, warehouse="s3://bucket/prefix", warehouse_options=_ENDPOINT)
     assert connectors.properties(settings) == {
         "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
@@ -38,7 +38,7 @@ def test_s3a_is_told_what_deltalake_is_told(tmp_path: Path) -> None:
     }
 
 
-def test_on_amazon_itself_keys_and_region_are_found_as_by_amazon_s_programs(
+def test_on_amazon_itself_keys_and_region_are_found_as_by_amazons_own_tools(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
@@ -50,7 +50,7 @@ def test_on_amazon_itself_keys_and_region_are_found_as_by_amazon_s_programs(
     }
 
 
-def test_the_connector_that_was_not_fetched_is_named_with_the_command_that_fetches_it(tmp_path: Path) -> None:
+def test_a_missing_connector_is_named_with_the_command_that_fetches_it(tmp_path: Path) -> None:
     settings = config.load(tmp_path, warehouse="s3://bucket")
     with pytest.raises(JavaError, match="hadoop-aws") as caught:
         jars.installed(tmp_path, connectors.jars_of(settings), connectors.SET_UP)

@@ -36,13 +36,15 @@ _OVERFLOW = (
         (1, "Error: no such option\n", "", "its JVM ended with status 1"),
     ],
 )
-def test_the_status_and_the_logs_tell_the_cause(tmp_path: Path, status: int, jvm: str, spark: str, cause: str) -> None:
+def test_the_status_and_the_logs_reveal_the_cause(
+    tmp_path: Path, status: int, jvm: str, spark: str, cause: str
+) -> None:
     log_file.jvm_log(tmp_path).write_text(jvm)
     log_file.spark_log(tmp_path).write_text(spark)
     assert cause_of(status, tmp_path) == cause
 
 
-def test_a_client_finds_what_the_owner_noted_though_the_next_jvm_runs(tmp_path: Path) -> None:
+def test_a_client_finds_the_cause_recorded_by_the_owner_even_if_the_next_jvm_runs(tmp_path: Path) -> None:
     me = os.getpid()
     address = EngineAddress(1, "t", "daemon", me, identity.start_time(me), 2**22 - 1, 0.0, logs=str(tmp_path))
     log_file.jvm_log(tmp_path).write_text("last words\n")
@@ -52,7 +54,7 @@ def test_a_client_finds_what_the_owner_noted_though_the_next_jvm_runs(tmp_path: 
     assert noted(address) == "it was killed by signal 9 (SIGKILL)"
 
 
-def test_nothing_is_told_of_a_jvm_that_lives_or_whose_owner_is_gone_or_that_is_elsewhere(tmp_path: Path) -> None:
+def test_no_cause_is_given_for_a_running_orphaned_or_remote_jvm(tmp_path: Path) -> None:
     me = os.getpid()
     lives = EngineAddress(
         1, "t", "daemon", me, identity.start_time(me), me, identity.start_time(me), logs=str(tmp_path)

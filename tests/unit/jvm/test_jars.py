@@ -1,4 +1,4 @@
-"""The Delta jars, with scripts in the place of Java: no network."""
+"""The Delta jars, with scripts in place of Java and without a network."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def test_missing_jars_are_named_with_the_command_that_fetches_them(tmp_path: Pat
     assert "make setup" in caught.value.remedy
 
 
-def test_a_failed_download_says_what_ivy_said(tmp_path: Path) -> None:
+def test_a_failed_download_shows_what_ivy_said(tmp_path: Path) -> None:
     java = script(tmp_path, "echo 'UNRESOLVED DEPENDENCIES: no route to host'; exit 1")
     with pytest.raises(JavaError, match="no route to host"):
         jars.resolve(tmp_path / "cache", java)
 
 
-def test_a_jar_with_another_checksum_is_not_kept(tmp_path: Path) -> None:
+def test_a_jar_with_the_wrong_checksum_is_not_kept(tmp_path: Path) -> None:
     names = " ".join(jar.name for jar in jars.DELTA)
     java = script(tmp_path, f"mkdir jars && cd jars && for name in {names}; do echo '<html>' > $name; done")
     with pytest.raises(JavaError, match="is not the jar"):
@@ -39,7 +39,7 @@ def test_a_jar_with_another_checksum_is_not_kept(tmp_path: Path) -> None:
     assert list((tmp_path / "cache" / "jars").iterdir()) == []
 
 
-def test_a_jar_that_was_changed_since_set_up_is_not_run(tmp_path: Path) -> None:
+def test_a_jar_changed_since_setup_is_not_run(tmp_path: Path) -> None:
     jar = jars.Jar("org", "thing", "1", hashlib.sha256(b"tested").hexdigest())
     path = tmp_path / "jars" / jar.name
     path.parent.mkdir()

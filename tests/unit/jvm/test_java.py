@@ -33,7 +33,7 @@ def fake_java(home: Path, version: str) -> Path:
     return executable
 
 
-def test_java_home_goes_before_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_java_home_takes_precedence_over_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = fake_java(tmp_path / "home", 'openjdk version "21.0.1"')
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("PATH", str(fake_java(tmp_path / "path", 'openjdk version "17.0.1"').parent), prepend=":")
@@ -42,7 +42,7 @@ def test_java_home_goes_before_path(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert "Picked up" not in found.build
 
 
-def test_a_java_home_that_is_too_old_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_java_home_that_is_too_old_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_java(tmp_path / "home", 'java version "1.8.0_292"')
     newer = fake_java(tmp_path / "path", 'openjdk version "17.0.1"')
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
@@ -56,9 +56,8 @@ def test_without_java_the_error_names_what_was_found_and_how_to_get_one(
     fake_java(tmp_path, 'java version "11.0.2"')
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
-    monkeypatch.setattr(java, "_USUAL_PLACES", ())  # this machine may have one
     with pytest.raises(JavaError, match="is Java 11") as caught:
-        java.find()
+        java.find(usual_places=())  # this machine may have one
     assert caught.value.remedy
 
 
@@ -70,5 +69,5 @@ def test_without_java_the_error_names_what_was_found_and_how_to_get_one(
         ("linux", False, "JAVA_HOME"),
     ],
 )
-def test_the_remedy_is_the_platforms_own(platform: str, debian: bool, words: str) -> None:
+def test_the_remedy_fits_the_platform(platform: str, debian: bool, words: str) -> None:
     assert words in java.remedy(platform, debian=debian)

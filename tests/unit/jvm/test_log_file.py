@@ -15,13 +15,13 @@ def test_only_the_last_lines_after_a_point_are_read(tmp_path: Path) -> None:
     assert log_file.last_lines(tmp_path / "none") == ""
 
 
-def test_the_log_of_the_jvm_before_is_kept_beside(tmp_path: Path) -> None:
+def test_the_log_of_the_previous_jvm_is_kept(tmp_path: Path) -> None:
     log_file.begin(tmp_path).write_text("first")
     assert not log_file.begin(tmp_path).exists()
     assert (tmp_path / "jvm.log.1").read_text() == "first"
 
 
-def test_the_log_of_a_jvm_that_runs_is_emptied_and_goes_on(tmp_path: Path) -> None:
+def test_the_log_of_a_running_jvm_is_truncated_and_continues(tmp_path: Path) -> None:
     with log_file.begin(tmp_path).open("ab", buffering=0) as log:
         log.write(b"x" * 90)
         log_file.roll(tmp_path, most=100)

@@ -14,5 +14,5 @@ def test_delays_double_up_to_the_cap() -> None:
 
 
 @given(st.integers(1, 10**9), st.floats(0, 1, exclude_max=True))
-def test_any_delay_is_between_half_of_the_first_and_the_cap(failures: int, uniform: float) -> None:
+def test_any_delay_is_between_half_the_first_and_the_cap(failures: int, uniform: float) -> None:
     assert 0.25 <= Backoff().delay(failures, lambda: uniform) <= 60

@@ -1,4 +1,4 @@
-"""Whether the process that an owner's name stands for still lives."""
+"""Whether the process named by an owner is still alive."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from volstream.lifecycle.identity import is_alive, is_gone, listens, new_owner, start_time
 
 
-def test_this_process_is_not_gone() -> None:
+def test_this_process_is_alive() -> None:
     assert not is_gone(new_owner())
     assert is_alive(os.getpid(), start_time(os.getpid()))
 
@@ -21,7 +21,7 @@ def test_two_owners_of_one_process_differ() -> None:
     assert new_owner() != new_owner()
 
 
-def test_a_process_that_ended_is_gone() -> None:
+def test_an_ended_process_is_gone() -> None:
     code = "from volstream.lifecycle.identity import new_owner; print(new_owner())"
     owner = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True).stdout
     assert is_gone(owner.strip())
@@ -33,11 +33,11 @@ def test_a_reused_process_id_is_not_the_old_process() -> None:
 
 
 @pytest.mark.parametrize("owner", ["elsewhere/1/2.00/abc", "", "nonsense"])
-def test_what_cannot_be_known_is_not_called_gone(owner: str) -> None:
+def test_a_process_that_cannot_be_checked_is_not_considered_gone(owner: str) -> None:
     assert not is_gone(owner)
 
 
-def test_a_process_that_does_not_exist_has_no_start() -> None:
+def test_a_nonexistent_process_has_no_start_time() -> None:
     with pytest.raises(ProcessLookupError):
         start_time(2**22 + 1)
 

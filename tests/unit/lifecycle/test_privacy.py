@@ -27,7 +27,7 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_folders_that_are_made_are_the_users_alone_and_others_stay_as_they_are(tmp_path: Path) -> None:
+def test_new_folders_are_private_to_the_user_and_existing_ones_unchanged(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     make_directory(tmp_path / "home" / "run")
     make_directory(tmp_path / "home" / "run")
@@ -43,7 +43,7 @@ def test_a_new_catalog_can_be_read_by_its_owner_only(tmp_path: Path) -> None:
     catalog.close()
 
 
-def test_a_home_that_others_can_enter_is_pointed_out(tmp_path: Path) -> None:
+def test_a_home_that_others_can_enter_causes_a_warning(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     check = home_check(tmp_path)
     assert (check.state, check.fix) == (CheckState.WARNING, f"Run: chmod 700 {tmp_path}")
@@ -54,7 +54,7 @@ def test_a_home_that_others_can_enter_is_pointed_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("warehouse", "umask"), [("", 0o077), ("s3://bucket/prefix", 0o077), ("/data/warehouse", 0o022)]
 )
-def test_tables_are_the_users_alone_unless_their_folder_was_chosen_for_others(
+def test_tables_are_private_to_the_user_unless_their_folder_is_shared(
     tmp_path: Path, warehouse: str, umask: int
 ) -> None:
     keep_private(config.load(tmp_path, warehouse=warehouse))

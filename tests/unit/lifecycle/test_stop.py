@@ -24,7 +24,7 @@ def test_a_stop_stays_set_and_ends_every_wait() -> None:
     assert stop
 
 
-def test_the_first_signal_sets_the_stop_and_the_handlers_are_put_back() -> None:
+def test_the_first_signal_sets_the_stop_and_the_handlers_are_restored() -> None:
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
     stop = Stop()
     with stop_on_signals(stop):
@@ -48,7 +48,7 @@ with stop_on_signals(stop, second=lambda: print("second", flush=True)):
     assert (ended.returncode, ended.stdout) == (130, "second\n")
 
 
-def test_signals_are_served_while_the_main_thread_does_not_look_at_them() -> None:
+def test_signals_are_handled_while_the_main_thread_is_blocked() -> None:
     code = """
 import hashlib, os, signal, threading
 from volstream.lifecycle.stop import Stop, stop_on_signals

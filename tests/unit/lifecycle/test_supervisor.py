@@ -1,4 +1,4 @@
-"""Parts that live and die together, and their loop."""
+"""Parts that start and stop together, and their loop."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FAST = Backoff(first_seconds=0.001, cap_seconds=0.002)
 
 
 def waiting_for(stop: Stop) -> Callable[[], None]:
-    """A part that runs until it is told to stop."""
+    """A part that runs until it is stopped."""
 
     def part() -> None:
         stop.wait(60)
@@ -50,7 +50,7 @@ def test_a_part_that_just_returns_stops_the_others_too() -> None:
     assert supervisor.failure == ThreadFailure("short", None)
 
 
-def test_a_stop_that_was_asked_for_is_no_failure() -> None:
+def test_a_requested_stop_is_not_a_failure() -> None:
     stop = Stop()
     supervisor = Supervisor(stop)
     supervisor.run("steady", waiting_for(stop))
@@ -60,7 +60,7 @@ def test_a_stop_that_was_asked_for_is_no_failure() -> None:
     assert supervisor.failure is None
 
 
-def test_an_error_during_the_stop_is_logged_and_no_failure() -> None:
+def test_an_error_during_the_stop_is_logged_but_not_a_failure() -> None:
     stop = Stop()
     supervisor = Supervisor(stop)
 
@@ -78,7 +78,7 @@ def test_an_error_during_the_stop_is_logged_and_no_failure() -> None:
     ]
 
 
-def test_a_join_says_who_did_not_end_in_time() -> None:
+def test_a_join_names_the_parts_that_did_not_end_in_time() -> None:
     supervisor = Supervisor(Stop())
     release = Stop()
     supervisor.run("stuck", waiting_for(release))

@@ -21,7 +21,7 @@ from volstream.model.names import Name
         ("`ü`", "public", "ü"),
     ],
 )
-def test_a_name_is_read(text: str, schema: str, name: str) -> None:
+def test_valid_names_are_parsed(text: str, schema: str, name: str) -> None:
     assert Name.parse(text) == Name(schema, name)
 
 
@@ -47,7 +47,7 @@ def test_a_name_is_read(text: str, schema: str, name: str) -> None:
         "a;",
     ],
 )
-def test_what_is_no_name_is_refused_with_a_remedy(text: str) -> None:
+def test_invalid_names_are_rejected_with_a_remedy(text: str) -> None:
     with pytest.raises(InvalidValueError) as refused:
         Name.parse(text)
     assert refused.value.remedy
@@ -58,7 +58,7 @@ def test_the_sql_form_has_backticks_around_both_parts() -> None:
 
 
 @given(st.text(min_size=1, max_size=20), st.text(min_size=1, max_size=20))
-def test_a_name_that_can_be_made_prints_as_it_is_read(schema: str, name: str) -> None:
+def test_any_valid_name_survives_printing_and_parsing(schema: str, name: str) -> None:
     quoted = ".".join("`" + part.replace("`", "``") + "`" for part in (schema, name))
     try:
         parsed = Name.parse(quoted)

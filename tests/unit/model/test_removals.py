@@ -1,4 +1,4 @@
-"""When removals need a word."""
+"""When removals need confirmation."""
 
 from __future__ import annotations
 
@@ -26,11 +26,13 @@ from volstream.model.removals import RemovalLimit
         ("0", 1, 5, True),
     ],
 )
-def test_a_share_or_a_count_or_everything_is_held(text: str | None, removed: int, of: int, held: bool) -> None:
+def test_removals_are_held_by_share_by_count_or_when_everything_goes(
+    text: str | None, removed: int, of: int, held: bool
+) -> None:
     assert RemovalLimit.parse(text).holds(removed, of) is held
 
 
 @pytest.mark.parametrize("text", ["", "101%", "-1", "half", "1 2", "%"])
-def test_what_says_no_limit_is_refused(text: str) -> None:
+def test_invalid_limits_are_rejected(text: str) -> None:
     with pytest.raises(InvalidValueError, match="limit for removed files"):
         RemovalLimit.parse(text)

@@ -20,7 +20,7 @@ def test_unfinished_and_hidden_names_are_ignored_by_default(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["a", "a/b.png", "-rf", "a.tmp.png", "ü", "new\nline", "tmp", "a/b/c/d"])
-def test_other_names_belong_by_default(path: str) -> None:
+def test_other_names_are_selected_by_default(path: str) -> None:
     assert Selection().accepts(path)
 
 
@@ -71,7 +71,7 @@ def test_one_matching_pattern_is_enough_and_an_ignore_wins() -> None:
     assert not selection.accepts("skipped/a.jpg")
 
 
-def test_without_recursion_only_the_top_belongs() -> None:
+def test_without_recursion_only_the_top_level_is_selected() -> None:
     selection = Selection(recursive=False)
     assert selection.accepts("a")
     assert not selection.accepts("d/a")
@@ -81,7 +81,7 @@ def test_without_recursion_only_the_top_belongs() -> None:
 
 
 @pytest.mark.parametrize("path", ["", "a/", "/"])
-def test_a_directory_is_no_file(path: str) -> None:
+def test_a_directory_is_not_a_file(path: str) -> None:
     assert not Selection().accepts(path)
 
 
@@ -118,7 +118,7 @@ def matches(glob: str, path: str, before: str = "/") -> bool:
 )
 @example("**/a*b/**/a", "a/ab/b/a")
 @example("*a*b**a", "aab/b/a")
-def test_keeping_the_first_place_that_fits_loses_no_match(glob: str, path: str) -> None:
+def test_matching_a_star_greedily_at_the_first_fit_loses_no_match(glob: str, path: str) -> None:
     path = f"/{path}/x"  # so that the glob is matched against the whole of it
     glob = f"/{glob}/x"
     assert Selection(patterns=(glob,), ignores=()).accepts_name(path) is matches(glob, path)
@@ -134,7 +134,7 @@ def test_keeping_the_first_place_that_fits_loses_no_match(glob: str, path: str) 
         ("x/*a*a*a*a*a*b", "x/" + "a" * 1022),
     ],
 )
-def test_a_name_that_nearly_matches_in_many_ways_is_answered_at_once(glob: str, path: str) -> None:
+def test_a_name_that_nearly_matches_in_many_ways_is_decided_quickly(glob: str, path: str) -> None:
     selection = Selection(patterns=(glob,), ignores=())
     began = time.process_time()
     assert not selection.accepts(path)

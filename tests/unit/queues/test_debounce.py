@@ -1,4 +1,4 @@
-"""When a change is told: the rules, with a clock and a disk that the test moves."""
+"""When a change is reported: the rules, with a fake clock and disk."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Bench:
         return self.settler.release(now, limit)
 
 
-def test_a_file_renamed_into_place_is_told_after_one_debounce() -> None:
+def test_a_file_renamed_into_place_is_reported_after_one_debounce() -> None:
     bench = Bench()
     bench.write("a", 5, now=0)
     assert bench.release(0.19) == []
@@ -35,7 +35,7 @@ def test_a_file_renamed_into_place_is_told_after_one_debounce() -> None:
     assert bench.settler.next_due is None
 
 
-def test_a_closed_file_is_told_right_after_a_short_settle() -> None:
+def test_a_closed_file_is_reported_right_after_a_short_settle() -> None:
     bench = Bench()
     bench.write("a", 0, now=0)
     bench.write("a", 9, now=0.01)
@@ -65,7 +65,7 @@ def test_a_write_after_a_close_is_waited_for() -> None:
     assert bench.release(0.5) == [KeyHint("a")]
 
 
-def test_a_file_that_changes_without_an_event_is_looked_at_again() -> None:
+def test_a_file_that_changes_without_an_event_is_checked_again() -> None:
     bench = Bench()
     bench.write("a", 1, now=0)
     bench.files["a"] = (2, 100)
@@ -75,14 +75,14 @@ def test_a_file_that_changes_without_an_event_is_looked_at_again() -> None:
     assert bench.release(0.75) == [KeyHint("a")]
 
 
-def test_a_deleted_file_is_told_after_the_debounce() -> None:
+def test_a_deleted_file_is_reported_after_the_debounce() -> None:
     bench = Bench()
     bench.settler.add(PathChange("a", PathChangeKind.CHANGED), 0)
     assert bench.release(0.19) == []
     assert bench.release(0.2) == [KeyHint("a")]
 
 
-def test_a_directory_is_told_as_a_subtree_and_not_postponed() -> None:
+def test_a_directory_is_reported_as_a_subtree_without_delay() -> None:
     bench = Bench()
     bench.settler.add(PathChange("d", PathChangeKind.DIRECTORY_GONE), 0)
     bench.settler.add(PathChange("d", PathChangeKind.DIRECTORY_NEW), 0.1)
@@ -121,7 +121,7 @@ EVENTS = st.lists(
 
 
 @given(EVENTS)
-def test_every_change_is_told_after_it_and_never_while_the_file_still_changes(
+def test_every_change_is_reported_afterwards_and_never_while_the_file_still_changes(
     events: list[tuple[str, PathChangeKind, bool, int]],
 ) -> None:
     bench = Bench()

@@ -71,35 +71,35 @@ def hinted(*keys: str) -> tuple[ObjectHint, ...]:
     return tuple(ObjectHint("photos", key) for key in keys)
 
 
-def test_every_fixture_is_expected() -> None:
+def test_every_fixture_has_an_expectation() -> None:
     assert {path.stem for path in (EVENTS / "s3").iterdir()} == set(S3)
     assert {path.stem for path in (EVENTS / "oss").iterdir()} == set(OSS)
 
 
 @pytest.mark.parametrize("name", S3)
-def test_messages_of_s3(name: str) -> None:
+def test_s3_messages_are_parsed(name: str) -> None:
     assert s3_events.parse((EVENTS / "s3" / f"{name}.json").read_bytes()) == hinted(*S3[name])
 
 
 @pytest.mark.parametrize("name", OSS)
 @pytest.mark.parametrize("wrap", [bytes, base64.b64encode, base64.encodebytes], ids=["raw", "base64", "lines"])
-def test_messages_of_oss(name: str, wrap: Callable[[bytes], bytes]) -> None:
+def test_oss_messages_are_parsed(name: str, wrap: Callable[[bytes], bytes]) -> None:
     assert oss_events.parse(wrap((EVENTS / "oss" / f"{name}.json").read_bytes())) == hinted(*OSS[name])
 
 
 @pytest.mark.parametrize("key", KEYS)
-def test_any_key_is_told_as_it_is(key: str) -> None:
+def test_any_key_is_reported_unchanged(key: str) -> None:
     assert s3_events.parse(s3_body(key)) == hinted(key)
     told = oss_events.parse(oss_body(key))
     assert not isinstance(told, Rejection)
     assert told[0] == ObjectHint("photos", key)
 
 
-def test_a_key_of_s3_is_decoded_once() -> None:
+def test_an_s3_key_is_decoded_once() -> None:
     assert s3_events.parse(s3_body("%2541+")) == hinted("%2541+")
 
 
-def test_a_key_of_oss_that_could_be_encoded_is_told_both_ways() -> None:
+def test_an_oss_key_that_may_be_encoded_is_reported_both_ways() -> None:
     assert oss_events.parse(oss_body("a%20b+c")) == hinted("a%20b+c", "a b+c")
     assert oss_events.parse(oss_body("%ff")) == hinted("%ff")
 
@@ -114,14 +114,14 @@ def test_every_record_is_read(keys: list[str]) -> None:
 
 
 @pytest.mark.parametrize(("body", "envelope"), [(s3_body("a"), {"Type": "Notification"}), (oss_body("a"), {})])
-def test_a_wrapper_may_hold_what_cannot_be_read(body: bytes, envelope: dict[str, str]) -> None:
+def test_an_envelope_may_contain_something_unreadable(body: bytes, envelope: dict[str, str]) -> None:
     parse: Parse = s3_events.parse if envelope else oss_events.parse
     assert parse(json.dumps({**envelope, "Message": body.decode()}).encode()) == hinted("a")
     for text in ("", "nonsense", "\ud800", "{}", "[" * 100_000):
         assert isinstance(parse(json.dumps({**envelope, "Message": text}).encode()), Rejection)
 
 
-def test_a_topics_wrapper_may_hold_base64() -> None:
+def test_the_envelope_of_a_topic_may_contain_base64() -> None:
     wrapped = json.dumps({"Message": base64.b64encode(oss_body("a")).decode()}).encode()
     assert oss_events.parse(wrapped) == hinted("a")
     assert oss_events.parse(base64.b64encode(wrapped)) == hinted("a")
@@ -149,7 +149,7 @@ def test_a_topics_wrapper_may_hold_base64() -> None:
         b"<Notification/>",
     ],
 )
-def test_what_is_no_event_is_rejected_with_a_reason(parse: Parse, body: bytes) -> None:
+def test_messages_that_are_not_events_are_rejected_with_a_reason(parse: Parse, body: bytes) -> None:
     parsed = parse(body)
     assert isinstance(parsed, Rejection)
     assert parsed.reason.endswith(".")
@@ -157,7 +157,7 @@ def test_what_is_no_event_is_rejected_with_a_reason(parse: Parse, body: bytes) -
     parsed.subject.encode("utf-8")
 
 
-def test_one_record_that_cannot_be_read_rejects_the_message() -> None:
+def test_one_unreadable_record_rejects_the_message() -> None:
     good = {"s3": {"bucket": {"name": "b"}, "object": {"key": "k"}}}
     assert isinstance(s3_events.parse(json.dumps({"Records": [good, {}]}).encode()), Rejection)
 

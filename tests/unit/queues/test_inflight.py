@@ -6,7 +6,7 @@ from volstream.model.hints import KeyHint
 from volstream.queues.inflight import CAPACITY, InFlight
 
 
-def test_a_delivery_comes_back_when_its_time_is_over_and_then_again() -> None:
+def test_a_delivery_is_repeated_each_time_its_deadline_passes() -> None:
     in_flight = InFlight(60)
     message = in_flight.deliver(KeyHint("x"), now=0)
     assert in_flight.redeliver(59, 10) == []
@@ -15,7 +15,7 @@ def test_a_delivery_comes_back_when_its_time_is_over_and_then_again() -> None:
     assert in_flight.next_due == 120
 
 
-def test_no_more_comes_back_than_asked_for_oldest_first() -> None:
+def test_no_more_is_redelivered_than_asked_for_oldest_first() -> None:
     in_flight = InFlight(60)
     first, second = in_flight.deliver(KeyHint("1"), 0), in_flight.deliver(KeyHint("2"), 1)
     assert in_flight.redeliver(100, 1) == [first]

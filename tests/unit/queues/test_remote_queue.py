@@ -1,4 +1,4 @@
-"""What is the same for every provider's queue, over a provider in memory."""
+"""What all providers' queues have in common, with a provider in memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def as_key(body: bytes) -> Sequence[KeyHint]:
 
 
 class Provider:
-    """A queue whose messages get a new handle each time that they are kept."""
+    """A queue whose messages get a new handle each time they are kept."""
 
     batch = 3
 
@@ -118,7 +118,7 @@ def bodies(messages: Sequence[Message]) -> list[str]:
     return [hint.path for message in messages for hint in message.hints if isinstance(hint, KeyHint)]
 
 
-def test_messages_are_delivered_once_and_deleted_when_they_are_acknowledged(start: Start) -> None:
+def test_messages_are_delivered_once_and_deleted_when_acknowledged(start: Start) -> None:
     provider = Provider(count=7)
     queue = start(provider)
     eventually(lambda: queue.depth() == 7)
@@ -129,7 +129,7 @@ def test_messages_are_delivered_once_and_deleted_when_they_are_acknowledged(star
     assert not provider.handles
 
 
-def test_what_is_not_acknowledged_is_kept_and_its_newest_handle_deletes_it(start: Start) -> None:
+def test_an_unacknowledged_message_is_kept_and_deleted_by_its_newest_handle(start: Start) -> None:
     provider = Provider(count=4)
     provider.visibility = 0.1
     queue = start(provider, QueueSettings(visibility_seconds=0.1))
@@ -142,7 +142,7 @@ def test_what_is_not_acknowledged_is_kept_and_its_newest_handle_deletes_it(start
     assert set(provider.kept) == {(f"m{number}", 0.1) for number in range(4)}
 
 
-def test_a_message_that_comes_again_while_it_is_held_is_not_delivered_twice(start: Start) -> None:
+def test_a_message_received_again_while_held_is_not_delivered_twice(start: Start) -> None:
     provider = Provider(count=1)
     queue = start(provider)
     messages = queue.receive(10, 5)
@@ -153,7 +153,7 @@ def test_a_message_that_comes_again_while_it_is_held_is_not_delivered_twice(star
     assert list(provider.handles.values()) == ["m1"]
 
 
-def test_what_the_provider_gave_up_is_not_kept_any_more(start: Start) -> None:
+def test_a_message_the_provider_dropped_is_no_longer_kept(start: Start) -> None:
     provider = Provider(count=1)
     provider.gives_up, provider.visibility = True, 0.1
     queue = start(provider, QueueSettings(visibility_seconds=0.1))
@@ -164,7 +164,7 @@ def test_what_the_provider_gave_up_is_not_kept_any_more(start: Start) -> None:
     assert bodies(queue.receive(10, 0)) == ["m0", "m1"]
 
 
-def test_failed_deletions_are_tried_again_and_then_left(start: Start) -> None:
+def test_failed_deletions_are_retried_and_then_given_up(start: Start) -> None:
     provider = Provider(count=3)
     provider.undeletable = {"m0": 1, "m1": 100}
     queue = start(provider)
@@ -175,7 +175,7 @@ def test_failed_deletions_are_tried_again_and_then_left(start: Start) -> None:
     queue.acknowledge(messages)  # idempotent: they are no longer held
 
 
-def test_an_error_of_a_deletion_is_raised_and_the_rest_can_be_acknowledged_later(start: Start) -> None:
+def test_a_deletion_error_is_raised_and_the_rest_can_be_acknowledged_later(start: Start) -> None:
     provider = Provider(count=3)
     queue = start(provider)
     messages = queue.receive(10, 5)
@@ -197,7 +197,7 @@ def test_a_failure_is_raised_once_and_what_comes_after_it_is_received(start: Sta
     assert bodies(queue.receive(10, 5)) == ["m0"]
 
 
-def test_a_provider_that_does_not_answer_is_told_of_at_each_wait_until_it_does(start: Start) -> None:
+def test_an_unreachable_provider_is_reported_at_each_wait_until_it_answers(start: Start) -> None:
     provider = Provider()
     provider.errors += [QueueError("no such queue")] * 3
     queue = start(provider)
@@ -210,7 +210,7 @@ def test_a_provider_that_does_not_answer_is_told_of_at_each_wait_until_it_does(s
     assert not queue.receive(10, 0.01)
 
 
-def test_an_error_that_does_not_pass_is_raised_until_a_new_start(start: Start) -> None:
+def test_a_permanent_error_is_raised_until_a_new_start(start: Start) -> None:
     provider = Provider()
     provider.errors.append(StorageDeniedError("no credentials"))
     queue = start(provider)
@@ -231,7 +231,7 @@ def test_a_fault_in_a_thread_is_raised_to_the_consumer(start: Start) -> None:
         queue.receive(10, 5)
 
 
-def test_a_stop_hands_back_what_was_not_acknowledged_and_does_not_wait_for_polls(start: Start) -> None:
+def test_a_stop_hands_back_unacknowledged_messages_without_waiting_for_polls(start: Start) -> None:
     provider = Provider(count=7)
     queue = start(provider)
     eventually(lambda: queue.depth() == 7)
@@ -243,7 +243,7 @@ def test_a_stop_hands_back_what_was_not_acknowledged_and_does_not_wait_for_polls
     assert sorted(provider.ready) == [f"m{number}" for number in range(1, 7)]
 
 
-def test_what_a_poll_brings_after_the_stop_is_handed_back(start: Start) -> None:
+def test_messages_received_after_the_stop_are_handed_back(start: Start) -> None:
     provider = Provider()
     queue = start(provider)
     eventually(lambda: provider.polls == 1)
@@ -253,7 +253,7 @@ def test_what_a_poll_brings_after_the_stop_is_handed_back(start: Start) -> None:
     assert not queue.receive(10, 0)
 
 
-def test_a_restart_delivers_again_what_was_handed_back(start: Start) -> None:
+def test_a_restart_redelivers_what_was_handed_back(start: Start) -> None:
     provider = Provider(count=2)
     queue = start(provider)
     eventually(lambda: queue.depth() == 2)
@@ -264,7 +264,7 @@ def test_a_restart_delivers_again_what_was_handed_back(start: Start) -> None:
     assert len(queue.receive(10, 0)) == 2
 
 
-def test_no_more_is_asked_for_than_there_is_room(start: Start) -> None:
+def test_no_more_is_requested_than_there_is_room_for(start: Start) -> None:
     provider = Provider(count=1_500)
     provider.waits = False
     queue = start(provider)
@@ -274,7 +274,7 @@ def test_no_more_is_asked_for_than_there_is_room(start: Start) -> None:
     eventually(lambda: len(queue.receive(2_000, 0)) > 0)
 
 
-def test_several_pollers_wait_at_once(start: Start) -> None:
+def test_several_pollers_wait_concurrently(start: Start) -> None:
     provider = Provider()
     queue = start(provider, QueueSettings(pollers=3))
     eventually(lambda: provider.polls == 3)
@@ -302,7 +302,7 @@ def test_threads_end_with_the_queue(start: Start) -> None:
         assert not thread.is_alive()
 
 
-def test_messages_that_are_held_forget_handles_that_are_gone() -> None:
+def test_held_messages_forget_expired_handles() -> None:
     held = Received(as_key)
     held.add(Delivery("a", "a1", b""), due=10)
     held.renew("b", "b1", 20)

@@ -1,4 +1,4 @@
-"""What PySpark and gRPC raise, in our terms."""
+"""Errors of PySpark and gRPC, translated into ours."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ def test_a_full_disk_is_recognised_in_the_message_and_in_the_causes(error: Excep
 @pytest.mark.parametrize(
     "error", [raised.AnalysisException("no table"), ValueError("yours"), OSError("yours"), KeyError("yours")]
 )
-def test_everything_else_passes_as_it_is(error: Exception) -> None:
+def test_other_errors_pass_unchanged(error: Exception) -> None:
     with pytest.raises(type(error)) as caught, map_spark_errors():
         raise error
     assert caught.value is error
 
 
-def test_the_condition_is_what_spark_says_or_what_the_message_begins_with() -> None:
+def test_the_condition_is_given_by_spark_or_by_the_start_of_the_message() -> None:
     said = raised.UnknownException("x", errorClass="DELTA_CONCURRENT_APPEND.WITHOUT_HINT", messageParameters={})
     written = raised.UnknownException("[DELTA_METADATA_CHANGED] The metadata was changed.")
     assert condition_of(said) == "DELTA_CONCURRENT_APPEND.WITHOUT_HINT"
@@ -69,7 +69,7 @@ def test_the_condition_is_what_spark_says_or_what_the_message_begins_with() -> N
     assert condition_of(ValueError("[NOT_SPARK] x")) is None
 
 
-def test_the_condition_of_an_error_of_ours_is_its_causes() -> None:
+def test_the_condition_of_our_own_error_is_that_of_its_cause() -> None:
     ours = DiskFullError("full")
     ours.__cause__ = raised.UnknownException("[DELTA_CONCURRENT_WRITE] x")
     assert condition_of(ours) == "DELTA_CONCURRENT_WRITE"
@@ -86,18 +86,18 @@ def test_the_condition_of_an_error_of_ours_is_its_causes() -> None:
         (None, False),
     ],
 )
-def test_only_conflicts_that_a_repetition_can_solve_count_as_conflicts(condition: str | None, expected: bool) -> None:
+def test_only_conflicts_that_a_retry_can_resolve_count_as_conflicts(condition: str | None, expected: bool) -> None:
     assert is_conflict(condition) is expected
 
 
-def test_a_statements_error_is_said_without_plan_and_stack() -> None:
+def test_an_sql_error_is_shown_without_plan_and_stack() -> None:
     message = "[UNRESOLVED_COLUMN] No column `a`. SQLSTATE: 42703; line 1 pos 7;\n'Project ['a]\n+- OneRowRelation"
     error = sql_error(raised.AnalysisException(message, server_stacktrace="at x", display_server_stacktrace=True))
     assert isinstance(error, SqlError)
     assert error.message == "[UNRESOLVED_COLUMN] No column `a`. SQLSTATE: 42703; line 1 pos 7"
 
 
-def test_what_spark_says_is_shown_without_javas_stack() -> None:
+def test_a_spark_error_is_shown_without_the_java_stack() -> None:
     said = "Job aborted: Lost task 0.0: java.lang.IllegalStateException: no\n\tat a.b.c(D.java:1)\n\tat e.f\n\nDriver stacktrace:"
     assert (
         sql_error(raised.SparkException(said)).message
@@ -105,6 +105,6 @@ def test_what_spark_says_is_shown_without_javas_stack() -> None:
     )
 
 
-def test_a_long_message_has_a_short_line() -> None:
+def test_a_long_message_is_shortened_to_one_line() -> None:
     assert SqlError("one\ntwo").brief == "one"
     assert len(SqlError("x" * 2000).brief) == 160

@@ -1,4 +1,4 @@
-"""When a gateway attaches, and what it asks of a server, by one that notes what it is asked."""
+"""When a gateway attaches, and what it asks of a server, using one that records its requests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from volstream.spark.session import SparkGateway
 
 
 class Server(base_pb2_grpc.SparkConnectServiceServicer):
-    """Takes settings, and answers nothing else of use."""
+    """Accepts settings, and answers nothing else of use."""
 
     def __init__(self) -> None:
         self.settings: dict[str, dict[str, str]] = {}
@@ -44,7 +44,7 @@ def server() -> Iterator[Server]:
     made.stop()
 
 
-def test_sessions_on_a_server_of_others_substitute_no_variables(server: Server) -> None:
+def test_sessions_on_a_remote_server_substitute_no_variables(server: Server) -> None:
     gateway = SparkGateway(lambda: RemoteAddress(server.url), stall_seconds=60)
     with gateway.fresh() as fresh, gateway.pooled() as pooled:
         opened = {one.session_id for one in (fresh, pooled, gateway.session())}
@@ -68,7 +68,7 @@ class Engines:
         return self.address
 
 
-def test_a_gateway_attaches_at_its_first_session_and_once(server: Server) -> None:
+def test_a_gateway_attaches_once_at_its_first_session(server: Server) -> None:
     engines = Engines(RemoteAddress(server.url))
     gateway = SparkGateway(engines.attach, stall_seconds=60)
     assert (gateway.attached, engines.asked) == (False, 0)
@@ -78,7 +78,7 @@ def test_a_gateway_attaches_at_its_first_session_and_once(server: Server) -> Non
     gateway._lose("the test is over")
 
 
-def test_an_engine_that_cannot_be_attached_to_is_asked_for_again(server: Server) -> None:
+def test_a_failed_attach_is_retried_at_the_next_session(server: Server) -> None:
     engines = Engines(RemoteAddress(server.url), EngineError("no"))
     gateway = SparkGateway(engines.attach, stall_seconds=60)
     with pytest.raises(EngineError, match="no"), gateway.fresh():
@@ -88,7 +88,7 @@ def test_an_engine_that_cannot_be_attached_to_is_asked_for_again(server: Server)
     gateway._lose("the test is over")
 
 
-def test_a_gateway_that_is_closed_attaches_to_nothing() -> None:
+def test_a_closed_gateway_attaches_to_nothing() -> None:
     engines = Engines(RemoteAddress("sc://127.0.0.1:1"))
     gateway = SparkGateway(engines.attach, stall_seconds=60)
     gateway.close()

@@ -44,7 +44,8 @@ KEY = "volstream.primary_key"
         ),
     ],
 )
-def test_r21_a_table_is_made_as_spark_takes_it(written: str, passed: str) -> None:
+def test_a_table_definition_is_adapted_to_spark(written: str, passed: str) -> None:
+    """Rule R-21 of docs/streams.md."""
     assert adapt.create_table(written, KEY, tracking) == passed
 
 
@@ -59,7 +60,8 @@ def test_a_table_has_one_primary_key() -> None:
         adapt.create_table("CREATE TABLE t (a INT PRIMARY KEY, b INT PRIMARY KEY)", KEY, tracking)
 
 
-def test_r21_an_insert_of_all_columns_names_them() -> None:
+def test_an_insert_of_all_columns_names_them() -> None:
+    """Rule R-21 of docs/streams.md."""
     text = "MERGE INTO t USING s ON t.a = s.a WHEN NOT MATCHED THEN INSERT VALUES (s.a, 'INSERT VALUES')"
     assert adapt.insert_all_columns(text, ["a", "b c"]) == text.replace(
         "THEN INSERT VALUES", "THEN INSERT (`a`, `b c`) VALUES"
@@ -90,12 +92,13 @@ STREAM = ["__change_type", "__commit_version", "__commit_timestamp", "id", "name
         ("WHEN MATCHED AND name = 'x' THEN DELETE", None),
     ],
 )
-def test_r21_a_merge_leaves_out_the_rows_that_can_fire_no_clause(clauses: str, condition: str | None) -> None:
+def test_a_merge_leaves_out_rows_for_which_no_clause_can_fire(clauses: str, condition: str | None) -> None:
+    """Rule R-21 of docs/streams.md."""
     merge = f"MERGE INTO t USING changes AS s ON t.id = s.id {clauses}"
     assert adapt.merge_filter(merge, "s", STREAM, ["id", "name"]) == condition
 
 
-def test_a_merge_of_a_query_on_a_stream_leaves_them_out_as_of_the_stream_itself() -> None:
+def test_a_merge_of_a_query_on_a_stream_leaves_them_out_too() -> None:
     merge = (
         "MERGE INTO t USING (SELECT * FROM (SELECT * FROM changes)) AS s ON t.id = s.id "
         "WHEN MATCHED AND s.__change_type = 'DELETE' THEN DELETE"
@@ -112,7 +115,7 @@ def test_a_merge_of_a_query_on_a_stream_leaves_them_out_as_of_the_stream_itself(
         assert adapt.filter_query(same, STREAM, ["id", "name"]) == same
 
 
-def test_a_table_of_a_query_is_made_empty_and_then_filled() -> None:
+def test_a_table_from_a_query_is_created_empty_and_then_filled() -> None:
     made = adapt.as_insert("CREATE TABLE IF NOT EXISTS a.t USING DELTA AS SELECT * FROM s -- all")
     assert made == (
         "CREATE TABLE IF NOT EXISTS a.t USING DELTA AS SELECT * FROM ( SELECT * FROM s -- all\n) LIMIT 0",
@@ -124,6 +127,6 @@ def test_a_table_of_a_query_is_made_empty_and_then_filled() -> None:
 
 
 @pytest.mark.parametrize("end", ["TBLPROPERTIES", "TBLPROPERTIES 'a' = 'b'"])
-def test_properties_that_are_not_a_list_are_the_users_mistake(end: str) -> None:
+def test_properties_that_are_not_a_list_are_a_user_error(end: str) -> None:
     with pytest.raises(SqlError, match="followed by a list"):
         adapt.create_table(f"CREATE TABLE t (a INT PRIMARY KEY) {end}", "key", tracking)

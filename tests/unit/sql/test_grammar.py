@@ -17,7 +17,7 @@ def options(text: str) -> dict[str, object]:
     return dict(parse(text).options)
 
 
-def test_the_source_documents_statements_are_read() -> None:
+def test_the_statements_of_the_source_document_are_parsed() -> None:
     connection = parse(
         "CREATE STORAGE CONNECTION conn_sh_oss TYPE OSS REGION = 'cn-shanghai' "
         "ROLE_ARN = 'acs:ram::145:role/czvolumestreamrole' -- Replace with your own RoleARN\n"
@@ -86,7 +86,7 @@ def test_the_source_documents_statements_are_read() -> None:
         ("SHOW TABLE STREAMS IN x LIKE 'a%'", {"string": "a%"}),
     ],
 )
-def test_what_a_statement_says(text: str, said: dict[str, object]) -> None:
+def test_statements_are_parsed(text: str, said: dict[str, object]) -> None:
     assert options(text) == said
 
 
@@ -122,11 +122,11 @@ def test_a_wrong_statement_is_shown_with_a_caret(text: str, line: int, column: i
         "DROP TABLE volume",
     ],
 )
-def test_other_statements_are_sparks(text: str) -> None:
+def test_other_statements_are_left_to_spark(text: str) -> None:
     assert not owned(names.words(text))
 
 
 @given(st.text(alphabet=st.sampled_from("abct '\"`();=-/*\n,.0"), max_size=60))
-def test_whatever_follows_is_read_or_refused(rest: str) -> None:
+def test_any_continuation_is_parsed_or_rejected(rest: str) -> None:
     with suppress(SqlError):
         parse("CREATE STREAM " + rest)

@@ -1,4 +1,4 @@
-"""What identifies a row of a query's result, and which queries can be kept by the changed rows alone."""
+"""What identifies a row of a query's result, and which queries can be maintained from the changed rows alone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from volstream.sql.incremental import group_key, is_row_by_row
         ("SELECT count(*) AS n, max(v) AS m FROM t", []),
     ],
 )
-def test_grouped_rows_are_known_by_their_group(query: str, key: list[int]) -> None:
+def test_grouped_rows_are_identified_by_their_group(query: str, key: list[int]) -> None:
     assert group_key(query) == key
 
 
@@ -37,7 +37,7 @@ def test_grouped_rows_are_known_by_their_group(query: str, key: list[int]) -> No
         "not a query",
     ],
 )
-def test_other_rows_are_known_by_their_content(query: str) -> None:
+def test_other_rows_are_identified_by_their_content(query: str) -> None:
     assert group_key(query) is None
 
 
@@ -78,5 +78,5 @@ def test_projections_and_filters_are_row_by_row(query: str) -> None:
         "SELECT 1 AS one",
     ],
 )
-def test_all_else_is_run_in_full(query: str) -> None:
+def test_all_other_queries_run_in_full(query: str) -> None:
     assert not is_row_by_row(query)

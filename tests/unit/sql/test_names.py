@@ -32,7 +32,7 @@ def found(statement: str) -> list[str]:
         ("SELECT extract(year FROM s.time) FROM t", ["s.time", "t"]),
     ],
 )
-def test_a_statements_relations_are_found_by_where_they_stand(statement: str, relations: list[str]) -> None:
+def test_the_relations_of_a_statement_are_found_by_position(statement: str, relations: list[str]) -> None:
     assert found(statement) == relations
 
 
@@ -49,12 +49,12 @@ def test_a_statements_relations_are_found_by_where_they_stand(statement: str, re
         ("SELECT 1", None),
     ],
 )
-def test_the_table_that_a_statement_writes(statement: str, table: str | None) -> None:
+def test_the_table_that_a_statement_writes_is_found(statement: str, table: str | None) -> None:
     target = names.target(statement)
     assert (None if target is None else str(target.name)) == table
 
 
-def test_statements_are_split_where_a_semicolon_is_none_of_a_text() -> None:
+def test_statements_are_split_at_semicolons_outside_strings() -> None:
     script = "SELECT ';' AS a; -- b;\nVACUUM t RETAIN 1 HOURS;\n\nSHOW TABLES;"
     assert names.split(script) == ["SELECT ';' AS a", "-- b;\nVACUUM t RETAIN 1 HOURS", "SHOW TABLES"]
 
@@ -83,7 +83,7 @@ def test_calls_are_found_by_tokens() -> None:
         ),
     ],
 )
-def test_the_versions_whose_changes_are_asked_for(
+def test_the_versions_of_requested_changes_are_found(
     clause: str, bounds: tuple[int, int | None], options: dict[str, str], rest: str
 ) -> None:
     statement = f"SELECT * FROM t {clause}"
@@ -92,7 +92,7 @@ def test_the_versions_whose_changes_are_asked_for(
     assert ((changes.first, changes.last), dict(changes.options), statement[changes.end :]) == (bounds, options, rest)
 
 
-def test_other_relations_are_asked_for_no_changes() -> None:
+def test_other_relations_request_no_changes() -> None:
     for statement in (
         "SELECT * FROM t",
         "SELECT * FROM t changes",
@@ -111,6 +111,6 @@ def test_other_relations_are_asked_for_no_changes() -> None:
         ("SELECT * FROM t CHANGES FROM VERSION " + "9" * 5000, "followed by a number"),
     ],
 )
-def test_changes_that_are_not_written_to_their_end_are_refused(statement: str, message: str) -> None:
+def test_incomplete_requests_for_changes_are_rejected(statement: str, message: str) -> None:
     with pytest.raises(SqlError, match=message):
         names.changes_of(statement, names.references(statement)[0])

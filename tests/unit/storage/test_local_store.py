@@ -1,4 +1,4 @@
-"""What is particular to a directory: links, names that are not text, permissions, roots that go away."""
+"""What is specific to local directories: links, names that are not text, permissions, vanishing roots."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_a_link_out_of_the_root_is_a_finding_and_cannot_be_read(root: Path, tmp_
         LocalStore(str(root)).open("link")
 
 
-def test_a_dangling_link_and_a_loop_of_links_are_nothing(root: Path) -> None:
+def test_dangling_links_and_link_loops_are_ignored(root: Path) -> None:
     (root / "dangling").symlink_to("nowhere")
     (root / "loop").symlink_to("loop")
     assert listed(root, "", ALL) == []
@@ -145,7 +145,7 @@ def test_a_root_that_is_a_link_is_followed(root: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "path", ["../secret", "d/../../secret", "d/../a", "./a", "/etc/passwd", "", "..", "a\0", "d//b"]
 )
-def test_a_path_cannot_escape_the_root_or_be_spelled_in_two_ways(root: Path, tmp_path: Path, path: str) -> None:
+def test_a_path_cannot_escape_the_root_and_has_one_spelling(root: Path, tmp_path: Path, path: str) -> None:
     (tmp_path / "secret").touch()
     (root / "d").mkdir()
     (root / "d" / "b").touch()
@@ -156,7 +156,7 @@ def test_a_path_cannot_escape_the_root_or_be_spelled_in_two_ways(root: Path, tmp
     assert paths(root, "../") == set()
 
 
-def test_what_is_neither_file_nor_directory_is_skipped(root: Path) -> None:
+def test_anything_but_files_and_directories_is_skipped(root: Path) -> None:
     os.mkfifo(root / "fifo")
     (root / "link").symlink_to("fifo")
     assert listed(root, "", ALL) == []
@@ -171,7 +171,7 @@ def test_a_name_that_is_not_text_is_a_finding_with_its_bytes_shown(root: Path) -
     assert paths(root) == set()
 
 
-def test_an_ignored_name_that_is_not_text_is_no_finding(root: Path) -> None:
+def test_an_ignored_name_that_is_not_text_is_not_a_finding(root: Path) -> None:
     Path(os.fsdecode(os.fsencode(root) + b"/.\xff")).touch()
     assert findings(root, Selection()) == []
 
@@ -247,7 +247,7 @@ def test_a_root_that_is_a_file_is_an_error(tmp_path: Path) -> None:
         list(LocalStore(str(tmp_path / "file")).list("", ALL))
 
 
-def test_a_listing_is_read_as_it_is_consumed_and_not_ahead(root: Path) -> None:
+def test_a_listing_is_read_lazily(root: Path) -> None:
     for number in range(50):
         (root / f"{number}").mkdir()
         (root / f"{number}" / "a").touch()
@@ -272,7 +272,7 @@ while True:
 """
 
 
-def test_a_directory_that_becomes_a_link_to_elsewhere_meanwhile_is_not_read_through(root: Path) -> None:
+def test_a_directory_that_turns_into_a_link_elsewhere_is_not_followed(root: Path) -> None:
     (root / "d").mkdir()
     (root / "d" / "a").write_bytes(b"inside")
     outside = root.with_name("outside")

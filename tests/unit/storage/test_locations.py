@@ -1,4 +1,4 @@
-"""Locations: which store, which spelling."""
+"""Locations: their stores and their canonical spelling."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAMES = st.binary(min_size=1).map(os.fsdecode).filter(lambda name: "\0" not in n
 
 
 @given(NAMES)
-def test_any_path_survives_the_way_to_a_uri_and_back(name: str) -> None:
+def test_any_path_survives_the_round_trip_through_a_uri(name: str) -> None:
     path = os.path.abspath("/root/" + name)
     assert local_path(file_uri(path)) == "/" + path.lstrip("/")
 
@@ -76,17 +76,17 @@ def test_a_location_has_one_spelling(text: str, expected: str) -> None:
         "a\0b",
     ],
 )
-def test_what_is_no_location_is_refused(text: str) -> None:
+def test_invalid_locations_are_rejected(text: str) -> None:
     with pytest.raises(InvalidValueError):
         normalise_location(text)
 
 
-def test_an_unknown_scheme_is_refused_with_those_that_are_available() -> None:
+def test_an_unknown_scheme_is_rejected_with_the_available_ones() -> None:
     with pytest.raises(InvalidValueError, match=r"file://, memory://, oss://, s3:// and plain paths"):
         open_store("gopher://hole")
 
 
-def test_the_scheme_chooses_the_store() -> None:
+def test_the_scheme_determines_the_store() -> None:
     assert isinstance(open_store("/data"), LocalStore)
     assert isinstance(open_store("file:///data"), LocalStore)
     assert isinstance(open_store("memory://x"), MemoryStore)

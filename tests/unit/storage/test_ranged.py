@@ -1,4 +1,4 @@
-"""Reading an object of a bucket as a file: how often it is asked for, what breaks on the way, what changes."""
+"""Reading an object of a bucket as a file: the number of requests, broken connections, and concurrent changes."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_reading_forward_in_pieces_is_one_request() -> None:
     assert server.starts == [0]
 
 
-def test_a_far_seek_is_one_more_request_and_looking_at_the_end_none() -> None:
+def test_a_far_seek_costs_one_more_request_and_seeking_to_the_end_none() -> None:
     server = Server(CONTENT)
     with server.file() as file:
         assert file.seek(0, io.SEEK_END) == len(CONTENT)
@@ -93,7 +93,7 @@ def test_a_far_seek_is_one_more_request_and_looking_at_the_end_none() -> None:
     assert server.open_bodies == 0
 
 
-def test_what_lies_behind_the_end_is_empty() -> None:
+def test_reading_past_the_end_returns_nothing() -> None:
     with Server(b"abc").file() as file:
         file.seek(10)
         assert file.read() == b""
@@ -103,7 +103,7 @@ def test_what_lies_behind_the_end_is_empty() -> None:
         assert file.read() == b""
 
 
-def test_a_connection_that_breaks_is_made_again_from_where_it_broke() -> None:
+def test_a_broken_connection_is_resumed_where_it_broke() -> None:
     server = Server(CONTENT, break_after=1 << 20)
     with server.file() as file:
         assert file.read() == CONTENT
@@ -111,7 +111,7 @@ def test_a_connection_that_breaks_is_made_again_from_where_it_broke() -> None:
     assert server.open_bodies == 0
 
 
-def test_a_connection_that_always_breaks_is_given_up() -> None:
+def test_a_connection_that_keeps_breaking_is_given_up() -> None:
     server = Server(b"abc", break_after=0)
     with server.file() as file, pytest.raises(StorageError, match="broken"):
         file.read()
@@ -125,7 +125,7 @@ def test_a_body_that_is_too_short_is_an_error_and_not_an_end() -> None:
         file.read()
 
 
-def test_an_object_that_changes_while_it_is_read_is_noticed() -> None:
+def test_an_object_that_changes_while_being_read_is_detected() -> None:
     server = Server(CONTENT)
     with server.file() as file:
         file.read(10)

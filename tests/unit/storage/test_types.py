@@ -33,5 +33,5 @@ def test_a_type_follows_from_the_extension(path: str, expected: str | None) -> N
 
 
 @given(st.lists(st.sampled_from([".", "/", "a", "txt", "html", "é"]), max_size=8).map("".join))
-def test_an_extension_is_what_the_standard_library_calls_one(path: str) -> None:
+def test_an_extension_is_what_the_standard_library_considers_one(path: str) -> None:
     assert content_type(path) == _TYPES.guess_type("name" + os.path.splitext(path)[1])[0]

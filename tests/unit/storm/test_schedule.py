@@ -1,4 +1,4 @@
-"""What happens in a storm follows from its seed: one that failed can be run again."""
+"""A storm is determined by its seed, so that a failed one can be repeated."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tests.storm.files import Folder
 from tests.storm.schedule import POINTS, Deed, steps
 
 
-def test_a_seed_gives_the_same_steps_again_and_another_one_others() -> None:
+def test_the_same_seed_gives_the_same_steps_and_another_seed_others() -> None:
     first, again, other = (list(islice(steps(seed, longest_pause=1.0), 500)) for seed in (1, 1, 2))
     assert first == again
     assert first != other
     assert {step.deed for step in first} == {*Deed}
 
 
-def test_a_seed_gives_the_same_changes_again_and_the_folder_is_what_it_says(tmp_path: Path) -> None:
+def test_the_same_seed_gives_the_same_changes_and_the_folder_matches_them(tmp_path: Path) -> None:
     folders = [Folder(tmp_path / name, "seed") for name in ("a", "b")]
     told = []
     for folder in folders:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,13 +20,6 @@ SETTINGS = config.load("/nowhere")
 
 
 @pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[Catalog]:
-    opened = Catalog(f"sqlite:///{tmp_path}/catalog.db")
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
 def folder(tmp_path: Path) -> Path:
     made = tmp_path / "my files"
     made.mkdir()
@@ -41,7 +33,7 @@ def test_a_volume_on_a_directory_watches_it(catalog: Catalog, folder: Path) -> N
     assert made.table_id is None
 
 
-def test_a_queue_that_cannot_serve_the_location_is_refused(catalog: Catalog, folder: Path) -> None:
+def test_a_queue_that_cannot_serve_the_location_is_rejected(catalog: Catalog, folder: Path) -> None:
     with pytest.raises(InvalidValueError, match="Choose one of local, poll, none"):
         create_volume(catalog, SETTINGS, VolumeSpec(V, str(folder), queue_type=QueueType.SQS))
     assert (
@@ -50,7 +42,7 @@ def test_a_queue_that_cannot_serve_the_location_is_refused(catalog: Catalog, fol
     )
 
 
-def test_a_directory_that_is_not_there_is_the_users_mistake(catalog: Catalog, folder: Path) -> None:
+def test_a_missing_directory_is_a_user_error(catalog: Catalog, folder: Path) -> None:
     with pytest.raises(NotFoundError, match=r"my files/none does not exist"):
         create_volume(catalog, SETTINGS, VolumeSpec(V, f"{folder}/none"))
     (folder / "file").write_text("")
@@ -61,20 +53,20 @@ def test_a_directory_that_is_not_there_is_the_users_mistake(catalog: Catalog, fo
     assert catalog.volumes.list() == []
 
 
-def test_a_scheme_without_a_store_is_refused(catalog: Catalog) -> None:
+def test_a_scheme_without_a_store_is_rejected(catalog: Catalog) -> None:
     with pytest.raises(InvalidValueError, match="gopher"):
         create_volume(catalog, SETTINGS, VolumeSpec(V, "gopher://hole"))
 
 
 @pytest.mark.parametrize("glob", ["", "/absolute/*"])
-def test_what_is_no_glob_is_refused(catalog: Catalog, folder: Path, glob: str) -> None:
+def test_invalid_globs_are_rejected(catalog: Catalog, folder: Path, glob: str) -> None:
     with pytest.raises(InvalidValueError, match="not a glob"):
         create_volume(catalog, SETTINGS, VolumeSpec(V, str(folder), patterns=(glob,)))
     with pytest.raises(InvalidValueError, match="not a glob"):
         create_volume(catalog, SETTINGS, VolumeSpec(V, str(folder), ignores=(glob,)))
 
 
-def test_a_name_is_taken_once_unless_asked_otherwise(catalog: Catalog, folder: Path) -> None:
+def test_a_name_can_be_used_once_unless_asked_otherwise(catalog: Catalog, folder: Path) -> None:
     first = create_volume(catalog, SETTINGS, VolumeSpec(V, str(folder)))
     with pytest.raises(AlreadyExistsError):
         create_volume(catalog, SETTINGS, VolumeSpec(V, str(folder)))
@@ -85,14 +77,14 @@ def test_a_name_is_taken_once_unless_asked_otherwise(catalog: Catalog, folder: P
     assert len(catalog.volumes.list()) == 1
 
 
-def test_a_replacement_that_cannot_be_leaves_what_there_was(catalog: Catalog, folder: Path) -> None:
+def test_a_failed_replacement_leaves_the_volume_as_it_was(catalog: Catalog, folder: Path) -> None:
     first = create_volume(catalog, SETTINGS, VolumeSpec(V, str(folder)))
     with pytest.raises(NotFoundError):
         create_volume(catalog, SETTINGS, VolumeSpec(V, f"{folder}/none"), or_replace=True)
     assert catalog.volumes.get(V).id == first.id
 
 
-def test_a_dropped_volume_is_gone_and_dropping_nothing_says_so(catalog: Catalog, folder: Path) -> None:
+def test_a_dropped_volume_is_gone_and_dropping_it_again_is_an_error(catalog: Catalog, folder: Path) -> None:
     create_volume(catalog, SETTINGS, VolumeSpec(V, str(folder)))
     assert drop_volume(catalog, V)
     assert not drop_volume(catalog, V, if_exists=True)
@@ -100,7 +92,7 @@ def test_a_dropped_volume_is_gone_and_dropping_nothing_says_so(catalog: Catalog,
         drop_volume(catalog, V)
 
 
-def test_a_connection_has_an_external_id_of_its_own_and_no_secret(catalog: Catalog) -> None:
+def test_a_connection_has_its_own_external_id_and_no_secret(catalog: Catalog) -> None:
     one = create_connection(catalog, Name.parse("one"), "s3", region="eu-west-1", credentials="profile:work")
     two = create_connection(catalog, Name.parse("two"), "oss")
     assert one.external_id != two.external_id
@@ -127,12 +119,12 @@ def test_a_connection_in_use_is_not_dropped(catalog: Catalog) -> None:
     store.drop()
 
 
-def test_a_volume_on_a_missing_connection_is_refused(catalog: Catalog, folder: Path) -> None:
+def test_a_volume_on_a_missing_connection_is_rejected(catalog: Catalog, folder: Path) -> None:
     with pytest.raises(NotFoundError, match="no connection nobody"):
         create_volume(catalog, SETTINGS, VolumeSpec(V, str(folder), connection=Name.parse("nobody")))
 
 
-def test_a_queues_url_with_a_password_is_refused_and_not_repeated(catalog: Catalog) -> None:
+def test_a_queue_url_with_a_password_is_rejected_and_not_echoed(catalog: Catalog) -> None:
     spec = VolumeSpec(V, "s3://bucket/", queue_name="https://u:hidden@sqs.eu-west-1.amazonaws.com/1/q")
     with pytest.raises(InvalidValueError, match="user name or password") as refused:
         create_volume(catalog, SETTINGS, spec, check=False)
@@ -140,6 +132,6 @@ def test_a_queues_url_with_a_password_is_refused_and_not_repeated(catalog: Catal
 
 
 @pytest.mark.parametrize("endpoint", ["http://minio:99999", "http://minio:0", "http://minio:abc"])
-def test_an_endpoint_with_a_port_that_cannot_be_is_refused(catalog: Catalog, endpoint: str) -> None:
+def test_an_endpoint_with_an_impossible_port_is_rejected(catalog: Catalog, endpoint: str) -> None:
     with pytest.raises(InvalidValueError, match="not the URL of a server"):
         create_connection(catalog, Name.parse("c"), "s3", endpoint=endpoint)

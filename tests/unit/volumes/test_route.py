@@ -25,7 +25,7 @@ def volume(name: str, location: str, **more: object) -> Volume:
     )
 
 
-def test_a_key_belongs_to_every_volume_below_whose_location_it_is() -> None:
+def test_a_key_belongs_to_every_volume_whose_location_contains_it() -> None:
     whole, part, other = volume("w", "s3://bucket"), volume("p", "s3://bucket/x y"), volume("o", "s3://other/x y")
     routed = route(
         whole,
@@ -43,26 +43,26 @@ def test_a_bucket_of_the_same_name_at_another_provider_is_another_one() -> None:
     assert (routed.own, routed.others, routed.strays) == ([KeyHint("k")], {}, {})
 
 
-def test_odd_keys_keep_their_slashes_and_the_prefix_itself_is_no_file() -> None:
+def test_odd_keys_keep_their_slashes_and_the_prefix_itself_is_not_a_file() -> None:
     mine = volume("m", "s3://bucket/p")
     routed = route(mine, [mine], [ObjectHint("bucket", "p//k"), ObjectHint("bucket", "p/"), ObjectHint("bucket", "p")])
     assert routed.own == [KeyHint("/k")]
     assert sum(1 for _ in routed.strays) == 2
 
 
-def test_strays_are_put_together_so_that_a_bucket_of_millions_of_them_is_a_few_rows() -> None:
+def test_strays_are_grouped_so_that_millions_of_them_are_a_few_rows() -> None:
     mine = volume("m", "s3://bucket/p")
     routed = route(mine, [mine], [ObjectHint("bucket", f"logs/{number}") for number in range(1000)])
     assert [rejection.subject for rejection in routed.strays.values()] == ["s3://bucket/logs/"]
 
 
-def test_what_another_volume_does_not_select_is_no_concern_of_it() -> None:
+def test_a_volume_gets_no_hints_about_keys_it_does_not_select() -> None:
     mine, pictures = volume("m", "s3://bucket"), volume("p", "s3://bucket", patterns=("*.jpg",))
     routed = route(mine, [mine, pictures], [ObjectHint("bucket", "a.txt"), ObjectHint("bucket", "a.jpg")])
     assert routed.others == {"p": {"a.jpg"}}
 
 
-def test_hints_of_a_watcher_are_the_volume_s_own() -> None:
+def test_hints_from_a_watcher_belong_to_its_volume() -> None:
     mine = volume("m", "file:///data")
     routed = route(mine, [], [KeyHint("a"), SubtreeHint("b/", "moved")])
     assert routed.own == [KeyHint("a"), SubtreeHint("b/", "moved")]
