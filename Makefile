@@ -66,7 +66,10 @@ engine: java
 engine-s3: java
 	@$(BIN)/python -m volstream.engine.setup --s3
 
-test: setup test-services lint
+# What needs no more than the packages runs beside the making of the engine's archive. Not test-services: it may install packages
+# of the system, as java may.
+test: .venv/packages test-services
+	@$(MAKE) --no-print-directory -j 2 engine .venv/compiled lint
 	$(BIN)/python -m pytest -n 2 -m 'not long' tests/unit
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not long' --durations=40 tests/integration
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not long' --durations=20 tests/e2e

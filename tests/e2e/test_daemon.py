@@ -39,6 +39,7 @@ def test_the_table_follows_new_replaced_renamed_and_deleted_files(
     assert not home.json("list", "failures", "--job", name)
 
 
+@pytest.mark.long
 def test_a_failing_file_is_reported_and_lands_once_it_is_fixed(
     daemon: Daemon, home: Home, name: str, files: Path
 ) -> None:

@@ -63,7 +63,7 @@ def examples(page: Path) -> list[Example]:
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("sitting", SITTINGS)
+@pytest.mark.parametrize("sitting", ["begin", pytest.param("sql", marks=pytest.mark.long)])
 def test_every_command_prints_what_the_page_says(tmp_path: Path, sitting: str) -> None:
     commands = [one for page in SITTINGS[sitting] for one in examples(ROOT / page)]
     # One shell runs them all, as a reader's would: exports and the daemon's $! live on.
