@@ -84,9 +84,7 @@ def refresh(
                     raise NotFoundError(
                         f"There are no files below {prefix} in volume {volume.name}, and there were none before."
                     )
-                return RefreshResult(
-                    done.counts.inserted, done.counts.updated, done.counts.deleted, done, done.held
-                )  # fmt: skip
+                return RefreshResult(done.counts.inserted, done.counts.updated, done.counts.deleted, done, done.held)
         if asked is None:
             asked = catalog.refreshes.ask_check(volume.id, [prefix])
         elif not catalog.refreshes.is_asked(volume.id, prefix):
