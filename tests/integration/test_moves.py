@@ -194,7 +194,7 @@ def test_a_plan_with_moves_whose_files_are_gone_is_made_again(place: Place) -> N
 
 @pytest.mark.long
 def test_a_log_takes_a_moved_file_as_a_new_one_and_cannot_rekey(place: Place) -> None:
-    with pytest.raises(InvalidValueError, match="no rows can follow"):
+    with pytest.raises(InvalidValueError, match="Rows cannot follow"):
         job(place, write=Write.APPEND, on_move=OnMove.REKEY)
     place.put("a", "x")
     job(place, write=Write.APPEND)
