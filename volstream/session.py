@@ -200,8 +200,8 @@ class Session:
         return warning(
             frame,
             f"Writing this DataFrame does not consume the stream {parsed}: its rows will be delivered again. "
-            f"Write SQL (INSERT INTO t SELECT ... "
-            f"FROM {parsed}), or consume the stream: with session.streams.get({str(parsed)!r}).consume() as batch.",
+            f"Write SQL (INSERT INTO t SELECT ... FROM {parsed}), or consume the stream: "
+            f"with session.streams.get({str(parsed)!r}).consume() as batch.",
         )
 
     def close(self) -> None:
