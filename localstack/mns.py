@@ -2,10 +2,10 @@
 
     python localstack/mns.py --port 9101 --access-key-id test --access-key-secret test
 
-What it has: create, describe, change and delete queues; send and receive, one message or a batch, with long polls; delete, one
-or a batch; change visibility, which gives a new receipt handle; dead letters, where the program that runs it says so. What it has
-not: topics, priorities, delays, limits of rate, anything that outlives it. It knows one account, and listens on 127.0.0.1 unless
-it is in a container.
+Supported: create, describe, change and delete queues; send and receive, one message or a batch, with long polls; delete, one
+or a batch; change visibility, which returns a new receipt handle; dead letters, if the program that runs it configures them. Not
+supported: topics, priorities, delays, rate limits, persistence. It has one account, and listens on 127.0.0.1 unless it runs in a
+container.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from xml.sax.saxutils import escape
 
 _NAMESPACE = "http://mns.aliyuncs.com/doc/v1/"
 
-#: What MNS gives a new queue.
+#: Attributes of a new queue of MNS.
 _DEFAULTS = {
     "VisibilityTimeout": 30,
     "MaximumMessageSize": 65536,
@@ -43,7 +43,7 @@ _BATCH, _WAIT_SECONDS = 16, 30
 
 
 class RefusedError(Exception):
-    """What MNS answers to a request that it does not do."""
+    """An error that MNS returns for a request."""
 
     def __init__(self, status: HTTPStatus, code: str, message: str) -> None:
         super().__init__(code, message)
@@ -66,7 +66,7 @@ class Queue:
 
     def __init__(self, name: str, attributes: Mapping[str, int]) -> None:
         self.name = name
-        self.dead_letters: Queue | None = None  #: where messages go that were received :attr:`most_receives` times
+        self.dead_letters: Queue | None = None  #: queue for messages received :attr:`most_receives` times
         self.most_receives = 0
         self.attributes = {**_DEFAULTS, **attributes}
         self.created = time.time()
@@ -77,7 +77,7 @@ class Queue:
         self._order = itertools.count()
 
     def send(self, body: str) -> _Message:
-        """Adds a message; the rest of this class is what the SDK asks for."""
+        """Adds a message; the rest of this class serves requests of the SDK."""
         message = _Message(body, time.time())
         with self._changed:
             self._ready.append(message)
@@ -111,7 +111,7 @@ class Queue:
             return message
 
     def counts(self) -> tuple[int, int]:
-        """Messages that wait, and that are in flight."""
+        """Returns the numbers of waiting messages and of those in flight."""
         with self._changed:
             self._reveal(time.time())
             return len(self._ready), len(self._in_flight)
@@ -153,7 +153,7 @@ class MnsServer(ThreadingHTTPServer):
 
     Args:
         port: 0: any free one.
-        secret_of: the secret of an access key, given its id and security token; raises where there is none such.
+        secret_of: returns the secret of an access key, given its id and security token; raises if it does not exist.
     """
 
     daemon_threads = True
@@ -165,13 +165,13 @@ class MnsServer(ThreadingHTTPServer):
         self.queues: dict[str, Queue] = {}
 
     def make(self, name: str, **attributes: int) -> Queue:
-        """A new queue, which takes the place of one of that name."""
+        """Creates a queue, replacing one of that name."""
         queue = self.queues[name] = Queue(name, attributes)
         return queue
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """The address that it listens on."""
         return f"http://127.0.0.1:{self.server_address[1]}"
 
 
@@ -189,7 +189,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_PUT = do_POST = do_DELETE = do_GET  # http.server's names  # noqa: N815
 
     def log_message(self, format: str, *args: object) -> None:
-        """Requests are not logged: tests make thousands."""
+        """Logs nothing: tests make thousands of requests."""
 
     def _answer(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -214,7 +214,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def _check_signature(self) -> None:
-        """As MNS documents it."""
+        """Checks the request's signature as MNS documents it."""
         _, _, credential = self.headers.get("Authorization", "").partition(" ")
         key_id, _, signature = credential.partition(":")
         try:
@@ -256,7 +256,7 @@ class _Handler(BaseHTTPRequestHandler):
                 message = self._queue(name).change_visibility(query.get("ReceiptHandle", ""), seconds)
                 fields = {"ReceiptHandle": message.handle, "NextVisibleTime": _milliseconds(message.visible)}
                 return HTTPStatus.OK, _element("ChangeVisibility", fields)
-        raise RefusedError(HTTPStatus.BAD_REQUEST, "InvalidArgument", f"{self.command} {self.path} is not done here.")
+        raise RefusedError(HTTPStatus.BAD_REQUEST, "InvalidArgument", f"{self.command} {self.path} is not supported.")
 
     def _queue(self, name: str) -> Queue:
         queue = self.server.queues.get(name)

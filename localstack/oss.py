@@ -1,10 +1,10 @@
-"""A stand-in for Alibaba Cloud OSS and its STS, for tests and demos: what volstream asks of them, in memory.
+"""A stand-in for Alibaba Cloud OSS and its STS, for tests and demos: the requests that volstream makes, in memory.
 
     python localstack/oss.py --port 9100 --bucket demo [--mns http://127.0.0.1:9101 --queue demo-events]
 
 Requests must be signed with version 4, as oss2's ``ProviderAuthV4`` does, or with version 4 of S3's, whose protocol OSS
-speaks too. When an object changes it tells MNS, in OSS's format.
-Not here: multipart uploads, versions, and everything about buckets but making and removing them.
+also supports. When an object changes it notifies MNS, in OSS's format.
+Not supported: multipart uploads, versions, and everything about buckets except creating and removing them.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ class Oss:
     Attributes:
         keys: secret, security token (None: long-lived) and end (None: never) by access key id.
         roles: external id by role ARN.
-        conditions: ``If-None-Match: *`` of a PUT is heeded. What OSS does with it in S3's protocol is not documented.
-        faults: what the next requests are answered with, whatever they ask.
+        conditions: ``If-None-Match: *`` of a PUT is respected. OSS does not document its effect in S3's protocol.
+        faults: responses to the next requests, whatever they are.
         log: the last requests, as ``METHOD /bucket/key``.
-        tell: is given the body of each message; None: nobody is told.
+        tell: receives the body of each message; None: no notifications.
     """
 
     keys: dict[str, tuple[str, str | None, datetime | None]] = field(default_factory=dict)
@@ -100,7 +100,7 @@ class Oss:
             self.announce(f"ObjectRemoved:{event}", bucket, key, gone, -len(gone.content))
 
     def announce(self, event: str, bucket: str, key: str, one: Object, delta: int) -> None:
-        """Tells of a change as OSS does: Base64 of JSON."""
+        """Sends a notification of a change like OSS: Base64 of JSON."""
         if self.tell is None:
             return
         told = {
@@ -144,7 +144,7 @@ class Oss:
         return secret
 
     def assume_role(self, form: Mapping[str, str]) -> dict[str, object]:
-        """What STS answers to AssumeRole."""
+        """Returns the response of STS to AssumeRole."""
         secret = self.secret_of(form["AccessKeyId"], form.get("SecurityToken"))
         said = {key: value for key, value in form.items() if key != "Signature"}
         pairs = "&".join(f"{quote(key, safe='')}={quote(said[key], safe='')}" for key in sorted(said))
@@ -176,7 +176,7 @@ def stamp(*, milliseconds: bool = False, at: float | None = None) -> str:
 
 
 def _key_of(secret: str, *scope: str) -> bytes:
-    """The key that signs a request of the scope, as version 4 derives it."""
+    """Returns the key that signs a request of the scope, as version 4 derives it."""
     key = secret.encode()
     for part in scope:
         key = hmac.digest(key, part.encode(), hashlib.sha256)
@@ -184,7 +184,7 @@ def _key_of(secret: str, *scope: str) -> bytes:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """One request: signature, then what is asked."""
+    """Handles one request: checks the signature, then does it."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
@@ -197,7 +197,7 @@ class Handler(BaseHTTPRequestHandler):
     do_HEAD = do_PUT = do_POST = do_DELETE = do_GET  # noqa: N815
 
     def log_message(self, *arguments: object) -> None:
-        """Says nothing."""
+        """Logs nothing."""
 
     def _serve(self) -> None:
         path, _, query = self.path.partition("?")
@@ -238,7 +238,7 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def _authorization(self, pattern: str) -> Sequence[str]:
-        """The groups of the request's Authorization. Raises Refusal where it is of another form."""
+        """Returns the groups of the request's Authorization. Raises Refusal if it has another form."""
         found = re.fullmatch(pattern, self.headers.get("Authorization", ""))
         if found is None:
             raise Refusal(403, "AccessDenied", "The request is not signed, or not with version 4.")
@@ -410,7 +410,7 @@ class Handler(BaseHTTPRequestHandler):
         }
         asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
         size = len(one.content)
-        if asked is None or int(asked[1]) >= size:  # OSS sends everything for a range that cannot be
+        if asked is None or int(asked[1]) >= size:  # OSS sends everything for an unsatisfiable range
             status, start, end = 200, 0, size
         else:
             status, start, end = 206, int(asked[1]), min(int(asked[2] or size - 1) + 1, size)
@@ -429,18 +429,18 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 128
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Clients may go away in the middle: that is no news. What is wrong here has a traceback."""
+        """Ignores clients that disconnect; prints a traceback for errors of this server."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 
 
 def serve(oss: Oss, port: int = 0, host: str = "127.0.0.1") -> ThreadingHTTPServer:
-    """A server, not yet serving; port 0: any free one."""
+    """Returns a server that is not serving yet; port 0: any free one."""
     return _Server((host, port), type("Handler", (Handler,), {"oss": oss}))
 
 
 def mns(url: str, queue: str, id_: str, secret: str) -> Callable[[bytes], object]:
-    """Sends messages to a queue of MNS."""
+    """Returns a function that sends messages to a queue of MNS."""
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [path for path in sys.path if os.path.abspath(path) != here]  # it has a file named like the SDK
     from mns.account import Account

@@ -2,8 +2,8 @@
 
     python localstack/up.py [s3] [oss]
 
-Each gets a bucket and a queue that hears of it; what to type next is printed. Everything is in memory, and ends with Ctrl-C.
-Needs what volstream's tests need (``make setup``).
+Each gets a bucket, and a queue that is notified of its changes; prints the next commands to type. Everything is in memory, and
+ends with Ctrl-C. Needs the packages of volstream's tests (``make setup``).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ OSS and STS at {endpoint}, MNS at {mns}: the bucket {bucket!r} tells the queue {
 
 
 def beside(name: str) -> ModuleType:
-    """A module of this folder by its path: one of them has the name of an SDK."""
+    """Imports a module of this folder by its path, because one of them has the name of an SDK."""
     spec = importlib.util.spec_from_file_location(f"localstack_{name}", Path(__file__).with_name(f"{name}.py"))
     assert spec is not None
     assert spec.loader is not None
@@ -47,7 +47,7 @@ def beside(name: str) -> ModuleType:
 
 
 def start_s3(host: str, port: int, bucket: str, queue: str) -> str:
-    """What to type next."""
+    """Starts S3, SQS and STS; returns the next commands to type."""
     from moto.moto_server.threaded_moto_server import ThreadedMotoServer
 
     logging.getLogger("werkzeug").setLevel(logging.WARNING)  # a line for each request
@@ -60,7 +60,7 @@ def start_s3(host: str, port: int, bucket: str, queue: str) -> str:
 
 
 def start_oss(host: str, port: int, mns_port: int, bucket: str, queue: str) -> str:
-    """What to type next."""
+    """Starts OSS, STS and MNS; returns the next commands to type."""
     oss, mns = beside("oss"), beside("mns")
     state = oss.Oss(buckets={bucket: {}}, roles={ROLE: EXTERNAL_ID}, region=ACCOUNT_REGION)
     state.keys["test"] = ("test", None, None)

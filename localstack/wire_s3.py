@@ -1,8 +1,8 @@
-"""Makes a bucket, a queue that hears of it, and a queue for what fails too often, at any server of S3 and SQS.
+"""Creates a bucket, a queue that is notified of its changes, and a dead letter queue, at any server of S3 and SQS.
 
     python localstack/wire_s3.py http://127.0.0.1:4566 --bucket demo --queue demo-events
 
-What a user makes at Amazon itself is in ``deploy/aws``. Idempotent.
+For setting these up at Amazon itself, see ``deploy/aws``. Idempotent.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from botocore.config import Config
 
 REGION = "us-east-1"
 
-#: How often a message may be received before it counts as dead. Every end of a daemon counts once for what it had at hand.
+#: How often a message may be received before it is dead. Each end of a daemon counts once for the messages it held.
 _MOST_RECEIVES = 20
 
 
 def wire(endpoint: str, bucket: str, queue: str, key_id: str = "test", secret: str = "test") -> str:
-    """The queue's URL."""
+    """Creates everything and returns the queue's URL."""
     sqs, s3 = (_client(service, endpoint, key_id, secret) for service in ("sqs", "s3"))
     dead = _arn(sqs, sqs.create_queue(QueueName=f"{queue}-dead")["QueueUrl"])
     redrive = json.dumps({"deadLetterTargetArn": dead, "maxReceiveCount": _MOST_RECEIVES})
@@ -44,7 +44,7 @@ def _arn(sqs: Any, url: str) -> str:
 
 
 def main() -> None:
-    """Says where the queue is."""
+    """Prints the queue's URL."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("endpoint")
     parser.add_argument("--bucket", default="demo")

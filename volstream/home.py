@@ -1,4 +1,4 @@
-"""An open home: its settings, its catalog and its connection to Spark. Everything below the surface takes a home, or less."""
+"""An open home: its settings, its catalog and its connection to Spark. Everything below the API takes a home, or less."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 
 class Home:
-    """An open home. Safe for threads. A context manager: it closes its connections; the engine goes on.
+    """An open home. Thread-safe. A context manager: it closes its connections; the engine keeps running.
 
-    The catalog and the logs answer without Spark, which is connected to at its first use.
+    The catalog and the logs work without Spark, which is connected to at its first use.
 
     Args:
-        connect: makes the connection to Spark, and a new one when that is lost; None: to the home's engine.
+        connect: connects to Spark, and again when the connection is lost; None: to the home's engine.
     """
 
     def __init__(self, settings: Settings, connect: Callable[[], SparkGateway] | None = None) -> None:
@@ -60,7 +60,7 @@ class Home:
             return ZoneInfo(self.settings.time_zone)
         except (ZoneInfoNotFoundError, ValueError):
             raise InvalidValueError(
-                f"There is no time zone {self.settings.time_zone!r}.", "Write for example Europe/Berlin."
+                f"{self.settings.time_zone!r} is not a time zone.", "Write, for example, Europe/Berlin."
             ) from None
 
     @property
@@ -73,12 +73,12 @@ class Home:
 
     @property
     def spark(self) -> SparkSession:
-        """This thread's Spark session. It knows the tables that SQL mentioned, and no streams. Raises EngineError."""
+        """This thread's Spark session. It knows only tables that SQL has mentioned, and no streams. Raises EngineError."""
         return self.gateway.session()
 
     @property
     def reader(self) -> StreamReader:
-        """Reads streams."""
+        """The reader of streams."""
         from volstream.streams.read import StreamReader
 
         return StreamReader(self.catalog, self.warehouse)
@@ -90,7 +90,7 @@ class Home:
 
     @contextmanager
     def block(self, *, again: bool = False, timeout: float = 0.0, job_id: str | None = None) -> Iterator[Block]:
-        """A consumption of streams: this thread's transaction, or one of its own.
+        """Opens a consumption of streams: this thread's transaction, or a separate one.
 
         Args:
             again, timeout, job_id: see :class:`~volstream.streams.block.Block`.
@@ -117,7 +117,7 @@ class Home:
     def transaction(self) -> Iterator[None]:
         """Makes this thread's statements one consumption. Raises InvalidStateError if one is open: they do not nest."""
         if self.open_block is not None:
-            raise InvalidStateError("This thread is in a transaction already.", "Transactions do not nest.")
+            raise InvalidStateError("This thread is already in a transaction.", "Transactions do not nest.")
         with self.block() as block:
             self._local.block = block
             try:
@@ -126,7 +126,8 @@ class Home:
                 self._local.block = None
 
     def close(self) -> None:
-        """Closes the connections. The engine goes on, and ends after it was idle for a while."""
+        """Closes the connections. The engine keeps running, and ends after being idle for a while."""
+
         if self._gateway is not None:
             self._gateway.close()
         self.catalog.close()

@@ -1,4 +1,4 @@
-"""The Python surface: a :class:`Session` opens a home, and has its objects and its SQL."""
+"""The Python API: a :class:`Session` opens a home, and gives access to its objects and its SQL."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ class Collected:
 
 
 class Builder(Collected):
-    """Makes a :class:`Session` of the settings that it collects."""
+    """Makes a :class:`Session` from the settings that it collects."""
 
     def create(self) -> Session:
-        """A new session. Raises InvalidValueError for settings that cannot be used."""
+        """Returns a new session. Raises InvalidValueError for invalid settings."""
         return Session(config.load(**self._values))
 
     def getOrCreate(self) -> Session:  # noqa: N802  # PySpark's name
-        """The open session with these settings, else a new one."""
+        """Returns the open session with these settings, or a new one."""
         settings = config.load(**self._values)
         with Session._lock:
             for session in Session._opened:
@@ -58,16 +58,16 @@ class Builder(Collected):
 
 
 class _BuilderAttribute:
-    """``Session.builder`` is a new builder at each look, as in PySpark."""
+    """Returns a new builder at each access of ``Session.builder``, as in PySpark."""
 
     def __get__(self, instance: object, owner: type) -> Builder:
         return Builder()
 
 
 class Session:
-    """A home, opened for Python. Spark starts at its first use; the catalog and the logs answer without it.
+    """A home, opened for Python. Spark starts at its first use; the catalog and the logs work without it.
 
-    Safe for threads. A context manager: it closes what it opened; the engine goes on.
+    Thread-safe. A context manager: it closes its connections; the engine keeps running.
 
     Attributes:
         home: settings, catalog and connection to Spark.
@@ -75,7 +75,7 @@ class Session:
         connections, volumes, streams, jobs, functions, dynamic_tables, batches: the home's objects.
 
     Args:
-        connect: makes the connection to Spark, and a new one when that is lost; None: to the home's engine.
+        connect: connects to Spark, and again when the connection is lost; None: to the home's engine.
     """
 
     builder = _BuilderAttribute()
@@ -107,10 +107,10 @@ class Session:
         """Makes this thread's statements inside the ``with`` block one consumption: every read of a stream sees the same
         range, and the offsets of the streams that DML read move once, at the end.
 
-        If one statement was committed and a later one fails, the offsets move all the same.
+        If one statement was committed and a later one fails, the offsets still move.
 
         Raises:
-            InvalidStateError: this thread is in a transaction already.
+            InvalidStateError: this thread is already in a transaction.
         """
         return self.home.transaction()
 
@@ -129,7 +129,7 @@ class Session:
 
     @property
     def spark(self) -> SparkSession:
-        """This thread's Spark session. It knows the tables that SQL mentioned, and no streams."""
+        """This thread's Spark session. It knows only tables that SQL has mentioned, and no streams."""
         return self.home.spark
 
     @property
@@ -143,7 +143,7 @@ class Session:
         return self.spark.udf
 
     def createDataFrame(self, data: Any, schema: Any = None, **options: Any) -> DataFrame:  # noqa: N802  # PySpark's name
-        """A DataFrame of local data, as in PySpark."""
+        """Returns a DataFrame of local data, as in PySpark."""
         return self.spark.createDataFrame(data, schema, **options)
 
     def changes(
@@ -155,10 +155,10 @@ class Session:
         deduplicationMode: str = "dropCarryovers",  # noqa: N803
         computeUpdates: bool = False,  # noqa: N803
     ) -> DataFrame:
-        """The changes of a table in a range of versions, both ends included, as Spark's ``read.changes`` shows them.
+        """Returns the changes of a table in a range of versions, both ends included, like Spark's ``read.changes``.
 
         Args:
-            name: of a table; its changes must have been tracked in the range.
+            name: the table's; its changes must have been tracked in the range.
             endingVersion: default: the newest.
             deduplicationMode: ``none``, ``dropCarryovers`` or ``netChanges``.
             computeUpdates: deletes and inserts of one row are shown as ``update_preimage`` and ``update_postimage``.
@@ -189,8 +189,8 @@ class Session:
             return self.spark.sql(text)
 
     def table(self, name: str) -> DataFrame:
-        """A table or stream of the home as a DataFrame. Reading moves no offset, nor does writing what was read: of a stream
-        that warns."""
+        """Returns a table or stream of the home as a DataFrame. Reading it does not move offsets, nor does writing its rows,
+        which for a stream warns."""
         from volstream.spark.frames import warning
 
         parsed = Name.parse(name)
@@ -199,12 +199,13 @@ class Session:
             return frame
         return warning(
             frame,
-            f"Writing this frame does not consume the stream {parsed}: its rows come again. Write SQL (INSERT INTO t SELECT ... "
-            f"FROM {parsed}), or consume the stream: with session.streams.get({str(parsed)!r}).consume() as batch.",
+            f"Writing this DataFrame does not consume the stream {parsed}: its rows will be delivered again. "
+            f"Write SQL (INSERT INTO t SELECT ... FROM {parsed}), or consume the stream: "
+            f"with session.streams.get({str(parsed)!r}).consume() as batch.",
         )
 
     def close(self) -> None:
-        """Closes the connections. The engine goes on, and ends after it was idle for a while."""
+        """Closes the connections. The engine keeps running, and ends after being idle for a while."""
         with Session._lock:
             if self in Session._opened:
                 Session._opened.remove(self)

@@ -215,7 +215,7 @@ def test_ctrl_c_finishes_the_current_batch_and_exits_with_130(
     eventually(started.exists, timeout=60)
     running.send_signal(signal.SIGINT)
 
-    refused(finished(running), 130, "Finishing the batch in hand", "Interrupted")
+    refused(finished(running), 130, "Finishing the current batch", "Interrupted")
 
     states = [batch["state"] for batch in home.json("list", "batches", "--job", name)]
     assert states.count("committed") == 1

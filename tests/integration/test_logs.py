@@ -111,6 +111,6 @@ def test_excessive_output_is_bounded(place: Place) -> None:
     (log,) = Path(place.session.home.warehouse, "_logs").glob("*/*")
     assert log.stat().st_size < 1.1 * (1 << 20)
     found = place.session.jobs.logs("j", lines=10_000)
-    assert "calls printed more, which is not kept" in found[0].text
+    assert "calls printed more, which was not kept" in found[0].text
     # The output of the file that failed outlives that of the others.
     assert len(place.session.jobs.logs("j", path="005")) == 1

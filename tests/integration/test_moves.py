@@ -194,7 +194,7 @@ def test_a_plan_with_moves_whose_files_are_gone_is_rebuilt(place: Place) -> None
 
 @pytest.mark.long
 def test_an_append_table_treats_a_moved_file_as_new_and_cannot_rekey(place: Place) -> None:
-    with pytest.raises(InvalidValueError, match="no rows can follow"):
+    with pytest.raises(InvalidValueError, match="Rows cannot follow"):
         job(place, write=Write.APPEND, on_move=OnMove.REKEY)
     place.put("a", "x")
     job(place, write=Write.APPEND)

@@ -1,4 +1,4 @@
-"""``backup`` and ``restore``: a home's state, copied while it is in use, and a home made from the copy."""
+"""``backup`` and ``restore``: copies a home's state while it is in use, and creates a home from the copy."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def restore_command(session: Session, output: Output, directory: Path) -> None:
 
 
 def _told(output: Output) -> Callable[[str], object]:
-    """Says what is copied, to somebody who waits."""
+    """Returns a function that reports the progress of copying on a terminal."""
     return lambda what: None if output.as_json or not interactive() else output.message(f"Copying {what} ...")
 
 

@@ -37,6 +37,6 @@ def daemon_command(virtual_cluster: str, http_port: int | None, log_level: str, 
     daemon = Daemon(settings, virtual_cluster, stop)
     with stop_on_signals(stop, second=daemon.kill):
         daemon.run()
-    # Threads that did not finish in time wait for Spark, which is gone by now: they must not keep the process.
+    # Threads that did not finish in time wait for Spark, which is gone by now; they must not keep the process alive.
     sys.stderr.flush()
     os._exit(0)

@@ -1,4 +1,4 @@
-"""``doctor``: what is in order, what is not, and how to mend it."""
+"""``doctor``: checks the home and a volume, and says how to fix problems."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def _chosen(function: Callable[..., None]) -> Callable[..., None]:
-    """Adds what says which failures of a job are meant: their paths, ``--all``, ``--kind``, ``--like``."""
+    """Adds the options that select failures of a job: their paths, ``--all``, ``--kind``, ``--like``."""
     for option in (
         like("Files whose path is LIKE this, such as 'scans/%.pdf'."),
         kinds("Failures of this kind; may be repeated."),
@@ -46,14 +46,14 @@ def retry_command(session: Session, output: Output, job: str, paths: tuple[str, 
 def skip_command(session: Session, output: Output, job: str, paths: tuple[str, ...], **sort: Any) -> None:
     """Give up on failed files of JOB. A newer version of one is processed all the same."""
     if not (paths or any(sort.values())):
-        raise click.UsageError("Name the files, or say which: --all, --kind or --like.")
+        raise click.UsageError("Give the files, or select them with --all, --kind or --like.")
     found = session.jobs.skip(job, paths or None, _wanted(paths, **sort))
     output.result({"job": job, "paths": found}, f"{counted(len(found), 'file')} skipped.")
 
 
 def _wanted(paths: Sequence[str], every: bool, kinds: Sequence[str], like: str | None) -> Wanted:
     if paths and (every or kinds or like):
-        raise click.UsageError("Name the files, or say which by options, not both.")
+        raise click.UsageError("Give the files or select them with options, not both.")
     if every and (kinds or like):
-        raise click.UsageError("--all leaves nothing to choose by --kind or --like.")
+        raise click.UsageError("--all cannot be combined with --kind or --like.")
     return Wanted(kinds=[FailureKind(kind) for kind in kinds], like=like)

@@ -24,7 +24,7 @@ def explain_file_command(session: Session, output: Output, volume: str, path: st
     events = tell(session.home, volume, path)
     rows = [{"time": event.time, "what": event.what, "details": event.details} for event in events]
     shown = [{**row, "details": _line(event.details)} for row, event in zip(rows, events, strict=True)]
-    output.table(shown, ["time", "what", "details"], "Nothing is known of it.", everything=rows)
+    output.table(shown, ["time", "what", "details"], "It has no history.", everything=rows)
 
 
 def _line(details: dict[str, Any]) -> str:
@@ -77,7 +77,7 @@ def try_command(
 
 
 def _tell(output: Output, value: dict[str, Any]) -> None:
-    """What the table does not show of a file: that it failed, or gave no rows."""
+    """Prints results that the table does not show: that a file failed, or gave no rows."""
     if value["error"] is not None:
         output.message(f"{value['path']}: {value['error']}: {value['message']}")
         if value["traceback"]:

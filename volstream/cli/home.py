@@ -29,11 +29,11 @@ _TOML = """\
 # [warehouse_options]                               # of a warehouse in S3
 # AWS_REGION = "eu-west-1"
 #
-# What volstream daemon --virtual-cluster GPU runs on; without it, on the settings above.
+# Overrides the settings above for volstream daemon --virtual-cluster GPU.
 # [virtual_clusters.GPU]
 # spark_remote = "sc://gpu.example.com:15002"
 #
-# [credentials.my_connection]                       # of a connection made with --credentials static
+# [credentials.my_connection]                       # of a connection created with --credentials static
 # access_key_id = "..."
 # access_key_secret = "..."
 """
@@ -49,9 +49,9 @@ def init_command(session: Session, output: Output) -> None:
     make_directory(settings.home)
     file = settings.home / "volstream.toml"
     if not file.exists():
-        file.touch(mode=0o600)  # it may get keys
+        file.touch(mode=0o600)  # it may contain keys later
         file.write_text(_TOML, encoding="utf-8")
-    session.volumes.list()  # makes the catalog
+    session.volumes.list()  # creates the catalog
     missing = ""
     try:
         java.find()
@@ -97,7 +97,7 @@ def status_command(session: Session, output: Output) -> None:
 
 def _volume(session: Session, volume: Any) -> dict[str, Any]:
     found = next(iter(session.home.catalog.refreshes.reconciles(volume.id)), None)
-    # Where nothing tells of changes, a listing finds them all.
+    # Without a queue, listings find all changes, and none of them was missed.
     missed = found if volume.queue_type not in (QueueType.NONE, QueueType.POLL) else None
     return {
         "volume": str(volume.name),

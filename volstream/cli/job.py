@@ -89,7 +89,7 @@ def create_job_command(
     options["trigger"] = _trigger(options.pop("on_change"), options.pop("every"), options.pop("cron"))
     options["arguments"] = parse_arguments(options["arguments"])
     job = session.jobs.create(name, function, into, write=Write(write), on_move=OnMove(on_move), **options)
-    assert isinstance(job, FileJob), "of a function"
+    assert isinstance(job, FileJob), "created with a function"
     output.result(
         details.values(job), f"Job {job.name} -> table {job.into} ({job.returns}); runs {_says(job.trigger)}."
     )
@@ -233,7 +233,7 @@ def _says(trigger: Trigger) -> str:
         case TriggerKind.CRON:
             return f"at {trigger.cron}, under the daemon"
         case _:
-            return "when asked: volstream run-job"
+            return "on demand: volstream run-job"
 
 
 def _show_run(output: Output, name: str, report: RunReport, stop: Stop) -> None:
@@ -253,7 +253,7 @@ def _show_run(output: Output, name: str, report: RunReport, stop: Stop) -> None:
             f"with it, or `volstream alter-job {name} --function ...` to accept it without a replay."
         )
     if stop:
-        raise InterruptedByUserError("Interrupted. What is committed stays; the next run continues from there.")
+        raise InterruptedByUserError("Interrupted. Committed batches stay; the next run continues from there.")
     if done.failed:
         paused = f" The job paused itself: {report.paused}." if report.paused else ""
         raise FilesFailedError(
@@ -291,7 +291,7 @@ def _show_plan(output: Output, name: str, preview: Preview) -> None:
 
 
 def _shown(found: Sequence[LogLine]) -> Iterator[str]:
-    """Lines with time, file and stream, below their batch."""
+    """Formats lines with time, file and stream, below their batch."""
     for batch, lines in groupby(found, lambda line: line.batch):
         yield f"batch {batch}"
         for line in lines:
@@ -304,7 +304,7 @@ def _local(time: datetime) -> str:
 
 
 def _file(files: Sequence[str]) -> str:
-    """The file of a call, or the first of several; a set-up has none."""
+    """Formats the file of a call, or the first of several; the function's setup has none."""
     if not files:
         return "(set-up)"
     more = f" and {len(files) - 1} more" if len(files) > 1 else ""

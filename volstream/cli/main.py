@@ -1,4 +1,4 @@
-"""The entry: the group of all commands, imported when they are asked for, and the one place where errors become exit codes."""
+"""The entry point: the group of all commands, imported on demand, and the one place where errors become exit codes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _COMMANDS = {
     "restore": "backup",
 }
 
-#: The commands by what they are for, in the order of their help.
+#: The commands by purpose, in the order of the help.
 GROUPS = {
     "A home": ["init", "status", "doctor", "daemon", "engine", "backup", "restore"],
     "Objects": [
@@ -133,7 +133,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """Runs a command; its exit code, with errors told on standard error."""
+    """Runs a command and returns its exit code; prints errors to standard error."""
     output = Output.for_errors(arguments)
     try:
         volstream(arguments, prog_name="volstream", standalone_mode=False, obj={})
@@ -145,13 +145,13 @@ def run(arguments: list[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         output.message("Interrupted.")
         return 130
-    except BrokenPipeError:  # the reader of our output went away, for example head
+    except BrokenPipeError:  # the reader of the output exited, for example head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except VolstreamError as error:
         output.error(error)
         return error.exit_code
-    except Exception as error:  # noqa: BLE001  # the outermost place: what arrives here is our bug, but for a full disk
+    except Exception as error:  # noqa: BLE001  # the outermost handler: anything else is a bug, except a full disk
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             full = DiskFullError(
                 f"{error.filename or 'A disk'} cannot take more: {error.strerror}.", "Free some space."

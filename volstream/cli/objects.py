@@ -1,4 +1,4 @@
-"""``list``, ``describe`` and ``drop``: what there is. No JVM is started."""
+"""``list``, ``describe`` and ``drop``. Start no JVM."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from volstream.model.objects import FileJob
 from volstream.model.work import FailureKind, FailureState
 from volstream.session import Session
 
-#: Kind -> the columns that a list shows; JSON has all.
+#: Kind -> columns in a list; JSON has all.
 _COLUMNS: Mapping[str, Sequence[str]] = {
     "connections": ("name", "type", "region", "endpoint", "comment"),
     "volumes": ("name", "location", "queue_type", "reconciled_on", "comment"),
@@ -41,7 +41,7 @@ _COLUMNS: Mapping[str, Sequence[str]] = {
     "rejected": ("volume", "subject", "reason", "count", "last_seen"),
 }
 
-#: Rows that a list shows where nothing else is asked for.
+#: Default number of rows in a list.
 _LIMIT = 1000
 
 _STATES = [state.value for state in ACTIVE]
@@ -124,7 +124,7 @@ def drop_command(
 
 
 def _left_open(session: Session, job: str) -> str | None:
-    """The batch that a run of a job is at work on, or was when it died."""
+    """Returns the batch that a run of a job is processing, or was when it died."""
     found = session.home.catalog.jobs.find(Name.parse(job))
     intent = None if found is None else session.home.catalog.consumptions.open_intent(found.stream_id)
     return None if intent is None else intent.batch_id

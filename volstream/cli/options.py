@@ -1,4 +1,4 @@
-"""What commands share: the options every command has, the session they open, and types of option values."""
+"""Shared by all commands: common options, the session they open, and types of option values."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def common(function: F) -> F:
-    """Adds ``--home`` and ``--format``, and calls the command with an open session on a home that is there, and its output."""
+    """Adds ``--home`` and ``--format``, and calls the command with an open session on an existing home, and its output."""
     return _with_home(function, must_exist=True)
 
 
 def founding(function: F) -> F:
-    """As :func:`common`, for a command that makes the home where there is none."""
+    """Like :func:`common`, for a command that creates the home if it does not exist."""
     return _with_home(function, must_exist=False)
 
 
@@ -42,34 +42,34 @@ def _with_home(function: F, *, must_exist: bool) -> F:
         with opened(home) as session, session.home.gateway.explaining():
             if must_exist and not session.home.settings.is_made:
                 raise NotFoundError(
-                    f"There is no home of volstream at {session.home.settings.home}.",
-                    "Make one with volstream init, or name another by --home or VOLSTREAM_HOME.",
+                    f"There is no volstream home at {session.home.settings.home}.",
+                    "Create one with volstream init, or give another with --home or VOLSTREAM_HOME.",
                 )
             return function(session, Output(format_ == "json"), **options)
 
-    return command  # type: ignore[return-value]  # the same command with two options more
+    return command  # type: ignore[return-value]  # the same command with two more options
 
 
 def _check_text(options: Mapping[str, Any]) -> None:
-    """Raises InvalidValueError for bytes that are no text, which no catalog and no statement holds; a path may be such."""
+    """Raises InvalidValueError for undecodable bytes, which neither catalog nor statements can hold; paths may have them."""
     for param in click.get_current_context().command.params:
         given = options.get(param.name or "")
         texts = given if isinstance(given, tuple) else (given,)
         odd = [text for text in texts if isinstance(text, str) and not is_utf8(text)]
         if odd and not isinstance(param.type, click.Path):
-            raise InvalidValueError(f"{printable(odd[0])!r} is not text in UTF-8.")
+            raise InvalidValueError(f"{printable(odd[0])!r} is not valid UTF-8 text.")
 
 
 @contextmanager
 def opened(home: str | None, **settings: Any) -> Iterator[Session]:
-    """A session on a home, in a process of volstream's own."""
+    """Opens a session on a home, in a process of volstream's own."""
     with Session.builder.configs({"home": home, **settings}).create() as session:
         keep_private(session.home.settings)
         yield session
 
 
 class _Parsed(click.ParamType[Any]):
-    """A value read by a function of ours, whose error click shows as one of usage."""
+    """A value parsed by one of volstream's functions, whose errors click reports as usage errors."""
 
     def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
         self.name = name
@@ -107,7 +107,7 @@ NUMBER = _Parsed("integer", _number)
 
 
 def choice(values: type[StrEnum]) -> click.Choice[str]:
-    """The values of an enumeration, by what they say: click would take the names of its members."""
+    """Returns a choice of an enumeration's values: click by itself would use the names of its members."""
     return click.Choice([one.value for one in values])
 
 
@@ -119,23 +119,23 @@ def existing(function: F) -> F:
 
 
 def kinds(help_: str) -> Callable[[F], F]:
-    """``--kind`` of failures."""
+    """Adds ``--kind`` of failures."""
     values = [kind.value for kind in FailureKind if kind is not FailureKind.SET_UP]
     return click.option("--kind", "kinds", type=click.Choice(values), multiple=True, help=help_)
 
 
 def like(help_: str) -> Callable[[F], F]:
-    """``--like`` for the paths of failures."""
+    """Adds ``--like`` for the paths of failures."""
     return click.option("--like", metavar="PATTERN", help=help_)
 
 
 def interactive() -> bool:
-    """Whether a person watches standard error."""
+    """Returns whether standard error is a terminal."""
     return sys.stderr.isatty()
 
 
 def parse_arguments(pairs: tuple[str, ...]) -> dict[str, str]:
-    """KEY=VALUE pairs as a mapping."""
+    """Parses KEY=VALUE pairs into a mapping."""
     arguments: dict[str, str] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")

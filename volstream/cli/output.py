@@ -1,4 +1,4 @@
-"""How results are shown: for people with rich, or as one JSON document. Results go to stdout, all else to stderr."""
+"""Shows results: formatted with rich, or as one JSON document. Results go to stdout, everything else to stderr."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from volstream.model.names import Name
 from volstream.model.text import json_document, one_line, visible
 from volstream.model.units import format_duration
 
-#: Least room of a column with its padding, in characters. With less, rich leaves columns out.
+#: Minimum width of a column with its padding, in characters. With less, rich omits columns.
 _COLUMN_WIDTH = 7
 
 
 @dataclasses.dataclass(frozen=True)
 class Output:
-    """Where and how a command speaks. ``as_json``: one document on stdout, whatever the command."""
+    """A command's output. ``as_json``: one document on stdout, whatever the command."""
 
     as_json: bool
 
     @classmethod
     def for_errors(cls, arguments: Sequence[str]) -> Output:
-        """The output for errors that happen before the options are parsed."""
+        """Returns the output for errors that happen before the options are parsed."""
         return cls("--format=json" in arguments or ("--format", "json") in pairwise(arguments))
 
     def result(self, value: Any, text: str) -> None:
-        """A command's result: ``value`` as JSON, or ``text``."""
+        """Prints a command's result: ``value`` as JSON, or ``text``."""
         self._write(to_json(value) if self.as_json else text)
 
     def table(
         self, rows: Sequence[Mapping[str, Any]], columns: Sequence[str], empty: str, *, everything: Any = None
     ) -> None:
-        """Rows as a table of ``columns``, or all of their values (or ``everything``) as JSON."""
+        """Prints rows as a table of ``columns``, or all of their values (or ``everything``) as JSON."""
         if self.as_json:
             self._write(to_json(rows if everything is None else everything))
         elif not rows:
@@ -50,7 +50,7 @@ class Output:
             _print(console, arranged(rows, columns, console.width))
 
     def details(self, values: Mapping[str, Any], documents: Collection[str] = ()) -> None:
-        """One object's attributes; those named in ``documents`` follow the others as JSON to be copied."""
+        """Prints one object's attributes; those named in ``documents`` follow the others as JSON that can be copied."""
         if self.as_json:
             self._write(to_json(values))
             return
@@ -66,12 +66,12 @@ class Output:
                 self._write(f"\n{key}:\n{json_document(values[key], indent=2)}")
 
     def message(self, text: str) -> None:
-        """A line for people, on stderr."""
+        """Prints a line to stderr."""
         sys.stderr.write(f"{visible(text)}\n")
         sys.stderr.flush()
 
     def error(self, error: VolstreamError) -> None:
-        """What went wrong and what to do, on stderr."""
+        """Prints an error and its remedy to stderr."""
         if self.as_json:
             said = {"error": {"type": type(error).__name__, "message": error.message, "remedy": error.remedy}}
             self.message(to_json(said))
@@ -84,7 +84,7 @@ class Output:
 
 
 def to_json(value: Any) -> str:
-    """One line of JSON: times as ISO 8601, binary as base64, decimals as text."""
+    """Returns one line of JSON: times as ISO 8601, binary as base64, decimals as text."""
     return json_document(value, default=_plain)
 
 
@@ -109,7 +109,7 @@ def _plain(value: Any) -> Any:
 
 
 def arranged(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], width: int) -> Any:
-    """Rows as a table; where a column would have almost no room in it, row by row with a line for each column."""
+    """Returns rows as a table; if its columns would be too narrow, row by row with a line for each column."""
     if len(columns) * _COLUMN_WIDTH <= width:
         return _table(rows, columns)
     from rich.console import Group
@@ -129,9 +129,9 @@ def _console() -> Any:
 
     class Piped(Console):
         def on_broken_pipe(self) -> None:
-            raise BrokenPipeError  # rich would end the process with 1; who reads with head has what they want
+            raise BrokenPipeError  # rich would exit with 1, but a reader such as head ending early is not an error
 
-    # A pipe has no width: nothing may be cut for it.
+    # A pipe has no width, so nothing may be truncated.
     return Console() if sys.stdout.isatty() else Piped(width=10_000, soft_wrap=True)
 
 
@@ -155,7 +155,7 @@ def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> Any:
 def _local(moment: datetime) -> datetime:
     try:
         return moment.astimezone()
-    except (OverflowError, ValueError):  # at the ends of time there is no such time here
+    except (OverflowError, ValueError):  # near the limits of datetime it has no local equivalent
         return moment
 
 
@@ -181,5 +181,5 @@ def _cell(value: Any) -> Any:
 
 
 def age(seconds: float) -> str:
-    """A duration as text, in whole seconds."""
+    """Formats a duration, in whole seconds."""
     return format_duration(float(round(max(1.0, seconds))))

@@ -1,4 +1,4 @@
-"""Following a run: its progress on a terminal, and the signals that end it."""
+"""Follows a run: shows its progress on a terminal, and handles the signals that end it."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from volstream.model.units import format_size
 
 @contextmanager
 def watched(output: Output) -> Iterator[tuple[Stop, Observer]]:
-    """What a run is stopped by, and what shows how far it is."""
+    """Yields a stop signal for a run, and an observer that shows its progress."""
     stop = Stop()
-    said = "Finishing the batch in hand. Interrupt again to end at once: the next run does that batch again."
+    said = "Finishing the current batch. Interrupt again to end at once: the next run repeats that batch."
     with stop_on_signals(stop, first=lambda: output.message(said)), _progress(output) as observe:
         yield stop, observe
 
 
 @contextmanager
 def _progress(output: Output) -> Iterator[Observer]:
-    """A bar on a terminal: files, bytes, failures, rate, time left. Elsewhere nothing."""
+    """Shows a progress bar on a terminal: files, bytes, failures, rate, time left. Elsewhere nothing."""
     if output.as_json or not interactive():
         yield lambda _: None
         return

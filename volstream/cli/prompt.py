@@ -1,5 +1,5 @@
-"""The prompt of ``sql`` on a terminal: statements over several lines, a history, completion. How a statement is run and its
-rows are shown is ``cli.sql``'s."""
+"""The prompt of ``sql`` on a terminal: multi-line statements, a history, completion. What does not belong here: running
+statements and showing rows (``cli.sql``)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from volstream.sql.names import split, tokenize
 if TYPE_CHECKING:
     from volstream.session import Session
 
-#: Words of volstream's statements, and those of Spark's that are typed most.
+#: Keywords of volstream's statements, and the most common ones of Spark's.
 _KEYWORDS = tuple(
     """
     ALTER AND AS ASC BETWEEN BY CASE CAST CHANGE CHANGES COMMENT CONNECTION CONNECTIONS CREATE DELETE DESC DESCRIBE DETAIL
@@ -38,7 +38,7 @@ _KEYWORDS = tuple(
     """.split()  # noqa: SIM905  # a list of a hundred quoted words is not the clearer form
 )
 
-#: After these a name is due, and is offered before a letter of it is typed.
+#: After these a name follows; names are suggested before a letter is typed.
 _BEFORE_NAME = {
     "FROM",
     "JOIN",
@@ -62,7 +62,7 @@ _WORD = re.compile(r"[\w.`]*\Z")
 
 
 def run_prompt(session: Session, output: Output, run: Callable[[str], None]) -> None:
-    """Asks for statements and runs them, until Ctrl-D, ``exit`` or ``quit``. A failed statement is told, and it goes on.
+    """Prompts for statements and runs them, until Ctrl-D, ``exit`` or ``quit``. Reports a failed statement and continues.
 
     Args:
         run: runs one statement and shows its rows.
@@ -71,13 +71,13 @@ def run_prompt(session: Session, output: Output, run: Callable[[str], None]) -> 
         history=FileHistory(str(_history(session.home.settings.home))),
         multiline=Condition(lambda: not is_complete(prompt.default_buffer.text)),
         prompt_continuation=lambda width, _number, wraps: " " * width if wraps else "...> ".rjust(width),
-        # Objects may lie in a bucket: listing them must not hold up what is typed.
+        # Objects may be in a bucket: listing them must not delay typing.
         complete_in_thread=True,
     )
     output.message("Statements end with a semicolon. Ctrl-C clears the line or stops a statement; Ctrl-D or exit ends.")
     while True:
         try:
-            # A completer of its own for each prompt: the statement before may have made or dropped objects.
+            # A new completer for each prompt: the previous statement may have created or dropped objects.
             text = prompt.prompt("volstream> ", completer=SqlCompleter(lambda: object_names(session)))
         except KeyboardInterrupt:
             continue
@@ -95,26 +95,26 @@ def run_prompt(session: Session, output: Output, run: Callable[[str], None]) -> 
 
 
 def is_complete(text: str) -> bool:
-    """Whether Enter runs ``text``: it ends with a semicolon that is no part of a string or comment, says nothing, or ends
-    the prompt."""
+    """Returns whether Enter runs ``text``: it ends with a semicolon outside strings and comments, is empty, or ends the
+    prompt."""
     try:
         tokens = tokenize(text)
-    except SqlError:  # a string or comment that is still open
+    except SqlError:  # an unterminated string or comment
         return False
     return not tokens or tokens[-1].token_type is TokenType.SEMICOLON or is_end(text)
 
 
 def is_end(text: str) -> bool:
-    """Whether ``text`` ends the prompt."""
+    """Returns whether ``text`` ends the prompt."""
     return text.strip().rstrip(";").strip().lower() in _ENDS
 
 
 def suggestions(before: str, objects: Callable[[], Iterable[str]]) -> tuple[str, Sequence[str]]:
-    """What may stand in the place of the word that is being typed, and that word.
+    """Returns the word that is being typed, and its possible completions.
 
     Args:
         before: the text before the cursor.
-        objects: names as SQL takes them; asked only where one may stand.
+        objects: returns names as SQL accepts them; called only if a name may follow.
     """
     match = _WORD.search(before)
     word = match[0] if match else ""
@@ -135,10 +135,10 @@ def suggestions(before: str, objects: Callable[[], Iterable[str]]) -> tuple[str,
 
 
 class SqlCompleter(Completer):
-    """Completes keywords and names; the names are asked for once.
+    """Completes keywords and names; the names are loaded once.
 
     Args:
-        objects: names as SQL takes them; may raise VolstreamError and OSError.
+        objects: returns names as SQL accepts them; may raise VolstreamError and OSError.
     """
 
     def __init__(self, objects: Callable[[], Iterable[str]]) -> None:
@@ -153,14 +153,14 @@ class SqlCompleter(Completer):
     def _known(self) -> Sequence[str]:
         if self._found is None:
             self._found = []
-            # An error here would be drawn over what is being typed; the statement itself will say it.
+            # An error here would be drawn over the input; the statement itself will report it.
             with suppress(VolstreamError, OSError):
                 self._found = sorted(set(self._objects()))
         return self._found
 
 
 def object_names(session: Session) -> Sequence[str]:
-    """Names of tables and of the catalog's objects, as SQL takes them. Asks no Spark."""
+    """Returns names of tables and of the catalog's objects, as SQL accepts them. Does not use Spark."""
     tables = f"{session.home.warehouse}/tables"
     found = [Name(schema, table) for schema in folders.inside(tables) for table in folders.inside(f"{tables}/{schema}")]
     for collection in (session.streams, session.volumes, session.jobs, session.connections):
@@ -169,13 +169,13 @@ def object_names(session: Session) -> Sequence[str]:
 
 
 def _begins(name: str, typed: str) -> bool:
-    """Whether a name begins with what was typed, with or without its schema and backticks."""
+    """Returns whether a name begins with the typed text, with or without its schema and backticks."""
     bare = name.replace("`", "")
     return any(one.startswith(typed.replace("`", "")) for one in (bare, bare.partition(".")[2]))
 
 
 def _history(home: Path) -> Path:
-    """The file of statements entered before, which only its owner may read: statements name buckets and people."""
+    """Returns the history file, readable only by its owner, because statements can contain sensitive names."""
     make_directory(home)
     file = home / "sql_history"
     file.touch(mode=0o600)

@@ -14,7 +14,7 @@ from volstream.cli.output import Output, to_json
 from volstream.errors import InvalidValueError, VolstreamError
 from volstream.session import Session
 
-#: A person sees this many rows of a result; JSON has all.
+#: Maximum number of rows shown as text; JSON has all.
 _SHOWN_ROWS = 1000
 
 
@@ -48,7 +48,7 @@ def sql_command(session: Session, output: Output, statement: str | None, file: s
         script = statement or ""
     statements = split(script)
     if not statements:
-        raise InvalidValueError("There is no statement.")
+        raise InvalidValueError("The input has no statement.")
     if len(statements) == 1:
         _run(session, output, statements[0])
     else:
@@ -56,7 +56,7 @@ def sql_command(session: Session, output: Output, statement: str | None, file: s
 
 
 def _run_script(session: Session, output: Output, script: str, statements: Sequence[str]) -> None:
-    """Runs several statements: as JSON, their results are a list in one document, which ends where a statement fails."""
+    """Runs several statements: as JSON, their results are a list in one document, which ends at a failed statement."""
     separator = "["
     try:
         for number, one in enumerate(statements, 1):
@@ -77,7 +77,7 @@ def _run(session: Session, output: Output, statement: str, before: str | None = 
     """Runs one statement; its rows are streamed, so that memory does not grow with them.
 
     Args:
-        before: of one of several, what comes before its rows as JSON.
+        before: for one of several statements, the JSON text before its rows.
     """
     from volstream.objects.sql import rows
 

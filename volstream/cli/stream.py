@@ -88,7 +88,7 @@ def resolve_command(session: Session, output: Output, stream: str, outcome: str)
 
 
 def _start(session: Session, stream: Stream) -> str:
-    """Where a new stream begins, in words."""
+    """Describes where a new stream begins."""
     if stream.source_kind is SourceKind.TABLE:
         return (
             f"starts with the rows that are {'there' if stream.initial else f'written after version {stream.offset}'}"

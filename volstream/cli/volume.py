@@ -159,7 +159,8 @@ def refresh_command(session: Session, output: Output, volume: str, subdirectory:
 
 
 def _leave_pandas_out() -> None:
-    """Lets PyArrow take pandas for not installed in this process: it imports it to make any array of a list, half a second.
+    """Makes PyArrow treat pandas as not installed in this process: it would import it, which takes half a second, to make
+    any array from a list.
 
     PyArrow looks for it once, and has no setting for that.
     """

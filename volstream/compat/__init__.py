@@ -1,4 +1,4 @@
-"""The snake_case surface of hosted platforms' sessions, for programs that were written for one. Opt in by importing it::
+"""The snake_case API of hosted platforms' sessions, for programs that were written for one. Opt in by importing it::
 
     from volstream.compat import Session, functions as F
 
@@ -7,16 +7,16 @@
     changes.show()  # moves no offset
     changes.write.mode("append").save_as_table("orders_changes")  # moves it, with the commit of that table
 
-A frame of :meth:`Session.table` on a stream, and every frame made from it, knows its streams. Each of its actions reads what
-the streams hold then. Its ``save_as_table`` consumes them: their offsets move with the table's commit, exactly once, and
-where it fails nothing is written or consumed. Showing, collecting and counting consume nothing (docs/streams.md, R-9), nor does
-anything else: a frame of :meth:`Session.sql` is written without moving the offsets of streams that its query reads. DML in
+A frame of :meth:`Session.table` on a stream, and every frame derived from it, knows its streams. Each of its actions reads
+the streams' current changes. Its ``save_as_table`` consumes them: their offsets move with the table's commit, exactly once,
+and if it fails nothing is written or consumed. Showing, collecting and counting consume nothing (docs/streams.md, R-9), nor
+does anything else: writing a frame of :meth:`Session.sql` does not move the offsets of streams that its query reads. DML in
 SQL consumes, as everywhere.
 
 Settings that name an account elsewhere (``username``, ``password``, ``service``, ...) are accepted and ignored; a session
-has no current schema but ``public``. Everything else is the :class:`volstream.Session` beneath, ``session.native``.
+has no current schema but ``public``. Everything else is in the underlying :class:`volstream.Session`, ``session.native``.
 
-What is not here: methods under PySpark's own names, which frames of :class:`volstream.Session` have.
+What does not belong here: methods under PySpark's own names, which frames of :class:`volstream.Session` have.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Frames under snake_case names. How they are written is ``compat.writer``'s."""
+"""DataFrames with snake_case names. What does not belong here: writing them (``compat.writer``)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class DataFrame:
-    """A frame under snake_case names: a PySpark frame and the streams that it was made from."""
+    """A DataFrame with snake_case names: a PySpark DataFrame and the streams that it was made from."""
 
     def __init__(self, home: Home, frame: SparkFrame, leaves: frozenset[Leaf] = frozenset()) -> None:
         self._home = home
@@ -32,9 +32,9 @@ class DataFrame:
         return self._frame[name]
 
     def __getattr__(self, name: str) -> Any:
-        """A column, where a frame has no such attribute."""
+        """Returns a column, if a frame has no such attribute."""
         if name.startswith("_") or name not in self._frame.columns:
-            raise AttributeError(f"A frame of volstream.compat has no {name!r}, and it has no column of that name.")
+            raise AttributeError(f"A frame of volstream.compat has no attribute or column {name!r}.")
         return self._frame[name]
 
     @property
@@ -49,7 +49,7 @@ class DataFrame:
 
     @property
     def write(self) -> Writer:
-        """Writes the rows into a table."""
+        """The writer of the rows into a table."""
         return Writer(self._home, self._frame, self._leaves)
 
     def col(self, name: str) -> Any:
@@ -57,89 +57,89 @@ class DataFrame:
         return self._frame[name]
 
     def filter(self, condition: Any) -> DataFrame:
-        """The rows for which a column or a SQL text holds."""
+        """Returns the rows that meet a condition, a column or a SQL text."""
         return self._made(self._frame.filter(condition))
 
     where = filter
 
     def select(self, *columns: Any) -> DataFrame:
-        """Some columns, by name or expression."""
+        """Returns some columns, by name or expression."""
         return self._made(self._frame.select(*columns))
 
     def select_expr(self, *expressions: str) -> DataFrame:
-        """Columns by SQL texts."""
+        """Returns columns given as SQL texts."""
         return self._made(self._frame.selectExpr(*expressions))
 
     def with_column(self, name: str, column: Any) -> DataFrame:
-        """One column more, or in the place of one."""
+        """Adds or replaces a column."""
         return self._made(self._frame.withColumn(name, column))
 
     def with_column_renamed(self, existing: str, new: str) -> DataFrame:
-        """One column under another name."""
+        """Renames a column."""
         return self._made(self._frame.withColumnRenamed(existing, new))
 
     def drop(self, *columns: Any) -> DataFrame:
-        """All but some columns."""
+        """Removes columns."""
         return self._made(self._frame.drop(*columns))
 
     def alias(self, name: str) -> DataFrame:
-        """The frame under a name, for columns such as ``name.id``."""
+        """Names the frame, for columns such as ``name.id``."""
         return self._made(self._frame.alias(name))
 
     def group_by(self, *columns: Any) -> GroupedData:
-        """Groups of rows, to be aggregated."""
+        """Groups rows for aggregation."""
         return GroupedData(self._frame.groupBy(*columns), self._made)
 
     def agg(self, *expressions: Any) -> DataFrame:
-        """One row for all."""
+        """Aggregates all rows into one."""
         return self._made(self._frame.agg(*expressions))
 
     def join(self, other: DataFrame, on: Any = None, how: str | None = None) -> DataFrame:
-        """Rows of both frames that belong together."""
+        """Joins two frames."""
         return self._made(self._frame.join(other._frame, on, how), other)
 
     def union(self, other: DataFrame) -> DataFrame:
-        """The rows of both frames, columns by position; also those that are equal."""
+        """Returns the rows of both frames, columns by position, with duplicates."""
         return self._made(self._frame.union(other._frame), other)
 
     union_all = union
 
     def union_by_name(self, other: DataFrame, allow_missing_columns: bool = False) -> DataFrame:
-        """The rows of both frames, columns by name."""
+        """Returns the rows of both frames, columns by name."""
         return self._made(self._frame.unionByName(other._frame, allow_missing_columns), other)
 
     def order_by(self, *columns: Any, ascending: Any = True) -> DataFrame:
-        """Sorted rows."""
+        """Sorts the rows."""
         return self._made(self._frame.orderBy(*columns, ascending=ascending))
 
     sort = order_by
 
     def limit(self, count: int) -> DataFrame:
-        """At most so many rows."""
+        """Returns at most ``count`` rows."""
         return self._made(self._frame.limit(count))
 
     def distinct(self) -> DataFrame:
-        """Each row once."""
+        """Removes duplicate rows."""
         return self._made(self._frame.distinct())
 
     def drop_duplicates(self, *columns: str) -> DataFrame:
-        """One row of those that are equal in some columns."""
+        """Keeps one row of those that are equal in some columns."""
         return self._made(self._frame.dropDuplicates(list(columns) or None))
 
     def count(self) -> int:
-        """How many rows there are."""
+        """Returns the number of rows."""
         return self._act(lambda frame: frame.count())
 
     def collect(self) -> list[Row]:
-        """All rows."""
+        """Returns all rows."""
         return self._act(lambda frame: list(frame.collect()))
 
     def first(self) -> Row | None:
-        """The first row, or None."""
+        """Returns the first row, or None."""
         return self._act(lambda frame: frame.first())
 
     def take(self, count: int) -> list[Row]:
-        """The first rows."""
+        """Returns the first rows."""
         return self._act(lambda frame: list(frame.take(count)))
 
     def show(self, n: int = 20, truncate: bool | int = True) -> None:
@@ -147,7 +147,7 @@ class DataFrame:
         self._act(lambda frame: frame.show(n, truncate))
 
     def to_pandas(self) -> pd.DataFrame:
-        """All rows as a pandas DataFrame."""
+        """Returns all rows as a pandas DataFrame."""
         return self._act(lambda frame: frame.toPandas())
 
     def _made(self, frame: SparkFrame, other: DataFrame | None = None) -> DataFrame:
@@ -168,27 +168,27 @@ class GroupedData:
         self._made = made
 
     def agg(self, *expressions: Any) -> DataFrame:
-        """One row for each group, of expressions or of a dict from column to function."""
+        """Returns one row per group, from expressions or a dict from column to function."""
         return self._made(self._grouped.agg(*expressions))
 
     def count(self) -> DataFrame:
-        """How many rows each group has."""
+        """Returns the number of rows in each group."""
         return self._made(self._grouped.count())
 
     def sum(self, *columns: str) -> DataFrame:
-        """Sums of numeric columns."""
+        """Returns sums of numeric columns."""
         return self._made(self._grouped.sum(*columns))
 
     def avg(self, *columns: str) -> DataFrame:
-        """Averages of numeric columns."""
+        """Returns averages of numeric columns."""
         return self._made(self._grouped.avg(*columns))
 
     mean = avg
 
     def min(self, *columns: str) -> DataFrame:
-        """Least values of numeric columns."""
+        """Returns minimums of numeric columns."""
         return self._made(self._grouped.min(*columns))
 
     def max(self, *columns: str) -> DataFrame:
-        """Greatest values of numeric columns."""
+        """Returns maximums of numeric columns."""
         return self._made(self._grouped.max(*columns))

@@ -1,4 +1,4 @@
-"""A stream as the beginning of a frame."""
+"""A stream as a source of a frame."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Leaf:
-    """A stream in a frame: a view of its rows, which is made anew over the range that an action is to read.
+    """A stream in a frame: a view of its rows, re-created for the range that each action reads.
 
-    A view, and not the frame built anew, because columns that were taken from a frame (``df["id"]``) belong to that one.
+    The view, not the frame, is re-created, because columns taken from a frame (``df["id"]``) belong to that frame.
     """
 
     spark: SparkSession
@@ -34,27 +34,27 @@ class Leaf:
     @classmethod
     def of(cls, home: Home, stream: Stream) -> Leaf:
         spark = home.spark
-        # Spark Connect remembers the plans of frames that were asked for their columns, and views as they were then.
+        # Spark Connect caches the plans of frames whose columns were requested, with the views of that time.
         spark.conf.set("spark.connect.session.planCache.enabled", "false")
         leaf = cls(spark, stream.id, stream.name, f"volstream_{uuid.uuid4().hex}", Views(spark))
         leaf.read_now(home)
         return leaf
 
     def stream(self, home: Home) -> Stream:
-        """The stream as it is now. Raises NotFoundError."""
+        """Returns the stream's current state. Raises NotFoundError."""
         found = home.catalog.streams.by_id(self.stream_id)
         if found is None:
             raise NotFoundError(f"The stream {self.name} was dropped.")
         return found
 
     def read_now(self, home: Home) -> None:
-        """Shows what a read of the stream sees: in a transaction always the same."""
+        """Points the view at the rows that a read of the stream sees now: in a transaction always the same."""
         stream = self.stream(home)
         block = home.open_block
         self.show(home, home.reader.pin(stream) if block is None else block.pin(stream))
 
     def show(self, home: Home, covered: Range | None) -> None:
-        """Shows a range; None: of a volume that was never listed."""
+        """Points the view at a range; None: the volume was never listed."""
         if covered is None:
             home.reader.unlisted(self.spark).createOrReplaceTempView(self.view)
         else:

@@ -1,4 +1,4 @@
-"""A home under snake_case names. What its frames do is ``compat.frame``'s."""
+"""A home with snake_case names. What does not belong here: its frames (``compat.frame``)."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from volstream.errors import InvalidValueError
 from volstream.model.names import DEFAULT_SCHEMA, Name
 from volstream.spark.errors import as_sql_errors
 
-#: Where an account elsewhere is, and who asks: a home has neither.
+#: Settings of a hosted account, which a home does not have.
 _ACCOUNT = frozenset(
     {"username", "password", "service", "instance", "workspace", "vcluster", "protocol", "magic_token"}
 )
 
 
 class Builder(sessions.Collected):
-    """Makes a :class:`Session` of the settings that it collects."""
+    """Makes a :class:`Session` from the settings that it collects."""
 
     def create(self) -> Session:
-        """A new session. Raises InvalidValueError for settings that cannot be used."""
+        """Returns a new session. Raises InvalidValueError for invalid settings."""
         return Session(sessions.Session.builder.configs(home_settings(self._values)).create())
 
     def get_or_create(self) -> Session:
-        """The open session with these settings, else a new one."""
+        """Returns the open session with these settings, or a new one."""
         return Session(sessions.Session.builder.configs(home_settings(self._values)).getOrCreate())
 
 
 def home_settings(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that are a home's, without those of an account elsewhere.
+    """Returns the home's settings, without those of a hosted account.
 
     Raises:
         InvalidValueError: a schema other than ``public``.
@@ -41,27 +41,27 @@ def home_settings(values: Mapping[str, Any]) -> dict[str, Any]:
     schema = values.get("schema")
     if schema is not None and str(schema).lower() != DEFAULT_SCHEMA:
         raise InvalidValueError(
-            f"A session cannot begin in the schema {schema!r}: it is always in {DEFAULT_SCHEMA}.",
-            "Leave it out, and write schema.name where a table is named.",
+            f"A session cannot start in the schema {schema!r}: it is always in {DEFAULT_SCHEMA}.",
+            "Leave it out, and write schema.name for tables.",
         )
     ignored = sorted(_ACCOUNT & values.keys())
     if ignored:
-        log.get("compat").debug("settings.ignored", names=ignored)  # not their values: one is a password
+        log.get("compat").debug("settings.ignored", names=ignored)  # without values, which include a password
     return {key: value for key, value in values.items() if key not in _ACCOUNT and key != "schema"}
 
 
 class _BuilderAttribute:
-    """``Session.builder`` is a new builder at each look, as in PySpark."""
+    """Returns a new builder at each access of ``Session.builder``, as in PySpark."""
 
     def __get__(self, instance: object, owner: type) -> Builder:
         return Builder()
 
 
 class Session:
-    """A home under snake_case names. A context manager: it closes what it opened.
+    """A home with snake_case names. A context manager: it closes its connections.
 
     Attributes:
-        native: the session beneath.
+        native: the underlying session.
     """
 
     builder = _BuilderAttribute()
@@ -78,14 +78,14 @@ class Session:
         self.close()
 
     def sql(self, statement: str) -> DataFrame:
-        """Runs one statement; DML at once, as :meth:`volstream.Session.sql`. Raises as that."""
+        """Runs one statement, DML at once, like :meth:`volstream.Session.sql`, with the same errors."""
         return DataFrame(self.native.home, self.native.sql(statement))
 
     def table(self, name: str) -> DataFrame:
-        """A table, or a stream whose frame can consume it.
+        """Returns a table, or a stream, which its frame can consume.
 
         Raises:
-            SqlError: there is none of that name.
+            SqlError: there is neither a table nor a stream of that name.
             StreamStaleError, StreamSchemaChangedError: the stream cannot be read.
         """
         stream = self.native.home.catalog.streams.find(Name.parse(name))
@@ -96,10 +96,10 @@ class Session:
             return DataFrame(self.native.home, leaf.spark.table(leaf.view), frozenset([leaf]))
 
     def create_dataframe(self, data: Any, schema: Any = None) -> DataFrame:
-        """A frame of local data: rows, or a pandas DataFrame. ``schema``: names, DDL, or a StructType."""
+        """Returns a frame of local data: rows, or a pandas DataFrame. ``schema``: names, DDL, or a StructType."""
         with as_sql_errors():
             return DataFrame(self.native.home, self.native.createDataFrame(data, schema))
 
     def close(self) -> None:
-        """Closes the connections, as :meth:`volstream.Session.close`."""
+        """Closes the connections, like :meth:`volstream.Session.close`."""
         self.native.close()

@@ -1,4 +1,4 @@
-"""Writing frames into tables of the home: in one commit, which consumes the streams that they come from."""
+"""Writes frames into tables of the home, in one commit that also consumes the streams that they come from."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ class Writer:
         self._mode = "errorifexists"
 
     def mode(self, mode: str) -> Writer:
-        """What to do where there is a table: ``append``, ``overwrite``, ``ignore`` or, the default, ``errorifexists``."""
+        """Sets the action if the table exists: ``append``, ``overwrite``, ``ignore`` or, the default, ``errorifexists``."""
         if mode.lower() not in _MODES:
-            raise InvalidValueError(f"The mode {mode!r} is not possible.", f"Choose one of {', '.join(_MODES)}.")
+            raise InvalidValueError(f"{mode!r} is not a write mode.", f"Choose one of {', '.join(_MODES)}.")
         self._mode = mode.lower()
         return self
 
     def save_as_table(self, name: str, mode: str | None = None) -> None:
-        """Writes the rows, and consumes the streams they come from, in one commit. A table that is not there is made.
+        """Writes the rows, and consumes the streams they come from, in one commit. Creates the table if it does not exist.
 
-        ``overwrite`` gives the table the columns of the frame; ``append`` fits columns by name.
+        ``overwrite`` gives the table the columns of the frame; ``append`` matches columns by name.
 
         Raises:
-            AlreadyExistsError: there is such a table, and the mode is ``errorifexists``; or a stream of that name.
-            NotFoundError: there is no such schema; or the stream was dropped.
-            SqlError: Spark refuses it. Nothing was consumed.
+            AlreadyExistsError: the table exists, and the mode is ``errorifexists``; or a stream has that name.
+            NotFoundError: the schema does not exist; or the stream was dropped.
+            SqlError: Spark rejects it. Nothing was consumed.
             StreamBusyError, StreamStaleError, StreamSchemaChangedError: a stream cannot be consumed.
         """
         if mode is not None:
@@ -55,7 +55,7 @@ class Writer:
         location = self._location(target)
         present = DeltaLog(location).exists()
         if present and self._mode == "ignore":
-            return  # nothing is done, so nothing is consumed
+            return  # nothing is written, so nothing is consumed
         if present and self._mode.startswith("error"):
             raise AlreadyExistsError(f"There is already a table {target}.", "Choose mode append or overwrite.")
         with as_sql_errors():
@@ -73,13 +73,13 @@ class Writer:
                 for leaf in self._leaves:
                     leaf.show(self._home, taken[leaf.stream_id].covered if leaf.stream_id in taken else None)
                 if not present:
-                    # The marked commit needs a table. Not before the streams are held: somebody else may be making it.
+                    # The marked commit needs a table. Create it only while the streams are held, in case another does so.
                     self._frame.limit(0).write.format("delta").mode("error").save(location)
                     made = True
                 if taken:
                     own = self._frame.sparkSession
                     block.write(location, lambda marked: self._save(location, bound_to(marked, self._frame)), like=own)
-                else:  # of volumes that were never listed there is nothing to consume
+                else:  # volumes that were never listed have nothing to consume
                     self._save(location, self._frame)
         except BaseException:
             if made and is_unused(self._home.catalog, location, streams):
@@ -94,8 +94,8 @@ class Writer:
         with_retries(lambda: writer.save(location))
 
     def _differs(self, location: str) -> bool:
-        """Whether the frame has other columns than the table. Only then are they replaced: with them its partitions and
-        constraints go."""
+        """Returns whether the frame's columns differ from the table's. Only then are they replaced, because that removes its
+        partitions and constraints."""
         schema = DeltaLog(location).schema()
         present = {} if schema is None else {name: schema.sql_type(name) for name in schema.columns}
         return present != {field.name: field.dataType.simpleString() for field in self._frame.schema.fields}

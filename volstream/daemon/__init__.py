@@ -1,1 +1,1 @@
-"""The daemon: keeps directory tables true, runs jobs when they are due, and tells how it is over HTTP."""
+"""The daemon: keeps directory tables up to date, runs jobs when they are due, and reports its state over HTTP."""

@@ -1,6 +1,6 @@
-"""The daemon's engine: started while everything else works already, and started again whenever it is lost.
+"""The daemon's engine: started after everything else is running, and restarted whenever it is lost.
 
-Whose the JVM is, and that there is only one, is ``engine.process``'s.
+What does not belong here: who owns the JVM, and that there is only one (``engine.process``).
 """
 
 from __future__ import annotations
@@ -18,55 +18,55 @@ from volstream.log import get
 
 _log = get("engine")
 
-#: Between two looks whether the JVM lives.
+#: Interval of checks that the JVM is alive.
 _LOOK_SECONDS = 0.5
 
-#: An engine that lived so long was well: the next restart is the first one again.
+#: An engine that ran this long was healthy: the backoff starts over.
 _WELL_SECONDS = 300.0
 
 
 class DaemonEngine(Protocol):
-    """What a daemon's jobs run on."""
+    """The Spark engine of a daemon's jobs."""
 
     @property
     def is_up(self) -> bool:
-        """Whether jobs can run now."""
+        """True if jobs can run now."""
 
     def attach(self) -> Address:
-        """Where it is; does not wait. Raises EngineLostError while it is away, with the reason."""
+        """Returns its address, without waiting. Raises EngineLostError, with the reason, while it is down."""
 
     def status(self) -> Mapping[str, Any]:
-        """Its state, and the reason where that is not the usual one."""
+        """Returns its state, and the reason if it is not the normal one."""
 
     def run(self) -> None:
-        """Keeps it until the stop signal, and leaves it running for what is in hand then. To be called by the main thread."""
+        """Keeps it running until the stop signal, and leaves it up for work in progress. Called by the main thread."""
 
 
 class Jvm(Protocol):
-    """What :class:`KeptEngine` keeps; see :class:`volstream.engine.process.Engine`."""
+    """The process that :class:`KeptEngine` keeps running; see :class:`volstream.engine.process.Engine`."""
 
     def start(self) -> EngineAddress:
-        """Starts it, after ending the one before."""
+        """Starts it, after ending its predecessor."""
 
     def poll(self) -> int | None:
-        """Its exit status; None while it runs."""
+        """Returns its exit status; None while it runs."""
 
     def cause(self) -> str:
-        """Why it ended."""
+        """Returns the reason for its end."""
 
 
 class Watching(Protocol):
-    """What finds out that a JVM lives and answers nothing; see :class:`volstream.spark.watch.Watch`."""
+    """Detects a JVM that is alive but does not respond; see :class:`volstream.spark.watch.Watch`."""
 
     def start(self) -> None:
-        """Begins."""
+        """Starts watching."""
 
     def stop(self) -> None:
-        """Ends."""
+        """Stops watching."""
 
 
 def watch_of(settings: Settings) -> Callable[[Address, Callable[[str], None]], Watching]:
-    """Makes the watch of an engine, which calls back with the reason when that is lost."""
+    """Returns a factory of engine watches, which call back with the reason when the engine is lost."""
 
     def made(address: Address, lost: Callable[[str], None]) -> Watching:
         from volstream.spark.watch import Watch
@@ -81,7 +81,7 @@ class KeptEngine:
 
     Args:
         changed: called when it is up.
-        watch: makes what watches a started engine.
+        watch: makes the watch of a started engine.
     """
 
     def __init__(
@@ -109,8 +109,8 @@ class KeptEngine:
         """See :class:`DaemonEngine`."""
         address = self._address
         if address is None or self._jvm.poll() is not None:
-            state = "starting" if self._reason is None else f"being started again: {self._reason}"
-            raise EngineLostError(f"The Spark engine is {state}.", "What needs it is tried again when it is up.")
+            state = "starting" if self._reason is None else f"being restarted: {self._reason}"
+            raise EngineLostError(f"The Spark engine is {state}.", "Work that needs it is retried when it is up.")
         return address
 
     def status(self) -> Mapping[str, Any]:
@@ -121,7 +121,7 @@ class KeptEngine:
         return {"state": "starting"} if reason is None else {"state": "restarting", "reason": reason}
 
     def run(self) -> None:
-        """See :class:`DaemonEngine`. Raises UserError: its settings cannot be used."""
+        """See :class:`DaemonEngine`. Raises UserError if its settings are invalid."""
         failures = 0
         while not self._stop:
             began = time.monotonic()
@@ -152,7 +152,7 @@ class KeptEngine:
             self._stop.wait(delay)
 
     def _until_lost(self, address: EngineAddress) -> str | None:
-        """Why the engine is lost; None at the stop signal."""
+        """Waits until the engine is lost and returns the reason; None at the stop signal."""
         stalled: list[str] = []
         watch = self._watch(address, stalled.append)
         watch.start()
@@ -173,7 +173,7 @@ class KeptEngine:
 
 
 class RemoteEngine:
-    """A Spark elsewhere, of whose life nothing is known before it is asked: a :class:`DaemonEngine`."""
+    """An external Spark, whose state is unknown until a request is made: a :class:`DaemonEngine`."""
 
     def __init__(self, address: RemoteAddress, stop: Stop) -> None:
         self._address = address

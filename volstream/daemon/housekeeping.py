@@ -1,6 +1,6 @@
-"""Keeps disk and catalog from growing: removes what crashes left, and what ended long ago.
+"""Bounds the growth of disk and catalog: removes leftovers of crashes, and old history.
 
-What is needed and what is not, those know whose it is: the catalog its history, the functions their folders.
+What does not belong here: deciding what is still needed, which the owners do (the catalog for history, functions for folders).
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from volstream.log import get
 
 _log = get("housekeeping")
 
-#: What nobody has written to for so long is of nobody who still works on it. A batch takes minutes.
+#: A folder not written to for this long is no longer in use. A batch takes minutes.
 _LEFT = timedelta(days=1)
 
-#: How often the JVM's log is looked at, and how often all else.
+#: Interval of checks of the JVM's log, and of sweeps of everything else.
 _LOOK_SECONDS, _SWEEP_SECONDS = 60.0, 3600.0
 
 
 class Housekeeper:
-    """Sweeps while a daemon runs."""
+    """Sweeps periodically while a daemon runs."""
 
     def __init__(self, catalog: Catalog, settings: Settings, stop: Stop) -> None:
         self._catalog = catalog
@@ -44,7 +44,7 @@ class Housekeeper:
         self._next = time.monotonic()
 
     def run(self) -> None:
-        """The thread: returns when it is stopped."""
+        """Runs in its own thread; returns when stopped."""
         run_loop("housekeeping", self._tick, self._stop, _log, Backoff(cap_seconds=600.0), survives=lambda _: True)
 
     def _tick(self) -> None:
@@ -55,7 +55,7 @@ class Housekeeper:
         self._stop.wait(_LOOK_SECONDS)
 
     def sweep(self) -> None:
-        """Removes what is not needed any more, here and in the warehouse."""
+        """Removes what is no longer needed, on this host and in the warehouse."""
         before = self._settings.history_begins()
         warehouse = self._settings.warehouse_path
         with reached(warehouse):
@@ -70,14 +70,14 @@ class Housekeeper:
 
 
 def clean(catalog: Catalog, warehouse: str, *, alone: bool) -> None:
-    """Removes what crashes left in the warehouse: staged outcomes, plans, listings and logs that nothing refers to.
+    """Removes leftovers of crashes from the warehouse: staged outcomes, plans, listings and logs that nothing refers to.
 
-    Plans of open consumptions stay, listings of volumes that there are, which are gone on with, and logs of jobs that there are;
-    staged outcomes of attempts never outlive their attempt.
+    Plans of open consumptions stay, as do listings of existing volumes, which are resumed, and logs of existing jobs; staged
+    outcomes never outlive their attempt.
 
     Args:
-        alone: nobody else can be at work in the warehouse, nor this process. Otherwise what was written to within a day
-            stays: a plan that is being made is in no catalog yet, and another host's batch may be staged right now.
+        alone: neither this nor any other process can be working in the warehouse. Otherwise what was written to within a
+            day stays: a plan in the making is not in the catalog yet, and another host may be staging a batch.
     """
     plans = {*catalog.consumptions.open_plans()}
     volumes = {volume.id for volume in catalog.volumes.list()}

@@ -18,29 +18,29 @@ from prometheus_client.registry import Collector
 
 from volstream.errors import CatalogError, PortInUseError
 
-#: A connection on which nothing comes for so long is closed.
+#: A connection that is silent for this long is closed.
 _SILENT_SECONDS = 10.0
 
-#: A probe, a scrape and a person or two at a time.
+#: Enough for a probe, a scrape and a few people at a time.
 _MAX_CONNECTIONS = 16
 
-#: What a client on this host calls it; None: HTTP 1.0 need not say.
+#: Host names that a client on this host may use; None: HTTP 1.0 does not require one.
 _OUR_NAMES = (None, "127.0.0.1", "localhost", "::1")
 
-#: What a probe answers: whether all is well, and what there is to say.
+#: A probe: returns whether all is well, and details.
 Probe = Callable[[], tuple[bool, Mapping[str, Any]]]
 
 
 class HttpServer:
-    """Serves probes and metrics from a thread of its own.
+    """Serves probes and metrics from its own thread.
 
     Args:
-        port: 0: any free one; then :attr:`port` tells which after ``start``.
-        healthy: whether the process should go on living.
-        ready: whether it does its work now.
+        port: 0: any free one; :attr:`port` holds it after ``start``.
+        healthy: whether the process should keep running.
+        ready: whether it is doing its work now.
 
     Raises:
-        PortInUseError: by ``start``; somebody else listens there.
+        PortInUseError: by ``start``; the port is in use.
     """
 
     def __init__(self, port: int, healthy: Probe, ready: Probe, collector: Collector) -> None:
@@ -55,19 +55,19 @@ class HttpServer:
         self._server: _Bounded | None = None
 
     def start(self) -> None:
-        """Listens."""
+        """Starts listening."""
         try:
             self._server = _Bounded(("127.0.0.1", self.port), self._handler())
         except OSError as error:
             raise PortInUseError(
-                f"Port {self.port} of 127.0.0.1 cannot be listened on: {error.strerror}.",
+                f"Cannot listen on port {self.port} of 127.0.0.1: {error.strerror}.",
                 "Choose another with --http-port (0: any free one), or the setting http_port.",
             ) from error
         self.port = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, args=(0.1,), name="http", daemon=True).start()
 
     def stop(self) -> None:
-        """Ends listening. Idempotent."""
+        """Stops listening. Idempotent."""
         if self._server is not None:
             self._server.shutdown()
             self._server.server_close()
@@ -80,9 +80,9 @@ class HttpServer:
             timeout = _SILENT_SECONDS
 
             def do_GET(self) -> None:  # http.server's name
-                # A page in a browser may have given its own name our address, to read what we answer.
+                # DNS rebinding: a web page may point its own host name at this address to read the responses.
                 if _host(self.headers.get("Host")) not in _OUR_NAMES:
-                    self.send_error(421, explain="This is asked for at 127.0.0.1.")
+                    self.send_error(421, explain="Use 127.0.0.1 as the host.")
                     return
                 route = routes.get(self.path.partition("?")[0])
                 try:
@@ -96,13 +96,13 @@ class HttpServer:
                 self.wfile.write(body)
 
             def log_message(self, format: str, *args: Any) -> None:  # http.server's name
-                """Requests are not logged: a scrape every few seconds says nothing."""
+                """Logs nothing: scrapes every few seconds are of no interest."""
 
         return Handler
 
 
 class _Bounded(ThreadingHTTPServer):
-    """A server that keeps a few connections: a new one ends the oldest, so that those who say nothing shut nobody out."""
+    """A server with few connections: a new one closes the oldest, so that silent clients cannot block others."""
 
     request_queue_size = 64
 
@@ -116,7 +116,7 @@ class _Bounded(ThreadingHTTPServer):
             if len(self._open) >= _MAX_CONNECTIONS:
                 oldest = next(iter(self._open))
                 del self._open[oldest]
-                with suppress(OSError):  # it has gone by itself
+                with suppress(OSError):  # already closed
                     oldest.shutdown(socket.SHUT_RDWR)
             self._open[request] = None
         super().process_request(request, client_address)
@@ -127,13 +127,13 @@ class _Bounded(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Says nothing of clients that went away or were sent away; of all else what the base class says."""
+        """Ignores clients that disconnected or were disconnected; reports other errors like the base class."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 
 
 def _host(header: str | None) -> str | None:
-    """The host that a request names, without the port; None where it names none, as no browser does."""
+    """Returns the host that a request names, without the port; None if it names none (browsers always do)."""
     try:
         return None if header is None else urlsplit(f"//{header}").hostname or ""
     except ValueError:

@@ -1,4 +1,4 @@
-"""The daemon's scheduler: which job is due, and its runs, each in a thread of its own."""
+"""The daemon's scheduler: finds jobs that are due, and runs each in its own thread."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ from volstream.model.objects import FileJob, Job, JobState, TriggerKind
 
 _log = get("scheduler")
 
-#: How often the schedule is looked at where nothing wakes the scheduler: commits of other processes are seen so soon.
+#: Interval of checks of the schedule if nothing wakes the scheduler; also the delay until other processes' commits are seen.
 _LOOK_SECONDS = 0.5
 
 
 class Scheduler:
     """Starts jobs when they are due: one run of a job at a time, a few jobs at once.
 
-    A job whose run fails as a whole, in whatever way, is tried again after a growing delay; nothing of it is lost meanwhile,
-    and the other jobs run. While the engine is away no run is started: what is due waits.
+    A job whose run fails as a whole, for any reason, is retried after a growing delay; nothing is lost meanwhile, and the
+    other jobs run. While the engine is down no run is started: due jobs wait.
 
     Args:
-        runner_of: what runs a job.
-        zone: in which cron lines are read.
-        serves: whether a job is this daemon's.
+        runner_of: returns a job's runner.
+        zone: time zone of cron lines.
+        serves: whether a job belongs to this daemon.
         engine_is_up: whether runs can be started now.
 
     Attributes:
-        runs: how many runs there were, by the job's name and outcome.
-        failing: why the last run of a job failed, by the job's name.
+        runs: number of runs, by the job's name and outcome.
+        failing: reason why the last run of a job failed, by the job's name.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Scheduler:
         self._running: dict[str, Future[RunReport]] = {}
         self._failures: dict[str, int] = {}
         self._not_before: dict[str, float] = {}
-        self._not_run: dict[str, str] = {}  # the reason, as it was last told
+        self._not_run: dict[str, str] = {}  # by job: the reason last logged
         self._seen: int | None = None  # the catalog's version when the jobs below were found without work
         self._idle_until: dict[str, float] = {}  # by job; in epoch seconds
         self._backoff = Backoff(first_seconds=1.0, cap_seconds=60.0)
@@ -81,21 +81,21 @@ class Scheduler:
         self.failing: dict[str, str] = {}
 
     def wake(self) -> None:
-        """Something changed: look at the schedule now."""
+        """Makes the scheduler check the schedule now, because something changed."""
         self._wake.set()
 
     @property
     def running(self) -> list[str]:
-        """Ids of the jobs that run now."""
+        """Ids of the jobs that are running."""
         return [job_id for job_id, future in list(self._running.items()) if not future.done()]
 
     def run(self) -> None:
-        """The thread: returns when it is stopped and the runs in hand have ended."""
+        """Runs in its own thread; returns when it is stopped and the runs in progress have ended."""
         with ThreadPoolExecutor(self._settings.max_parallel_jobs, thread_name_prefix="job") as pool:
             run_loop("scheduler", lambda: self._tick(pool), self._stop, _log, Backoff(), survives=lambda _: True)
 
     def _tick(self, pool: ThreadPoolExecutor) -> None:
-        """Takes note of what ended, starts what is due, and waits for the next look."""
+        """Records finished runs, starts due ones, and waits for the next check."""
         self._wake.clear()
         version = self._catalog.database.version()
         if version is None or version != self._seen:
@@ -108,9 +108,9 @@ class Scheduler:
             self._collect(job)
             try:
                 due = job.id not in self._running and self._engine_is_up() and self._is_due(job)
-            except CatalogError:  # which is no job's fault
+            except CatalogError:  # not the job's fault
                 raise
-            except Exception as error:  # noqa: BLE001  # whatever it is, the other jobs run
+            except Exception as error:  # noqa: BLE001  # whatever it is, the other jobs must run
                 self._failed(job, error)
                 continue
             if due:
@@ -139,14 +139,14 @@ class Scheduler:
         return False
 
     def _note_idle(self, job: Job) -> None:
-        """Lets a job of files not be looked at again before the catalog changes or a retry is due: each of its files comes
-        by a commit of the catalog, which costs nothing to notice. Tables tell the catalog nothing."""
+        """Skips checks of a file job until the catalog changes or a retry is due: all of its files arrive by commits to the
+        catalog, which are cheap to notice. Changes of tables do not appear in the catalog."""
         if isinstance(job, FileJob):
             due = self._catalog.failures.next_due(job.id)
             self._idle_until[job.id] = float("inf") if due is None else due.timestamp()
 
     def _collect(self, job: Job) -> None:
-        """Takes note of how a run ended."""
+        """Records the result of a run that has ended."""
         future = self._running.get(job.id)
         if future is None or not future.done():
             return
@@ -162,8 +162,8 @@ class Scheduler:
             if paused:
                 _log.warning("job_paused", job=str(job.name), reason=paused)
         elif isinstance(error, StreamBusyError | NotFoundError | FencedError | InvalidStateError):
-            # Another process runs it, or it was dropped or paused meanwhile: nothing has failed.
-            if self._not_run.get(job.id) != str(error):  # which another daemon's long run lets happen every second
+            # Another process runs it, or it was dropped or paused meanwhile: this is not a failure.
+            if self._not_run.get(job.id) != str(error):  # another daemon's long run would log this every second
                 _log.info("job_not_run", job=str(job.name), reason=str(error))
             self._not_run[job.id] = str(error)
             self._not_before[job.id] = time.monotonic() + 1.0

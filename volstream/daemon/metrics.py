@@ -1,4 +1,4 @@
-"""What the daemon tells Prometheus, gathered when it is asked: from the catalog, the logs and the workers. No Spark."""
+"""The daemon's Prometheus metrics, collected at each scrape from the catalog, the logs and the workers. No Spark."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class DaemonMetrics(Collector):
     """The metrics of one daemon.
 
     Args:
-        workers: the volumes it keeps, now.
-        scheduler: tells of runs and of jobs that fail.
+        workers: returns the workers of the volumes it keeps now.
+        scheduler: source of the counts of runs and of failing jobs.
     """
 
     def __init__(
@@ -38,31 +38,31 @@ class DaemonMetrics(Collector):
         self._scheduler = scheduler
 
     def collect(self) -> Iterator[Metric]:
-        """One scrape."""
+        """Yields the metrics of one scrape."""
         yield from self._volumes()
         yield from self._streams()
         yield from self._jobs()
 
     def _volumes(self) -> Iterator[Metric]:
         lag = GaugeMetricFamily(
-            "volstream_directory_lag_seconds", "Since the last full listing agreed.", labels=["volume"]
+            "volstream_directory_lag_seconds", "Seconds since the last full listing.", labels=["volume"]
         )
         listed = GaugeMetricFamily(
             "volstream_last_reconcile_timestamp_seconds", "End of the last full listing.", labels=["volume"]
         )
-        depth = GaugeMetricFamily("volstream_queue_depth", "Messages that wait.", labels=["volume"])
+        depth = GaugeMetricFamily("volstream_queue_depth", "Waiting messages.", labels=["volume"])
         tick = GaugeMetricFamily("volstream_last_refresh_seconds", "Duration of the last refresh.", labels=["volume"])
         silence = GaugeMetricFamily(
-            "volstream_queue_silence_seconds", "Since the last event was heard.", labels=["volume"]
+            "volstream_queue_silence_seconds", "Seconds since the last event.", labels=["volume"]
         )
         rows = CounterMetricFamily(
             "volstream_directory_rows_changed", "Rows that refreshes changed.", labels=["volume"]
         )
         failing = GaugeMetricFamily(
-            "volstream_volume_failing", "1 where the volume or its queue fails now.", labels=["volume"]
+            "volstream_volume_failing", "1 if the volume or its queue is failing.", labels=["volume"]
         )
         held = GaugeMetricFamily(
-            "volstream_directory_removals_held", "Files that are gone and wait for a word.", labels=["volume"]
+            "volstream_directory_removals_held", "Removals waiting for confirmation.", labels=["volume"]
         )
         now = datetime.now(UTC)
         for worker in self._workers():
@@ -82,13 +82,9 @@ class DaemonMetrics(Collector):
         yield from (lag, listed, depth, tick, silence, rows, failing, held)
 
     def _streams(self) -> Iterator[Metric]:
-        files = GaugeMetricFamily(
-            "volstream_stream_lag_files", "Changed rows that are not consumed.", labels=["stream"]
-        )
+        files = GaugeMetricFamily("volstream_stream_lag_files", "Changed rows not consumed.", labels=["stream"])
         size = GaugeMetricFamily("volstream_stream_lag_bytes", "Bytes of new files not consumed.", labels=["stream"])
-        stale = GaugeMetricFamily(
-            "volstream_stream_stale", "1 where the stream cannot be read any more.", labels=["stream"]
-        )
+        stale = GaugeMetricFamily("volstream_stream_stale", "1 if the stream can no longer be read.", labels=["stream"])
         for stream in self._catalog.streams.list():
             name = [str(stream.name)]
             try:
@@ -111,9 +107,9 @@ class DaemonMetrics(Collector):
         size = CounterMetricFamily("volstream_job_bytes", "Bytes of processed files.", labels=["job"])
         batches = CounterMetricFamily("volstream_job_batches", "Committed batches.", labels=["job"])
         runs = CounterMetricFamily(
-            "volstream_job_runs", "Runs by outcome since the daemon began.", labels=["job", "outcome"]
+            "volstream_job_runs", "Runs by outcome since the daemon started.", labels=["job", "outcome"]
         )
-        failing = GaugeMetricFamily("volstream_job_failing", "1 where the job's last run failed.", labels=["job"])
+        failing = GaugeMetricFamily("volstream_job_failing", "1 if the job's last run failed.", labels=["job"])
         for job in self._catalog.jobs.list():
             name = str(job.name)
             failing.add_metric([name], int(name in self._scheduler.failing))

@@ -1,4 +1,4 @@
-"""The daemon's process: takes the home, starts a worker per volume, scheduler, HTTP and engine, and ends them in order."""
+"""The daemon's process: locks the home, starts a worker per volume, scheduler, HTTP and engine, and stops them in order."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from volstream.streams.read import StreamReader
 
 _log = get("daemon")
 
-#: How often new and dropped definitions are looked for.
+#: Interval of checks for new and dropped definitions.
 _LOOK_SECONDS = 0.5
 
-#: The daemon waits for another one on its home for as long as it takes.
+#: The daemon waits indefinitely for another one on its home.
 _FOREVER = 10 * 365 * 86400.0
 
 
@@ -42,8 +42,8 @@ class Daemon:
     """One daemon on one home.
 
     Args:
-        virtual_cluster: it keeps the volumes of this cluster, and runs the jobs on them.
-        stop: set by a signal, or by the death of any part.
+        virtual_cluster: the daemon keeps the volumes of this cluster, and runs the jobs on them.
+        stop: set by a signal, or when any part dies.
         ready: called once everything runs, with the HTTP port.
     """
 
@@ -62,13 +62,13 @@ class Daemon:
         self._scheduler: Scheduler | None = None
 
     def run(self) -> None:
-        """Serves until the stop signal; then finishes what is in hand. To be called by the main thread.
+        """Serves until the stop signal; then finishes work in progress. Called by the main thread.
 
-        The home is taken first. The engine comes last: volumes are kept, and HTTP answers, before it is up, while it is
-        started again, and where it cannot be started at all.
+        The home is locked first. The engine comes last: volumes are kept, and HTTP responds, before it is up, while it
+        restarts, and even if it cannot be started at all.
 
         Raises:
-            VolstreamError: what ended a part.
+            VolstreamError: the error that ended a part.
         """
         settings = self._settings
         if not settings.spark_remote:
@@ -78,11 +78,11 @@ class Daemon:
             try:
                 self._owned.take()
             except InterruptedByUserError:
-                return  # told to end while it waited for the home: as good an end as any other
+                return  # stopped while it waited for the home: a normal end
             engine: DaemonEngine = KeptEngine(self._owned, self._stop, self._wake, watch_of(settings))
         else:
             engine = RemoteEngine(remote_address(settings), self._stop)
-        load()  # before there are threads that import parts of it
+        load()  # before there are threads that would import parts of it
         session = Session(settings, lambda: SparkGateway(engine.attach, stall_seconds=settings.engine_stall_seconds))
         try:
             self._serve(session, engine)
@@ -92,7 +92,7 @@ class Daemon:
                 self._owned.stop()
 
     def kill(self) -> None:
-        """Ends the JVM at once: for the second signal."""
+        """Kills the JVM; for the second signal."""
         if self._owned is not None:
             self._owned.kill()
 
@@ -101,7 +101,7 @@ class Daemon:
 
     def _serve(self, session: Session, engine: DaemonEngine) -> None:
         catalog = session.home.catalog
-        # Nobody else has this home, and no other home this catalog.
+        # No other process uses this home, and no other home uses this catalog.
         alone = self._owned is not None and catalog.database.is_embedded
         clean(catalog, self._settings.warehouse_path, alone=alone)
         self._scheduler = scheduler = Scheduler(
@@ -141,8 +141,8 @@ class Daemon:
             self._scheduler.wake()
 
     def _follow(self, catalog: Catalog) -> None:
-        """Follows the catalog: a thread for each volume of this cluster, until the stop signal, and an even share of them for
-        each daemon."""
+        """Follows the catalog until the stop signal: runs a thread per volume of this cluster, and gives each daemon an even
+        share of the volumes."""
 
         def look() -> None:
             wanted = {
@@ -169,7 +169,7 @@ class Daemon:
         try:
             run_loop("volumes", look, self._stop, _log, Backoff(), survives=lambda _: True)
         finally:
-            with suppress(CatalogError):  # they find out when the lease lapses
+            with suppress(CatalogError):  # the others notice when the lease expires
                 members.leave()
             for worker in self._workers.values():
                 worker.end()
@@ -188,12 +188,12 @@ class Daemon:
         self._threads.run(f"volume {worker.volume.name}", part)
 
     def _await_stop(self) -> None:
-        """A part may only return when all stop: the thread of a dropped volume waits for that."""
+        """Waits for the stop signal: a part may only return when all stop, so the thread of a dropped volume waits."""
         while not self._stop.wait(60.0):
             pass
 
     def _end(self) -> None:
-        """Lets the parts finish what is in hand, within the time for it."""
+        """Lets the parts finish work in progress, within ``shutdown_seconds``."""
         if not self._threads.join(self._settings.shutdown_seconds):
             _log.warning("not_finished_in_time", parts=self._threads.alive())
         _log.info("daemon_stopped")
@@ -205,7 +205,7 @@ class Daemon:
             raise failure.error
 
     def _serves(self, catalog: Catalog, job: Job) -> bool:
-        """Whether this daemon keeps a volume that the job reads; what reads tables only, any daemon runs."""
+        """Returns whether this daemon keeps a volume that the job reads; jobs that read only tables run on any daemon."""
         kept = {worker.volume.id for worker in self._kept}
         streams = [stream for stream in map(catalog.streams.by_id, job.stream_ids) if stream is not None]
         on_volumes = [stream for stream in streams if stream.source_kind is SourceKind.VOLUME]
@@ -216,7 +216,7 @@ class Daemon:
         return well, {"status": "ok" if well else "stopping"}
 
     def _is_ready(self, engine: DaemonEngine, scheduler: Scheduler) -> tuple[bool, Mapping[str, Any]]:
-        """Whether it keeps its volumes. A job that fails is told of; what it waits for is its user, not this daemon."""
+        """Returns whether it keeps its volumes. Failing jobs are reported, but are the user's to fix, not this daemon's."""
         wrong = {str(one.volume.name): one.reason for one in list(self._workers.values()) if one.reason is not None}
         ready = self._serving and not wrong
         said = {"status": "ready" if ready else "not ready", "volumes": len(self._kept)}

@@ -1,10 +1,10 @@
-"""How many of a cluster's volumes a daemon keeps, where several daemons share a catalog: as many as the others.
+"""Divides a cluster's volumes evenly among the daemons that share a catalog.
 
-Each daemon holds a lease of its own, by which all know how many they are. A daemon takes free volumes up to its share, which
-is their number divided by that of the daemons and rounded up, and hands over what it keeps beyond it. So a daemon that comes
-gets volumes, and those of one that goes are taken by the rest; while neither happens, no volume moves.
+Each daemon holds its own lease, by which all can count the daemons. A daemon takes free volumes up to its share, which is
+the number of volumes divided by that of daemons, rounded up, and hands over any beyond it. So a new daemon receives volumes,
+and those of a stopped one are taken over by the rest; otherwise no volume moves.
 
-Who keeps a volume is decided by the volume's lease, not here.
+What does not belong here: which daemon keeps a volume, which the volume's lease decides.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from volstream.lifecycle.identity import new_owner
 
 
 class Members:
-    """The daemons of a cluster, and this one among them. To be used by one thread.
+    """The daemons of a cluster, including this one. For use by one thread.
 
     Args:
-        seconds: a daemon that was not heard of for so long is gone.
+        seconds: a daemon that has not renewed its lease for this long is gone.
     """
 
     def __init__(self, leases: Leases, virtual_cluster: str, seconds: float) -> None:
@@ -36,10 +36,10 @@ class Members:
         self._renewed = -math.inf
 
     def count(self) -> int:
-        """How many they are. To be called again and again: it is also how the others know of this one.
+        """Returns their number. Must be called repeatedly: it also renews this daemon's lease.
 
         Raises:
-            CatalogError: nobody knows.
+            CatalogError: the catalog is unavailable.
         """
         now = time.monotonic()
         if now - self._renewed >= self._seconds / 3:
@@ -48,15 +48,15 @@ class Members:
         return sum(lease.name.startswith(self._prefix) for lease in self._leases.held())
 
     def leave(self) -> None:
-        """Lets the others know that this one ends. Raises CatalogError."""
+        """Releases this daemon's lease, because it ends. Raises CatalogError."""
         self._leases.release(self._name, self._owner)
 
 
 class Share:
-    """The share of one daemon. Safe for threads.
+    """The share of one daemon. Thread-safe.
 
     Attributes:
-        most: volumes that it may keep; none before that is known.
+        most: maximum number of volumes; 0 until it is known.
     """
 
     def __init__(self, most: int = 0) -> None:
@@ -65,12 +65,12 @@ class Share:
         self._taken = 0
 
     def divide(self, volumes: int, daemons: int) -> None:
-        """The cluster has so many volumes now, and so many daemons, of which this is one."""
+        """Recomputes the share from the cluster's current numbers of volumes and daemons, including this one."""
         self.most = math.ceil(volumes / max(1, daemons))
 
     @contextmanager
     def place(self) -> Iterator[bool]:
-        """A place for one more volume while the block runs. Yields whether there is one."""
+        """Reserves a place for one more volume while the block runs. Yields whether there is one."""
         with self._lock:
             free = self._taken < self.most
             self._taken += free

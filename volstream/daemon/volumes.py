@@ -1,5 +1,5 @@
-"""One volume's thread in the daemon: takes turns at keeping the volume, each as long as its lease is held. A turn is to hear,
-fold, refresh, acknowledge; and to list at its start, on a schedule, and when asked."""
+"""One volume's thread in the daemon: takes turns at keeping the volume, each for as long as its lease is held. A turn
+receives, folds, refreshes and acknowledges; and lists at its start, on a schedule, and on request."""
 
 from __future__ import annotations
 
@@ -41,34 +41,34 @@ from volstream.volumes.route import route
 
 _log = get("volume")
 
-#: Messages of one receive. A tick takes what is there; what comes meanwhile is the next tick's.
+#: Maximum number of messages per receive. A tick takes what is there; later messages are left to the next tick.
 _RECEIVE = 1000
 
-#: Longest wait for a message: how soon requests of other processes and the schedule are seen.
+#: Longest wait for a message; bounds the delay of other processes' requests and of the schedule.
 _WAIT_SECONDS = 0.5
 
-#: A tick waits so long for one more message, and gathers for so long at most.
+#: How long a tick waits for one more message, and how long it gathers at most.
 _FOLLOW_SECONDS, _GATHER_SECONDS = 0.05, 1.0
 
-#: The directory's tables are put in order when nothing happened for a while, and after so many commits anyway.
+#: The directory's tables are maintained after this idle time, or at the latest after this many commits.
 _IDLE_SECONDS, _BUSY_COMMITS = 2.0, 20
 
-#: How often the lease of another writer is tried.
+#: Interval of attempts to acquire the lease from another writer.
 _LEASE_SECONDS = 1.0
 
 
 class VolumeWorker:
-    """Keeps one volume until it is ended. While another process holds the volume's lease it waits, also after a turn of its
-    own. Whatever goes wrong with the volume is told, and tried again: it is no other volume's affair.
+    """Keeps one volume until it is ended. While another process holds the volume's lease it waits, also after its own turn.
+    Any error with the volume is reported and retried, and does not affect other volumes.
 
     Args:
         changed: called after each commit, with the volume's id.
-        share: has a place for the volume, or it is left to other daemons.
+        share: this daemon's share; without a free place the volume is left to other daemons.
         queue_of: makes the volume's queue, for each turn.
 
     Attributes:
-        stop: it is to end.
-        keeps: it has the lease.
+        stop: set when it is to end.
+        keeps: True while it holds the lease.
     """
 
     def __init__(
@@ -101,33 +101,34 @@ class VolumeWorker:
 
     @property
     def reason(self) -> str | None:
-        """What is wrong with the volume or its queue; None: nothing."""
+        """The problem with the volume or its queue; None if there is none."""
         return self.trouble.reason or self.deafness.reason
 
     def run(self) -> None:
-        """The thread: returns when it is ended."""
+        """Runs in its own thread; returns when ended."""
         run_loop("lease", self._try, self.stop, _log, Backoff(), survives=lambda _: True, trouble=self.trouble)
 
     def _tell(self, _reason: str | None) -> None:
-        """For whoever asks the catalog, from wherever. That all is well says who keeps the volume, or said otherwise."""
+        """Records the trouble in the catalog for other processes. The all-clear is recorded only by the worker that keeps the
+        volume or that recorded the trouble."""
         reason = self.reason
         if reason is None and not (self.keeps or self._complained):
             return
-        with suppress(CatalogError):  # while it is away the log tells
+        with suppress(CatalogError):  # while it is unavailable, the log has the trouble
             note_trouble(self._catalog.database, self.volume.id, reason)
             self._complained = reason is not None
 
     def end(self) -> None:
-        """Lets :meth:`run` return."""
+        """Makes :meth:`run` return."""
         self.stop.set()
         self._turn.set()
 
     def hand_over(self) -> None:
-        """Ends the turn, if there is one: another daemon is to have the volume."""
+        """Ends the current turn, if any, so that another daemon can take the volume."""
         self._turn.set()
 
     def follow(self, current: Volume) -> None:
-        """Ends the turn where the volume's definition is another one by now: the next turn begins with it, and a listing."""
+        """Ends the turn if the volume's definition has changed: the next turn begins with the new one, and a listing."""
         if current.definition != self.volume.definition:
             self._turn.set()
 
@@ -142,7 +143,7 @@ class VolumeWorker:
 
     @contextmanager
     def _unless_dropped(self) -> Iterator[None]:
-        """A volume that was dropped in the middle of a turn is no failure: who follows the catalog ends this worker."""
+        """Ignores NotFoundError if the volume was dropped during a turn: the thread that follows the catalog ends this worker."""
         try:
             yield
         except NotFoundError:
@@ -150,16 +151,18 @@ class VolumeWorker:
                 raise
 
     def _take_turn(self) -> None:
-        """Keeps the volume for as long as its lease is held; nothing where another process holds it."""
+        """Keeps the volume for as long as its lease is held; returns at once if another process holds it."""
         turn = self._turn = Stop()
-        if self.stop:  # it was set before there was this turn to end
+        if self.stop:  # set before this turn existed
             return
         name, purpose = lease_name(self.volume), f"daemon's writer of volume {self.volume.name}"
         with lease(self._catalog.leases, name, new_owner(), purpose, self._settings.lease_seconds, turn.set) as other:
             if other is not None:
                 return
             self.keeps = True
-            self.trouble.reason = self.volume.trouble  # of who kept it before: over with the first tick that goes well
+            self.trouble.reason = (
+                self.volume.trouble
+            )  # left by the previous keeper; cleared by the first successful tick
             try:
                 queue = self._queue_of(self.volume, self._catalog, self._settings)
                 _Turn(self, self._catalog, self._settings, queue, turn).run()
@@ -171,11 +174,11 @@ class VolumeWorker:
 
 
 class _Turn:
-    """Keeps a volume from nothing: others may have kept it before.
+    """Keeps a volume without state from earlier turns, because others may have kept it since.
 
     Args:
-        of: is told the numbers.
-        stop: the lease is lost or to be given back.
+        of: receives the numbers.
+        stop: set when the lease is lost or to be released.
     """
 
     def __init__(self, of: VolumeWorker, catalog: Catalog, settings: Settings, queue: EventQueue, stop: Stop) -> None:
@@ -193,11 +196,11 @@ class _Turn:
         self._listed = float("-inf")
         self._armed = False
         self._arms_at = float("-inf")
-        self._commits = 1  # what was before is not known
+        self._commits = 1  # the number before this turn is unknown
         self._committed = float("-inf")
 
     def run(self) -> None:
-        """Returns when it is stopped, or another writer took over."""
+        """Runs until it is stopped, or another writer takes over."""
         _log.info("volume_kept", volume=str(self.volume.name))
         try:
             run_loop(
@@ -209,7 +212,7 @@ class _Turn:
                 survives=lambda error: is_transient(error) or isinstance(error, StorageError),
                 trouble=self._of.trouble,
             )
-        except InterruptedByUserError:  # in the middle of a listing
+        except InterruptedByUserError:  # during a listing
             if not self.stop:
                 raise
         finally:
@@ -228,7 +231,7 @@ class _Turn:
             self.stop.set()
 
     def _tick(self) -> None:
-        """Hears for a moment, and brings the directory up to what was heard. What fails stays in the fold."""
+        """Receives for a moment, and applies the hints to the directory. Hints whose refresh fails stay in the fold."""
         self._arm()
         self._reconcile()
         self._hear()
@@ -238,7 +241,7 @@ class _Turn:
         self._of.held_removals = self._keeper.held_removals
         if self._fold:
             self._refresh()
-        self._keeper.complete_checks(asked)  # also what is outside of the volume, of which there is nothing to do
+        self._keeper.complete_checks(asked)  # including paths outside the volume, which need no work
         self._acknowledge()
         idle = time.monotonic() - self._committed >= _IDLE_SECONDS
         if self._commits >= (1 if idle else _BUSY_COMMITS):
@@ -246,8 +249,8 @@ class _Turn:
             self._commits = 0
 
     def _arm(self) -> None:
-        """Begins to listen; the listing comes after, so that nothing falls between them. A volume whose queue cannot be
-        started is kept by listings meanwhile."""
+        """Starts the queue; the listing comes after, so that no change falls between them. While the queue cannot be started,
+        the volume is kept by listings."""
         if self._armed or time.monotonic() < self._arms_at:
             return
         try:
@@ -258,7 +261,7 @@ class _Turn:
         self._armed, self._listed = True, float("-inf")
 
     def _reconcile(self) -> None:
-        """Lists the volume when it is time: in the background, but for the first time, when there is nothing to keep yet."""
+        """Lists the volume when due: in the background, except the first time, when there is nothing to keep yet."""
         if self._listing is None and time.monotonic() - self._listed >= self._settings.reconcile_seconds:
             if self._keeper.volume.reconciled_on is None:
                 self._note(self._keeper.reconcile(cause="bootstrap"))
@@ -293,10 +296,10 @@ class _Turn:
             self._count_commits(1)
 
     def _hear(self) -> None:
-        """Takes what is there, and what follows on its heels: files that are copied together are one refresh.
+        """Receives waiting messages, and those that follow closely: files that are copied together are one refresh.
 
-        What was received stays until it is folded, whatever fails in between: a queue that keeps messages for a living
-        consumer does not deliver them to it again.
+        Received messages are kept until they are folded, whatever fails in between: a queue that keeps messages for a live
+        consumer does not redeliver them to it.
         """
         wait_seconds = _FOLLOW_SECONDS if self._listing is not None else _WAIT_SECONDS
         if not self._armed:
@@ -305,7 +308,7 @@ class _Turn:
         try:
             self._heard += self._queue.receive(_RECEIVE, wait_seconds)
             self._gather()
-        except QueueError as error:  # what others ask for, and the schedule, do not wait for the queue
+        except QueueError as error:  # requests by others, and the schedule, do not wait for the queue
             self._of.deafness.failed(error)
         else:
             self._of.deafness.recovered()
@@ -328,7 +331,7 @@ class _Turn:
             self._heard += more
 
     def _take(self, hints: list[Hint | ObjectHint], rejected: list[Rejection]) -> None:
-        """Folds what is this volume's, and hands over, in the catalog, what concerns others that share the queue."""
+        """Folds this volume's hints, and passes on, through the catalog, those for other volumes that share the queue."""
         of_objects = any(isinstance(hint, ObjectHint) for hint in hints)
         routed = route(self.volume, self._catalog.volumes.list() if of_objects else (), hints)
         for volume_id, paths in routed.others.items():
@@ -356,7 +359,8 @@ class _Turn:
         self._of.changed(self.volume.id)
 
     def _acknowledge(self) -> None:
-        """Only now: the commit that holds the messages' effect is durable."""
+        """Acknowledges messages only now that the commit with their effect is durable."""
+
         if self._unacknowledged:
             self._queue.acknowledge(self._unacknowledged)
             self._unacknowledged = []

@@ -1,1 +1,1 @@
-"""Jobs: plans, batches, attempts and results of what runs on streams; their definitions and schedules."""
+"""Jobs, which consume streams: their definitions, schedules, plans, batches, attempts and results."""

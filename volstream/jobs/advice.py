@@ -1,4 +1,4 @@
-"""What a failure means to the one who reads of it: what happens next by itself, and what they can do. Pure."""
+"""Explains failures to users: what happens next automatically, and what they can do. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from volstream.model.objects import FileJob
 from volstream.model.units import about
 from volstream.model.work import Failure, FailureKind, FailureState
 
-#: What usually helps, besides another version of the file.
+#: Usual remedy, besides another version of the file.
 _HELPS = {
     FailureKind.RAISED: "Fix the function or the file",
     FailureKind.CODE: "Fix what the function imports, or install it",
@@ -24,7 +24,7 @@ _HELPS = {
 
 
 def what_next(failure: Failure, job: FileJob, now: datetime) -> str:
-    """What becomes of a failed file without anybody's doing."""
+    """Describes what happens to a failed file automatically."""
     match failure.state:
         case FailureState.RETRYING:
             left = 0.0 if failure.next_try is None else (failure.next_try - now).total_seconds()
@@ -39,7 +39,7 @@ def what_next(failure: Failure, job: FileJob, now: datetime) -> str:
 
 
 def where_printed(failure: Failure, job: FileJob) -> str | None:
-    """The command that shows what was printed for the file; None where nothing was."""
+    """Returns the command that shows the function's output for the file; None if there is none."""
     trace = failure.traceback or ""
     last_words = failure.kind in (FailureKind.WORKER_DIED, FailureKind.TIMED_OUT) and trace
     if PRINTED_LAST not in trace and not last_words:
@@ -48,10 +48,10 @@ def where_printed(failure: Failure, job: FileJob) -> str | None:
 
 
 def remedy(failure: Failure, job: FileJob, volume: str | None) -> str:
-    """What the reader can do about it.
+    """Describes what the user can do about it.
 
     Args:
-        volume: name of the volume that the file is in; None: it was dropped.
+        volume: name of the file's volume; None: it was dropped.
     """
     again = f"volstream retry {job.name} {shlex.quote(failure.path)}"
     match failure.state:
@@ -61,5 +61,5 @@ def remedy(failure: Failure, job: FileJob, volume: str | None) -> str:
             return f"Changed your mind? {again}"
         case _:
             shown = where_printed(failure, job)
-            more = f" All that it printed: {shown}" if shown else ""
+            more = f" Full output: {shown}" if shown else ""
             return f"{_HELPS.get(failure.kind, 'Look at the file')}, then {again}; or: volstream skip ...{more}"

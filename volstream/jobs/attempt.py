@@ -1,4 +1,4 @@
-"""One attempt at a batch after the other: the function runs into staged files, which are committed exactly once.
+"""Attempts at batches, one after the other: the function's results are staged in files, which are committed exactly once.
 
 While a batch is committed, the function runs on the next one.
 """
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 _log = get("jobs")
 
-#: After this many attempts whose processes died, each file of the batch runs in a child process: one of them kills.
+#: After this many attempts whose processes died, each file of the batch runs in its own child process: one of them is fatal.
 _ATTEMPTS_BEFORE_ISOLATION = 2
 
 
@@ -63,7 +63,7 @@ class Ahead:
 
 
 class CommitPreparation:
-    """Lets Delta do in advance what the next commit begins with, while files are planned and processed."""
+    """Runs the first steps of the next commit in advance, while files are planned and processed."""
 
     def __init__(self, parts: Parts, job: FileJob) -> None:
         self._parts = parts
@@ -71,14 +71,14 @@ class CommitPreparation:
         self._begun = False
 
     def begin(self) -> None:
-        """Starts in the background, unless that was done for the next commit already."""
+        """Starts in the background, unless already done for the next commit."""
         if self._begun:
             return
         self._begun = True
         location = self._parts.table_of(self._job)
 
         def prepare() -> None:
-            with suppress(VolstreamError):  # whatever it is, the commit meets it
+            with suppress(VolstreamError):  # the commit will run into the same error
                 if not direct.can_write(location):
                     self._parts.delta.prepare(location)
 
@@ -93,9 +93,9 @@ class Attempts:
     """The attempts of one run at the batches of one plan.
 
     Args:
-        owner: holds the job's lease.
-        source: the function's code, as it is now.
-        progress: is brought up to date at each commit.
+        owner: holder of the job's lease.
+        source: the function's current code.
+        progress: updated at each commit.
     """
 
     def __init__(
@@ -124,10 +124,10 @@ class Attempts:
         """Runs and commits a batch; while it is committed, the function runs on the next one.
 
         Args:
-            ahead: what was staged of this batch while the one before was committed.
+            ahead: outcomes of this batch that were staged while the previous one was committed.
 
         Returns:
-            What was staged of the next one.
+            The staged outcomes of the next batch.
         """
         intent = self._parts.consumer.begin(batch, owner=self._owner, location=self._location)
         committing: Future[None] | None = None
@@ -143,19 +143,19 @@ class Attempts:
         except BaseException as error:
             self.forget(following)
             if committing is not None and committing.exception() is None:
-                raise  # the batch is committed; it was the next one that failed
+                raise  # this batch is committed; the next one failed
             if self._is_overtaken(intent):
                 raise FencedError(
                     f"Batch {batch.id}: another process took it over; nothing of this run was kept."
                 ) from error
-            # The next owner would do the same. Where it cannot be done now (the engine is gone), it is left to them.
+            # If it cannot be done now (the engine is gone), the next owner does it.
             with suppress(VolstreamError):
                 recover(self._parts, self._job)
             raise
         return following
 
     def forget(self, ahead: Ahead | None) -> None:
-        """Removes what was staged of a batch that will not be committed from it."""
+        """Removes staged outcomes that will not be committed."""
         if ahead is not None:
             folders.remove(f"{self._parts.staging}/{ahead.batch_id}")
 
@@ -182,7 +182,7 @@ class Attempts:
         progress.failed += outcome.failed
         progress.overtaken += outcome.overtaken
         progress.rows += outcome.rows
-        progress.removals += batch.removals if self._job.write is Write.UPSERT else 0  # a log keeps what was
+        progress.removals += batch.removals if self._job.write is Write.UPSERT else 0  # a log keeps all rows
         progress.moves += batch.moves
         _log.info(
             "batch_committed",
@@ -197,10 +197,10 @@ class Attempts:
         )
 
     def _stage_ahead(self, made: Plan, batch: Batch, done: Ahead) -> Ahead | None:
-        """Runs the function on the next batch, while this one is committed; None where that is not to be done, or failed.
+        """Runs the function on the next batch, while this one is committed; None if that does not apply, or failed.
 
-        Not after an attempt that died: what died may be the function, which is found by attempts that are counted. Not where
-        the next batch would take too long, for then it is cut anew; nor of moved files, whose rows are in the table.
+        It does not apply after an attempt that died: the function may have caused it, which only counted attempts detect; nor
+        if the next batch would take too long, because it is then re-cut; nor to moved files, whose rows are in the table.
         """
         following = None if self._stop or batch.attempts else self._parts.catalog.consumptions.following(batch)
         if (
@@ -209,20 +209,20 @@ class Attempts:
             or self._seconds_of(following, batch, done) > self._parts.settings.batch_seconds
         ):
             return None
-        with suppress(VolstreamError):  # it is run again as a batch of its own, and fails as one
+        with suppress(VolstreamError):  # the batch is run again in its own attempt, which reports the error
             return self._stage(made, following, "ahead", isolate=self._job.isolate)
         folders.remove(f"{self._parts.staging}/{following.id}")
         return None
 
     @staticmethod
     def _seconds_of(following: Batch, batch: Batch, done: Ahead) -> float:
-        """How long the function may take on the next batch, by how long it took on this one."""
+        """Estimates how long the function takes on the next batch, from its time on this one."""
         by_files = following.files / batch.files if batch.files else 1.0
         by_bytes = following.bytes / batch.bytes if batch.bytes else 1.0
         return done.seconds * max(by_files, by_bytes)
 
     def _is_overtaken(self, intent: Intent) -> bool:
-        """Whether somebody else settled this attempt, and may be at work on the next: theirs is not ours to settle."""
+        """Returns whether another process settled this attempt: it may be working on the next, which must not be settled."""
         try:
             present = self._parts.catalog.consumptions.open_intent(intent.stream_id)
         except CatalogError:
@@ -230,14 +230,14 @@ class Attempts:
         return present is None or present.attempt != intent.attempt
 
     def _isolates(self, batch: Batch) -> bool:
-        """Whether each file of a batch is run in a child process."""
+        """Returns whether each file of a batch runs in its own child process."""
         return self._job.isolate or batch.attempts >= _ATTEMPTS_BEFORE_ISOLATION
 
     def _stage(self, made: Plan, batch: Batch, attempt: str, *, isolate: bool) -> Ahead:
-        """Runs the function on the batch's files into staged files.
+        """Runs the function on the batch's files and stages the outcomes.
 
         Args:
-            attempt: names the folder.
+            attempt: name of the folder.
         """
         began = time.monotonic()
         staged = Staged(f"{self._parts.staging}/{batch.id}/{attempt}", of_job(self._job))
@@ -265,19 +265,19 @@ class Attempts:
             raise self._give_up(broken["error_message"], broken["error_traceback"])
         if not batch.moves and totals.succeeded + totals.failed != batch.files:
             raise VolstreamError(
-                f"Batch {batch.id} has {batch.files} files, and {totals.succeeded + totals.failed} outcomes were staged.",
-                "Nothing of it was committed; the next run does it again.",
+                f"Batch {batch.id} has {batch.files} files, but {totals.succeeded + totals.failed} outcomes were staged.",
+                "Nothing of it was committed; the next run repeats it.",
             )
         return Ahead(batch.id, staged, totals, time.monotonic() - began)
 
     def _keep_printed(self, batch: Batch, staged: Staged) -> None:
-        """Keeps what the function printed, whatever becomes of the attempt."""
+        """Keeps the function's output, whatever the attempt's result."""
         location = logs.location_of(self._parts.warehouse, self._job.id)
         logs.write(location, batch.id, staged.printed(), self._parts.settings.log_batch_bytes)
         logs.trim(location, self._parts.settings.log_bytes, self._parts.settings.history_begins())
 
     def _give_up(self, why: str, trace: str | None) -> FunctionLoadError:
-        """Pauses the job, whose function fails before it sees a file: no file is to blame, and the next would do no better."""
+        """Pauses the job, because its function fails before it receives a file, and so would fail for every file."""
         _log.warning("function_broken", job=str(self._job.name), why=why, traceback=trace)
         reason = f"{FUNCTION_BROKEN}: {why}"
         self._parts.catalog.jobs.change(self._job, state=JobState.PAUSED, state_reason=reason[:500])
@@ -288,7 +288,7 @@ class Attempts:
         )
 
     def _note(self, made: Plan, batch: Batch, intent: Intent, done: Ahead) -> Outcome:
-        """What an attempt comes to; its failures are noted as pending."""
+        """Returns the outcome of an attempt, and records its failures as pending."""
         totals = done.totals
         kept = batch.files - totals.succeeded - totals.failed if batch.moves else 0
         earlier = earlier_failures(self._parts, self._job, made, batch)
@@ -298,7 +298,7 @@ class Attempts:
         return Outcome(totals.succeeded + kept, failed, totals.rows, list(earlier), overtaken=totals.overtaken)
 
     def _files_to_run(self, session: SparkSession, made: Plan, batch: Batch) -> DataFrame:
-        """The files of a batch that the function is called on: not those whose rows follow them."""
+        """Returns the files of a batch to call the function on: all but moved ones whose rows follow them."""
         files = plan.work_of(session, made, batch)
         if self._job.on_move is OnMove.RERUN:
             return files
@@ -315,7 +315,7 @@ class Attempts:
         except PySparkException as error:
             if work.isolate or not _worker_died(error):
                 raise
-            # Some file takes its worker down. With each file in a child process it is found, and the others land.
+            # Some file kills its worker. With each file in a child process it is found, and the others are committed.
             _log.warning("worker_died", job=str(self._job.name), batch=batch.id, next="each file in a child process")
             staged.write(files, replace(work, isolate=True))
 
@@ -355,7 +355,7 @@ class Attempts:
 
 
 def recover(parts: Parts, job: FileJob) -> bool:
-    """Settles the attempt that a process left when it died; returns False if there was none.
+    """Settles the attempt that a dead process left open; returns False if there was none.
 
     Raises:
         As :meth:`Consumer.settle`.
@@ -370,7 +370,7 @@ def recover(parts: Parts, job: FileJob) -> bool:
 
 
 def earlier_failures(parts: Parts, job: FileJob, made: Plan, batch: Batch) -> dict[str, Failure]:
-    """Active failures of the files in this batch, by path: whatever becomes of the files now, these end."""
+    """Returns active failures of the files in this batch, by path: whatever the files' outcome now, these end."""
     active = parts.catalog.failures.active(job.id, after=batch.after_path, until=batch.until_path)
     by_path = {one.path: one for one in active}
     ending = plan.among(made.location, by_path, batch) if by_path else set()
@@ -383,5 +383,5 @@ def earlier_failures(parts: Parts, job: FileJob, made: Plan, batch: Batch) -> di
 
 
 def _worker_died(error: BaseException) -> bool:
-    """Whether a query failed because a Python worker ended, which is how Spark tells of a crashed function."""
+    """Returns whether a query failed because a Python worker ended, which is how Spark reports a crashed function."""
     return "Python worker exited unexpectedly" in str(error)

@@ -1,4 +1,4 @@
-"""Making, changing and dropping jobs. The function is imported once here, so that what cannot work is refused at once."""
+"""Creates, changes and drops jobs. Imports the function once, so that unusable ones are rejected immediately."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ from volstream.model.work import LASTING, FailureState
 from volstream.sqltext import tree_of
 from volstream.streams.definitions import new_stream
 
-#: The largest number of files or tries that the catalog keeps.
+#: The largest number of files or retries that the catalog can store.
 _MAX_COUNT = 2**31 - 1
 
-#: Attributes of a job of files that its definition has as they are.
+#: Attributes of a file job that are copied from its spec unchanged.
 _LIMITS = ("where", "retries", "pause_after", "timeout_seconds", "max_files", "max_bytes")
 
-#: How the reason begins for which a job is paused whose function fails before it sees a file.
+#: Prefix of the reason for pausing a job whose function fails before it receives a file.
 FUNCTION_BROKEN = "its function cannot be set up"
 
 
@@ -62,12 +62,12 @@ def create_job(
     if_not_exists: bool = False,
     zone: ZoneInfo,
 ) -> Job:
-    """Makes a job, and with ``spec.volume`` a stream of its own that begins with the files that are there.
+    """Creates a job, and with ``spec.volume`` its own stream, which begins with the existing files.
 
     Raises:
         FunctionLoadError: the function cannot be imported.
-        NotFoundError: no such stream or volume.
-        InvalidValueError: result columns, condition, schedule or limits that cannot be used.
+        NotFoundError: the stream or volume does not exist.
+        InvalidValueError: result columns, condition, schedule or limits are invalid.
         AlreadyExistsError: the name is taken.
         ObjectInUseError: a stream serves another job.
     """
@@ -76,7 +76,7 @@ def create_job(
         return existing
     if isinstance(spec, FileJobSpec):
         if (spec.stream is None) == (spec.volume is None):
-            raise InvalidValueError("A job needs a stream or a volume, one of them.", "Give --stream or --on-volume.")
+            raise InvalidValueError("A job needs either a stream or a volume.", "Give --stream or --on-volume.")
         _check_limits(spec)
     _check_trigger(spec.trigger, zone)
     if existing is not None:
@@ -122,28 +122,28 @@ def create_job(
 
 
 def alter_job(catalog: Catalog, name: Name, zone: ZoneInfo, **changes: Any) -> Job:
-    """Changes a job; its cursor and its failures stay. ``changes`` are attributes of a :class:`FileJobSpec`, but for names.
+    """Changes a job; its cursor and its failures stay. ``changes`` are attributes of a :class:`FileJobSpec`, except names.
 
-    With another function, or other columns, files are due again that could only fail with those that there were, and a job that
-    was paused for its function is active.
+    With another function, or other columns, files that could only fail before are due again, and a job that was paused
+    because of its function becomes active.
 
     Raises:
         InvalidStateError: a batch of the job is open.
-        InvalidValueError: a value that cannot be used, or that a job of a statement has no use for.
+        InvalidValueError: a value is invalid, or does not apply to a job of a statement.
     """
     job = catalog.jobs.get(name)
     useless = sorted(changes.keys() - {"trigger", "comment"})
     if not isinstance(job, FileJob) and useless:
         raise InvalidValueError(
             f"The job {name} runs a statement, which has no {useless[0]}.",
-            "Its trigger and its comment can be changed; for the rest: CREATE OR REPLACE JOB.",
+            "Only its trigger and its comment can be changed; for the rest: CREATE OR REPLACE JOB.",
         )
     _check_trigger(changes.get("trigger", job.trigger), zone)
     if not isinstance(job, FileJob):
         return catalog.jobs.change(job, **changes)
     plan = catalog.consumptions.open_plan(job.stream_id)
     if plan is not None and changes.keys() & {"where", "into", "on_move"}:
-        raise InvalidStateError(f"The job {name} is in the middle of plan {plan.id}.", "Run it to the end first.")
+        raise InvalidStateError(f"The job {name} has an unfinished plan {plan.id}.", "Run it to the end first.")
     _check_limits(dataclasses.replace(job, **{key: value for key, value in changes.items() if key != "function"}))
     arguments = changes.get("arguments", job.arguments)
     if "function" in changes or "returns" in changes:
@@ -162,7 +162,7 @@ def alter_job(catalog: Catalog, name: Name, zone: ZoneInfo, **changes: Any) -> J
 
 
 def set_paused(catalog: Catalog, name: Name, *, paused: bool) -> Job:
-    """Pauses a job, or lets it run again; its place is kept."""
+    """Pauses or resumes a job; it keeps its position."""
     job = catalog.jobs.get(name)
     state = JobState.PAUSED if paused else JobState.ACTIVE
     changes: dict[str, Any] = {"state": state, "state_reason": "paused by the user" if paused else None}
@@ -172,10 +172,11 @@ def set_paused(catalog: Catalog, name: Name, *, paused: bool) -> Job:
 
 
 def drop_job(catalog: Catalog, name: Name, *, if_exists: bool = False, force: bool = False) -> bool:
-    """Drops a job with its failures and batches, and its own stream; the result table stays. False where there was none.
+    """Drops a job with its failures and batches, and its own stream; the result table stays. Returns False if it does not
+    exist and ``if_exists`` is set.
 
     Args:
-        force: also where an attempt at a batch is open, whose rows may be in the table or not, or come yet.
+        force: drop it even if an attempt at a batch is open, whose rows may be in the table or not, or may still arrive.
 
     Raises:
         InvalidStateError: an attempt at a batch is open.
@@ -193,10 +194,8 @@ def drop_job(catalog: Catalog, name: Name, *, if_exists: bool = False, force: bo
 def _function(
     text: str, returns: str | None, arguments: Mapping[str, str], fallback: str | None = None
 ) -> dict[str, Any]:
-    """What a job keeps of its function: its name made absolute, its source's place and hash, and its result's DDL.
-
-    Imports it.
-    """
+    """Imports a job's function; returns the job's attributes for it: absolute name, search path and hash of its source, and
+    its result's DDL."""
     resolved = absolute(text, Path.cwd())
     source = find(resolved, os.getcwd())
     function = source.load()
@@ -218,7 +217,7 @@ def _function(
 
 
 def _check_schema(warehouse: str, table: Name) -> None:
-    """Raises NotFoundError for a table in a schema that nobody made; in an object store, a schema is no folder."""
+    """Raises NotFoundError if the table's schema does not exist; not checked in object stores, which have no folders."""
     linked = folders.table_location(warehouse, table) != folders.own_location(warehouse, table)
     if table.schema == DEFAULT_SCHEMA or linked or is_remote(warehouse):
         return
@@ -230,7 +229,7 @@ def _check_schema(warehouse: str, table: Name) -> None:
 
 
 def _own_streams(spec: JobSpec) -> Sequence[StreamSpec]:
-    """The streams that are made with the job."""
+    """Returns the streams to create with the job."""
     match spec:
         case DynamicJobSpec():
             return spec.own_streams
@@ -242,7 +241,7 @@ def _own_streams(spec: JobSpec) -> Sequence[StreamSpec]:
 
 
 def _given_streams(spec: JobSpec) -> Sequence[Name]:
-    """The names of the streams that are there before the job."""
+    """Returns the names of the existing streams that the job consumes."""
     match spec:
         case StatementJobSpec():
             return spec.streams
@@ -256,19 +255,20 @@ def _own(catalog: Catalog, warehouse: str, spec: StreamSpec, existing: Job | Non
     taken = catalog.streams.find(spec.name)
     if taken is not None and not (existing is not None and existing.owns_stream and taken.id in existing.stream_ids):
         raise AlreadyExistsError(
-            f"The job's own stream would be called {spec.name}, and there is one.", "Drop it, or give it to the job."
+            f"The job's own stream would be called {spec.name}, which already exists.",
+            "Drop it, or give it to the job.",
         )
     return new_stream(catalog, warehouse, spec)
 
 
 def _unused(catalog: Catalog, name: Name, existing: Job | None) -> Stream:
-    """The stream of that name, which no job but ``existing`` consumes."""
+    """Returns the stream of that name; raises ObjectInUseError if a job other than ``existing`` consumes it."""
     stream = catalog.streams.get(name)
     user = catalog.job_of(stream)
     if user is not None and user != existing:
         raise ObjectInUseError(
-            f"The stream {stream.name} serves the job {user.name} already.",
-            "Make another stream: they cost nothing.",
+            f"The stream {stream.name} already serves the job {user.name}.",
+            "Create another stream: streams cost nothing.",
         )
     return stream
 
@@ -299,19 +299,20 @@ def _check_limits(spec: FileJobSpec | FileJob) -> None:
             raise InvalidValueError(f"--{option} cannot be {amount:g}.", f"Give {most:g} or less.")
     if spec.on_move is OnMove.REKEY and spec.write is Write.APPEND:
         raise InvalidValueError(
-            "Where a table logs every processed version, no rows can follow a file.", "Leave out --on-move, or --write."
+            "Rows cannot follow a moved file in a table that logs every processed version.",
+            "Leave out --on-move, or --write.",
         )
     if spec.where is not None:
         check_where(spec.where)
 
 
 def check_where(text: str) -> None:
-    """Raises InvalidValueError where ``text`` is not a condition on a file's columns."""
+    """Raises InvalidValueError unless ``text`` is a condition on a file's columns."""
     from sqlglot import expressions as exp
     from sqlglot.errors import SqlglotError
 
     try:
-        # In brackets, as a plan has it: so that nothing follows the condition.
+        # In parentheses, as in a plan, so that nothing can follow the condition.
         parsed = tree_of(f"SELECT 1 WHERE ({text})")
     except SqlglotError as error:
         raise InvalidValueError(f"The condition {text!r} cannot be read: {reason_of(error)}.") from None
@@ -324,15 +325,14 @@ def _check_idle(catalog: Catalog, job: Job) -> None:
     intents = [catalog.consumptions.open_intent(stream_id) for stream_id in job.stream_ids]
     for intent in filter(None, intents):
         raise InvalidStateError(
-            f"Batch {intent.batch_id} of job {job.name} is being written, or was when its process died.",
+            f"Batch {intent.batch_id} of job {job.name} is being written, or its process died while writing it.",
             f"Wait for it, or run: volstream run-job {job.name}. To drop it anyway: volstream drop job {job.name} "
             "--force.",
         )
 
 
 def _remove(catalog: Catalog, transaction: Any, job: Job, *, keep: Sequence[str] = ()) -> None:
-    """Removes a job, and the streams that were made for it; not those of the ids ``keep``, which the next job of the name
-    consumes."""
+    """Removes a job, and its own streams, except those with ids in ``keep``, which the next job of the name consumes."""
     streams = [catalog.streams.by_id(stream_id) for stream_id in job.stream_ids if stream_id not in keep]
     catalog.consumptions.forget(transaction, job.id)
     catalog.jobs.remove(transaction, job)

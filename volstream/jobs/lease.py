@@ -1,6 +1,6 @@
-"""Leading a job: one run of it at a time, by the holder of its lease, and the catalog is told how it ended.
+"""Allows one run of a job at a time, by the holder of its lease, and records its result in the catalog.
 
-What a run does is its runner's: ``jobs.run`` for functions, ``statements.jobs`` for statements.
+What does not belong here: what a run does (``jobs.run`` for functions, ``statements.jobs`` for statements).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ J = TypeVar("J", bound=Job)
 
 @dataclass
 class RunReport:
-    """What a run did. ``paused`` is the reason for which the job paused itself meanwhile, or None."""
+    """The result of a run. ``paused`` is the reason why the job was paused meanwhile, or None."""
 
     progress: Progress = field(default_factory=Progress)
     recovered: bool = False
@@ -31,24 +31,24 @@ class RunReport:
 
 
 class Runner(Protocol):
-    """Runs one job. Safe for threads."""
+    """Runs one job. Thread-safe."""
 
     def run(self, *, until_empty: bool = False, stop: Stop | None = None, observe: Observer | None = None) -> RunReport:
-        """Consumes what the job's streams hold now.
+        """Consumes the changes that the job's streams hold now.
 
         Args:
-            until_empty: go on while new changes arrive.
-            stop: asked between batches.
-            observe: told of the progress.
+            until_empty: continue while new changes arrive.
+            stop: checked between batches.
+            observe: receives the progress.
 
         Raises:
             StreamBusyError: another process runs the job.
             InvalidStateError: the job is paused.
-            FencedError: another process took over in the middle; nothing that was not committed is kept.
+            FencedError: another process took over meanwhile; uncommitted work is discarded.
         """
 
     def has_work(self) -> bool:
-        """Whether a run would find something to do, by the catalog and the log alone: no Spark."""
+        """Returns whether a run would find work, judging by catalog and log only: no Spark."""
 
 
 @dataclass
@@ -56,8 +56,8 @@ class Lead(Generic[J]):
     """A run that holds its job's lease.
 
     Attributes:
-        job: as the catalog has it now.
-        summary: one line for the catalog, of a run that ends well.
+        job: its current definition in the catalog.
+        summary: one line for the catalog, if the run succeeds.
     """
 
     job: J
@@ -67,7 +67,7 @@ class Lead(Generic[J]):
 
 @contextmanager
 def lease(catalog: Catalog, job: J, lease_seconds: float) -> Iterator[Lead[J]]:
-    """Holds the job's lease for a run, and notes its beginning and how it ended.
+    """Holds the job's lease for a run, and records its start and its result.
 
     Raises:
         StreamBusyError: another process runs the job.
@@ -86,7 +86,7 @@ def lease(catalog: Catalog, job: J, lease_seconds: float) -> Iterator[Lead[J]]:
 
 @contextmanager
 def settling(catalog: Catalog, job: Job, lease_seconds: float) -> Iterator[str]:
-    """Holds the job's lease, paused or not, and gives its owner's name. Raises StreamBusyError."""
+    """Holds the job's lease, even if it is paused, and yields the owner's name. Raises StreamBusyError."""
     owner = new_owner()
     with leases.lease(catalog.leases, f"job:{job.id}", owner, f"run of job {job.name}", lease_seconds) as other:
         if other is not None:
@@ -98,7 +98,7 @@ def _current(catalog: Catalog, job: J) -> J:
     current = catalog.jobs.by_id(job.id)
     if current is None:
         raise NotFoundError(f"The job {job.name} was dropped.")
-    assert isinstance(current, type(job)), "an id is of one job"
+    assert isinstance(current, type(job)), "an id belongs to one job"
     if current.state is JobState.PAUSED:
         reason = f": {current.state_reason}" if current.state_reason else ""
         raise InvalidStateError(f"The job {job.name} is paused{reason}.", f"Run: volstream resume {job.name}.")

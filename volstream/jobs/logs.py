@@ -1,7 +1,7 @@
-"""What is kept of what a job's functions printed: a file for each batch, below the warehouse, and how it is read again.
+"""Stores and reads the output of a job's functions: a file per batch, below the warehouse.
 
-A file has a line of JSON for each call that printed something. It is of the newest attempt at its batch: an earlier one is
-replaced. How much of a call and of a batch is kept, ``printing`` decides where that is printed.
+A file has a line of JSON for each call that printed something. It belongs to the newest attempt at its batch and replaces
+earlier ones. What does not belong here: how much of a call and of a batch is kept (``printing``).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from volstream.delta import folders
 from volstream.delta.places import make_folder, replace_file
 from volstream.functions.printing import Kept
 
-#: Of a job, no more files than this are kept, however small they are.
+#: Maximum number of files per job, however small they are.
 _MAX_FILES = 1000
 
 _SUFFIX = ".jsonl"
@@ -24,12 +24,12 @@ _SUFFIX = ".jsonl"
 
 @dataclass(frozen=True)
 class LogLine:
-    """A line that a function printed, or one that says what is missing before it.
+    """A line that a function printed, or a note about missing lines.
 
     Attributes:
         batch: id of the batch.
-        files: paths of the files that the function was called with; none: while it was set up.
-        stream: ``stdout``, ``stderr`` or ``log``; None: the line says how many are not kept.
+        files: paths of the files that the function was called with; none: printed during its setup.
+        stream: ``stdout``, ``stderr`` or ``log``; None: a note about missing lines.
     """
 
     batch: str
@@ -40,12 +40,12 @@ class LogLine:
 
 
 def location_of(warehouse: str, job_id: str) -> str:
-    """The folder of a job."""
+    """Returns the folder of a job's logs."""
     return f"{warehouse}/_logs/{job_id}"
 
 
 def write(location: str, batch: str, entries: Iterable[str], most_bytes: int) -> None:
-    """Keeps what was printed in an attempt at a batch, in the place of what an earlier one printed.
+    """Stores the output of an attempt at a batch, replacing that of earlier attempts.
 
     Args:
         entries: as :meth:`Printed.encoded` writes them.
@@ -64,11 +64,11 @@ def write(location: str, batch: str, entries: Iterable[str], most_bytes: int) ->
 
 
 def read(location: str, most: int, *, batch: str | None = None, path: str | None = None) -> Sequence[LogLine]:
-    """The last lines of the newest batches, in the order in which they were printed, a batch after the other.
+    """Returns the last lines of the newest batches, in the order of printing, batch by batch.
 
     Args:
-        most: so many lines.
-        batch, path: of this batch, or of calls with this file.
+        most: maximum number of lines.
+        batch, path: only this batch; only calls with this file.
     """
     found: list[LogLine] = []
     for file in folders.files(location):
@@ -80,7 +80,7 @@ def read(location: str, most: int, *, batch: str | None = None, path: str | None
 
 
 def trim(location: str, most_bytes: int, before: datetime) -> None:
-    """Removes what is older than ``before``, and the oldest beyond so many bytes."""
+    """Removes files older than ``before``, and the oldest ones beyond ``most_bytes``."""
     left = most_bytes
     for number, file in enumerate(folders.files(location)):
         left -= file.size
@@ -95,19 +95,19 @@ def _lines(batch: str, content: bytes, path: str | None) -> list[LogLine]:
     for entry in entries:
         if "lost" in entry:
             if path is None:
-                text = f"({entry['lost']} calls printed more, which is not kept: see log_batch_bytes)"
+                text = f"({entry['lost']} calls printed more, which was not kept: see log_batch_bytes)"
                 found.append(LogLine(batch, (), began, None, text))
         elif path is None or path in entry["files"]:
             of = (batch, entry["files"])
             if entry["dropped"]:
-                text = f"({entry['dropped']} lines before these are not kept: see log_file_bytes)"
+                text = f"({entry['dropped']} lines before these were not kept: see log_file_bytes)"
                 found.append(LogLine(*of, _time(entry["lines"][0][0]), None, text))
             found += [LogLine(*of, _time(time), stream, text) for time, stream, text in entry["lines"]]
     return found
 
 
 def _began(entry: str) -> float:
-    """When the first line of an entry was printed; what was lost, before all."""
+    """Returns the time of an entry's first line; 0 for the note about lost entries, so that it sorts first."""
     lines = json.loads(entry).get("lines")
     return float(lines[0][0]) if lines else 0.0
 

@@ -1,4 +1,4 @@
-"""What the runs of a home's file jobs share: catalog, settings, and the readers and writers made of them."""
+"""The services shared by the runs of a home's file jobs: catalog, settings, readers and writers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Parts:
-    """Catalog, settings and what reads and writes with them. Safe for threads."""
+    """Catalog, settings, and the readers and writers built from them. Thread-safe."""
 
     def __init__(self, catalog: Catalog, gateway: SparkGateway, settings: Settings) -> None:
         self.catalog = catalog
@@ -44,21 +44,21 @@ class Parts:
     def session(self) -> Iterator[SparkSession]:
         """This thread's session, for reading and staging, with Spark's errors mapped.
 
-        One for all runs of a thread: Spark keeps Python workers, which hold the imported function, by session.
+        All runs of a thread share one: Spark keeps Python workers, which hold the imported function, per session.
         """
         with as_sql_errors():
             yield self.gateway.session()
 
     def stream(self, job: Job) -> Stream:
-        """The stream of a job."""
+        """Returns the stream of a job."""
         stream = self.catalog.streams.by_id(job.stream_id)
         assert stream is not None, "a job's stream cannot be dropped before the job"
         return stream
 
     def table_of(self, job: Job) -> str:
-        """The location of a job's result table."""
+        """Returns the location of a job's result table."""
         return folders.table_location(self.warehouse, job.into)
 
     def has_files(self, job: FileJob, made: Plan) -> bool:
-        """Returns whether the files of a plan are known; those of a range of versions are written again if need be."""
+        """Returns whether the files of a plan are known; those of a range of versions are re-created if missing."""
         return plan.exists(made.location) or self.planner.write_again(self.session, job, made, self.stream(job))

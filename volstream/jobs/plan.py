@@ -1,7 +1,7 @@
-"""Planning: which files a run processes, written once to Parquet files sorted by path, and cut into batches.
+"""Plans: the files that a run processes, written once to Parquet files sorted by path, and cut into batches.
 
-The plan has one row a file, in its files only; the catalog gets a row a batch. Batches are known by their bounds, which still
-name the same files when the plan's files are gone.
+A plan has one row per file, only in its files; the catalog has one row per batch. Batches are identified by their bounds,
+which still select the same files after the plan's files are gone.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.connect.session import SparkSession
 
-#: What happens to a file of a plan. A moved file has its old path in its row and no row for it: both are one batch's.
-#: MOVE lets the old path's rows follow; where the function is to run, a moved file is an INSERT like others.
+#: Actions on a plan's files. A moved file's row holds its old path, which has no row: both belong to the same batch.
+#: With MOVE the old path's rows follow; if the function is to run, a moved file is an INSERT like others.
 INSERT, REPLACE, REMOVE, MOVE = "insert", "replace", "remove", "move"
 
-#: Columns of a plan's files; for Spark, which would need a job to find them out, as DDL.
+#: Columns of a plan's files; also as DDL for Spark, which would need a job to infer them.
 _SCHEMA = pa.schema(
     [*SCHEMA, ("commit_version", pa.int64()), *((name, pa.string()) for name in ("action", "old_path", "old_version"))]
 )
@@ -47,20 +47,20 @@ _DDL = (
     "content_type STRING, commit_version BIGINT, action STRING, old_path STRING, old_version STRING"
 )
 
-#: The rows of so few files are sent with the query. Of more, some 3,000, Spark would keep what is sent.
+#: Rows of up to this many files are sent with the query. From about 3,000 on, Spark would cache them.
 _FEW_FILES = 1000
 
-#: Rows of a row group: a batch reads those that hold its files.
+#: Rows per row group: a batch reads only the groups that contain its files.
 _GROUP_ROWS = 10_000
 
 
 @dataclass(frozen=True)
 class Moves:
-    """How files that were moved are planned.
+    """Determines how moved files are planned.
 
     Attributes:
         possible: whether there can be any.
-        rekey: whether their rows follow, rather than that the function runs.
+        rekey: True: their rows follow; False: the function runs.
     """
 
     possible: bool
@@ -68,9 +68,9 @@ class Moves:
 
 
 def files_of_changes(changed: pa.Table, moves: Moves) -> pa.Table:
-    """The files of net changes, as a plan has them: new and changed ones are work, those that are gone are removals.
+    """Converts net changes to rows of a plan: new and changed files are work, files that are gone are removals.
 
-    One that is gone and one that is new, with the same etag and size and no third like them, are a move.
+    A gone file and a new one with the same etag and size, and no third like them, are a move.
 
     Args:
         changed: with the columns :data:`volstream.streams.net_files.NET`.
@@ -81,7 +81,7 @@ def files_of_changes(changed: pa.Table, moves: Moves) -> pa.Table:
     actions: list[str | None] = []
     for path, had, has in rows:
         if path in moved_away:
-            actions.append(None)  # its row is the other one's
+            actions.append(None)  # covered by the row of the new path
         elif path in origins:
             actions.append(MOVE if moves.rekey else INSERT)
         else:
@@ -94,7 +94,7 @@ def files_of_changes(changed: pa.Table, moves: Moves) -> pa.Table:
 
 
 def files_of_rows(rows: pa.Table, action: str) -> pa.Table:
-    """Rows of a directory, as a plan has them, all with one action.
+    """Converts rows of a directory to rows of a plan, all with one action.
 
     Args:
         rows: with the directory's columns and ``commit_version``.
@@ -105,7 +105,7 @@ def files_of_rows(rows: pa.Table, action: str) -> pa.Table:
 
 
 def _origins(changed: pa.Table) -> Mapping[str, tuple[str, str]]:
-    """By the new path of each moved file: the old one, and the version of the content."""
+    """Returns the old path, and the version of the content, by the new path of each moved file."""
     names = ("relative_path", "had", "has", "etag", "size", "version_id")
     both: dict[tuple[str, int], tuple[list[tuple[str, str]], list[str]]] = {}
     lone = changed.filter(pc.not_equal(changed["had"], changed["has"]))
@@ -119,7 +119,7 @@ def _origins(changed: pa.Table) -> Mapping[str, tuple[str, str]]:
 
 
 def selected_files(session: SparkSession, changed: pa.Table, where: str, moves: Moves) -> DataFrame:
-    """As :func:`files_of_changes`, of files that pass a condition; changed ones that do not pass are removals.
+    """Like :func:`files_of_changes`, for files that meet a condition; changed ones that do not are removals.
 
     Args:
         where: SQL condition on the directory's columns.
@@ -128,7 +128,7 @@ def selected_files(session: SparkSession, changed: pa.Table, where: str, moves: 
 
 
 def stream_files(session: SparkSession, covered: Range, where: str | None, moves: Moves) -> DataFrame:
-    """As :func:`files_of_changes`, by Spark: of the net changes of a range that may be large, and of files that pass
+    """Like :func:`files_of_changes`, with Spark: for the net changes of a possibly large range, and files that meet
     ``where``."""
     columns = ", ".join(f"c.image.data.{name} AS {name}" for name in COLUMNS)
     changes = (
@@ -139,7 +139,7 @@ def stream_files(session: SparkSession, covered: Range, where: str | None, moves
 
 
 def replay_files(session: SparkSession, snapshot: Snapshot, since: int, now: int, where: str) -> DataFrame:
-    """The files that the directory had at one refresh and has still, as they were, at another, and that pass ``where``."""
+    """Returns the files that the directory had at one refresh and still has unchanged at another, and that meet ``where``."""
     columns = ", ".join(f"d.{name}" for name in COLUMNS)
     same = " AND ".join(f"n.{name} <=> d.{name}" for name in ("relative_path", *CONTENT))
     planned = (
@@ -151,7 +151,7 @@ def replay_files(session: SparkSession, snapshot: Snapshot, since: int, now: int
 
 
 def write(planned: Iterable[pa.Table], location: str) -> None:
-    """Writes the files of a plan, which come in the order of their paths."""
+    """Writes the files of a plan, given in order of their paths."""
     with folders.written(location, _SCHEMA, write_page_index=True) as writer:
         for rows in planned:
             writer.write_table(rows, row_group_size=_GROUP_ROWS)
@@ -160,10 +160,10 @@ def write(planned: Iterable[pa.Table], location: str) -> None:
 
 
 def write_frame(planned: DataFrame, location: str, at_most: int) -> None:
-    """As :func:`write`, of files that Spark finds, in any order: few from here, more by Spark.
+    """Like :func:`write`, for files from Spark, in any order: few are written by this process, more by Spark.
 
     Args:
-        at_most: no fewer than the rows there are.
+        at_most: upper bound of the number of rows.
     """
     with map_spark_errors():
         if at_most > FEW:
@@ -184,11 +184,11 @@ def cut(
     first: Limits | None = None,
     where: str | None = None,
 ) -> tuple[Plan, Sequence[Batch]]:
-    """Reads a plan's files once, in order, and cuts them into batches. One row of memory a batch.
+    """Reads a plan's files once, in order, and cuts them into batches. Needs memory for one row per batch.
 
     Args:
-        first: limits of the first batch; None: as of the others.
-        where: the condition that the files met, to be kept with the plan.
+        first: limits of the first batch; None: the same as the others'.
+        where: the condition that the files met, stored with the plan.
     """
     plan = Plan(
         id=plan_id,
@@ -212,7 +212,7 @@ def cut(
 
 
 def recut(plan: Plan, first: Batch, limits: Limits) -> Sequence[Batch]:
-    """Cuts the end of a plan, from a batch on, as :func:`cut`; reads nothing of what is before."""
+    """Re-cuts the rest of a plan from a batch on, like :func:`cut`; does not read earlier rows."""
     return list(_cut(plan, first.number, first.after_path, limits, limits))
 
 
@@ -245,12 +245,12 @@ def _cut(plan: Plan, number: int, after: str | None, first: Limits, limits: Limi
 
 
 def slice_of(session: SparkSession, plan: Plan, batch: Batch) -> DataFrame:
-    """The rows of a plan's files that belong to a batch."""
+    """Returns the rows of a plan's files that belong to a batch."""
     return within(session.read.schema(_DDL).parquet(plan.location), batch)
 
 
 def work_of(session: SparkSession, plan: Plan, batch: Batch) -> DataFrame:
-    """As :func:`slice_of`, without removals; spread over the processors."""
+    """Like :func:`slice_of`, without removals, and distributed over the processors."""
     if batch.files <= _FEW_FILES:
         rows = folders.dataset(plan.location, _SCHEMA).to_table(filter=_bounds(batch) & (ds.field("action") != REMOVE))
         return relation(session, rows)
@@ -259,19 +259,19 @@ def work_of(session: SparkSession, plan: Plan, batch: Batch) -> DataFrame:
 
 
 def within(planned: DataFrame, batch: Batch) -> DataFrame:
-    """The rows of a plan that belong to a batch."""
+    """Returns the rows of a plan that belong to a batch."""
     return planned.where(bounds("relative_path", batch))
 
 
 def of_files(column: str, location: str, batch: Batch) -> str:
-    """SQL on the path column of a MERGE's target alone: the rows of a batch's files, and perhaps of others beside them."""
+    """Returns SQL on only the path column of a MERGE's target: selects the rows of a batch's files, and perhaps others."""
     if batch.files + batch.removals > MOST_NAMED:
         return bounds(column, batch)
     return one_of(column, _paths(location, "relative_path", _bounds(batch)))
 
 
 def of_origins(column: str, location: str, batch: Batch) -> str | None:
-    """As :func:`of_files`, of the paths that files of a batch were moved from; None where none was moved."""
+    """Like :func:`of_files`, for the paths that files of a batch were moved from; None if none was moved."""
     if not batch.moves:
         return None
     if batch.moves <= MOST_NAMED:
@@ -282,7 +282,7 @@ def of_origins(column: str, location: str, batch: Batch) -> str | None:
 
 
 def going(location: str, batch: Batch) -> list[str]:
-    """The paths of a batch that are gone, and those that files of it were moved from; all in memory."""
+    """Returns the paths of a batch that are gone, and those that its files were moved from; all in memory."""
     removed = (
         _paths(location, "relative_path", _bounds(batch) & (ds.field("action") == REMOVE)) if batch.removals else ()
     )
@@ -291,7 +291,7 @@ def going(location: str, batch: Batch) -> list[str]:
 
 
 def bounds(column: str, batch: Batch) -> str:
-    """SQL: that a column's path is one of a batch's."""
+    """Returns the SQL condition that a column's path is within a batch's bounds."""
     assert batch.until_path is not None, "a job's batch has bounds"
     until = f"{column} <= {literal(batch.until_path)}"
     return until if batch.after_path is None else f"{until} AND {column} > {literal(batch.after_path)}"
@@ -300,7 +300,8 @@ def bounds(column: str, batch: Batch) -> str:
 def among(
     location: str, wanted: Iterable[str], batch: Batch | None = None, *, column: str = "relative_path"
 ) -> set[str]:
-    """Which of some paths a plan has, or a batch of it; with ``old_path`` as the column, of those that files moved from."""
+    """Returns those of the wanted paths that a plan, or a batch of it, contains; with ``old_path`` as the column, those that
+    its files were moved from."""
     condition = ds.field(column).isin(pa.array(list(wanted), pa.string()))
     if batch is not None:
         condition &= _bounds(batch)
@@ -308,7 +309,7 @@ def among(
 
 
 def origins(location: str, batch: Batch) -> tuple[str, str] | None:
-    """The first and the last path that files of a batch were moved from, in byte order; None where none was moved."""
+    """Returns the first and last path, in byte order, that files of a batch were moved from; None if none was moved."""
     if not batch.moves:
         return None
     first = last = None
@@ -323,13 +324,13 @@ def origins(location: str, batch: Batch) -> tuple[str, str] | None:
 
 
 def exists(location: str) -> bool:
-    """Whether the files of a plan are there."""
+    """Returns whether the files of a plan exist."""
     filesystem, path = filesystem_of(location)
     return bool(filesystem.get_file_info(f"{path}/_SUCCESS").type == fs.FileType.File)
 
 
 def _with_actions(flat: DataFrame, where: str | None, moves: Moves) -> DataFrame:
-    """What happens to each of some net changes: the directory's columns, ``commit_version``, ``had`` and ``has``."""
+    """Adds actions to net changes, given as the directory's columns, ``commit_version``, ``had`` and ``has``."""
     flat = flat.selectExpr("*", f"has AND ({where}) AS wanted" if where else "has AS wanted")
     if moves.possible:
         alike = "OVER (PARTITION BY etag, size, had = has)"
@@ -360,7 +361,7 @@ def _bounds(batch: Batch) -> Any:
 
 
 def _paths(location: str, column: str, condition: Any) -> Sequence[str]:
-    """What a column of a plan has in the rows that meet a condition: few."""
+    """Returns the values of a plan's column in the rows that meet a condition; they must be few."""
     found = folders.dataset(location).scanner([column], filter=condition).to_table()[column]
     paths: list[str] = found.drop_null().to_pylist()
     return paths
@@ -377,7 +378,7 @@ class _Group:
 
 
 class Row(NamedTuple):
-    """What cutting looks at of a plan's row."""
+    """The columns of a plan's row that cutting needs."""
 
     path: str
     size: int
@@ -404,9 +405,9 @@ def _groups(rows: Iterable[Row], limits: Limits, first: Limits | None = None) ->
 
 
 def _rows(location: str, after: str | None) -> Iterator[Row]:
-    """The rows of a plan in their order, after a path: Spark names the parts of a sorted frame in order.
+    """Yields the rows of a plan after a path, in order: Spark names the parts of a sorted DataFrame in order.
 
-    What is not after it is left out by the statistics of the files, a row group at a time.
+    Earlier row groups are skipped by the files' statistics.
     """
     filesystem, path = filesystem_of(location)
     infos = filesystem.get_file_info(fs.FileSelector(path))

@@ -1,4 +1,4 @@
-"""What a plan holds, and how large its batches are: asks catalog and directory, and writes the plan's files."""
+"""Decides a plan's files and the size of its batches: reads catalog and directory, and writes the plan's files."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 _log = get("jobs")
 
-#: Gives a session on the engine; asked only for what needs one.
+#: Returns a session on the engine; called only if one is needed.
 Spark = Callable[[], "AbstractContextManager[SparkSession]"]
 
 
 class Planner:
-    """Makes plans, which nothing knows of before they are opened; and finds their files when what was written is gone."""
+    """Makes plans, which are invisible until opened; and finds their files again if the written ones are gone."""
 
     def __init__(self, catalog: Catalog, reader: StreamReader, settings: Settings) -> None:
         self._catalog = catalog
@@ -45,13 +45,13 @@ class Planner:
         self._settings = settings
 
     def of_range(self, spark: Spark, job: FileJob, covered: Range) -> tuple[Plan, Sequence[Batch]]:
-        """A plan of the net changes of a stream's range that pass the job's condition."""
+        """Makes a plan of the net changes of a stream's range that meet the job's condition."""
         location = self._new_location()
         self._write_range(spark, job, covered, job.where, location)
         return self._cut(job, PlanKind.STREAM, covered, location, job.where)
 
     def of_retries(self, job: FileJob, covered: Range, due: Sequence[Failure]) -> tuple[Plan, Sequence[Batch]]:
-        """A plan of failed files whose version the directory still shows; newer ones come through the stream."""
+        """Makes a plan of failed files whose version the directory still shows; newer ones come through the stream."""
         failed = {one.path: one for one in due}
         found = _source(covered).snapshot().find(list(failed))
         versions = pc.coalesce(found["version_id"], found["etag"]).to_pylist()
@@ -66,14 +66,14 @@ class Planner:
         return self._cut(job, PlanKind.RETRY, covered, location, None)
 
     def of_replay(self, spark: Spark, job: FileJob, covered: Range, where: str | None) -> tuple[Plan, Sequence[Batch]]:
-        """A plan of the delivered files that pass the job's condition and ``where``."""
+        """Makes a plan of the delivered files that meet the job's condition and ``where``."""
         both = " AND ".join(f"({one})" for one in (job.where, where) if one) or None
         location = self._new_location()
         self._write_replay(spark, covered, both, location)
         return self._cut(job, PlanKind.REPLAY, covered, location, both)
 
     def write_again(self, spark: Spark, job: FileJob, made: Plan, stream: Stream) -> bool:
-        """Writes the files of a plan as they were; false where what they were is not known any more."""
+        """Re-creates the files of a plan; returns False if their content is no longer known."""
         covered = self._reader.range_of(made, stream)
         match made.kind:
             case PlanKind.STREAM:
@@ -85,11 +85,11 @@ class Planner:
         return True
 
     def files_of(self, session: SparkSession, job: FileJob, made: Plan, batch: Batch, stream: Stream) -> DataFrame:
-        """The files of a batch, lazily: the directory's columns, ``commit_version``, ``action`` and ``old_path``.
+        """Returns the files of a batch, lazily: the directory's columns, ``commit_version``, ``action`` and ``old_path``.
 
         Raises:
-            InvalidStateError: the batch is one of retries, and its plan has ended; or the history that tells its files is
-                not kept any more.
+            InvalidStateError: the batch is one of retries, and its plan has ended; or the history of its files is no longer
+                kept.
         """
         if plan.exists(made.location):
             return plan.slice_of(session, made, batch)
@@ -106,19 +106,19 @@ class Planner:
                 return plan.within(files, batch)
             case _:
                 raise InvalidStateError(
-                    f"Which files batch {batch.id} tried again is not kept after its end.",
-                    f"Its rows have _batch_id = '{batch.id}', its failures: volstream describe batch {batch.id}.",
+                    f"The list of files that batch {batch.id} retried is not kept after its end.",
+                    f"Its rows have _batch_id = '{batch.id}'; for its failures: volstream describe batch {batch.id}.",
                 )
 
     def resize(self, job: FileJob, made: Plan, cut_by: Limits | None) -> Limits | None:
-        """Cuts what waits of an open plan anew, where its batches would take much longer or shorter than they should.
+        """Re-cuts the waiting batches of an open plan if they would take much longer or shorter than they should.
 
         Args:
-            cut_by: the limits that this returned last for the plan; limits like these would give the same batches, where
-                files are so large that each is alone.
+            cut_by: the limits that the last call returned for the plan; similar limits would give the same batches, if
+                files are so large that each is a batch of its own.
 
         Returns:
-            The limits by which the plan is cut now, where that is known.
+            The limits by which the plan is cut now, if known.
         """
         target = self._settings.batch_seconds
         rate = sizing.latest(self._catalog.consumptions.measured(job.id, plan_id=made.id), target / 2)
@@ -148,7 +148,7 @@ class Planner:
     def _cut(
         self, job: FileJob, kind: PlanKind, covered: Range, location: str, where: str | None
     ) -> tuple[Plan, Sequence[Batch]]:
-        """Cuts a plan by how fast the job was before; where that is not known, the first batch is to measure it."""
+        """Cuts a plan by the job's past rate; if that is unknown, the first batch measures it."""
         most = self._most(job)
         rate = sizing.usual(self._catalog.consumptions.measured(job.id))
         limits = most if rate is None else rate.limits(self._settings.batch_seconds, most)

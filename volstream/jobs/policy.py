@@ -1,4 +1,4 @@
-"""Whether and when a failed file is tried again. Pure."""
+"""Decides whether and when a failed file is retried. Pure."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from volstream.model.work import LASTING, OVERTAKEN, FailureKind
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """Tries after failures.
+    """Retries after failures.
 
     Attributes:
-        retries: tries after the first.
+        retries: maximum number of retries after the first attempt.
         backoff: the delays before them.
     """
 
@@ -23,7 +23,7 @@ class RetryPolicy:
     backoff: Backoff
 
     def next_try(self, kind: FailureKind, attempts: int, now: datetime, randomness: random.Random) -> datetime | None:
-        """Returns when a file that failed ``attempts`` times is due again; None: not by itself."""
+        """Returns when a file that failed ``attempts`` times is due again; None: not automatically."""
         if kind in LASTING or (attempts > self.retries and kind not in OVERTAKEN):
             return None
         return now + timedelta(seconds=self.backoff.delay(attempts, randomness.random))

@@ -1,4 +1,4 @@
-"""What a run of a job would do now, without doing any of it."""
+"""Previews a job's run without doing any of it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _MAX_RETRIES = 10_000
 
 @dataclass(frozen=True)
 class Preview:
-    """What a run would do.
+    """The expected work of a run.
 
     Attributes:
-        load: of the open plan's batches and of those that the stream's changes would be cut into.
+        load: total of the open plan's batches and of those that the stream's changes would be cut into.
         unfinished: how many of these batches are the open plan's.
         retries: failed files that are due; not in ``load``.
-        seconds: expected for ``load``, by the job's past rates; None: there are none.
-        listed: whether the volume was ever listed; a run would do that first.
+        seconds: expected duration for ``load``, by the job's past rates; None: there are none.
+        listed: whether the volume was ever listed; otherwise a run would do that first.
     """
 
     load: Load
@@ -36,7 +36,7 @@ class Preview:
 
 
 def preview(parts: Parts, job: FileJob) -> Preview:
-    """Plans a run and forgets the plan. Raises StreamStaleError."""
+    """Plans a run and discards the plan. Raises StreamStaleError."""
     catalog, stream = parts.catalog, parts.stream(job)
     volume = catalog.volumes.by_id(stream.source_id)
     unfinished = catalog.consumptions.waiting(job.id)
@@ -52,7 +52,7 @@ def preview(parts: Parts, job: FileJob) -> Preview:
 
 
 def _changes(parts: Parts, job: FileJob, stream: Stream) -> Load:
-    """What the stream holds after what is planned already."""
+    """Returns the load of the stream's changes that are not planned yet."""
     open_plan = parts.catalog.consumptions.open_plan(stream.id)
     if open_plan is not None and open_plan.kind is PlanKind.STREAM:
         stream = dataclasses.replace(stream, offset=open_plan.to_version, table_id=open_plan.table_id, initial=False)

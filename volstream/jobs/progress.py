@@ -1,4 +1,4 @@
-"""Where a run of a job is."""
+"""The progress of a job's run."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from dataclasses import dataclass
 
 @dataclass
 class Progress:
-    """Where a run is; its observer is told after each step.
+    """A run's progress; its observer is notified after each step.
 
     Attributes:
         files, bytes: of all batches planned so far.
-        failed, overtaken: of ``done_files``; the latter were gone or another version before their turn, which is nobody's
-            failure.
-        moves: how many of ``done_files`` are moved ones.
-        code_changed: the function's source is another one than when the job was made.
+        failed, overtaken: of ``done_files``; the latter were removed or changed before their turn, which is not a failure.
+        moves: how many of ``done_files`` were moved.
+        code_changed: the function's source has changed since the job was created.
     """
 
     files: int = 0
@@ -32,9 +31,9 @@ class Progress:
 
     @property
     def processed(self) -> int:
-        """Files that were done and are in the table as they should."""
+        """Number of files that were processed successfully."""
         return self.done_files - self.failed - self.overtaken
 
 
-#: Told of a run's progress.
+#: Receives a run's progress.
 Observer = Callable[[Progress], None]

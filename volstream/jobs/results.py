@@ -1,4 +1,4 @@
-"""The result table: made or checked before a file is processed, and the one statement that commits a batch to it."""
+"""The result table: created or checked before any file is processed, and the one statement that commits a batch to it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _log = get("jobs")
 
-#: The rows of so few files go into one data file; those of more are written where they are.
+#: The rows of up to this many files go into one data file; those of more are written by the tasks that hold them.
 _ONE_FILE = 1000
 
 _REFRESH_ID = "_refresh_id"
@@ -43,7 +43,7 @@ _PROVENANCE_OF = {
 
 
 class ResultTables:
-    """Makes result tables and brings them to the shape that a job needs."""
+    """Creates result tables and adapts them to a job's columns."""
 
     def __init__(self, catalog: Catalog, delta: DeltaWriter, warehouse: str) -> None:
         self._catalog = catalog
@@ -51,17 +51,17 @@ class ResultTables:
         self._warehouse = warehouse
 
     def exists(self, job: FileJob) -> bool:
-        """Whether the job's table is there, by its log."""
+        """Returns whether the job's table exists, judging by its log."""
         return DeltaLog(folders.table_location(self._warehouse, job.into)).exists()
 
     def prepare(self, job: FileJob) -> FileJob:
-        """Makes the job's table, or checks that there is one it may write; returns the job, with ``clean`` up to date.
+        """Creates the job's table, or checks that the job may write to it; returns the job, with ``clean`` up to date.
 
-        Asks Spark only where there is something to make or to change.
+        Uses Spark only if there is something to create or to change.
 
         Raises:
             InvalidStateError: the table belongs to another job.
-            InvalidValueError: a column has another type than the function gives.
+            InvalidValueError: a column's type differs from the function's.
         """
         location = folders.table_location(self._warehouse, job.into)
         log = DeltaLog(location)
@@ -73,7 +73,7 @@ class ResultTables:
                 self._delta.create(location, to_ddl(wanted), properties | {"delta.enableDeletionVectors": "true"})
             if job.write is Write.UPSERT and log.properties().get(OWNER) == job.id:
                 return self._catalog.jobs.change(job, clean=self._shows_deletes(job))
-            existing = log.columns()  # a log; or another job was faster, and it is theirs
+            existing = log.columns()  # a log; or another job was faster and owns the table
         owner = log.properties().get(OWNER)
         taken = job.write is Write.UPSERT and owner != job.id
         if taken:
@@ -88,7 +88,7 @@ class ResultTables:
         return job
 
     def _shows_deletes(self, job: FileJob) -> bool:
-        """Whether the job hears of deletes: else a path that comes back is an INSERT, and its old rows are there."""
+        """Returns whether the job receives deletes: otherwise a path that returns is an INSERT although its old rows exist."""
         stream = self._catalog.streams.by_id(job.stream_id)
         return stream is not None and stream.mode is Mode.STANDARD
 
@@ -101,15 +101,15 @@ class ResultTables:
             )
 
     def _rename_former(self, job: FileJob, owner: str | None, location: str) -> None:
-        """Gives a table of an earlier volstream its present column, unless another job mirrors files into it.
+        """Renames the column of a table of an earlier volstream, unless another job mirrors files into it.
 
         In one commit, so that there is nothing to recover. It comes after the job's open attempt was settled; an attempt of
-        another job that appends to the table finds its commit by what that says of itself, whatever is between.
+        another job that appends to the table finds its commit by the marker in it, whatever commits are in between.
         """
         other = self._catalog.jobs.by_id(owner) if owner and owner != job.id else None
         if other is not None:
             raise InvalidStateError(
-                f"The table {job.into} still has the column {FORMER_REFRESH_ID}, and is that of job {other.name}.",
+                f"The table {job.into} still has the column {FORMER_REFRESH_ID}, and belongs to job {other.name}.",
                 f"Run that job first, which renames it: volstream run-job {other.name}.",
             )
         self._delta.rename_column(location, FORMER_REFRESH_ID, _REFRESH_ID)
@@ -124,7 +124,7 @@ class ResultTables:
                 missing.append(field)
             elif found != kind:
                 raise InvalidValueError(
-                    f"Column {field.name} of table {job.into} is {found}, and the function gives {kind}.",
+                    f"Column {field.name} of table {job.into} is {found}, but the function returns {kind}.",
                     "Let the job write another table, or change the function's columns.",
                 )
         if missing:
@@ -132,11 +132,11 @@ class ResultTables:
 
 
 def without_followed(session: SparkSession, files: DataFrame, location: str, origins: str) -> DataFrame:
-    """The ``files`` of a batch without moved ones whose rows can follow them: those the old path has of this content.
+    """Returns the ``files`` of a batch without moved ones whose rows can follow: the old path has rows of this content.
 
     Args:
         location: of the result table.
-        origins: SQL on the table's rows ``t``: those of the old paths.
+        origins: SQL condition on the table's rows ``t`` that selects those of the old paths.
     """
     files.createOrReplaceTempView("volstream_files")
     return session.sql(
@@ -146,7 +146,7 @@ def without_followed(session: SparkSession, files: DataFrame, location: str, ori
 
 
 def put_batch(job: FileJob, made: Plan, batch: Batch, location: str, staged: Staged, marker: Marker) -> bool:
-    """As :func:`write_batch`, without Spark; false, and nothing was done, where it has to be Spark."""
+    """Like :func:`write_batch`, without Spark; does nothing and returns False if Spark is needed."""
     if batch.moves and job.on_move is OnMove.REKEY:
         return False
     gone = None if _is_blind(job, batch) else [*going(made.location, batch), *staged.succeeded()]
@@ -155,13 +155,13 @@ def put_batch(job: FileJob, made: Plan, batch: Batch, location: str, staged: Sta
 
 
 def _is_blind(job: FileJob, batch: Batch) -> bool:
-    """Whether no row of the batch's files is in the table, or is to go: their paths were not in the directory before."""
+    """Returns whether the batch only adds rows: no row of its files is in the table, or none is to be removed."""
     return job.write is Write.APPEND or (job.clean and not (batch.replaced or batch.removals or batch.moves))
 
 
 @contextmanager
 def _small_footers(session: SparkSession, staged: Staged) -> Iterator[None]:
-    """In the block, files are written without statistics in their footers, where rows are so large that these would be, too."""
+    """Omits statistics from the footers of files written in the block, if rows, and hence statistics, are very large."""
     settings = WITHOUT_STATISTICS if staged.has_large_rows() else {}
     for key, value in settings.items():
         session.conf.set(key, value)
@@ -175,10 +175,10 @@ def _small_footers(session: SparkSession, staged: Staged) -> Iterator[None]:
 def write_batch(
     session: SparkSession, delta: DeltaWriter, job: FileJob, made: Plan, batch: Batch, location: str, staged: Staged
 ) -> None:
-    """Commits a batch's outcomes in one statement; in none where every file of it failed.
+    """Commits a batch's outcomes in one statement, or none if every file failed.
 
     Args:
-        session: marked for this attempt.
+        session: the session marked for this attempt.
         made: the batch's plan.
         location: of the result table.
         staged: the attempt's outcomes.
@@ -201,14 +201,14 @@ def _write_batch(
         delta.append(session, rows.coalesce(1) if batch.files <= _ONE_FILE else rows, location)
         return
     if batch.files + batch.removals + batch.moves <= MOST_NAMED and not (batch.moves and job.on_move is OnMove.REKEY):
-        # The rows of removed files go, and those of processed ones; a failed file keeps what it has.
+        # Removes the rows of removed and of processed files; a failed file keeps its rows.
         paths = [*going(made.location, batch), *staged.succeeded()]
         if paths:
             rows = session.sql(f"SELECT {columns} FROM ({new_rows})")
             delta.replace(session, rows.coalesce(1), location, one_of("_file_path", paths))
         return
     slice_of(session, made, batch).createOrReplaceTempView("planned")
-    # The rows of removed files go, and those of processed ones; a failed file keeps what it has.
+    # As above.
     gone = (
         f"SELECT relative_path AS gone FROM planned WHERE action = '{REMOVE}' "
         f"UNION ALL SELECT path AS gone FROM staged WHERE rows IS NOT NULL AND error_kind IS NULL"
@@ -221,7 +221,7 @@ def _write_batch(
     follow = ""
     if origins is not None:
         source += f" UNION ALL {_moved(own, batch)}"
-        # After a reset of the stream there may be rows at the new path, too.
+        # After a reset of the stream there may also be rows at the new path.
         source += (
             f" UNION ALL SELECT relative_path AS gone, {empty} FROM planned "
             f"LEFT ANTI JOIN staged ON path = relative_path WHERE action = '{MOVE}'"
@@ -239,9 +239,9 @@ def _write_batch(
 
 
 def _moved(own: Sequence[str], batch: Batch) -> str:
-    """SQL: the old path of each moved file as ``gone``; with the new provenance where its rows follow.
+    """Returns SQL: the old path of each moved file as ``gone``, with the new provenance if its rows follow.
 
-    They follow where the function was not called: :func:`without_followed` decided, and what is staged tells.
+    They follow if the function was not called, as :func:`without_followed` decided and the staged outcomes show.
     """
     follows = f"p.action = '{MOVE}' AND s.path IS NULL"
     new = {
@@ -261,7 +261,7 @@ def _moved(own: Sequence[str], batch: Batch) -> str:
 
 
 def _has_former_columns(existing: Mapping[str, str]) -> bool:
-    """Whether a table's columns are those that an earlier volstream gave it: of these, and no others, it knows what they are."""
+    """Returns whether a table has all provenance columns of an earlier volstream, and so was certainly created by it."""
     names = {name.lower() for name in existing}
     former = {FORMER_REFRESH_ID if name == _REFRESH_ID else name for name in PROVENANCE.names}
     return former <= names and _REFRESH_ID not in names

@@ -1,4 +1,4 @@
-"""A job's run: take the range, plan once, and process and commit batch after batch, exactly once each (docs/exactly-once.md)."""
+"""A job's run: takes the range, plans once, and processes and commits each batch exactly once (docs/exactly-once.md)."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from volstream.model.objects import FileJob, JobState, Stream, Volume
 from volstream.model.work import Batch, Plan, PlanKind
 from volstream.spark.errors import as_sql_errors
 
-#: Retries are few files that failed before: small batches, so that a bad one holds up few.
+#: Maximum number of files per plan of retries: small, so that a bad file delays few others.
 _RETRY_FILES = 1000
 
 
 class FileRunner:
-    """Runs a job of files; a :class:`~volstream.jobs.lease.Runner`.
+    """Runs a file job; a :class:`~volstream.jobs.lease.Runner`.
 
-    Catalog and logs tell whether there is anything to do; the engine is attached to only if there is.
+    Catalog and logs show whether there is work; it attaches to the engine only if there is.
     """
 
     def __init__(self, parts: Parts, job: FileJob) -> None:
@@ -38,19 +38,19 @@ class FileRunner:
         self._job = job
 
     def run(self, *, until_empty: bool = False, stop: Stop | None = None, observe: Observer | None = None) -> RunReport:
-        """Processes what the job's stream holds now, and the failures that are due. See :class:`Runner`."""
+        """Processes the stream's current changes, and the failures that are due. See :class:`Runner`."""
         return self._lead(stop, observe, lambda run: run.go(until_empty=until_empty))
 
     def replay(
         self, where: str | None = None, *, stop: Stop | None = None, observe: Observer | None = None
     ) -> RunReport:
-        """Processes again the files that were delivered and have not changed since; their results are replaced.
+        """Reprocesses the files that were delivered and have not changed since; their results are replaced.
 
-        Files that are newer come through the stream, whose offset stays. A replay of all files accepts the function's
-        code as it is now. An interrupted replay resumes with the next run; another replay starts over.
+        Newer files come through the stream, whose offset stays. A replay of all files accepts the function's current
+        code. An interrupted replay resumes with the next run; another replay starts over.
 
         Args:
-            where: SQL condition on the directory's columns, besides the job's own.
+            where: SQL condition on the directory's columns, in addition to the job's own.
 
         Raises:
             As :meth:`run`.
@@ -62,10 +62,10 @@ class FileRunner:
         return preview(self._parts, self._job)
 
     def free(self) -> None:
-        """Settles what a run left open when it died. Without Spark, unless the table's writer has to be fenced off.
+        """Settles an attempt that a dead run left open. Without Spark, unless the table's writer has to be fenced off.
 
         Raises:
-            StreamBusyError: a run is at work.
+            StreamBusyError: a run is in progress.
             As :meth:`Consumer.settle`.
         """
         parts = self._parts
@@ -89,7 +89,7 @@ class FileRunner:
         )
 
     def _lead(self, stop: Stop | None, observe: Observer | None, act: Callable[[_Run], None]) -> RunReport:
-        """A run of the job by the holder of its lease, reported to the catalog."""
+        """Runs the job while holding its lease, and records the run in the catalog."""
         parts = self._parts
         with lease(parts.catalog, self._job, parts.settings.lease_seconds) as lead:
             run = _Run(parts, lead.job, lead.owner, Stop() if stop is None else stop, observe or (lambda _: None))
@@ -113,7 +113,7 @@ class _Run:
         self._preparation = CommitPreparation(parts, job)
 
     def go(self, *, until_empty: bool) -> None:
-        """Recovers, finishes an open plan, then plans and processes what is there."""
+        """Recovers, finishes an open plan, then plans and processes new work."""
         self._begin()
         unfinished = self._parts.catalog.consumptions.open_plan(self._job.stream_id)
         if unfinished is not None:
@@ -126,7 +126,7 @@ class _Run:
                 return
 
     def replay(self, where: str | None) -> None:
-        """Recovers, finishes an open plan, then plans and processes what was delivered before."""
+        """Recovers, finishes an open plan, then plans and processes previously delivered files."""
         self._begin()
         unfinished = self._parts.catalog.consumptions.open_plan(self._job.stream_id)
         if unfinished is not None and unfinished.kind is PlanKind.REPLAY:
@@ -143,7 +143,7 @@ class _Run:
         if where is None:
             self._job = self._parts.catalog.jobs.change(self._job, fingerprint=self._source.fingerprint)
             self.report.progress.code_changed = False
-        # From here on the table may have rows of any file.
+        # From now on the table may have rows of any file.
         self._job = self._parts.catalog.jobs.change(self._job, clean=False)
         self._open(made, batches, stream)
 
@@ -152,8 +152,7 @@ class _Run:
         return bool(self._stop) or self.report.paused is not None
 
     def _begin(self) -> None:
-        """Recovers, and finds what the run needs. Without Spark, unless an attempt is to be fenced off, or the table to be
-        altered."""
+        """Recovers, and loads what the run needs. Without Spark, unless an attempt must be fenced off, or the table altered."""
         self.report.recovered = recover(self._parts, self._job)
         self._source = find(self._job.function, self._job.search_path)
         self.report.progress.code_changed = self._source.fingerprint != self._job.fingerprint
@@ -162,13 +161,13 @@ class _Run:
             self._make_table()
 
     def _make_table(self) -> None:
-        """Makes or checks the result table, once in a run and before any file is planned: there is something to do."""
+        """Creates or checks the result table, once per run, before any file is planned; called only if there is work."""
         if not self._has_table:
             self._job = self._parts.results.prepare(self._job)
             self._has_table = True
 
     def summary(self) -> str:
-        """One line for the catalog."""
+        """Returns a summary of one line for the catalog."""
         progress = self.report.progress
         if self.report.paused:
             return f"paused: {self.report.paused}"
@@ -177,12 +176,12 @@ class _Run:
     def _volume_of(self, stream: Stream) -> Volume:
         volume = self._parts.catalog.volumes.by_id(stream.source_id)
         if volume is None:
-            self._parts.reader.pin(stream)  # says why the stream is stale
+            self._parts.reader.pin(stream)  # raises the reason why the stream is stale
             raise NotFoundError(f"The volume {stream.source_name} was dropped.")
         return volume
 
     def _plan_stream(self) -> bool:
-        """Plans and processes the stream's range; false where there was nothing in it."""
+        """Plans and processes the stream's range; returns False if it is empty."""
         stream = self._parts.stream(self._job)
         if not self._parts.reader.has_data(stream):
             return False
@@ -198,10 +197,10 @@ class _Run:
         faults.point("plan.written")
         if not self._open(made, batches, stream):
             self._parts.catalog.consumptions.advance(stream, covered.to_version, covered.table_id)
-        return True  # after initial rows of which none is wanted come the changes
+        return True  # changes follow even if none of the initial rows is wanted
 
     def _plan_retries(self) -> bool:
-        """Plans and processes the failures that are due; false where there are none."""
+        """Plans and processes the failures that are due; returns False if there are none."""
         due = self._parts.catalog.failures.due(self._job.id, datetime.now(UTC), _RETRY_FILES)
         if not due:
             return False
@@ -219,12 +218,12 @@ class _Run:
         return True
 
     def _open(self, made: Plan, batches: Sequence[Batch], stream: Stream) -> bool:
-        """Opens a plan and processes its batches; false, and nothing of it is left, where it has none."""
+        """Opens a plan and processes its batches; discards it and returns False if it has none."""
         if not batches:
             folders.remove(made.location)
             return False
         self._parts.catalog.consumptions.open((made, batches, stream))
-        # From here on nobody moves the stream: whether it was moved before, and rows may be there, is known now.
+        # The stream cannot be moved from now on, so it is now certain whether it was, and old rows may exist.
         current = self._parts.catalog.jobs.by_id(self._job.id)
         self._job = replace(self._job, clean=isinstance(current, FileJob) and current.clean)
         faults.point("plan.opened")
@@ -264,7 +263,7 @@ class _Run:
             attempts.forget(ahead)
 
     def _look_at_job(self) -> None:
-        """Whether the job is to go on: it may have been paused or dropped, and a batch may have paused it."""
+        """Checks whether the job may continue: it may have been dropped, or paused, possibly by a batch."""
         current = self._parts.catalog.jobs.by_id(self._job.id)
         if current is None:
             raise FencedError(f"The job {self._job.name} was dropped while it ran.")

@@ -1,4 +1,4 @@
-"""When a job is due. Pure: times in, times out."""
+"""Computes when a job is due. Pure: times in, times out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from volstream.model.objects import Trigger, TriggerKind
 
 
 def check_cron(line: str, zone: ZoneInfo) -> None:
-    """Raises InvalidValueError where ``line`` is not a cron line of five fields that some time matches."""
+    """Raises InvalidValueError unless ``line`` is a cron line of five fields that matches at some time."""
     if len(line.split()) != 5 or not croniter.is_valid(line):
         raise InvalidValueError(
             f"{line!r} is not a cron line.", "Write five fields: minute hour day-of-month month day-of-week."
@@ -23,21 +23,21 @@ def check_cron(line: str, zone: ZoneInfo) -> None:
         raise InvalidValueError(f"No day matches the cron line {line!r}.") from None
 
 
-#: Clocks of hosts differ by less. A start that lies further ahead was noted by a clock that was wrong, and counts as none.
+#: Maximum difference between hosts' clocks. A start further in the future was recorded by a wrong clock and is ignored.
 _SKEW = timedelta(minutes=1)
 
 
 def next_due(
     trigger: Trigger, last_started: datetime | None, created_on: datetime, zone: ZoneInfo, now: datetime
 ) -> datetime | None:
-    """When a job that runs by the clock is due next; a time in the past: now. None: it does not run by the clock.
+    """Returns when a scheduled job is due next; a time in the past: now. None: it has no schedule.
 
-    Missed times come due once, not once each: the next time counts from the last start.
+    Missed times are due once, not once each: the next time is counted from the last start.
 
     Args:
         last_started: None: never; ``every`` is due at once, ``cron`` at its first time after ``created_on``.
-        zone: in which cron lines are read. Where summer time ends, a line with given hours is due at the first of the two
-            times that read alike; one for all hours, in both.
+        zone: time zone of cron lines. When summer time ends, a line with given hours is due at the first of the two
+            identical times; one for all hours, at both.
     """
     ahead = last_started is not None and last_started > now + _SKEW
     match trigger.kind:
@@ -59,5 +59,5 @@ def next_due(
 
 
 def _is_second(time: datetime, zone: ZoneInfo) -> bool:
-    """Whether the clock showed the same an hour before, for summer time ended."""
+    """Returns whether the clock showed the same time an hour before, because summer time ended."""
     return time.astimezone(UTC).astimezone(zone).fold == 1

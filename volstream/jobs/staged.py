@@ -1,7 +1,7 @@
 """An attempt's staged outcomes: written by the executors in one pass, counted here, committed from there.
 
-They are Parquet files in a folder of the attempt. What is counted and what is committed comes from the same files, so that
-rows, failures and numbers cannot disagree.
+They are Parquet files in a folder of the attempt. Counts and commits use the same files, so that rows, failures and numbers
+cannot disagree.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
     from volstream.functions.worker import Work
 
-#: Rows in memory at a time; there may be large ones.
+#: Rows in memory at a time; some may be large.
 _ROWS = 1000
 
-#: Lets Parquet's writer keep no least and greatest values. It has them of all row groups until a file ends, whole ones, so that
-#: a file of large rows would be in memory twice.
+#: Stops Parquet's writer from keeping minimum and maximum values. It keeps them in full for all row groups until a file ends,
+#: so that a file of large rows would be in memory twice.
 WITHOUT_STATISTICS = {"parquet.column.statistics.enabled": "false"}
 
-#: Its row groups are small, and it looks at how much it holds after each row at first, not after a hundred, which may be large
-#: ones: so much, or one row, is what writing and reading hold at once.
+#: Row groups are small, and the writer checks its memory after the first row already, not after a hundred, which may be large:
+#: writing and reading hold this many bytes, or one row, at once.
 _GROUP_BYTES = 8 << 20
 _OF_STAGED = {
     "parquet.block.size": str(_GROUP_BYTES),
@@ -47,11 +47,11 @@ _FAILURE = ("path", "file_version", "commit_version", "error_kind", "error_messa
 
 @dataclass(frozen=True)
 class Totals:
-    """Files of an attempt that succeeded and failed, and the rows that the former gave.
+    """Numbers of an attempt's files that succeeded and failed, and of the rows of the former.
 
     Attributes:
-        overtaken: of those that failed, the files that were gone or another version before their turn: nobody's failure.
-        printed: entries of what the function printed.
+        overtaken: failed files that were removed or changed before their turn; these are not real failures.
+        printed: entries of the function's output.
     """
 
     succeeded: int
@@ -66,7 +66,7 @@ class Staged:
     """The staged outcomes of one attempt.
 
     Attributes:
-        location: of the folder, a URI.
+        location: URI of the folder.
         result: the function's own columns.
     """
 
@@ -74,21 +74,21 @@ class Staged:
     result: pa.Schema
 
     def write(self, files: DataFrame, work: Work) -> None:
-        """Runs the function on ``files``, rows of a plan; replaces what was staged here before."""
+        """Runs the function on ``files``, rows of a plan; replaces earlier outcomes in this folder."""
         outcomes = files.mapInArrow(work, self._ddl()).write.mode("overwrite")
         outcomes.options(**_OF_STAGED).parquet(self.location)
 
     def write_nothing(self) -> None:
-        """As :meth:`write`, of no files, without Spark."""
+        """Stages empty outcomes, like :meth:`write` without files, but without Spark."""
         with folders.written(self.location, outcome_schema(self.result)):
             pass
 
     def read(self, session: SparkSession) -> DataFrame:
-        """The outcomes. Their columns are known: finding them out would cost Spark a job."""
+        """Returns the outcomes. Their columns are given, because inferring them would cost Spark a job."""
         return session.read.schema(self._ddl()).parquet(self.location)
 
     def totals(self) -> Totals:
-        """Counts what is staged; a batch of rows in memory at a time, and of two columns."""
+        """Counts the staged outcomes, with one batch of rows, and three columns, in memory at a time."""
         succeeded = failed = rows = overtaken = printed = 0
         for batch in self._dataset().to_batches(columns=["rows", "error_kind", "printed"]):
             bad = len(batch) - batch["error_kind"].null_count
@@ -100,23 +100,23 @@ class Staged:
         return Totals(succeeded, failed, rows, overtaken, printed)
 
     def printed(self) -> Iterator[str]:
-        """What the function printed, as :meth:`~volstream.functions.printing.Printed.encoded` has it."""
+        """Yields the function's output, as :meth:`~volstream.functions.printing.Printed.encoded` encodes it."""
         for batch in self._dataset().to_batches(columns=["printed"], filter=ds.field("printed").is_valid()):
             yield from batch["printed"].to_pylist()
 
     def broken(self) -> Mapping[str, Any] | None:
-        """What :meth:`failures` says of a file for which the function could not be set up; None where it could."""
+        """Returns the failure, as in :meth:`failures`, of a file for which the function could not be set up; None if none."""
         found = self._dataset().head(1, columns=list(_FAILURE), filter=ds.field("error_kind") == FailureKind.SET_UP)
         return found.to_pylist()[0] if found.num_rows else None
 
     def failures(self) -> Iterator[Mapping[str, Any]]:
-        """The failed files, one at a time: ``path``, ``file_version``, ``commit_version`` and the ``error_`` columns."""
+        """Yields the failed files: ``path``, ``file_version``, ``commit_version`` and the ``error_`` columns."""
         failed = self._dataset().to_batches(columns=list(_FAILURE), filter=ds.field("error_kind").is_valid())
         for batch in failed:
             yield from batch.to_pylist()
 
     def rows(self, batch_id: str) -> Iterator[pa.Table]:
-        """The rows that the function gave, with their provenance: the columns of a result table; some at a time."""
+        """Yields the function's rows with their provenance, in chunks with the columns of a result table."""
         names = [*self.result.names, *PROVENANCE.names]
         needed = ["result", "path", "file_version", "commit_version", "processed_at"]
         found = self._dataset().to_batches(columns=needed, batch_size=_ROWS, batch_readahead=1, fragment_readahead=1)
@@ -127,12 +127,13 @@ class Staged:
             yield pa.table(columns, names=names)
 
     def has_large_rows(self) -> bool:
-        """Whether there are rows as large as a row group should be."""
+        """Returns whether there are rows as large as a row group should be."""
         groups = (group for fragment in self._dataset().get_fragments() for group in fragment.row_groups)
         return any(group.total_byte_size > 2 * _GROUP_BYTES for group in groups)
 
     def succeeded(self) -> list[str]:
-        """Paths of the files that have an outcome and no error; all in memory."""
+        """Returns the paths of the files that have an outcome and no error; all in memory."""
+
         good = ds.field("rows").is_valid() & ds.field("error_kind").is_null()
         paths: list[str] = self._dataset().to_table(columns=["path"], filter=good)["path"].to_pylist()
         return paths

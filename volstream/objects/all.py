@@ -19,7 +19,7 @@ class Objects:
     """All objects of a home, one collection per kind.
 
     Attributes:
-        by_kind: the collections by the word that SQL and the command line have for one object.
+        by_kind: the collections by the singular noun that SQL and the command line use.
     """
 
     def __init__(self, home: Home) -> None:

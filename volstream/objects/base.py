@@ -23,9 +23,9 @@ class Collection(Generic[T]):
         self._definitions = definitions
 
     def get(self, name: str) -> T:
-        """The object called ``name``. Raises NotFoundError."""
+        """Returns the object called ``name``. Raises NotFoundError."""
         return self._definitions.get(Name.parse(name))
 
     def list(self) -> Sequence[T]:
-        """All of them, by name."""
+        """Returns all of them, ordered by name."""
         return self._definitions.list()

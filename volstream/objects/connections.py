@@ -21,13 +21,13 @@ class Connections(Collection[Connection]):
         super().__init__(home, home.catalog.connections)
 
     def create(self, name: str, type: str, **options: Any) -> Connection:  # SQL's word for it
-        """Makes a connection; options as :func:`volstream.volumes.connections.create_connection` takes them."""
+        """Creates a connection; see :func:`volstream.volumes.connections.create_connection` for the options."""
         return connections.create_connection(self._home.catalog, Name.parse(name), type, **options)
 
     def policies(self, name: str) -> dict[str, Any]:
-        """What to paste at the provider, as :func:`volstream.volumes.access.policies` makes it. Raises NotFoundError."""
+        """Returns the policies to set at the provider; see :func:`volstream.volumes.access.policies`. Raises NotFoundError."""
         return policies(self.get(name), self._home.catalog)
 
     def drop(self, name: str, *, if_exists: bool = False) -> bool:
-        """Drops a connection; false where there was none and that is allowed. Raises ObjectInUseError."""
+        """Drops a connection; returns False if it does not exist and ``if_exists`` is set. Raises ObjectInUseError."""
         return connections.drop_connection(self._home.catalog, Name.parse(name), if_exists=if_exists)

@@ -1,4 +1,4 @@
-"""Running the statements that volstream owns."""
+"""Runs volstream's own SQL statements."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _CONNECTION_KEYS = {
     "permission_policy": "permissionPolicy",
 }
 
-#: What SHOW shows of each kind, in this order.
+#: Columns of SHOW by kind, in order.
 _SHOWN: Mapping[str, Sequence[str]] = {
     "connection": ("name", "type", "region", "endpoint", "role_arn", "comment", "created_on"),
     "volume": ("name", "location", "queue_type", "virtual_cluster", "recursive", "comment", "created_on"),
@@ -53,7 +53,7 @@ _SHOWN: Mapping[str, Sequence[str]] = {
 
 
 class Ddl:
-    """Runs the statements that volstream owns: each is one operation of a collection. No Spark, except where it says so."""
+    """Runs volstream's own statements: each is one operation of a collection. No Spark, unless documented."""
 
     def __init__(self, objects: Objects) -> None:
         self._objects = objects
@@ -68,14 +68,14 @@ class Ddl:
         }
 
     def run(self, statement: Statement) -> Result:
-        """Runs a statement. Raises VolstreamError, as the operation does."""
+        """Runs a statement. Raises the operation's VolstreamError."""
         match statement.action, statement.kind:
             case "create", kind:
                 made = self._makers[kind](statement)
-                return Result(["status"], [{"status": f"{_said(kind)} {made.name} is there."}])
+                return Result(["status"], [{"status": f"{_said(kind)} {made.name} exists."}])
             case "drop", kind:
                 dropped = self._collection(kind).drop(_text(statement.name), if_exists=statement.if_exists)
-                said = "is dropped" if dropped else "was not there"
+                said = "is dropped" if dropped else "does not exist"
                 return Result(["status"], [{"status": f"{_said(kind)} {statement.name} {said}."}])
             case "show", "directory":
                 return self._show_directory(statement)
@@ -277,7 +277,7 @@ class Ddl:
         return self._evaluated(text)
 
     def _evaluated(self, expression: str) -> datetime:
-        """The value of a SQL expression as a time. Asks Spark."""
+        """Returns the value of a SQL expression as a time. Uses Spark."""
         query = f"SELECT unix_micros(CAST(({expression}) AS TIMESTAMP)) AS moment"
         found = self._home.spark.sql(query).collect()[0]["moment"]
         if found is None:
@@ -349,7 +349,7 @@ def _none_left(said: Mapping[str, str], kind: str, allowed: str) -> None:
 
 
 def _text(name: Name | None) -> str:
-    assert name is not None, "the grammar asks for a name"
+    assert name is not None, "the grammar requires a name"
     return str(name)
 
 
@@ -358,7 +358,7 @@ def _optional(name: Name | None) -> str | None:
 
 
 def _plain(value: Any) -> str | None:
-    """A value as text, as DESCRIBE and SHOW print all of them."""
+    """Formats a value as text, for DESCRIBE and SHOW."""
     if value is None:
         return None
     if isinstance(value, datetime):

@@ -1,4 +1,4 @@
-"""Dynamic tables: tables that a job keeps equal to a query."""
+"""Dynamic tables: tables that a job keeps equal to a query's result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class DynamicTables:
-    """Tables that show what a query returns. Each is kept by the job of its name, which can be paused, run and listed."""
+    """Tables that hold a query's result. Each is kept by a job of the same name, which can be paused, run and listed."""
 
     def __init__(self, home: Home, jobs: Jobs) -> None:
         self._home = home
@@ -32,14 +32,14 @@ class DynamicTables:
         or_replace: bool = False,
         if_not_exists: bool = False,
     ) -> DynamicJob:
-        """Makes a dynamic table, fills it, and has it kept by a job of its name.
+        """Creates a dynamic table, fills it, and creates the job that keeps it.
 
         Args:
             query: reads tables whose changes are tracked, and directories of volumes.
             trigger: when the daemon refreshes it; None: only :meth:`refresh` does.
 
         Raises:
-            SqlError: not a query, or Spark refuses it; it reads a stream, or no table or volume of the home.
+            SqlError: not a query, or Spark rejects it; it reads a stream, or no table or volume of the home.
             NotFoundError, InvalidStateError: a table does not exist; its changes are not tracked.
             AlreadyExistsError: the name is taken.
         """
@@ -72,7 +72,7 @@ class DynamicTables:
             raise AlreadyExistsError(f"There is already a table, stream or job {table}.", "Choose another name.")
         job = create_job(catalog, self._home.warehouse, spec, zone=self._home.zone)
         try:
-            assert isinstance(job, DynamicJob), "of such a spec"
+            assert isinstance(job, DynamicJob), "made from a DynamicJobSpec"
             dynamic.make_table(self._home, job)
             self._jobs.run(name)
         except BaseException:
@@ -81,22 +81,22 @@ class DynamicTables:
         return job
 
     def get(self, name: str) -> DynamicJob:
-        """The job that keeps the table. Raises NotFoundError."""
+        """Returns the job that keeps the table. Raises NotFoundError."""
         job = self._home.catalog.jobs.find(Name.parse(name))
         if not isinstance(job, DynamicJob):
             raise NotFoundError(f"There is no dynamic table {name}.", "See: SHOW DYNAMIC TABLES.")
         return job
 
     def list(self) -> Sequence[Job]:
-        """The jobs that keep them, by name."""
+        """Returns the jobs that keep them, ordered by name."""
         return self._home.catalog.jobs.list(dynamic=True)
 
     def refresh(self, name: str) -> int:
-        """Makes the table show what its query returns now; rows written, as far as is known. Raises as a run of a job."""
+        """Brings the table up to date; returns the rows written, as far as known. Raises the errors of a job's run."""
         return self._jobs.run(str(self.get(name).name)).progress.rows
 
     def drop(self, name: str, *, if_exists: bool = False) -> bool:
-        """Drops a dynamic table with its rows; false where there was none and that is allowed."""
+        """Drops a dynamic table with its rows; returns False if it does not exist and ``if_exists`` is set."""
         from volstream.statements import dynamic
 
         try:

@@ -1,4 +1,4 @@
-"""Python functions that SQL calls."""
+"""Python functions callable from SQL."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ class Functions(Collection[Function]):
         or_replace: bool = False,
         if_not_exists: bool = False,
     ) -> Function:
-        """Makes the function of a file, ``file.py:func``, or of a module, ``pkg.mod:func``, callable in statements.
+        """Makes a function in a file, ``file.py:func``, or in a module, ``pkg.mod:func``, callable in statements.
 
-        Its code is read at each statement that calls it.
+        Its code is read for each statement that calls it.
 
         Args:
             returns: the SQL type of its value.
 
         Raises:
             FunctionLoadError: it cannot be imported.
-            InvalidValueError: no such type.
+            InvalidValueError: ``returns`` is not a type.
             AlreadyExistsError: the name is taken.
         """
         from volstream.functions.scalar import new_function
@@ -53,7 +53,7 @@ class Functions(Collection[Function]):
         return made
 
     def drop(self, name: str, *, if_exists: bool = False) -> bool:
-        """Drops a function; its file stays. False where there was none and that is allowed."""
+        """Drops a function; its file stays. Returns False if it does not exist and ``if_exists`` is set."""
         existing = self._definitions.find(Name.parse(name)) if if_exists else self.get(name)
         if existing is None:
             return False

@@ -33,7 +33,7 @@ class Jobs(Collection[Job]):
         self._streams = streams
 
     def file_runner(self, job: FileJob) -> FileRunner:
-        """Returns the runner of a job of files."""
+        """Returns the runner of a file job."""
         from volstream.jobs.run import FileRunner
 
         return FileRunner(self.parts, job)
@@ -44,12 +44,12 @@ class Jobs(Collection[Job]):
             return self.file_runner(job)
         from volstream.statements.jobs import StatementRunner
 
-        assert isinstance(job, StatementJob | DynamicJob), "there is no other"
+        assert isinstance(job, StatementJob | DynamicJob), "there is no other kind"
         return StatementRunner(self._home, job)
 
     @property
     def parts(self) -> Parts:
-        """What the runs of jobs of files share."""
+        """Services shared by the runs of file jobs."""
         from volstream.jobs.parts import Parts
 
         return Parts(self._home.catalog, self._home.gateway, self._home.settings)
@@ -67,20 +67,20 @@ class Jobs(Collection[Job]):
         if_not_exists: bool = False,
         **options: Any,
     ) -> Job:
-        """Makes a job; options are the attributes of :class:`~volstream.model.objects.FileJobSpec`.
+        """Creates a job; options are the attributes of :class:`~volstream.model.objects.FileJobSpec`.
 
         Args:
-            function, into: what is run on each file, and the table for what it gives.
-            statement: in their place, DML that reads streams: a run of the job is one consumption by it.
+            function, into: the function to run on each file, and the table for its results.
+            statement: instead of these, DML that reads streams: a run of the job is one consumption by it.
         """
         from volstream.jobs.definitions import create_job
 
         if statement is not None:
-            from volstream.statements.jobs import spec_of_statement  # its parser is needed for nothing else here
+            from volstream.statements.jobs import spec_of_statement  # its parser is needed only here
 
             if function or into or volume:
                 raise InvalidValueError(
-                    f"The job {name} runs a statement: it has no function, table or volume besides."
+                    f"The job {name} runs a statement, so it cannot have a function, table or volume."
                 )
             on = Name.parse(stream) if stream else None
             spec: JobSpec = spec_of_statement(self._home, Name.parse(name), statement, on, **options)
@@ -113,17 +113,18 @@ class Jobs(Collection[Job]):
         return alter_job(self._home.catalog, Name.parse(name), self._home.zone, **changes)
 
     def drop(self, name: str, *, if_exists: bool = False, force: bool = False) -> bool:
-        """Drops a job, its failures and its own stream; its table stays. False where there was none and that is allowed.
+        """Drops a job, its failures and its own stream; its table stays. Returns False if it does not exist and ``if_exists``
+        is set.
 
-        What a run left open is settled before.
+        A batch that a run left open is settled first.
 
         Args:
-            force: also where that cannot be done, or a run is at work, which then ends with an error. The rows of its batch may
-                be in the table, or not, or come yet.
+            force: drop it even if that fails, or a run is in progress, which then ends with an error. The rows of its batch may
+                be in the table, or not, or may still arrive.
 
         Raises:
-            StreamBusyError: a run is at work on a batch.
-            VolstreamError: what keeps the batch of a run that died from being settled.
+            StreamBusyError: a run is processing a batch.
+            VolstreamError: the open batch of a run that died cannot be settled.
         """
         from volstream.delta import folders
         from volstream.delta.places import reached
@@ -142,10 +143,10 @@ class Jobs(Collection[Job]):
     def logs(
         self, name: str, *, lines: int = 100, path: str | None = None, batch: str | None = None
     ) -> Sequence[LogLine]:
-        """What the job's function printed: the last lines of its newest batches, a batch after the other.
+        """Returns the output of the job's function: the last lines of its newest batches, batch by batch.
 
         Args:
-            path, batch: of calls with this file, of this batch.
+            path, batch: only calls with this file; only this batch.
 
         Raises:
             InvalidStateError: the job runs a statement.
@@ -158,13 +159,13 @@ class Jobs(Collection[Job]):
             return logs.read(location, lines, batch=batch, path=path)
 
     def pause(self, name: str) -> Job:
-        """Lets nobody run the job until it is resumed; it keeps its place."""
+        """Pauses the job until it is resumed; it keeps its position."""
         from volstream.jobs.definitions import set_paused
 
         return set_paused(self._home.catalog, Name.parse(name), paused=True)
 
     def resume(self, name: str) -> Job:
-        """Lets a paused job run again."""
+        """Resumes a paused job."""
         from volstream.jobs.definitions import set_paused
 
         return set_paused(self._home.catalog, Name.parse(name), paused=False)
@@ -172,10 +173,10 @@ class Jobs(Collection[Job]):
     def run(
         self, name: str, *, until_empty: bool = False, stop: Stop | None = None, observe: Observer | None = None
     ) -> RunReport:
-        """Runs a job once, here and now; lists its volumes first where that was never done.
+        """Runs a job once, in this process; first lists its volumes that were never listed.
 
         Raises:
-            StreamBusyError: it is being run. InvalidStateError: it is paused. See
+            StreamBusyError: it is already running. InvalidStateError: it is paused. See
             :meth:`~volstream.jobs.lease.Runner.run` for the rest.
         """
         from volstream.directory.foreground import refresh
@@ -186,23 +187,23 @@ class Jobs(Collection[Job]):
             if volume is not None and volume.reconciled_on is None:
                 refresh(catalog, self._home.settings, volume, stop=stop)
         report = self.runner(job).run(until_empty=until_empty, stop=stop, observe=observe)
-        self._forget_history()  # there may be no daemon, which does so every hour
+        self._forget_history()  # a daemon would do so every hour, but there may be none
         return report
 
     def preview(self, name: str) -> Preview:
-        """What a run of the job would do now. Changes nothing; raises StreamStaleError."""
+        """Returns what a run of the job would do now. Changes nothing; raises StreamStaleError."""
         return self.file_runner(self._of_files(name)).preview()
 
     def replay(
         self, name: str, where: str | None = None, *, stop: Stop | None = None, observe: Observer | None = None
     ) -> RunReport:
-        """Processes files of a job again that were delivered before, and replaces their results; the cursor stays.
+        """Reprocesses files of a job that were delivered before, and replaces their results; the cursor stays.
 
         Args:
             where: SQL condition on the directory's columns; None: all.
 
         Raises:
-            InvalidValueError: not such a condition. See :meth:`run` for the rest.
+            InvalidValueError: ``where`` is not such a condition. See :meth:`run` for the rest.
         """
         from volstream.jobs.definitions import check_where
 
@@ -218,16 +219,16 @@ class Jobs(Collection[Job]):
         wanted: Wanted = ANY,
         limit: int | None = 1000,
     ) -> Sequence[Failure]:
-        """Failed files of a job, or of all, by path; those of some sort, or all that count."""
+        """Returns the active failures of a job, or of all, ordered by path; only those ``wanted``."""
         job_id = self.get(name).id if name else None
         return self._home.catalog.failures.active(job_id, wanted=wanted, path=path, limit=limit)
 
     def failure_count(self, name: str | None = None, wanted: Wanted = ANY) -> int:
-        """How many :meth:`failures` there are without a limit."""
+        """Returns the number of :meth:`failures`, without a limit."""
         return self._home.catalog.failures.count(self.get(name).id if name else None, wanted)
 
     def retry(self, name: str, paths: Sequence[str] | None = None, wanted: Wanted = ANY) -> Sequence[str]:
-        """Makes failed files due now: some, those of some sort, or all that were not given up.
+        """Makes failed files due now: those of ``paths``, or those ``wanted``.
 
         Raises:
             NotFoundError: a path has no failure.
@@ -235,7 +236,7 @@ class Jobs(Collection[Job]):
         return self._set_state(name, FailureState.RETRYING, paths, datetime.now(UTC), wanted)
 
     def skip(self, name: str, paths: Sequence[str] | None = None, wanted: Wanted = ANY) -> Sequence[str]:
-        """Gives failed files up knowingly: some, those of some sort, or all. A newer version of one is processed all the same.
+        """Skips failed files: those of ``paths``, or those ``wanted``. A newer version of a file is still processed.
 
         Raises:
             NotFoundError: a path has no failure.
@@ -243,7 +244,7 @@ class Jobs(Collection[Job]):
         return self._set_state(name, FailureState.SKIPPED, paths, None, wanted)
 
     def _free(self, name: str) -> None:
-        """Settles what a run left open. Raises StreamBusyError where it is at work, and what keeps it from being settled."""
+        """Settles an open batch. Raises StreamBusyError if a run is processing it, or the error that prevents settling it."""
         job = self._home.catalog.jobs.find(Name.parse(name))
         if job is None:
             return
@@ -267,7 +268,7 @@ class Jobs(Collection[Job]):
         job = self.get(name)
         if not isinstance(job, FileJob):
             raise InvalidStateError(
-                f"The job {name} runs a statement, which knows no single files.",
+                f"The job {name} runs a statement, which does not process single files.",
                 "To deliver changes again: volstream reset-stream.",
             )
         return job
@@ -279,5 +280,5 @@ class Jobs(Collection[Job]):
         found = self._home.catalog.failures.set_state(job.id, state, paths=paths, next_try=next_try, wanted=wanted)
         unknown = sorted({*(paths or ())} - {*found})
         if unknown:
-            raise NotFoundError(f"The job {name} has no failure of {unknown[0]!r}.", "See: volstream list failures.")
+            raise NotFoundError(f"The job {name} has no failure for {unknown[0]!r}.", "See: volstream list failures.")
         return found

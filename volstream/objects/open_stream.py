@@ -1,4 +1,4 @@
-"""What ``session.streams.get(name).consume()`` gives: a stream's rows as a DataFrame, and ways to write them exactly once."""
+"""The result of ``session.streams.get(name).consume()``: a stream's rows as a DataFrame, and exactly-once writes of them."""
 
 from __future__ import annotations
 
@@ -31,13 +31,12 @@ if TYPE_CHECKING:
 class StreamBatch:
     """One consumption of a stream, inside its ``with`` block.
 
-    What is written by its methods is written once, and the offset moves at the end of the block. Effects elsewhere
-    happen at least once: after a failure the next block has the same rows under the same ``id``, by which they can be
-    told from new ones.
+    Its methods write exactly once, and the offset moves at the end of the block. Effects elsewhere happen at least
+    once: after a failure the next block has the same rows under the same ``id``, which distinguishes them from new ones.
 
     Attributes:
-        id: stable over failures.
-        df: the rows; its actions move nothing.
+        id: stable across failures.
+        df: the rows; actions on it do not move the offset.
     """
 
     def __init__(self, home: Home, block: Block, stream: Stream, taken: Taken | None) -> None:
@@ -50,22 +49,22 @@ class StreamBatch:
 
     @property
     def empty(self) -> bool:
-        """Whether no version is new; asks no Spark. A range of versions without rows is not empty."""
+        """True if there is no new version; does not use Spark. A range of versions without rows is not empty."""
         return self._taken is None or self._taken.covered.empty
 
     def write(self, target: str, mode: str = "append", *, df: DataFrame | None = None) -> int | None:
-        """Adds rows to a table, or puts them in the place of its rows (``overwrite``); how many, where that is known.
+        """Adds rows to a table, or replaces its rows (``overwrite``); returns their number, if known.
 
         Columns that the target does not have, such as the change columns, are left out.
 
         Args:
-            df: what to write, made from :attr:`df`; default: that itself.
+            df: rows to write, derived from :attr:`df`; default: that itself.
 
         Raises:
             NotFoundError: there is no such Delta table in the warehouse.
         """
         if mode not in ("append", "overwrite"):
-            raise InvalidValueError(f"The mode {mode!r} is not possible.", "Choose append or overwrite.")
+            raise InvalidValueError(f"{mode!r} is not a write mode.", "Choose append or overwrite.")
         location, columns = self._target(target)
 
         def statement(spark: SparkSession) -> None:
@@ -79,8 +78,8 @@ class StreamBatch:
         """Brings a table up to date: changed rows are replaced by key, new ones added, deleted ones deleted.
 
         Args:
-            on: the key's columns. Of several rows of one key, the newest counts.
-            df: what to merge, made from :attr:`df`; without ``__change_type`` all of it is new or changed.
+            on: the key's columns. Of several rows with one key, the newest wins.
+            df: rows to merge, derived from :attr:`df`; without ``__change_type`` all are treated as new or changed.
 
         Raises:
             NotFoundError: there is no such Delta table in the warehouse.
@@ -95,7 +94,7 @@ class StreamBatch:
             raise InvalidValueError(f"There is no column {missing[0]!r} to merge on.")
         if self._taken is None:
             return 0
-        # A view of a frame of changes would lose their range: the stream's own rows are one of SQL, others are staged.
+        # A view of a DataFrame of changes would lose their range: the stream's own rows are read by SQL, others are staged.
         staged = f"{self._home.warehouse}/_staging/{uuid.uuid4().hex}"
 
         def statement(spark: SparkSession) -> None:
@@ -125,14 +124,14 @@ class StreamBatch:
             return views.live_with(spark.sql(self._query(views)))
 
     def _query(self, views: Views) -> str:
-        assert self._taken is not None, "asked for after that was checked"
+        assert self._taken is not None, "checked by the caller"
         return self._home.reader.query(views, self._taken.covered)
 
     def _target(self, name: str) -> tuple[str, Sequence[str]]:
         location = metastore.locate(self._home, Name.parse(name))
         columns = DeltaLog(location).columns()
         if not columns:
-            raise NotFoundError(f"There is no Delta table {name}.", "Make it first: CREATE TABLE.")
+            raise NotFoundError(f"There is no Delta table {name}.", "Create it first: CREATE TABLE.")
         return location, list(columns)
 
 
@@ -143,14 +142,14 @@ class OpenStream(Stream):
 
     @classmethod
     def of(cls, home: Home, stream: Stream) -> Self:
-        """The stream of a session."""
+        """Returns a session's stream."""
         opened = cls(**vars(stream))
         object.__setattr__(opened, "_home", home)
         return opened
 
     @contextmanager
     def consume(self, *, timeout: float = 0.0) -> Iterator[StreamBatch]:
-        """Takes what the stream holds; the offset moves at the end of the block, unless it raises.
+        """Takes the stream's unconsumed changes; the offset moves at the end of the block, unless it raises.
 
         Args:
             timeout: seconds to wait for another consumption to end.

@@ -1,4 +1,4 @@
-"""Running a SQL statement: volstream's own by its objects, all others by Spark."""
+"""Runs SQL statements: volstream's own through its objects, all others through Spark."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 def run_statement(objects: Objects, statement: str) -> DataFrame:
-    """Runs one statement; a query runs when its DataFrame is asked for rows.
+    """Runs one statement; a query runs when rows of its DataFrame are requested.
 
     Raises:
-        SqlError: volstream or Spark refuses it.
+        SqlError: volstream or Spark rejects it.
     """
     with as_sql_errors():
         done = _run(objects, statement)
@@ -40,7 +40,7 @@ def run_statement(objects: Objects, statement: str) -> DataFrame:
 
 
 def rows(objects: Objects, statement: str) -> tuple[list[str], Iterator[Mapping[str, Any]]]:
-    """Runs one statement and returns its columns and its rows, which are fetched from Spark one after the other.
+    """Runs one statement and returns its columns and its rows, which are fetched from Spark one by one.
 
     Raises:
         SqlError: as :func:`run_statement`; also while rows are fetched.
@@ -67,7 +67,7 @@ def _run(objects: Objects, statement: str) -> DataFrame | Result:
 
 
 def _drops_function(home: Home, statement: str, words: list[str]) -> bool:
-    """Whether a statement drops a function of the home, not one of Spark's."""
+    """Returns whether a statement drops a function of the home, rather than one of Spark's."""
     if words[:2] != ["DROP", "FUNCTION"]:
         return False
     try:

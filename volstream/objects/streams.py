@@ -23,9 +23,9 @@ class Streams(Collection[Stream]):
         super().__init__(home, home.catalog.streams)
 
     def get(self, name: str) -> OpenStream:
-        """The stream called ``name``, which can be consumed. Raises NotFoundError."""
+        """Returns the stream called ``name``, which can be consumed. Raises NotFoundError."""
         from volstream.objects.open_stream import (
-            OpenStream,  # with pyarrow and deltalake, which a list of names does without
+            OpenStream,  # imports pyarrow and deltalake, which a list of names does not need
         )
 
         return OpenStream.of(self._home, super().get(name))
@@ -40,7 +40,7 @@ class Streams(Collection[Stream]):
         if_not_exists: bool = False,
         **options: Any,
     ) -> Stream:
-        """Makes a stream on a volume or a table; options are the attributes of
+        """Creates a stream on a volume or a table; options are the attributes of
         :class:`~volstream.model.objects.StreamSpec`."""
         from volstream.statements import metastore
         from volstream.streams.definitions import create_stream
@@ -56,14 +56,14 @@ class Streams(Collection[Stream]):
         )
 
     def drop(self, name: str, *, if_exists: bool = False) -> bool:
-        """Drops a stream; false where there was none and that is allowed. Raises ObjectInUseError."""
+        """Drops a stream; returns False if it does not exist and ``if_exists`` is set. Raises ObjectInUseError."""
         from volstream.streams.definitions import drop_stream
 
         self.free(name)
         return drop_stream(self._home.catalog, Name.parse(name), if_exists=if_exists)
 
     def has_data(self, name: str) -> bool:
-        """Whether a read may return rows; asks the log, not Spark. Raises StreamStaleError."""
+        """Returns whether a read may return rows; reads the log, not Spark. Raises StreamStaleError."""
         return self._home.reader.has_data(self.get(name))
 
     def reset(self, name: str, *, to_version: int | None = None, to_timestamp: datetime | None = None) -> Stream:
@@ -71,19 +71,19 @@ class Streams(Collection[Stream]):
         from volstream.streams.definitions import move_stream
 
         if (to_version is None) == (to_timestamp is None):
-            raise InvalidValueError("Say where to reset the stream to: a version or a time.")
+            raise InvalidValueError("Give either a version or a time to reset the stream to.")
         self.free(name)
         return move_stream(self._home.catalog, self._home.warehouse, Name.parse(name), to_version, to_timestamp)
 
     def advance(self, name: str, *, to_version: int | None = None) -> Stream:
-        """Discards what the stream holds, up to a version or all of it. Raises StreamBusyError, InvalidValueError."""
+        """Discards the stream's unconsumed changes, up to a version or all. Raises StreamBusyError, InvalidValueError."""
         from volstream.streams.definitions import advance_stream
 
         self.free(name)
         return advance_stream(self._home.catalog, self._home.warehouse, Name.parse(name), to_version)
 
     def free(self, name: str) -> None:
-        """Settles what a statement left open (R-8). No Spark where there is nothing. Raises StreamBusyError."""
+        """Settles a consumption that a statement left open (R-8). No Spark if there is none. Raises StreamBusyError."""
         stream = self._home.catalog.streams.find(Name.parse(name))
         plan = None if stream is None else self._home.catalog.consumptions.open_plan(stream.id)
         if stream is None or plan is None or plan.kind is not PlanKind.STATEMENT:
@@ -92,13 +92,13 @@ class Streams(Collection[Stream]):
             block.free(stream)
 
     def resolve(self, name: str, *, committed: bool) -> None:
-        """Says what became of an attempt that volstream cannot tell of itself (its table is gone or was replaced)."""
+        """Settles by hand an attempt whose outcome volstream cannot determine (its table is gone or was replaced)."""
         from volstream.catalog.consumptions import Outcome
 
         stream = self.get(name)
         intent = self._home.catalog.consumptions.open_intent(stream.id)
         if intent is None:
-            raise InvalidStateError(f"Nothing of the stream {name} is open.", "There is nothing to resolve.")
+            raise InvalidStateError(f"The stream {name} has no open attempt.", "There is nothing to resolve.")
         if committed:
             batch = self._home.catalog.consumptions.batch(intent.batch_id)
             self._home.catalog.consumptions.commit(intent, Outcome(batch.files if batch else 0, 0, 0))

@@ -1,4 +1,4 @@
-"""Volumes, and the refreshing of their directory tables."""
+"""Volumes, and refreshes of their directory tables."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ class Volumes(Collection[Volume]):
         check: bool = True,
         **options: Any,
     ) -> Volume:
-        """Makes a volume; options are the attributes of :class:`~volstream.model.objects.VolumeSpec`.
+        """Creates a volume; options are the attributes of :class:`~volstream.model.objects.VolumeSpec`.
 
         Args:
-            check: ask for the directory or bucket, and the queue, first.
+            check: first check that the directory or bucket, and the queue, can be reached.
         """
         if isinstance(options.get("connection"), str):
             options["connection"] = Name.parse(options["connection"])
@@ -55,12 +55,12 @@ class Volumes(Collection[Volume]):
         )
 
     def alter(self, name: str, *, check: bool = True, **changes: Any) -> Volume:
-        """Changes a volume: attributes of a :class:`~volstream.model.objects.VolumeSpec` but for name and location.
+        """Changes a volume: attributes of a :class:`~volstream.model.objects.VolumeSpec` except name and location.
 
-        The next full listing carries new patterns out: files that they leave out go, files that they let in are new.
+        The next full listing applies new patterns: files that they exclude are removed, files that they include are new.
 
         Args:
-            check: ask for the directory or bucket, and the queue, first.
+            check: first check that the directory or bucket, and the queue, can be reached.
         """
         if isinstance(changes.get("connection"), str):
             changes["connection"] = Name.parse(changes["connection"])
@@ -68,10 +68,11 @@ class Volumes(Collection[Volume]):
         return volume_rules.alter_volume(catalog, settings, Name.parse(name), check=check, **changes)
 
     def drop(self, name: str, *, if_exists: bool = False, cascade: bool = False) -> bool:
-        """Drops a volume; its files stay, its streams become stale. False where there was none and that is allowed.
+        """Drops a volume; its files stay, its streams become stale. Returns False if it does not exist and ``if_exists`` is
+        set.
 
         Args:
-            cascade: with the streams on it, and the jobs and dynamic tables that consume them; result tables stay.
+            cascade: also drop the streams on it, and the jobs and dynamic tables that consume them; result tables stay.
 
         Raises:
             ObjectInUseError: a job processes its files.
@@ -87,16 +88,17 @@ class Volumes(Collection[Volume]):
     def refresh(
         self, name: str, subdirectory: str = "", *, accept_removals: bool = False, stop: Stop | None = None
     ) -> RefreshResult:
-        """Lists the volume, or a sub-directory of it, and makes the directory table true, before it returns.
+        """Lists the volume, or a sub-directory of it, and brings the directory table up to date.
 
-        Where a daemon keeps the volume it is asked to, and waited for.
+        If a daemon keeps the volume, requests the refresh from it and waits.
 
         Args:
-            accept_removals: remove what is gone, however much it is.
+            accept_removals: remove files that are gone, however many they are.
 
         Raises:
-            StorageError: the listing did not come to its end; nothing was changed.
-            NotFoundError: there are no files in the sub-directory, and none were known.
+            StorageError: the listing did not complete; nothing was changed.
+            NotFoundError: the sub-directory has no files, and none were known.
+
         """
         from volstream.directory.foreground import refresh
 

@@ -1,6 +1,6 @@
 """Event queues by type: the one table of backends, imported late so that a missing extra costs nothing.
 
-What does not belong here: what a queue does (``base``), how one does it (the file beside this one named for it).
+What does not belong here: the protocol (``base``), and its implementations (one file each, beside this one).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["QUEUE_TYPES", "open_queue"]
 
-#: Type of queue -> what makes one from a QueueSpec.
+#: Type of queue -> class or function that makes one from a QueueSpec.
 _BACKENDS = {
     "local": "volstream.queues.local:LocalQueue",
     "poll": "volstream.queues.poll:PollQueue",
@@ -25,22 +25,22 @@ _BACKENDS = {
     "none": "volstream.queues.silent:SilentQueue",
 }
 
-#: The extra that brings what a type of queue needs.
+#: Extra that installs the packages of a type of queue.
 _EXTRAS = {"sqs": "s3", "mns": "oss"}
 
-#: What a user may name.
+#: The types that users may name.
 QUEUE_TYPES = tuple(sorted(_BACKENDS))
 
 
 def open_queue(queue_type: str, spec: QueueSpec) -> EventQueue:
-    """The queue of a volume. Does no I/O before its ``start``.
+    """Returns the queue of a volume. It does no I/O before its ``start``.
 
     Args:
         queue_type: one of :data:`QUEUE_TYPES`.
-        spec: whose queue it is and how it is reached.
+        spec: the queue's volume, and how to reach the queue.
 
     Raises:
-        InvalidValueError: this version has no such queue, or it cannot serve the location.
+        InvalidValueError: this version has no such queue type, or it cannot serve the location.
         DependencyError: a package that the queue needs is not installed.
     """
     if queue_type not in _BACKENDS:

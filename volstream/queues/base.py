@@ -1,6 +1,7 @@
-"""Where hints about changed objects come from. Implementations sit beside this file; :mod:`volstream.queues` picks one by type.
+"""The protocol of event queues, the source of hints about changed objects. Implementations are beside this file;
+:mod:`volstream.queues` picks one by type.
 
-What does not belong here: what hints mean for the directory (``directory.fold``), what an object is now (``storage``).
+What does not belong here: what hints mean for the directory (``directory.fold``), an object's current state (``storage``).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ class Message:
 
     Attributes:
         receipt: identifies the message when it is acknowledged.
-        hints: what the message says; empty: nothing of interest.
+        hints: the message's content; empty: nothing of interest.
         rejection: why the message cannot be read; it has no hints then.
     """
 
@@ -30,21 +31,21 @@ class Message:
 
     @classmethod
     def of(cls, receipt: str, parsed: Sequence[Hint | ObjectHint] | Rejection) -> Message:
-        """A message with this content."""
+        """Returns a message with this content."""
         return cls(receipt, (), parsed) if isinstance(parsed, Rejection) else cls(receipt, parsed)
 
 
 @dataclass(frozen=True, slots=True)
 class QueueSettings:
-    """How long a queue waits for what; which of these matter depends on its type.
+    """A queue's waiting times; each applies to some types only.
 
     Attributes:
-        debounce_seconds: local: how long a path must be quiet, and its size and time unchanged, before it is told.
-        check_seconds: local: how often to check that the watch still hears, and so how long it may be deaf unnoticed.
-        poll_seconds: poll: from one look at the whole volume to the next.
-        visibility_seconds: local, poll, memory: after this a message that nobody acknowledged is delivered again; sqs,
-            mns: so long after the end of this process.
-        pollers: sqs, mns: threads that ask for messages.
+        debounce_seconds: local: how long a path must be quiet, and its size and time unchanged, before it is reported.
+        check_seconds: local: interval of checks that the watch still works, and so how long a failure may go unnoticed.
+        poll_seconds: poll: interval of listings of the whole volume.
+        visibility_seconds: local, poll, memory: an unacknowledged message is redelivered after this time; sqs, mns: this
+            long after the end of this process.
+        pollers: sqs, mns: threads that request messages.
         wait_seconds: sqs, mns: how long one request waits for a message; the providers allow 20 and 30 at most.
     """
 
@@ -58,14 +59,14 @@ class QueueSettings:
 
 @dataclass(frozen=True, slots=True)
 class QueueSpec:
-    """Whose queue it is and how it is reached: what every queue is made from.
+    """The arguments of every queue: its volume, and how to reach it.
 
     Attributes:
         location: the volume's URI.
-        selection: which paths are worth a message.
+        selection: the paths to report.
         settings: waiting times.
         name: sqs, mns: the queue's name or URL.
-        access: sqs, mns: by whom the provider is asked.
+        access: sqs, mns: credentials for requests to the provider.
     """
 
     location: str
@@ -77,15 +78,15 @@ class QueueSpec:
 
 @dataclass(frozen=True, slots=True)
 class QueueState:
-    """What a provider tells of a queue. None: it does not tell.
+    """A queue's state as the provider reports it. None: not reported.
 
     Attributes:
-        waiting: messages that nobody has received, roughly.
-        in_flight: messages that were received and neither deleted nor handed back, roughly.
-        visibility_seconds: the queue's own: after this a message that nobody keeps is delivered again.
-        retention_seconds: messages that are older are lost.
-        dead_letter_queue: where messages go that were received too often; empty: there is none.
-        max_receives: how often is too often.
+        waiting: approximate number of messages not yet received.
+        in_flight: approximate number of messages received, and neither deleted nor returned.
+        visibility_seconds: the queue's own setting: a message whose lease is not extended is redelivered after this time.
+        retention_seconds: older messages are lost.
+        dead_letter_queue: queue for messages received too often; empty: none is configured.
+        max_receives: receives after which a message moves to the dead letter queue.
     """
 
     waiting: int | None
@@ -100,29 +101,29 @@ class EventQueue(Protocol):
     """At-least-once delivery of messages about one location.
 
     ``start`` does the first I/O; before it and after ``stop`` nothing is received. ``receive`` is called by one thread;
-    the other methods by any. All raise :class:`~volstream.errors.QueueError` for what may pass; ``receive`` goes on doing
-    so while it lasts, not before the end of its wait where it has said it.
+    the other methods by any. All raise :class:`~volstream.errors.QueueError` for transient errors; ``receive`` keeps
+    raising while the error lasts: at once the first time, then at the end of each wait.
     """
 
     def start(self) -> None:
-        """Begins to listen. Everything that changes after it returns is heard; what changed before is not."""
+        """Begins to listen. Every change after it returns is reported; earlier changes are not."""
 
     def stop(self) -> None:
-        """Ends listening and wakes a blocked ``receive``. Idempotent. Unacknowledged messages are delivered again."""
+        """Stops listening and wakes a blocked ``receive``. Idempotent. Unacknowledged messages are redelivered."""
 
     def receive(self, limit: int, wait_seconds: float) -> Sequence[Message]:
-        """Up to ``limit`` messages as soon as there is one, or none after ``wait_seconds``. None after ``stop``."""
+        """Returns up to ``limit`` messages as soon as there is one, or none after ``wait_seconds``. None after ``stop``."""
 
     def acknowledge(self, messages: Sequence[Message]) -> None:
-        """Never delivers these again. Idempotent."""
+        """Ends the delivery of these messages for good. Idempotent."""
 
     def depth(self) -> int | None:
-        """Messages that wait, roughly; None where the queue cannot tell."""
+        """Returns the approximate number of waiting messages; None if unknown."""
 
 
 @runtime_checkable
 class Described(Protocol):
-    """A queue whose provider tells more of it. Needs no ``start``."""
+    """A queue whose provider reports its state. Needs no ``start``."""
 
     def describe(self) -> QueueState:
         """Asks the provider. Raises :class:`~volstream.errors.QueueError`."""
@@ -132,4 +133,4 @@ class Parser(Protocol):
     """Reads the body of a provider's message; pure, and never raises."""
 
     def __call__(self, body: bytes) -> Sequence[Hint | ObjectHint] | Rejection:
-        """The hints in ``body`` (none: nothing of interest), or why it cannot be read."""
+        """Returns the hints in ``body`` (none: nothing of interest), or why it cannot be read."""

@@ -1,4 +1,4 @@
-"""What the parsers of messages share: JSON that cannot raise, keys that can be keys, rejections that can be kept.
+"""Functions shared by the message parsers: reading JSON without exceptions, checking keys, rejections that can be stored.
 
 The providers' formats are in the files beside this one. Pure.
 """
@@ -10,15 +10,15 @@ from typing import Any
 
 from volstream.model.hints import Rejection
 
-#: Of a body that cannot be read, this much is kept.
+#: Maximum length of an unreadable body in its rejection.
 _SUBJECT_CHARACTERS = 4096
 
-#: What :func:`read_json` answers for text that is no JSON: every value of JSON is something else.
+#: Result of :func:`read_json` for text that is not JSON; distinct from every JSON value.
 NOT_JSON = object()
 
 
 def read_json(text: str | bytes) -> Any:
-    """The value that ``text`` spells, or :data:`NOT_JSON`."""
+    """Returns the JSON value in ``text``, or :data:`NOT_JSON`."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):  # numbers of thousands of digits are ValueErrors too
@@ -26,7 +26,7 @@ def read_json(text: str | bytes) -> Any:
 
 
 def is_key(value: object) -> bool:
-    """Whether ``value`` could be a bucket's key: JSON can spell surrogates that stand for no character."""
+    """Returns whether ``value`` could be a bucket's key: JSON can contain lone surrogates, which are not characters."""
     if not isinstance(value, str) or not value:
         return False
     try:
@@ -37,12 +37,12 @@ def is_key(value: object) -> bool:
 
 
 def reject(body: bytes, reason: str) -> Rejection:
-    """The rejection of a whole body, cut and printable."""
+    """Returns the rejection of a whole body, truncated and printable."""
     return Rejection(body.decode("utf-8", "backslashreplace")[:_SUBJECT_CHARACTERS], reason)
 
 
 def shape(document: Any) -> str:
-    """What a value of JSON is, for a reason: it is printable whatever the value."""
+    """Describes a JSON value, for a rejection's reason; printable for any value."""
     if isinstance(document, dict):
         keys = ", ".join(ascii(key)[:40] for key in sorted(document)[:5])
         return f"an object with the keys {keys}" if keys else "an empty object"

@@ -1,9 +1,10 @@
-"""When a change of a local file may be told: after it settled. A state machine over (change, time), without clock or disk.
+"""Decides when a change of a local file is reported: after it settled. A state machine over (change, time), without clock
+or disk.
 
-A write and a rename into place look different to a watcher, and a slow writer pauses; so the rule is: a path is told
-when it was quiet for the debounce time and two looks at it that far apart agree. A writer's close shortens both. A file
-that is written without such a pause is not told until it ends; the scheduled reconcile shows it. What does not belong
-here: watching (``watch``), delivery (``local``). Not safe for threads: callers hold their lock.
+A write and a rename into place look different to a watcher, and a slow writer pauses; so the rule is: a path is reported
+once it was quiet for the debounce time and two stats that far apart agree. A writer's close shortens both. A file that is
+written without such a pause is not reported until the writing ends; the scheduled reconcile finds it. What does not belong
+here: watching (``watch``), delivery (``local``). Not thread-safe: callers hold their lock.
 """
 
 from __future__ import annotations
@@ -15,18 +16,18 @@ from enum import Enum
 
 from volstream.model.hints import Hint, KeyHint, SubtreeHint
 
-#: After a writer closed the file: long enough for a second write or rename by the same program to show.
+#: Delay after a writer closed the file: long enough to notice a second write or rename by the same program.
 CLOSED_SECONDS = 0.05
 
-#: With more than this many paths waiting, one look at everything is cheaper than a look at each.
+#: With more than this many paths waiting, one listing of everything is cheaper than a stat of each.
 CAPACITY = 100_000
 
-#: Size and mtime in ns of the file at a path; None where there is none.
+#: Returns size and mtime in ns of the file at a path; None if there is none.
 Look = Callable[[str], tuple[int, int] | None]
 
 
 class PathChangeKind(Enum):
-    """What happened at a path."""
+    """The kind of a change at a path."""
 
     CHANGED = "changed"  #: a file was created, written, moved, touched or removed
     CLOSED = "closed"  #: a file was closed by a writer
@@ -36,7 +37,7 @@ class PathChangeKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PathChange:
-    """One thing that a watcher saw; ``path`` is relative, without a trailing slash."""
+    """One change that a watcher saw; ``path`` is relative, without a trailing slash."""
 
     path: str
     kind: PathChangeKind
@@ -50,11 +51,11 @@ class _Waiting:
 
 
 class Debouncer:
-    """Changes that wait to settle.
+    """Holds changes until they settle.
 
     Args:
         debounce_seconds: how long a path must be quiet.
-        look: how a file is now.
+        look: returns a file's current state.
         capacity: with more paths waiting, they collapse to one hint for everything.
     """
 
@@ -70,18 +71,18 @@ class Debouncer:
         self._subtrees: dict[str, tuple[str, float]] = {}
 
     def __len__(self) -> int:
-        """Paths and subtrees that wait."""
+        """Returns the number of waiting paths and subtrees."""
         return len(self._files) + len(self._subtrees)
 
     @property
     def next_due(self) -> float | None:
-        """When :meth:`release` may have something to do; None where nothing waits."""
+        """Earliest time at which :meth:`release` may return something; None if nothing waits."""
         subtree = next((due for _, due in self._subtrees.values()), None)
         file = self._schedule[0][0] if self._schedule else None
         return min((due for due in (subtree, file) if due is not None), default=None)
 
     def add(self, change: PathChange, now: float) -> None:
-        """Takes a change that was seen at ``now``."""
+        """Adds a change that was seen at ``now``."""
         if len(self) >= self._capacity:
             self._collapse(now)
         elif change.kind in {PathChangeKind.DIRECTORY_NEW, PathChangeKind.DIRECTORY_GONE}:
@@ -90,11 +91,11 @@ class Debouncer:
             self._add_file(change, now)
 
     def rescan(self, reason: str, now: float) -> None:
-        """Asks for a look at everything: changes were missed."""
+        """Adds a hint for everything, because changes were missed."""
         self._add_subtree("", reason, now)
 
     def release(self, now: float, limit: int) -> list[Hint]:
-        """Up to ``limit`` hints for what has settled; they wait no more."""
+        """Removes and returns up to ``limit`` hints for changes that have settled."""
         hints: list[Hint] = []
         for prefix, (reason, due) in list(self._subtrees.items())[:limit]:
             if due > now:
@@ -123,12 +124,12 @@ class Debouncer:
         elif closed:
             waiting.look = self._look(change.path)
         waiting.due = now + gap
-        # A later time needs no new entry: the one that is there finds out and moves itself.
+        # A later time needs no new entry: the existing one is rescheduled when its time comes.
         if waiting.due < waiting.scheduled:
             self._reschedule(change.path, waiting)
 
     def _is_settled(self, path: str, waiting: _Waiting, now: float) -> bool:
-        """Whether ``path`` may be told; if not, it is scheduled for its next look."""
+        """Returns whether ``path`` has settled; if not, schedules its next check."""
         if now < waiting.due:
             self._reschedule(path, waiting)
             return False

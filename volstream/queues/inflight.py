@@ -1,6 +1,6 @@
 """Messages that were delivered and not yet acknowledged, for the queues that live in this process.
 
-What does not belong here: messages that wait for their first delivery. Not safe for threads: callers hold their lock.
+What does not belong here: messages that wait for their first delivery. Not thread-safe: callers hold their lock.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class _Delivery:
 
 
 class InFlight:
-    """Delivers a message again when nobody acknowledged it within ``visibility_seconds``.
+    """Redelivers messages that are not acknowledged within ``visibility_seconds``.
 
-    A message keeps its receipt over deliveries, so a late acknowledgement still counts. Times are the caller's.
+    A message keeps its receipt across deliveries, so a late acknowledgement still counts. Times are the caller's.
     """
 
     def __init__(self, visibility_seconds: float) -> None:
@@ -39,22 +39,22 @@ class InFlight:
 
     @property
     def room(self) -> int:
-        """How many more messages may be delivered for the first time."""
+        """Number of further messages that may be delivered for the first time."""
         return max(0, CAPACITY - len(self._deliveries))
 
     @property
     def next_due(self) -> float | None:
-        """When the next message is delivered again; None where none is in flight."""
+        """Time of the next redelivery; None if no message is in flight."""
         return next((delivery.due for delivery in self._deliveries.values()), None)
 
     def deliver(self, hint: Hint, now: float) -> Message:
-        """A new message with this hint."""
+        """Returns a new message with this hint."""
         message = Message(str(next(self._receipts)), (hint,))
         self._deliveries[message.receipt] = _Delivery(message, now + self._visibility_seconds)
         return message
 
     def redeliver(self, now: float, limit: int) -> list[Message]:
-        """Up to ``limit`` messages whose time is over, which starts anew."""
+        """Returns up to ``limit`` messages whose time has expired, and restarts their time."""
         expired: list[Message] = []
         for delivery in self._deliveries.values():
             if delivery.due > now or len(expired) == limit:
@@ -72,6 +72,6 @@ class InFlight:
             self._deliveries.pop(message.receipt, None)
 
     def expire_all(self) -> None:
-        """Makes every message due now: their consumer is gone."""
+        """Makes every message due now, because its consumer is gone."""
         for delivery in self._deliveries.values():
             delivery.due = float("-inf")

@@ -1,7 +1,7 @@
 """A queue of changes in a local directory: watched, settled, delivered until acknowledged.
 
-It lives in memory: a restart forgets what waited, and every start is followed by a reconcile. The watch is checked
-every second or so and armed again where it went deaf (the root was replaced, the kernel dropped events, watchdog died); a hint
+It lives in memory: a restart loses waiting messages, and every start is followed by a reconcile. The watch is checked
+every second or so and re-armed if it was lost (the root was replaced, the kernel dropped events, watchdog died); a hint
 for the whole volume then covers what was missed. What does not belong here: when a path has settled (``debounce``), the
 operating system's notifications (``watch``).
 """
@@ -22,10 +22,10 @@ from volstream.queues.watch import DirectoryWatch
 
 
 class LocalQueue:
-    """Hints about the files of a directory.
+    """Delivers hints about the files of a directory.
 
     While the directory is missing, ``receive`` raises :class:`~volstream.errors.QueueError` at each check and at the end of
-    each wait, and goes on by itself when it is back. Two locks: ``_arming`` guards the watch and is taken first;
+    each wait, and recovers by itself when the directory is back. Two locks: ``_arming`` guards the watch and is taken first;
     ``_changed`` guards the rest, and is never held while the watch is armed or disarmed, because watchdog's threads need it
     to end.
     """
@@ -41,8 +41,8 @@ class LocalQueue:
         self._arming = threading.Lock()
         self._watch = DirectoryWatch(self._root, spec.selection.recursive, self._on_change, self._on_overflow)
         self._identity: tuple[int, int] | None = None
-        self._refused: QueueError | None = None  # why it could not be armed again
-        self._deaf = ""  # why the watch must be armed again; empty while it hears
+        self._refused: QueueError | None = None  # why re-arming failed
+        self._deaf = ""  # why the watch must be re-armed; empty while it works
         self._check_seconds = spec.settings.check_seconds
         self._check_due = 0.0
         self._changed = threading.Condition()
@@ -106,7 +106,7 @@ class LocalQueue:
             return len(self._settler)
 
     def _keep_hearing(self) -> None:
-        """Arms the watch again where it went deaf; raises QueueError where it cannot be."""
+        """Re-arms the watch if it was lost; raises QueueError if that fails."""
         if time.monotonic() < self._check_due:
             return
         with self._arming:
@@ -146,7 +146,7 @@ class LocalQueue:
                 raise
 
     def _arm(self) -> None:
-        # Before the watch, so that a root replaced in between differs at the next check.
+        # Before arming, so that a root replaced in between differs at the next check.
         self._identity = self._stat_root()
         self._watch.arm()
         self._check_due = time.monotonic() + self._check_seconds

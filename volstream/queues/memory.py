@@ -1,4 +1,4 @@
-"""A queue in this process's memory, for tests and trials: what is sent is delivered until it is acknowledged.
+"""A queue in this process's memory, for tests and trials: messages are redelivered until acknowledged.
 
 What does not belong here: anything that outlives the process.
 """
@@ -16,9 +16,9 @@ from volstream.queues.inflight import InFlight
 
 
 class MemoryQueue:
-    """Delivers the hints that are given to :meth:`send`, in order, at least once.
+    """Delivers the hints passed to :meth:`send`, in order, at least once.
 
-    Like a provider's queue, and unlike a watcher, it keeps what is sent while nobody listens.
+    Like a provider's queue, and unlike a watcher, it keeps messages sent before ``start``.
     """
 
     def __init__(self, spec: QueueSpec) -> None:

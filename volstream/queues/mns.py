@@ -1,7 +1,7 @@
 """Alibaba Cloud's MNS (Simple Message Queue) as a :class:`~volstream.queues.remote.Service`.
 
-The only module that knows its SDK. What does not belong here: pollers and what they hold (``remote``), credentials
-(``cloud.aliyun``), the base64 in which OSS sends its events (``oss_events``).
+The only module that imports its SDK. What does not belong here: pollers and the messages they hold (``remote``), credentials
+(``cloud.aliyun``), the base64 encoding of OSS events (``oss_events``).
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from volstream.queues.base import QueueSpec, QueueState
 from volstream.queues.received import Delivery
 from volstream.queues.remote import RemoteQueue
 
-#: What MNS allows. A wait of zero is left to the queue's own setting.
+#: Limits of MNS. A wait of zero would mean the queue's own setting.
 _MIN_WAIT_SECONDS, _MAX_WAIT_SECONDS, _MAX_VISIBILITY = 1, 30, 43_200
 
-#: The SDK's HTTPS connections wait for ever unless told; a long poll takes 30.
+#: The SDK's HTTPS connections have no timeout by default; a long poll takes 30 seconds.
 _TIMEOUT_SECONDS = 45
 
 _EMPTY = "MessageNotExist"
 
-#: Of a handle: what it stood for was deleted, or delivered again under another.
+#: Errors of a handle whose message was deleted, or redelivered under another handle.
 _GONE = {"MessageNotExist", "ReceiptHandleError"}
 
 _ROLE = re.compile(r"acs:ram::(\d+):role/.+")
@@ -48,17 +48,17 @@ _Result = TypeVar("_Result")
 
 
 def mns_queue(spec: QueueSpec) -> RemoteQueue:
-    """The queue of a volume.
+    """Returns the queue of a volume.
 
     Raises:
-        InvalidValueError: the volume names no queue, or has no connection; or from a bare name the queue's address
-            cannot be told.
+        InvalidValueError: the volume names no queue, or has no connection; or the queue's address cannot be derived from
+            a bare name.
     """
     return RemoteQueue(MnsService(spec), spec.settings, oss_events.parse)
 
 
 class MnsService:
-    """One queue, by name or URL. Each thread has an account object of its own: the SDK's is one connection."""
+    """One queue, by name or URL. Each thread has its own account object, because the SDK's holds a single connection."""
 
     batch = 16
 
@@ -73,13 +73,13 @@ class MnsService:
         self._own = threading.local()
 
     def open(self) -> float:
-        """See :meth:`Service.open`. Receiving cannot say how long: it is the queue's own time."""
+        """See :meth:`Service.open`. A receive request cannot set the visibility: it is the queue's own."""
         return self.describe().visibility_seconds
 
     def receive(self, limit: int, wait_seconds: float) -> Sequence[Delivery]:
         """See :meth:`Service.receive`."""
         size, wait = min(limit, self.batch), min(_MAX_WAIT_SECONDS, max(_MIN_WAIT_SECONDS, round(wait_seconds)))
-        with self._errors("gives no messages"):
+        with self._errors("cannot be read"):
             try:
                 messages = self._ask(lambda queue: queue.batch_receive_message(size, wait))
             except MNSServerException as exc:
@@ -90,7 +90,7 @@ class MnsService:
 
     def delete(self, handles: Sequence[str]) -> Sequence[str]:
         """See :meth:`Service.delete`."""
-        with self._errors("deletes no messages"):
+        with self._errors("did not delete messages"):
             try:
                 self._ask(lambda queue: queue.batch_delete_message(list(handles)))
             except MNSServerException as exc:
@@ -100,19 +100,19 @@ class MnsService:
         return ()
 
     def keep(self, handles: Sequence[str], seconds: float) -> Mapping[str, str | None]:
-        """See :meth:`Service.keep`. MNS has no batch of this, and each time gives a new handle."""
+        """See :meth:`Service.keep`. MNS has no batch request for this, and returns a new handle each time."""
         kept: dict[str, str | None] = {}
         try:
-            with self._errors("keeps no messages"):
+            with self._errors("did not extend the visibility of messages"):
                 for handle in handles:
                     kept[handle] = self._keep_one(handle, min(math.ceil(seconds), _MAX_VISIBILITY))
         except QueueError:
-            if not kept:  # else the new handles are worth more than the error, which comes again
+            if not kept:  # otherwise the new handles matter more than the error, which will recur
                 raise
         return kept
 
     def describe(self) -> QueueState:
-        """See :meth:`Service.describe`. MNS has announced that it will tell no counts any more."""
+        """See :meth:`Service.describe`. MNS has announced that it will stop reporting counts."""
         with self._errors("cannot be described"):
             told = self._ask(self._attributes)
             dead = told.get("DeadLetterTargetQueue", "") if told.get("Enabled", "").lower() == "true" else ""
@@ -126,7 +126,8 @@ class MnsService:
             )
 
     def _attributes(self, queue: Any) -> Mapping[str, str]:
-        """What MNS answers, by name, nested or not. The SDK asks; its own reader knows no dead letter policy, and breaks."""
+        """Returns MNS's answer by name, nested or not. The SDK sends the request, but its parser fails on a dead letter
+        policy."""
         client, request, said = queue.mns_client, GetQueueAttributesRequest(self._name), GetQueueAttributesResponse()
         asked = RequestInternal(request.method, f"/queues/{self._name}")
         client.build_header(request, asked)
@@ -145,7 +146,7 @@ class MnsService:
         return str(changed.receipt_handle)
 
     def _ask(self, call: Callable[[Any], _Result]) -> _Result:
-        """Calls this thread's queue; once more where the connection broke, as one that was idle for long does."""
+        """Calls this thread's queue, and retries once if the connection broke, as long-idle ones do."""
         try:
             return call(self._queue())
         except MNSClientNetworkException:
@@ -156,11 +157,11 @@ class MnsService:
         if queue is None:
             account = Account(self._endpoint, credentials_provider=self._provider)
             http = account.mns_client.http
-            http.set_connection_timeout(_TIMEOUT_SECONDS)  # heeded over HTTP only
-            http.conn.timeout = _TIMEOUT_SECONDS  # heeded over HTTPS only
+            http.set_connection_timeout(_TIMEOUT_SECONDS)  # effective over HTTP only
+            http.conn.timeout = _TIMEOUT_SECONDS  # effective over HTTPS only
             queue = self._own.queue = account.get_queue(self._name)
-            weakref.finalize(queue, account.mns_client.close_connection)  # with its thread
-            queue.set_encoding(False)  # with decoding, one body that is no base64 fails its whole batch
+            weakref.finalize(queue, account.mns_client.close_connection)  # when its thread ends
+            queue.set_encoding(False)  # with decoding, one body that is not base64 fails its whole batch
         return queue
 
     @contextmanager
@@ -173,12 +174,12 @@ class MnsService:
             raise QueueError(text, _remedy(exc.type)) from exc
         except MNSExceptionBase as exc:
             raise QueueError(f"{subject}: {exc.message}.") from exc
-        except (AttributeError, KeyError, ValueError, SyntaxError, OSError) as exc:  # of an answer that nobody can read
+        except (AttributeError, KeyError, ValueError, SyntaxError, OSError) as exc:  # an unreadable answer
             raise QueueError(f"{subject}: its answer cannot be read ({type(exc).__name__}: {exc}).") from exc
 
 
 class _Provider(CredentialsProvider):  # type: ignore[misc]  # the SDK has no types
-    """Keys for each request: those of a role are renewed."""
+    """Provides keys for each request: those of a role are renewed."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -189,10 +190,10 @@ class _Provider(CredentialsProvider):  # type: ignore[misc]  # the SDK has no ty
 
 
 def address(name: str, access: Access) -> tuple[str, str]:
-    """The endpoint of a queue's account, and the queue's name, of a URL or a bare name.
+    """Returns the endpoint of a queue's account, and the queue's name, from a URL or a bare name.
 
     Raises:
-        InvalidValueError: it is no queue's URL, or the connection does not say where a queue of that name is.
+        InvalidValueError: the URL is not a queue's, or the connection does not determine where a queue of that name is.
     """
     if "://" in name:
         parts = urlsplit(name)
@@ -206,8 +207,8 @@ def address(name: str, access: Access) -> tuple[str, str]:
     role, region = _ROLE.fullmatch(access.role_arn or ""), aliyun.region(access)
     if role is None or region is None:
         raise InvalidValueError(
-            f"Where the MNS queue {name!r} is cannot be told: the connection names no "
-            f"{'region' if role else 'role, whose ARN has the account'}.",
+            f"The address of the MNS queue {name!r} cannot be determined: the connection names no "
+            f"{'region' if role else 'role, whose ARN contains the account'}.",
             "Give the queue's URL, https://ACCOUNT.mns.REGION.aliyuncs.com/queues/NAME.",
         )
     return f"https://{role[1]}.mns.{region}.aliyuncs.com", name
@@ -219,7 +220,7 @@ def _count(text: str | None) -> int | None:
 
 def _remedy(code: str) -> str:
     if code == "QueueNotExist":
-        return "Make the queue, or correct the volume's queue name."
+        return "Create the queue, or correct the volume's queue name."
     if code in ("AccessDenied", "AccessIDAuthError", "SignatureDoesNotMatch"):
         return "Check the connection's keys and role, and allow it: `volstream describe connection NAME` prints the policies."
     return ""

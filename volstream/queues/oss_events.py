@@ -1,7 +1,7 @@
-"""Messages that OSS sends to MNS, as hints: JSON as it is, in base64, or wrapped by a topic. Pure.
+"""Parses messages that OSS sends to MNS into hints: plain JSON, in base64, or wrapped by a topic. Pure.
 
-Events are told apart by their full name. Those of unfinished uploads and of reads are no news of an object; any other, known
-or not, is a hint: a look at an object that did not change costs a HEAD, one that was not looked at is missing.
+Events are told apart by their full name. Those of unfinished uploads and of reads are ignored; any other, known or not, is a
+hint: checking an unchanged object costs one HEAD request, whereas a missed change leaves the directory stale.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from urllib.parse import unquote
 from volstream.model.hints import ObjectHint, Rejection
 from volstream.queues.bodies import NOT_JSON, is_key, read_json, reject, shape
 
-#: ``ObjectCreated:`` and ``ObjectRemoved:`` also carry what happens to uploads that have no object yet.
+#: ``ObjectCreated:`` and ``ObjectRemoved:`` also cover uploads that have no object yet.
 _NO_NEWS = frozenset(
     {
         "ObjectCreated:InitiateMultipartUpload",
@@ -25,14 +25,14 @@ _NO_NEWS = frozenset(
     }
 )
 
-#: A topic's wrapper in a wrapper does not happen; a message made to look like it ends here.
+#: Nested topic wrappers do not occur; this bounds forged ones.
 _WRAPPERS = 2
 
 
 def parse(body: bytes) -> Sequence[ObjectHint] | Rejection:
     """See :class:`~volstream.queues.base.Parser`.
 
-    One event that cannot be read rejects the message: its hints would let the event vanish unseen. Keys that end in ``/``
+    One unreadable event rejects the whole message: otherwise the event would be lost silently. Keys that end in ``/``
     stand for directories and give no hint.
     """
     document = _read(body)
@@ -52,7 +52,7 @@ def parse(body: bytes) -> Sequence[ObjectHint] | Rejection:
         case _ if document is NOT_JSON:
             return reject(body, "The message is neither JSON nor base64 of JSON.")
         case _:
-            return reject(body, f"The message is JSON, but no event of OSS: {shape(document)}.")
+            return reject(body, f"The message is JSON, but not an OSS event: {shape(document)}.")
     readable = [hints for hints in spellings if hints is not None]
     if len(readable) < len(spellings):
         return reject(body, "The message has an event without a name, a bucket's name and an object's key.")
@@ -60,7 +60,7 @@ def parse(body: bytes) -> Sequence[ObjectHint] | Rejection:
 
 
 def _read(text: bytes) -> Any:
-    """JSON first: base64 of an object is never JSON itself."""
+    """Tries JSON first: base64 of an object is never valid JSON."""
     document = read_json(text)
     if document is not NOT_JSON:
         return document
@@ -71,9 +71,9 @@ def _read(text: bytes) -> Any:
 
 
 def _hints(event: Any) -> Sequence[ObjectHint] | None:
-    """Of one event; None where it cannot be read.
+    """Returns the hints of one event; None if it cannot be read.
 
-    The examples of OSS show keys as they are, and its pages promise nothing: what can be decoded is told both ways.
+    OSS's examples show keys unencoded, but its documentation does not promise it: a key that can be decoded gives both hints.
     """
     match event:
         case {"eventName": str(name)} if name in _NO_NEWS:

@@ -1,6 +1,6 @@
-"""A queue for places that tell nothing (network mounts, containers): it says "look at everything" on a period.
+"""A queue for places without change notifications (network mounts, containers): it asks for a full listing periodically.
 
-What does not belong here: the look itself (``directory``).
+What does not belong here: the listing itself (``directory``).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from volstream.queues.inflight import InFlight
 
 
 class PollQueue:
-    """One hint for the whole volume every ``poll_seconds``, the first after one period: a start looks by itself.
+    """Delivers one hint for the whole volume every ``poll_seconds``, the first after one period: a start lists anyway.
 
-    While a hint is unacknowledged no other is made: a look that takes longer than the period is not queued up.
+    While a hint is unacknowledged no other is made: listings that take longer than the period do not queue up.
     """
 
     def __init__(self, spec: QueueSpec) -> None:

@@ -1,6 +1,6 @@
-"""Messages that a provider delivered to this process and that nobody acknowledged yet, and how long it keeps them for us.
+"""Messages that a provider delivered to this process and that are not yet acknowledged, and how long they stay invisible.
 
-What does not belong here: asking the provider (``remote``). Not safe for threads: callers hold their lock.
+What does not belong here: requests to the provider (``remote``). Not thread-safe: callers hold their lock.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ class Delivery:
     """One delivery of a message by a provider.
 
     Attributes:
-        id: of the message, the same in all its deliveries.
-        handle: what deletes this delivery, or keeps it.
+        id: the message's id, the same in all its deliveries.
+        handle: identifies this delivery when it is deleted or its visibility is extended.
         body: as delivered.
     """
 
@@ -34,7 +34,7 @@ class _Kept:
 
 
 class Received:
-    """Messages by their id, which is their receipt: a handle may change while the consumer has the message."""
+    """Messages by id, which serves as receipt: a handle may change while the consumer has the message."""
 
     def __init__(self, parse: Parser) -> None:
         self._parse = parse
@@ -46,30 +46,30 @@ class Received:
 
     @property
     def waiting(self) -> int:
-        """Messages that the consumer has not taken."""
+        """Number of messages that the consumer has not taken."""
         return len(self._waiting)
 
     def add(self, delivery: Delivery, due: float) -> None:
-        """Takes a delivery in that is kept until ``due``. One of a message that is here already only has a newer handle."""
+        """Adds a delivery that stays invisible until ``due``. For a message already held, only the handle is replaced."""
         if delivery.id not in self._kept:
             self._waiting.append(Message.of(delivery.id, self._parse(delivery.body)))
         self._kept[delivery.id] = _Kept(delivery.handle, due)
 
     def take(self, limit: int) -> list[Message]:
-        """Up to ``limit`` messages for the consumer, in the order in which they came."""
+        """Removes and returns up to ``limit`` messages for the consumer, in order of arrival."""
         return [self._waiting.popleft() for _ in range(min(limit, len(self._waiting)))]
 
     def ending(self, before: float) -> list[str]:
-        """The receipts of those that the provider stops keeping before ``before``; not of those that it gave up."""
+        """Returns the receipts of messages that become visible before ``before``, except those the provider gave up."""
         return [receipt for receipt, kept in self._kept.items() if kept.due < before]
 
     def handles(self, receipts: Iterable[str]) -> Mapping[str, str]:
-        """The newest handle of each of these that is here."""
+        """Returns the newest handle of each of these messages that is held."""
         return {receipt: kept.handle for receipt in receipts if (kept := self._kept.get(receipt))}
 
     def renew(self, receipt: str, handle: str | None, due: float) -> None:
-        """Keeps a message until ``due``. Without a handle the provider gave it up: it delivers it again, and until then
-        nothing can be done."""
+        """Records that a message stays invisible until ``due``. Without a handle the provider gave it up: it will redeliver
+        it, and until then nothing can be done."""
         kept = self._kept.get(receipt)
         if kept is not None:
             kept.handle, kept.due = (kept.handle, float("inf")) if handle is None else (handle, due)

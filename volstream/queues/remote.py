@@ -1,6 +1,6 @@
-"""A provider's queue: threads ask for messages and keep what they got until it is acknowledged.
+"""A provider's queue: threads request messages and keep them invisible to other consumers until they are acknowledged.
 
-What does not belong here: how a provider is asked (``sqs``, ``mns``), what messages mean (the parsers).
+What does not belong here: requests to a provider (``sqs``, ``mns``), what messages mean (the parsers).
 """
 
 from __future__ import annotations
@@ -19,52 +19,52 @@ from volstream.queues.received import Delivery, Received
 
 _log = get("queue")
 
-#: With so many untaken, or so many unacknowledged, no more are asked for: others may do them, and each must be kept.
+#: With this many not taken, or not acknowledged, no more are requested: others may process them, and each costs renewals.
 _MAX_WAITING, _MAX_RECEIVED = 1_000, 10_000
 
-#: How often those that a provider failed to delete are tried, with a pause; then they come again.
+#: Attempts to delete messages, with a pause in between; messages that still remain are redelivered.
 _DELETIONS, _PAUSE_SECONDS = 3, 0.1
 
-#: How old the provider's count may be: the daemon asks for it twice a second.
+#: Maximum age of the provider's count: the daemon asks for it twice a second.
 _COUNT_SECONDS = 10.0
 
-#: A stop hands messages back for so long; the rest comes back by itself.
+#: How long a stop returns messages; the rest become visible again by themselves.
 _HAND_BACK_SECONDS = 5.0
 
 
 class Service(Protocol):
-    """One queue of a provider, which any thread may ask. All methods ask once, and raise :class:`QueueError`.
+    """One queue of a provider, usable from any thread. All methods make one attempt, and raise :class:`QueueError`.
 
     Attributes:
-        batch: most handles, or messages, of one request.
+        batch: maximum number of handles, or messages, per request.
     """
 
     batch: int
 
     def open(self) -> float:
-        """Finds the queue. How long messages that it delivers are kept for whom they were delivered to, in seconds."""
+        """Finds the queue. Returns how long delivered messages stay invisible to other consumers, in seconds."""
 
     def receive(self, limit: int, wait_seconds: float) -> Sequence[Delivery]:
-        """Up to ``limit`` messages, as soon as there is one."""
+        """Returns up to ``limit`` messages, as soon as there is one."""
 
     def delete(self, handles: Sequence[str]) -> Sequence[str]:
-        """Deletes messages; those that should be tried again. What the provider knows no more is no failure."""
+        """Deletes messages; returns those to retry. Messages unknown to the provider are not failures."""
 
     def keep(self, handles: Sequence[str], seconds: float) -> Mapping[str, str | None]:
-        """Keeps messages for ``seconds`` from now (0: hands them back). What each handle is from now on; None: the provider
-        gave the message up. Those that should be tried again are not told."""
+        """Keeps messages invisible for ``seconds`` from now (0: returns them). Returns the new handle of each; None: the
+        provider gave the message up. Those to retry are left out."""
 
     def describe(self) -> QueueState:
-        """What the provider tells."""
+        """Returns the state that the provider reports."""
 
 
 class RemoteQueue:
-    """Delivers what a provider's queue has, and keeps it invisible to others until it is acknowledged or this queue stops.
+    """Delivers a provider's messages, and keeps them invisible to others until they are acknowledged or this queue stops.
 
-    While it is started a message is delivered once, however long its consumer takes. What the provider answers with an
-    error ``receive`` raises, at once and then at the end of each wait until the provider answers again; asking goes on, ever
-    more slowly. Locks: ``_handles`` makes a handle
-    one thread's while it is used, and is taken first; ``_changed`` guards the rest and is never held during a request.
+    While it is started a message is delivered once, however long its consumer takes. ``receive`` raises the provider's
+    errors, at once and then at the end of each wait until the provider recovers; requests continue with growing delays.
+    Locks: ``_handles`` reserves handles for one thread while it uses them, and is taken first; ``_changed`` guards the rest
+    and is never held during a request.
     """
 
     def __init__(self, service: Service, settings: QueueSettings, parse: Parser) -> None:
@@ -76,9 +76,9 @@ class RemoteQueue:
         self._handles = threading.Lock()
         self._changed = threading.Condition()
         self._received = Received(parse)
-        self._stopping: Stop | None = None  # of the run that is on; each start begins another
+        self._stopping: Stop | None = None  # of the current run; each start begins another
         self._failure: VolstreamError | None = None
-        self._unanswered: VolstreamError | None = None  # why no message was asked for with success since
+        self._unanswered: VolstreamError | None = None  # why the most recent request failed
         self._broken: BaseException | None = None
         self._arrived = 0
         self._waiting = 0
@@ -96,18 +96,18 @@ class RemoteQueue:
         parts: list[Callable[[], None]] = [lambda: self._poll(stopping, visibility)] * self._pollers
         parts.append(lambda: self._keep(stopping, min(visibility, self._visibility)))
         for part in parts:
-            # Daemons, and nobody waits for them: a request that waits for messages cannot be ended.
+            # Daemon threads that are never joined: a request that waits for messages cannot be interrupted.
             threading.Thread(target=self._guarded, args=(stopping, part), name="queue", daemon=True).start()
 
     def stop(self) -> None:
-        """See :meth:`EventQueue.stop`. Hands back what was not acknowledged."""
+        """See :meth:`EventQueue.stop`. Returns unacknowledged messages to the provider."""
         with self._changed:
             stopping, self._stopping = self._stopping, None
             if stopping is None:
                 return
             stopping.set()
             self._changed.notify_all()
-        # Whoever uses the handles may wait for a provider that does not answer: a stop does not.
+        # The thread that holds this lock may be waiting for an unresponsive provider; a stop must not.
         if self._handles.acquire(timeout=_HAND_BACK_SECONDS):
             try:
                 self._hand_back(list(self._received.handles(self._received.ending(float("inf"))).values()))
@@ -136,7 +136,7 @@ class RemoteQueue:
         return ()
 
     def acknowledge(self, messages: Sequence[Message]) -> None:
-        """See :meth:`EventQueue.acknowledge`. What the provider will not delete is delivered again."""
+        """See :meth:`EventQueue.acknowledge`. Messages that the provider fails to delete are redelivered."""
         for receipts in _batches(list(dict.fromkeys(message.receipt for message in messages)), self._service.batch):
             with self._handles:
                 with self._changed:
@@ -154,14 +154,12 @@ class RemoteQueue:
             try:
                 waiting = self._service.describe().waiting
             except QueueError:
-                waiting = None  # what is wrong ``receive`` says
+                waiting = None  # ``receive`` reports the error
             if waiting is None:
                 return None
             with self._changed:
                 self._waiting = waiting
-                if (
-                    self._arrived == arrived
-                ):  # else some may have been counted there and are here now: once more, next time
+                if self._arrived == arrived:  # otherwise some may be counted twice: ask again next time
                     self._counted = time.monotonic()
         with self._changed:
             return self._waiting + self._received.waiting
@@ -171,7 +169,7 @@ class RemoteQueue:
         return self._service.describe()
 
     def _poll(self, stopping: Stop, visibility: float) -> None:
-        """One thread: asks for messages as long as there is room for them."""
+        """Runs one thread: requests messages as long as there is room for them."""
         backoff, failures = Backoff(cap_seconds=30.0), 0
         while (room := self._await_room(stopping)) > 0:
             try:
@@ -187,7 +185,7 @@ class RemoteQueue:
                 self._hand_back([delivery.handle for delivery in deliveries])
 
     def _await_room(self, stopping: Stop) -> int:
-        """How many more messages may come; 0 where it is time to end."""
+        """Waits for room; returns how many more messages may be requested, 0 if it is time to end."""
         with self._changed:
             while not stopping:
                 room = min(_MAX_WAITING - self._received.waiting, _MAX_RECEIVED - len(self._received))
@@ -208,7 +206,7 @@ class RemoteQueue:
         return True
 
     def _keep(self, stopping: Stop, visibility: float) -> None:
-        """One thread: keeps everything that is held, from half of its time on."""
+        """Runs one thread: extends the visibility of all held messages, each from half of its time on."""
         while not stopping.wait(visibility / 4):
             with self._changed:
                 ending = self._received.ending(time.monotonic() + self._visibility / 2)
@@ -246,7 +244,7 @@ class RemoteQueue:
                 return
             try:
                 self._service.keep(some, 0)
-            except VolstreamError as error:  # they come back by themselves, later
+            except VolstreamError as error:  # they become visible again by themselves, later
                 _log.warning("messages_not_handed_back", count=len(handles), error=str(error))
                 return
 

@@ -1,7 +1,7 @@
-"""Messages that S3 sends to SQS, directly, through SNS or through EventBridge, as hints. Pure.
+"""Parses messages that S3 sends to SQS, directly, through SNS or through EventBridge, into hints. Pure.
 
-Every event that names a bucket and a key is a hint, whatever its name: a look at an object that did not change costs a
-HEAD, one that was not looked at is missing. What hints mean for a volume is not here (``directory``).
+Every event that names a bucket and a key is a hint, whatever its name: checking an unchanged object costs one HEAD request,
+whereas a missed change leaves the directory stale. What does not belong here: what hints mean for a volume (``directory``).
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from urllib.parse import unquote_plus
 from volstream.model.hints import ObjectHint, Rejection
 from volstream.queues.bodies import NOT_JSON, is_key, read_json, reject, shape
 
-#: SNS in SNS does not happen; a message made to look like it ends here.
+#: Nested SNS envelopes do not occur; this bounds forged ones.
 _ENVELOPES = 2
 
 
 def parse(body: bytes) -> Sequence[ObjectHint] | Rejection:
     """See :class:`~volstream.queues.base.Parser`.
 
-    One record that cannot be read rejects the message: its hints would let the record vanish unseen. S3 sends one record a
+    One unreadable record rejects the whole message: otherwise the record would be lost silently. S3 sends one record per
     message. Keys that end in ``/`` stand for directories and give no hint.
     """
     document = read_json(body)
@@ -42,14 +42,14 @@ def parse(body: bytes) -> Sequence[ObjectHint] | Rejection:
         case _ if document is NOT_JSON:
             return reject(body, "The message is not JSON, or what SNS wrapped is not.")
         case _:
-            return reject(body, f"The message is JSON, but no event of S3: {shape(document)}.")
+            return reject(body, f"The message is JSON, but not an S3 event: {shape(document)}.")
     if not all(spellings):
         return reject(body, "The message has a record without a bucket's name and an object's key.")
     return tuple(hint for hints in spellings for hint in hints if not hint.key.endswith("/"))
 
 
 def _record(record: Any) -> Sequence[ObjectHint]:
-    """The hint of one record of S3's own format, where keys are encoded as in a form: ``+`` is a space."""
+    """Returns the hint of one record of S3's own format, in which keys are form-encoded: ``+`` is a space."""
     match record:
         case {"s3": {"bucket": {"name": str(bucket)}, "object": {"key": str(key)}}} if _could_be(bucket, key):
             decoded = _decoded(key)
@@ -58,7 +58,7 @@ def _record(record: Any) -> Sequence[ObjectHint]:
 
 
 def _event(detail: dict[str, Any]) -> Sequence[ObjectHint]:
-    """The hints of an EventBridge event. Whether its key is encoded AWS does not say: as it is, and decoded."""
+    """Returns the hints of an EventBridge event. AWS does not document whether its key is encoded: both forms are hints."""
     match detail:
         case {"bucket": {"name": str(bucket)}, "object": {"key": str(key)}} if _could_be(bucket, key):
             spellings = dict.fromkeys((key, _decoded(key) or key))
@@ -71,7 +71,7 @@ def _could_be(bucket: str, key: str) -> bool:
 
 
 def _decoded(key: str) -> str | None:
-    """``key`` decoded once; None where its escapes are no UTF-8, as those of a key always are."""
+    """Returns ``key`` decoded once; None if its escapes are not UTF-8, as those of real keys always are."""
     try:
         return unquote_plus(key, errors="strict")
     except UnicodeDecodeError:

@@ -12,7 +12,7 @@ class SilentQueue:
     """Waits and delivers nothing."""
 
     def __init__(self, spec: QueueSpec) -> None:
-        del spec  # of nothing there is nothing to say
+        del spec  # unused
         self._stopped = threading.Event()
         self._stopped.set()
 
@@ -26,7 +26,7 @@ class SilentQueue:
 
     def receive(self, limit: int, wait_seconds: float) -> Sequence[Message]:
         """See :meth:`EventQueue.receive`."""
-        del limit  # of nothing
+        del limit  # unused
         self._stopped.wait(wait_seconds)
         return ()
 

@@ -1,6 +1,6 @@
 """Amazon's SQS as a :class:`~volstream.queues.remote.Service`.
 
-What does not belong here: pollers and what they hold (``remote``), credentials and what most errors mean (``cloud.aws``).
+What does not belong here: pollers and the messages they hold (``remote``), credentials and error mapping (``cloud.aws``).
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from volstream.queues.base import QueueSpec, QueueState
 from volstream.queues.received import Delivery
 from volstream.queues.remote import RemoteQueue
 
-#: What SQS allows.
+#: Limits of SQS.
 _MAX_WAIT_SECONDS, _MAX_VISIBILITY = 20, 43_200
 
 _OWN_HOST = re.compile(r"(?:sqs\.([a-z0-9-]+)|([a-z0-9-]+)\.queue)\.amazonaws\.com(?:\.cn)?")
 
 
 def sqs_queue(spec: QueueSpec) -> RemoteQueue:
-    """The queue of a volume.
+    """Returns the queue of a volume.
 
     Raises:
         InvalidValueError: the volume names no queue, or has no connection.
@@ -38,7 +38,7 @@ def sqs_queue(spec: QueueSpec) -> RemoteQueue:
 
 
 class SqsService:
-    """One queue, by name or URL. A name is looked up where the connection's other services are."""
+    """One queue, by name or URL. A name is looked up at the connection's region or endpoint."""
 
     batch = 10
 
@@ -63,14 +63,14 @@ class SqsService:
 
     def receive(self, limit: int, wait_seconds: float) -> Sequence[Delivery]:
         """See :meth:`Service.receive`."""
-        with self._errors("gives no messages"):
+        with self._errors("cannot be read"):
             answer = self._client.receive_message(
                 QueueUrl=self._url,
                 MaxNumberOfMessages=min(limit, self.batch),
                 WaitTimeSeconds=min(_MAX_WAIT_SECONDS, round(wait_seconds)),
                 VisibilityTimeout=self._visibility,
             )
-        # A lone surrogate, which JSON can spell, is the parser's to reject.
+        # Lone surrogates, which JSON can contain, are left to the parser to reject.
         return [
             Delivery(one["MessageId"], one["ReceiptHandle"], one["Body"].encode("utf-8", "surrogatepass"))
             for one in answer.get("Messages", ())
@@ -79,17 +79,17 @@ class SqsService:
     def delete(self, handles: Sequence[str]) -> Sequence[str]:
         """See :meth:`Service.delete`."""
         entries = [{"Id": str(place), "ReceiptHandle": handle} for place, handle in enumerate(handles)]
-        with self._errors("deletes no messages"):
+        with self._errors("did not delete messages"):
             answer = self._client.delete_message_batch(QueueUrl=self._url, Entries=entries)
         return [handles[int(one["Id"])] for one in answer.get("Failed", ()) if not one.get("SenderFault")]
 
     def keep(self, handles: Sequence[str], seconds: float) -> Mapping[str, str | None]:
-        """See :meth:`Service.keep`. Handles stay; after twelve hours in all SQS gives a message up."""
+        """See :meth:`Service.keep`. Handles stay the same; after twelve hours in total SQS gives a message up."""
         entries = [
             {"Id": str(place), "ReceiptHandle": handle, "VisibilityTimeout": min(math.ceil(seconds), _MAX_VISIBILITY)}
             for place, handle in enumerate(handles)
         ]
-        with self._errors("keeps no messages"):
+        with self._errors("did not extend the visibility of messages"):
             answer = self._client.change_message_visibility_batch(QueueUrl=self._url, Entries=entries)
         kept: dict[str, str | None] = {
             handles[int(one["Id"])]: handles[int(one["Id"])] for one in answer.get("Successful", ())
@@ -122,7 +122,7 @@ class SqsService:
 
 
 def _place(name: str, access: Access) -> tuple[Access, str | None]:
-    """Who asks, in the region that a queue's URL names, and at which endpoint."""
+    """Returns the access, with the region that a queue's URL names, and the endpoint."""
     parts = urlsplit(name)
     if not parts.scheme:
         return access, None

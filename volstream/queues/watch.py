@@ -1,6 +1,6 @@
 """The operating system's notifications about one directory tree, through watchdog: armed, checked, translated.
 
-What does not belong here: when a change may be told (``settle``), delivery (``local``).
+What does not belong here: when a change is reported (``debounce``), delivery (``local``).
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from volstream.errors import QueueError
 from volstream.model.files import printable
 from volstream.queues.debounce import PathChange, PathChangeKind
 
-#: Opened and closed-without-writing are left out: volstream's own reading would flood the queue. FileAttribEvent is
-#: in: it is all that a changed modification time gives.
+#: Opened and closed-without-writing are left out: volstream's own reads would flood the queue. FileAttribEvent is
+#: included: a changed modification time causes no other event.
 _EVENTS: list[type[FileSystemEvent]] = [
     FileCreatedEvent,
     FileModifiedEvent,
@@ -48,25 +48,25 @@ _EVENTS: list[type[FileSystemEvent]] = [
     DirDeletedEvent,
 ]
 
-#: The only place where watchdog says that the kernel dropped events.
+#: Watchdog reports that the kernel dropped events only through this logger.
 _OVERFLOW_LOGGER = logging.getLogger("watchdog.observers.inotify_c")
 
-# Watchdog says this of every directory that it meets both by walking and by its event: nothing is wrong.
+# Watchdog warns about every directory that it finds both by walking and by its event; this is harmless.
 warnings.filterwarnings("ignore", "Callback with id", RuntimeWarning)
 
-#: Which threads a watch consists of is seen by comparing before and after; one at a time, then.
+#: A watch's threads are found by comparing those before and after arming, so watches are armed one at a time.
 _arming = threading.Lock()
 
 
 class DirectoryWatch:
-    """Tells what changes below ``root`` while armed.
+    """Reports changes below ``root`` while armed.
 
     Args:
         root: the directory; a link to one is resolved each time the watch is armed.
         recursive: whether sub-directories count.
         on_change: called by watchdog's thread, for each change.
         on_overflow: called by watchdog's thread when changes were lost. Watchdog does not say in which watch of the
-            process, so each is told.
+            process, so all are notified.
     """
 
     def __init__(
@@ -80,15 +80,15 @@ class DirectoryWatch:
         self._threads: list[threading.Thread] = []
 
     def arm(self) -> None:
-        """Begins to watch; every change after it returns is told.
+        """Begins to watch; every change after it returns is reported.
 
         Raises:
-            QueueError: the directory is missing, or may not be watched, or the kernel's limits are reached.
+            QueueError: the directory is missing, access is denied, or the kernel's limits are reached.
         """
         real_root = os.path.realpath(self._root)
         with _errors_of(self._root), _arming:
             before = set(threading.enumerate())
-            # inotify's refusal for want of permission is swallowed by watchdog; this raises it.
+            # Watchdog swallows inotify's permission errors; this raises them.
             os.scandir(real_root).close()
             self._observer = Observer()
             self._observer.start()
@@ -104,13 +104,13 @@ class DirectoryWatch:
             except (OSError, QueueError):
                 self.disarm()
                 raise
-        # A logger that is silenced for people must still reach the handler.
+        # The handler needs the records even if the user has silenced the logger.
         if not _OVERFLOW_LOGGER.isEnabledFor(logging.WARNING):
             _OVERFLOW_LOGGER.setLevel(logging.WARNING)
         _OVERFLOW_LOGGER.addHandler(self._overflow)
 
     def disarm(self) -> None:
-        """Ends watching. Idempotent."""
+        """Stops watching. Idempotent."""
         _OVERFLOW_LOGGER.removeHandler(self._overflow)
         observer, self._observer, self._threads = self._observer, None, []
         if observer is None:
@@ -118,41 +118,41 @@ class DirectoryWatch:
         try:
             observer.stop()
         except KeyError:
-            # watchdog 7.1 loses count when a directory moved out and a new one had the same name; its threads are
-            # daemons that wait for nothing, and joining them would hang.
+            # watchdog 7.1 loses count when a directory moved out and a new one has the same name; its threads are
+            # daemon threads, and joining them would hang.
             return
         observer.join()
 
     @property
     def is_alive(self) -> bool:
-        """Whether all threads of an armed watch run: they end when the root is removed, and by a bug of watchdog."""
+        """True if all threads of an armed watch run: they end when the root is removed, or through a bug in watchdog."""
         return bool(self._threads) and all(thread.is_alive() for thread in self._threads)
 
     def probe(self) -> None:
         """Checks that the kernel has room for one more watch.
 
-        Watchdog says nothing when a *sub*-directory could not be watched, so a full table must be looked for.
+        Watchdog does not report that a *sub*-directory could not be watched, so an exhausted limit must be probed for.
 
         Raises:
-            QueueError: there is none: some directories may be unwatched.
+            QueueError: there is no room: some directories may be unwatched.
         """
         real_root = os.path.realpath(self._root)
         if self._observer is None or not self._recursive or real_root == "/":
             return
         with _errors_of(self._root):
-            # The root directory: the one place that is surely not watched by this observer already.
+            # The file system's root: the one directory that this observer certainly does not watch yet.
             self._observer.unschedule(self._observer.schedule(FileSystemEventHandler(), "/", event_filter=_EVENTS))
 
 
 class _Translator(FileSystemEventHandler):
-    """Watchdog's events as changes of relative paths."""
+    """Translates watchdog's events into changes of relative paths."""
 
     def __init__(self, real_root: str, on_change: Callable[[PathChange], None]) -> None:
         self._prefix = real_root.rstrip("/") + "/"
         self._on_change = on_change
 
     def dispatch(self, event: FileSystemEvent) -> None:
-        """Called by watchdog for every event."""
+        """Handles one event; called by watchdog."""
         gone, new = PathChangeKind.CHANGED, PathChangeKind.CHANGED
         if event.is_directory:
             gone, new = PathChangeKind.DIRECTORY_GONE, PathChangeKind.DIRECTORY_NEW
@@ -167,7 +167,7 @@ class _Translator(FileSystemEventHandler):
 
     def _tell(self, full_path: bytes | str, kind: PathChangeKind) -> None:
         path = os.fsdecode(full_path)
-        # The root itself is not below the prefix; that it went is seen by the check for live threads.
+        # The root itself is not below the prefix; its removal is noticed by the check for live threads.
         if path.startswith(self._prefix):
             self._on_change(PathChange(path.removeprefix(self._prefix), kind))
 
@@ -184,7 +184,7 @@ class _OverflowHandler(logging.Handler):
 
 @contextmanager
 def _errors_of(root: str) -> Iterator[None]:
-    """Maps what the operating system says when a watch is armed."""
+    """Maps the operating system's errors when a watch is armed."""
     try:
         yield
     except OSError as exc:
@@ -193,11 +193,11 @@ def _errors_of(root: str) -> Iterator[None]:
 
 
 _REMEDIES = {
-    errno.ENOSPC: "Raise the kernel's limit (sysctl fs.inotify.max_user_watches), one watch per directory is needed; "
+    errno.ENOSPC: "Raise the kernel's limit (sysctl fs.inotify.max_user_watches); one watch per directory is needed; "
     "or give the volume `--queue-type poll`.",
     errno.EMFILE: "Raise the kernel's limit (sysctl fs.inotify.max_user_instances), or that of open files; "
     "or give the volume `--queue-type poll`.",
-    errno.ENOENT: "Mount or create the directory; watching goes on by itself when it is there.",
+    errno.ENOENT: "Mount or create the directory; watching then resumes by itself.",
     errno.ENOTDIR: "The volume's location must be a directory.",
-    errno.EACCES: "Let the user that volstream runs as read the directory.",
+    errno.EACCES: "Give the user that volstream runs as read access to the directory.",
 }

@@ -47,12 +47,12 @@ def said(home: str, capsys: pytest.CaptureFixture[str]) -> Said:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["create-volume", "w", ".", "--pattern", ODD], 3, "not text in UTF-8"),
-        (["create-volume", "w", ".", "--comment", ODD], 3, "not text in UTF-8"),
-        (["read-batch", ODD], 3, "not text in UTF-8"),
-        (["retry", "j", ODD], 3, "not text in UTF-8"),
-        (["sql", f"SELECT {ODD}"], 3, "not text in UTF-8"),
-        (["alter-job", "j", "--arg", f"a={ODD}"], 3, "not text in UTF-8"),
+        (["create-volume", "w", ".", "--pattern", ODD], 3, "not valid UTF-8 text"),
+        (["create-volume", "w", ".", "--comment", ODD], 3, "not valid UTF-8 text"),
+        (["read-batch", ODD], 3, "not valid UTF-8 text"),
+        (["retry", "j", ODD], 3, "not valid UTF-8 text"),
+        (["sql", f"SELECT {ODD}"], 3, "not valid UTF-8 text"),
+        (["alter-job", "j", "--arg", f"a={ODD}"], 3, "not valid UTF-8 text"),
         (["alter-job", "j", "--where", "it's"], 3, "cannot be read"),
         (["alter-job", "j", "--where", "(" * 3000], 3, "nested too deeply"),
         (["alter-job", "j", "--returns", "a " + "ARRAY<" * 3000 + "INT" + ">" * 3000], 3, "nested too deeply"),

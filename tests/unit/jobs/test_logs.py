@@ -72,7 +72,7 @@ def test_output_of_several_workers_is_bounded_together_and_omissions_are_reporte
     keep(place, "one", '{"lost": 5}', *found, most=5000)
     assert Path(place, "one.jsonl").stat().st_size < 5200
     lines = texts(place)
-    assert lines[0].startswith("(17 calls printed more, which is not kept")
+    assert lines[0].startswith("(17 calls printed more, which was not kept")
     assert "mine" in lines
     assert texts(place, path="failed") == ["mine"]
 
@@ -80,7 +80,7 @@ def test_output_of_several_workers_is_bounded_together_and_omissions_are_reporte
 def test_lines_that_were_dropped_are_counted_where_they_were(place: str) -> None:
     keep(place, "one", entry(["a"], "the end", dropped=7))
     first, last = logs.read(place, 10)
-    assert (first.stream, first.text) == (None, "(7 lines before these are not kept: see log_file_bytes)")
+    assert (first.stream, first.text) == (None, "(7 lines before these were not kept: see log_file_bytes)")
     assert last.text == "the end"
 
 
