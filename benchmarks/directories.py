@@ -81,7 +81,7 @@ class Made:
         return info_of(path, self._version)
 
     def open(self, path: str) -> BinaryIO:
-        """Fails, because the files have no content."""
+        """Raises FileNotFoundError: the files have no content."""
         raise FileNotFoundError(path)
 
     def url(self, path: str) -> str:

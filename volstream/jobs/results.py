@@ -146,7 +146,7 @@ def without_followed(session: SparkSession, files: DataFrame, location: str, ori
 
 
 def put_batch(job: FileJob, made: Plan, batch: Batch, location: str, staged: Staged, marker: Marker) -> bool:
-    """Like :func:`write_batch`, without Spark; does nothing and returns False if Spark is needed."""
+    """Commits like :func:`write_batch`, without Spark; does nothing and returns False if Spark is needed."""
     if batch.moves and job.on_move is OnMove.REKEY:
         return False
     gone = None if _is_blind(job, batch) else [*going(made.location, batch), *staged.succeeded()]
