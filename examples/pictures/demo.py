@@ -71,7 +71,7 @@ class DemoError(Exception):
 def main() -> int:
     """Runs the demo; returns 0 if every step succeeded."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("place", nargs="?", choices=PLACES, default="folder", help="where the pictures lie")
+    parser.add_argument("place", nargs="?", choices=PLACES, default="folder", help="place of the pictures")
     make = PLACES[parser.parse_args().place]
     os.chdir(CHECKOUT)
     os.environ["VOLSTREAM_HOME"] = str(HOME)

@@ -128,8 +128,8 @@ def selected_files(session: SparkSession, changed: pa.Table, where: str, moves: 
 
 
 def stream_files(session: SparkSession, covered: Range, where: str | None, moves: Moves) -> DataFrame:
-    """Converts changes like :func:`files_of_changes`, with Spark: for the net changes of a possibly large range, and files that meet
-    ``where``."""
+    """Converts changes like :func:`files_of_changes`, with Spark: net changes of a possibly large range, and only files that
+    meet ``where``."""
     columns = ", ".join(f"c.image.data.{name} AS {name}" for name in COLUMNS)
     changes = (
         "SELECT old IS NOT NULL AS had, new IS NOT NULL AS has, coalesce(version, new.wrote) AS commit_version, "

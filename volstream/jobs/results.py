@@ -261,7 +261,7 @@ def _moved(own: Sequence[str], batch: Batch) -> str:
 
 
 def _has_former_columns(existing: Mapping[str, str]) -> bool:
-    """Returns whether a table has all provenance columns of an earlier volstream, and so was certainly created by it."""
+    """Returns whether a table has the provenance columns of an earlier volstream, and so was certainly created by it."""
     names = {name.lower() for name in existing}
     former = {FORMER_REFRESH_ID if name == _REFRESH_ID else name for name in PROVENANCE.names}
     return former <= names and _REFRESH_ID not in names
