@@ -1,5 +1,5 @@
-"""Runs the benchmarks: `make bench`. Everything lies in .bench/ of the checkout, which is made anew each time; what takes long to
-make in .bench-files/ and .bench-environments/, which stay."""
+"""Runs the benchmarks: `make bench`. Uses .bench/ of the checkout, re-created each time; and .bench-files/ and
+.bench-environments/, which are kept, because they take long to create."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ RESULTS, CHART = CHECKOUT / "benchmarks" / "results.json", CHECKOUT / "benchmark
 
 _PARTS = ("files", "slow", "cold", "live")
 
-#: These have figures of their own; the first takes as long as all others together.
+#: These have separate figures; the first takes as long as all others together.
 _SCALE, _TABLES, _QUEUES, _BURST = "scale", "tables", "queues", "burst"
 
-#: So have these, which need no engine.
+#: So do these, which need no engine.
 _DIRECTORY, _CLI, _SOAK = "directory", "cli", "soak"
 
 _OWN = (_SCALE, _TABLES, _QUEUES, _BURST, _DIRECTORY, _CLI, _SOAK)
@@ -70,11 +70,11 @@ def main(
     refreshes: int | None,
     save: bool,
 ) -> None:
-    """Measures volstream beside what a user would pick instead; rows that are wrong end it with an error."""
+    """Measures volstream and its alternatives; wrong rows end it with an error."""
     given, counts = counts, tuple(sorted(counts or (2_000, 10_000)))
     os.environ["PYTHONPATH"] = str(
         CHECKOUT
-    )  # where the engine's Python workers find the functions of Spark's contender
+    )  # so that the engine's Python workers find the functions of Spark's contender
     scratch = CHECKOUT / ".bench"
     home = scratch / "home"
     if home.exists():

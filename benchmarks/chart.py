@@ -1,7 +1,7 @@
-"""The chart of a run: a block of lines for each scenario, a line for each contender, a column for each number of files.
+"""The chart of a run: a block of lines per scenario, a line per contender, a column per number of files.
 
-Every dot has a line of its own, and its value beside it on one logarithmic axis for all: nothing can overlap, and what takes
-milliseconds is seen beside what takes minutes. It brings its own ground, so that it reads on light and dark pages.
+Every dot has its own line, with its value beside it, on one logarithmic axis for all: nothing can overlap, and milliseconds
+are visible beside minutes. It has its own background, so that it is readable on light and dark pages.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-#: The contender whose dots stand out.
+#: The contender whose dots are highlighted.
 _OWN = "volstream"
 
 _GROUND, _TEXT, _FAINT, _BAND, _OTHERS, _ACCENT = "#ffffff", "#1f2328", "#8c959f", "#f3f5f7", "#6e7781", "#d1480f"
 
 _FONT_SIZE = 8.5
 
-#: Inches: of a line, of a column's axis, of a mark's label, of a character of any label at most.
+#: Inches: of a line, of a column's axis, of a mark's label; at most, of a label's character.
 _LINE, _COLUMN, _MARK, _CHARACTER = 0.205, 3.3, 0.5, 0.072
 
-#: Seconds at which the axis is marked; most runs need no more of them than can be read.
+#: Seconds at which the axis is marked; most runs need few enough of them to be readable.
 _MARKS = {0.001: "1 ms", 0.01: "10 ms", 0.1: "0.1 s", 1.0: "1 s", 10.0: "10 s", 100.0: "100 s", 1000.0: "1,000 s"}
 
 
@@ -55,7 +55,7 @@ def draw(document: Mapping[str, Any], target: Path) -> None:
         for panel, count in zip(panels, counts, strict=True):
             _fill(panel, lines, [one for one in figures if one["files"] == count], _limits(figures))
             panel.set_title(f"{count:,} files", fontsize=_FONT_SIZE + 1)
-        panels[0].set_zorder(1)  # a long heading goes on over the other columns' bands
+        panels[0].set_zorder(1)  # a long heading extends over the other columns' bands
         for line in lines:
             if line.contender is None:
                 panels[0].text(
@@ -72,7 +72,7 @@ def draw(document: Mapping[str, Any], target: Path) -> None:
 
 
 def label_of(figure: Mapping[str, Any]) -> str:
-    """What stands beside a dot."""
+    """Returns the label beside a dot."""
     seconds = figure["median"]
     value = f"{seconds:,.0f}" if seconds >= 9.95 else f"{seconds:.1f}" if seconds >= 0.95 else f"{seconds:.2g}"
     wrong = figure.get("wrong")
@@ -80,7 +80,7 @@ def label_of(figure: Mapping[str, Any]) -> str:
 
 
 def _lines(figures: Sequence[Mapping[str, Any]]) -> Iterator[_Line]:
-    """The lines from top to bottom, in the order in which scenarios and contenders first came."""
+    """Yields the lines from top to bottom, with scenarios and contenders in order of first appearance."""
     contenders = list(dict.fromkeys(one["contender"] for one in figures))
     place = 0
     for scenario in dict.fromkeys(one["scenario"] for one in figures):
@@ -91,7 +91,7 @@ def _lines(figures: Sequence[Mapping[str, Any]]) -> Iterator[_Line]:
 
 
 def _limits(figures: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
-    """The ends of the axis: all dots are between them, and their labels end before the right one."""
+    """Returns the limits of the axis: all dots are between them, and their labels end before the right one."""
     places = [math.log10(max(one["median"], min(_MARKS))) for one in figures]
     least = min(places) - 0.15
     rooms = [min(0.8, (len(label_of(one)) + 2) * _CHARACTER / _COLUMN) for one in figures]

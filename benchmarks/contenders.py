@@ -1,4 +1,4 @@
-"""Who is compared, each as its user would run it. What is measured, and when, is in ``scenarios``."""
+"""The contenders, each run as its users would. What does not belong here: what is measured, and when (``scenarios``)."""
 
 from __future__ import annotations
 
@@ -23,36 +23,36 @@ from volstream.session import Session
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 
-#: A step that takes longer has failed.
+#: Time limit of a step.
 LIMIT_SECONDS = 900.0
 
 
 class Contender(Protocol):
-    """Keeps one row for each file of a folder.
+    """Keeps one row per file of a folder.
 
     Attributes:
-        follows_changes: it claims to follow files that are overwritten or deleted; else rows that are wrong after that are
-            counted, and no failure.
+        follows_changes: it claims to follow overwritten and deleted files; otherwise wrong rows after such changes are
+            counted, but are not a failure.
     """
 
     name: str
     follows_changes: bool
 
     def begin(self, folder: Path, *, slow: bool = False) -> None:
-        """Forgets everything, and gets ready for ``folder``. Not measured."""
+        """Discards all state, and prepares for ``folder``. Not measured."""
         ...
 
     def update(self) -> Mapping[str, float]:
-        """Brings the rows up to the files. Measured as a whole; returns the seconds of its parts."""
+        """Brings the rows up to date with the files. Measured as a whole; returns the seconds of its parts."""
         ...
 
     def rows(self) -> Mapping[str, Summary]:
-        """The rows there are, by relative path."""
+        """Returns the current rows, by relative path."""
         ...
 
 
 class Raw:
-    """The plain loop, a process of its own as every script is."""
+    """The plain loop, run as a separate process, like any script."""
 
     name = "raw loop"
     follows_changes = True
@@ -149,7 +149,7 @@ class SparkFiles:
 
 
 class _Script:
-    """Another package, in an environment of its own, and a script of ``others`` that is run again for each update."""
+    """Another package, in its own environment, with a script of ``others`` that is run for each update."""
 
     name: str
     follows_changes: bool
@@ -219,7 +219,7 @@ class DataChain(_Script):
 
 
 class Pathway(_Script):
-    """A table of the files, persisted between runs, whose changes are carried out in SQLite."""
+    """A table of the files, persisted between runs, whose changes are applied to SQLite."""
 
     name = "Pathway"
     follows_changes = True
@@ -235,7 +235,7 @@ class Pathway(_Script):
         return _rows_in_sqlite(self._state / "rows.sqlite", self._folder)
 
 
-#: Contenders of other packages, by the name to ask for them.
+#: Contenders of other packages, by their name on the command line.
 OTHERS: dict[str, Callable[[Path, Path], Contender]] = {
     "cocoindex": CocoIndex,
     "datachain": DataChain,
@@ -250,7 +250,7 @@ def _rows_in_sqlite(database: Path, folder: Path) -> Mapping[str, Summary]:
 
 
 def _environment(folder: Path, requirement: str) -> str:
-    """The Python of an environment with one package; made where it is not there. Not measured."""
+    """Returns the Python of an environment with one package; creates it if it does not exist. Not measured."""
     python = folder / "bin" / "python"
     made = folder / requirement
     if not made.exists():
@@ -261,11 +261,11 @@ def _environment(folder: Path, requirement: str) -> str:
 
 
 def function_named(name: str) -> str:
-    """One of ``functions``, as a job names it."""
+    """Returns the name of one of ``functions`` for a job."""
     return f"{functions.__file__}:{name}"
 
 
 def rows_of(session: Session, table: str) -> dict[str, Summary]:
-    """The rows of a job's table, by path."""
+    """Returns the rows of a job's table, by path."""
     found = session.sql(f"SELECT _file_path, sha256, words, first_line FROM {table}").toArrow().to_pylist()
     return {row.pop("_file_path"): Summary(**row) for row in found}

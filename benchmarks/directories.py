@@ -1,9 +1,9 @@
-"""Directories, without an engine: what refreshes cost by size, a listing from nothing, bursts, and the command as a process.
+"""Directories, without an engine: the cost of refreshes by size, a first listing, bursts, and the command as a process.
 
 Directories of 10^4 and 10^6 rows (10^7 with ``--rows``): a refresh of 100 keys at random paths, of 100 new files, of one
-file; the same after 500 refreshes with the daemon's upkeep; a fold. Their files are not there: the store answers what it is
-asked. Then real ones (100,000, or ``--files``): listed and committed from nothing and again, and 20,000 of them overwritten at
-once, beside a plain loop that asks the system for each; and ``volstream refresh`` of 10,000 as a process.
+file; the same after 500 refreshes with the daemon's upkeep; a fold. Their files do not exist: the store makes up its answers.
+Then real ones (100,000, or ``--files``): listed and committed from nothing and again, and 20,000 of them overwritten at
+once, compared with a plain loop that stats each; and ``volstream refresh`` of 10,000 as a process.
 ``python -m benchmarks --part directory --part cli``.
 """
 
@@ -43,49 +43,49 @@ from volstream.session import Session
 #: Changes of one refresh.
 KEYS = 100
 
-#: Commits between two looks at whether the tables need upkeep, as the daemon's when it is busy.
+#: Commits between checks whether the tables need upkeep, like a busy daemon's.
 _LOOK = 50
 
-#: With so many changed rows, and this part of the base, a fold is due, also where new files have made the base larger.
+#: With this many changed rows, and this fraction of the base, a fold is due, even if new files have made the base larger.
 _FOLD_ROWS, _FOLD_PART = 10_000, 16
 
-#: Rows that are made at once.
+#: Number of rows made at a time.
 _CHUNK = 100_000
 
 _PER_DAY = 1000
 
-#: Files that are overwritten at once.
+#: Number of files that are overwritten at once.
 BURST = 20_000
 
-#: When the real files were last modified: so long ago that no listing waits for their writers.
+#: Modification time of the real files: old enough that no listing waits for their writers.
 _LONG_AGO = 1_700_000_000
 
-#: The loop beside ``volstream refresh``.
+#: The loop that ``volstream refresh`` is compared with.
 _WALK = "import os, sys; [os.stat(os.path.join(at, name)) for at, _, names in os.walk(sys.argv[1]) for name in names]"
 
 
 class Made:
-    """A store of files that only exist when they are asked for, each time in a new version."""
+    """A store of made-up files, which have a new version at each request."""
 
     def __init__(self) -> None:
         self._version = 0
 
     def list(self, prefix: str, selection: Selection) -> Iterator[FileInfo | Finding]:
-        """Nothing: it is not listed here."""
+        """Yields nothing; never called."""
         del prefix, selection
         return iter(())
 
     def head(self, path: str) -> FileInfo | None:
-        """The newest version."""
+        """Returns a new version."""
         self._version += 1
         return info_of(path, self._version)
 
     def open(self, path: str) -> BinaryIO:
-        """None has a content."""
+        """Raises FileNotFoundError: the files have no content."""
         raise FileNotFoundError(path)
 
     def url(self, path: str) -> str:
-        """A URL."""
+        """Returns a URL."""
         return f"file:///made/{path}"
 
 
@@ -108,20 +108,20 @@ class Directory:
         self.volume: Volume = session.home.catalog.volumes.change(self._writer.volume, reconciled_on=datetime.now(UTC))
 
     def random_paths(self) -> float:
-        """Seconds of a refresh of keys all over the directory."""
+        """Returns the seconds of a refresh of keys all over the directory."""
         return self.refresh([path_of(number) for number in self._random.sample(range(self.rows), KEYS)])
 
     def one_prefix(self) -> float:
-        """Seconds of a refresh of new keys beside each other."""
+        """Returns the seconds of a refresh of adjacent new keys."""
         self._new += KEYS
         return self.refresh([f"day-99999/new-{self._new + number:08d}" for number in range(KEYS)])
 
     def one_file(self) -> float:
-        """Seconds of a refresh of one key."""
+        """Returns the seconds of a refresh of one key."""
         return self.refresh([path_of(self._random.randrange(self.rows))])
 
     def refresh(self, keys: Sequence[str]) -> float:
-        """Seconds of a refresh of some keys, from the look at the tables to the commit. Raises WrongRowsError."""
+        """Returns the seconds of a refresh of some keys, from reading the tables to the commit. Raises WrongRowsError."""
         started = time.perf_counter()
         snapshot = self._writer.open()
         changes = self._writer.begin(snapshot)
@@ -133,11 +133,11 @@ class Directory:
         return seconds
 
     def maintain(self) -> float:
-        """Seconds of the upkeep that is due."""
+        """Returns the seconds of the upkeep that is due."""
         return timed(lambda: self._writer.maintain())
 
     def fold(self) -> float:
-        """Seconds of the upkeep once a fold is due. Raises WrongRowsError where it was not."""
+        """Returns the seconds of the upkeep once a fold is due. Raises WrongRowsError if it was not."""
         count = min(self.rows, max(_FOLD_ROWS, self.rows // _FOLD_PART))
         self.refresh([path_of(number) for number in sorted(self._random.sample(range(self.rows), count))])
         seconds = self.maintain()
@@ -149,7 +149,7 @@ class Directory:
 def measure_made(
     session: Session, scratch: Path, sizes: Sequence[int], rounds: int, refreshes: int, figures: Figures
 ) -> None:
-    """Directories of made-up files; each round takes the sizes in turns, so that a busy minute meets them all."""
+    """Measures directories of made-up files; each round takes the sizes in turns, so that a busy minute affects them all."""
     steps: dict[str, Callable[[Directory], float]] = {
         f"refresh, {KEYS} random paths": Directory.random_paths,
         f"refresh, {KEYS} new files": Directory.one_prefix,
@@ -185,10 +185,10 @@ def measure_made(
 
 
 def measure_real(session: Session, kept: Path, count: int, rounds: int, figures: Figures) -> None:
-    """Real files: listed and committed from nothing, listed again, and many of them overwritten at once.
+    """Measures real files: listed and committed from nothing, listed again, and many of them overwritten at once.
 
     Args:
-        kept: where the files stay for the next run: a million of them take minutes to make.
+        kept: folder of the files, kept for the next run: creating a million of them takes minutes.
     """
     folder = kept / f"{count}-files"
     paths = make_files(folder, count)
@@ -214,7 +214,7 @@ def measure_real(session: Session, kept: Path, count: int, rounds: int, figures:
 
 
 def measure_command(home: Path, scratch: Path, count: int, rounds: int, figures: Figures) -> None:
-    """``volstream refresh`` of a new home, as a process, beside one that only walks: no engine is started."""
+    """Measures ``volstream refresh`` of a new home, as a process, and one that only walks: no engine is started."""
     folder = scratch / "command-files"
     make_files(folder, count)
     for number in range(rounds):
@@ -235,7 +235,7 @@ def measure_command(home: Path, scratch: Path, count: int, rounds: int, figures:
 def with_memory(
     figures: Figures, scenario: str, size: int, step: Callable[[], float], *, memory: str, counted: bool = True
 ) -> None:
-    """Notes a step's seconds, and this process's highest memory while it ran, all steps of one name together."""
+    """Records a step's seconds, and this process's peak memory meanwhile, combined for all steps of one name."""
     _forget_peak()
     seconds = step()
     if counted:
@@ -244,7 +244,7 @@ def with_memory(
 
 
 def make_files(folder: Path, count: int) -> Sequence[str]:
-    """Makes so many small files, where an earlier run has not; their paths in order."""
+    """Creates ``count`` small files, unless an earlier run has; returns their paths in order."""
     paths = [path_of(number) for number in range(count)]
     made = folder.with_suffix(".made")
     if made.exists():
@@ -258,25 +258,25 @@ def make_files(folder: Path, count: int) -> Sequence[str]:
 
 
 def timed(step: Callable[[], object]) -> float:
-    """Seconds that a step takes."""
+    """Returns the seconds that a step takes."""
     started = time.perf_counter()
     step()
     return time.perf_counter() - started
 
 
 def path_of(number: int) -> str:
-    """The path of a made-up file; in the order of the numbers."""
+    """Returns the path of a made-up file; paths sort like their numbers."""
     return f"day-{number // _PER_DAY:05d}/file-{number % _PER_DAY:04d}"
 
 
 def info_of(path: str, version: int) -> FileInfo:
-    """A made-up file in one of its versions."""
+    """Returns a made-up file in one of its versions."""
     modified = datetime.fromtimestamp(1_700_000_000 + version, UTC)
     return FileInfo(path, 1000 + version, modified, f"{version:x}", None, "text/plain")
 
 
 def _listed(start: int, end: int) -> pa.Table:
-    """The made-up files of some numbers, as a listing has them: made as columns, for there are millions."""
+    """Returns the made-up files of some numbers, as a listing has them; made as columns, because there are millions."""
     numbers = pa.array(range(start, end), pa.int64())
     day = pc.divide(numbers, _PER_DAY)
     within = pc.subtract(numbers, pc.multiply(day, _PER_DAY))
@@ -322,7 +322,7 @@ def _take(keeper: DirectoryKeeper, paths: Sequence[str]) -> float:
 
 
 def _overwrite(folder: Path, paths: Sequence[str]) -> None:
-    """Replaces the content of files; each time another one, and another time."""
+    """Replaces the content of files; content and modification time differ at each call."""
     version = time.time_ns()
     for path in paths:
         _write(folder / path, b"%d" % version, _LONG_AGO + version % 1_000_000)
@@ -334,7 +334,7 @@ def _write(target: Path, content: bytes, modified: int) -> None:
 
 
 def _check_no_engine(session: Session, *, since: float | None = None) -> None:
-    """Raises RuntimeError where an engine of the home was started."""
+    """Raises RuntimeError if an engine of the home was started."""
     home = str(session.home.settings.home)
     java = [
         one.pid
@@ -344,11 +344,11 @@ def _check_no_engine(session: Session, *, since: float | None = None) -> None:
         and (since is None or one.info["create_time"] >= since)
     ]
     if java or record.read(session.home.settings) is not None:
-        raise RuntimeError("An engine was started for what needs none.")
+        raise RuntimeError("An engine was started for work that needs none.")
 
 
 def _forget_peak() -> None:
-    """Lets the next :func:`_peak` be of what comes now. On Linux only; elsewhere it is the highest of all."""
+    """Resets :func:`_peak`. On Linux only; elsewhere the peak is that of the whole process."""
     try:
         with open("/proc/self/clear_refs", "w", encoding="ascii") as told:
             told.write("5")
@@ -357,7 +357,7 @@ def _forget_peak() -> None:
 
 
 def _peak() -> float:
-    """The highest memory of this process, in MiB."""
+    """Returns the peak memory of this process, in MiB."""
     try:
         with open("/proc/self/status", encoding="ascii") as status:
             return next(int(line.split()[1]) for line in status if line.startswith("VmHWM:")) / 1024

@@ -1,4 +1,4 @@
-"""The files: generated, the same ones for the same seed, and what is true of them, computed without anybody's help."""
+"""The files, generated reproducibly from a seed, and their expected rows, computed independently of all contenders."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from benchmarks.functions import Summary, summary_of
 
 _SMALLEST, _LARGEST = 1 << 10, 20 << 10
 
-#: Contents are slices of one text of this length: writing is what takes time then, not drawing words.
+#: Contents are slices of one text of this length, so that time goes into writing, not into drawing words.
 _TEXT_LENGTH = 1 << 20
 
-#: When the first file was last modified. All are old, so that no contender waits for writers to end.
+#: Modification time of the first file. All are old, so that no contender waits for writers to finish.
 _LONG_AGO = 1_700_000_000
 
 
 class Tree:
-    """A folder of small text files, nested three deep; made anew by :meth:`make`, changed by :meth:`change`."""
+    """A folder of small text files, nested three deep; re-created by :meth:`make`, changed by :meth:`change`."""
 
     def __init__(self, folder: Path, seed: int = 4) -> None:
         self.folder = folder
@@ -32,7 +32,7 @@ class Tree:
         self._written = 0
 
     def make(self, count: int) -> None:
-        """Replaces the folder by one of ``count`` files."""
+        """Replaces the folder with one of ``count`` files."""
         shutil.rmtree(self.folder, ignore_errors=True)
         self._paths = []
         self._add(count)
@@ -48,7 +48,7 @@ class Tree:
         self._add(new)
 
     def add_one(self) -> str:
-        """Adds one file beside others, modified now; its path."""
+        """Adds one file beside others, modified now; returns its path."""
         path = f"{self._random.choice(self._paths).rpartition('/')[0]}/file-{self._written:07d}.txt"
         self._write(path, old=False)
         self._paths.append(path)
@@ -77,11 +77,11 @@ class Tree:
 
 
 def truth(folder: Path) -> dict[str, Summary]:
-    """The row of every file in ``folder``, by relative path."""
+    """Returns the expected row of every file in ``folder``, by relative path."""
     files = (path for path in folder.rglob("*") if path.is_file())
     return {path.relative_to(folder).as_posix(): summary_of(path.read_bytes()) for path in files}
 
 
 def wrong_rows(found: Mapping[str, Summary], expected: Mapping[str, Summary]) -> int:
-    """How many files have no row, another row than they should, or are gone and have one."""
+    """Returns how many files have no row or a wrong one, or have a row although they are gone."""
     return sum(found.get(path) != expected.get(path) for path in found.keys() | expected.keys())

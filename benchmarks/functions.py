@@ -1,4 +1,4 @@
-"""The work: what every contender does with one file. volstream runs these functions as its users' are run, from this file."""
+"""The work that every contender does with one file. volstream runs these functions like its users' functions, from this file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import Protocol
 
-#: CPU of :func:`slow` for one file: that of a small parser or model.
+#: CPU seconds of :func:`slow` per file: like a small parser or model.
 SLOW_SECONDS = 0.005
 
 
@@ -21,32 +21,32 @@ class Summary:
 
 
 class Readable(Protocol):
-    """A file, as volstream gives it to functions."""
+    """A file, as volstream passes it to functions."""
 
     def read_bytes(self) -> bytes:
-        """All of its content."""
+        """Returns all of its content."""
         ...
 
 
 def summarise(file: Readable) -> Summary:
-    """The cheap function: about 0.1 ms."""
+    """Summarises a file: the cheap function, about 0.1 ms."""
     return summary_of(file.read_bytes())
 
 
 def slow(file: Readable) -> Summary:
-    """The same after :data:`SLOW_SECONDS` of CPU."""
+    """Does the same after :data:`SLOW_SECONDS` of CPU."""
     burn()
     return summary_of(file.read_bytes())
 
 
 def summary_of(content: bytes) -> Summary:
-    """The row of a file with this content."""
+    """Returns the row of a file with this content."""
     first_line = content.partition(b"\n")[0].decode()
     return Summary(hashlib.sha256(content).hexdigest(), len(content.split()), first_line)
 
 
 def burn() -> None:
-    """Takes :data:`SLOW_SECONDS` of CPU, not of the clock: where processors are short it takes longer for everybody."""
+    """Uses :data:`SLOW_SECONDS` of CPU time, not wall time: with few processors it takes longer for every contender."""
     end = time.thread_time() + SLOW_SECONDS
     while time.thread_time() < end:
         hashlib.sha256(b"x" * 4096).digest()

@@ -1,4 +1,4 @@
-"""What is measured from outside: the command from nothing, and the daemon from a file's close to its row."""
+"""Measurements from outside: the command from a cold start, and the daemon from a file's close to its row."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from volstream.session import Session
 
 COLD, LIVE = "from nothing", "live, one file"
 
-#: Files that come one by one before those that are measured.
+#: Number of files added one by one before the measured ones.
 _WARM = 5
 
-#: A file that has no row after this time never will.
+#: Time limit for a file's row.
 _ROW_SECONDS = 60.0
 
-#: Between two looks at a table's log.
+#: Interval of checks of a table's log.
 _LOOK_SECONDS = 0.005
 
 _VOLSTREAM = str(Path(sys.executable).parent / "volstream")
 
 
 def cold_round(number: int, home: Path, tree: Tree, count: int, figures: Figures, *, spark: bool) -> None:
-    """No JVM runs; then ``run-job`` of a new job on a new volume, and Spark's file source in a script of its own."""
+    """Measures, without a running JVM, ``run-job`` of a new job on a new volume, and Spark's file source in its own script."""
     tree.make(count)
     with Session.builder.config("home", home).create() as session:
         name = f"cold_{number}"
@@ -56,7 +56,7 @@ def cold_round(number: int, home: Path, tree: Tree, count: int, figures: Figures
 
 
 def live(home: Path, tree: Tree, count: int, times: int, figures: Figures) -> None:
-    """In a home of its own, a daemon keeps a volume; files come one by one. From each file's close to the commit of its row."""
+    """Runs a daemon on its own home and adds files one by one; measures from each file's close to the commit of its row."""
     tree.make(count)
     command(home, "init")
     with Session.builder.config("home", home).create() as session:
@@ -69,7 +69,7 @@ def live(home: Path, tree: Tree, count: int, times: int, figures: Figures) -> No
         log = Path(session.home.warehouse, "tables", "public", "live", "_delta_log")
         with daemon(home):
             for number in range(_WARM + times):
-                time.sleep(1.0 + number % 7 / 10)  # not in step with whatever looks around at intervals
+                time.sleep(1.0 + number % 7 / 10)  # not in step with any polling
                 version = _latest(log)
                 tree.add_one()
                 closed = time.perf_counter()
@@ -81,7 +81,7 @@ def live(home: Path, tree: Tree, count: int, times: int, figures: Figures) -> No
 
 @contextlib.contextmanager
 def daemon(home: Path) -> Iterator[None]:
-    """A daemon that is ready; it ends with the block."""
+    """Runs a daemon, which is ready, until the end of the block."""
     log = home / "daemon.log"
     with log.open("wb") as sink:
         process = subprocess.Popen(
@@ -100,14 +100,14 @@ def daemon(home: Path) -> Iterator[None]:
 
 
 def command(home: Path, *arguments: str) -> None:
-    """Runs a command of volstream, out of sight."""
+    """Runs a command of volstream, without showing its output."""
     line = [_VOLSTREAM, *arguments, "--home", str(home)]
     subprocess.run(line, check=True, capture_output=True, timeout=LIMIT_SECONDS)
 
 
 def _timed(line: list[str]) -> float:
     started = time.perf_counter()
-    # A session in this process leaves word for PySpark, which would make the script's session a remote one.
+    # A session in this process sets variables for PySpark that would make the script's session a remote one.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SPARK_")}
     done = subprocess.run(line, capture_output=True, text=True, timeout=LIMIT_SECONDS, env=environment)
     if done.returncode:
@@ -126,7 +126,7 @@ def _latest(log: Path) -> int:
 
 
 def _await_row(log: Path, version: int) -> None:
-    """Until a version after ``version`` has a batch's row: what any reader of the table sees from then on."""
+    """Waits until a version after ``version`` has a batch's row, visible to any reader of the table."""
     deadline = time.monotonic() + _ROW_SECONDS
     while time.monotonic() < deadline:
         entry = log / f"{version + 1:020d}.json"

@@ -1,8 +1,8 @@
-"""Messages of the clouds' queues, from their receipt to their deletion, beside what the emulators give the bare SDKs; and
-objects, from their upload to their rows in the directory.
+"""Messages of the clouds' queues, from receipt to deletion, compared with the bare SDKs on the same emulators; and objects,
+from their upload to their rows in the directory.
 
-Emulator, sender and consumer are on this machine; moto gets slower the more messages wait. So only the ratio says something
-of volstream: what pollers, parsing, routing and folding cost on top of receiving and deleting.
+Emulator, sender and consumer are on this machine; moto gets slower the more messages wait. So only the ratio is meaningful
+for volstream: the cost of pollers, parsing, routing and folding on top of receiving and deleting.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ from volstream.volumes.access import queue_of
 from volstream.volumes.route import route
 
 _UP = Path(__file__).parents[1] / "localstack" / "up.py"
-#: What ``up.py`` makes: a bucket, and a queue that hears of it.
+#: Created by ``up.py``: a bucket, and a queue that is notified of its changes.
 _BUCKET, _HEARD = "demo", "demo-events"
 
 _PATIENCE_SECONDS = 300.0
 _KEYS = Keys("test", "test")
 
-#: Of the connections, which are called as their volumes' queues.
+#: Credentials of the connections, which are named like their volumes' queue types.
 CREDENTIALS = {
     str(kind): {"access_key_id": _KEYS.id, "access_key_secret": _KEYS.secret} for kind in (QueueType.SQS, QueueType.MNS)
 }
 
-#: Threads of the daemon's queue that are measured.
+#: Numbers of the daemon's queue threads to measure.
 _POLLERS = (1, 4)
 
 
@@ -61,11 +61,11 @@ class Place:
     """A provider's emulator.
 
     Attributes:
-        make: makes a queue; its name as volstream takes it.
-        send: the bodies, into a queue.
-        drain: receives and deletes so many messages by the SDK alone.
-        put: an object into the bucket that tells the queue :data:`_HEARD`.
-        head: asks for what is known of an object.
+        make: creates a queue; returns its name for volstream.
+        send: sends bodies to a queue.
+        drain: receives and deletes this many messages with only the SDK.
+        put: puts an object into the bucket that notifies the queue :data:`_HEARD`.
+        head: requests an object's metadata.
     """
 
     kind: QueueType
@@ -80,7 +80,7 @@ class Place:
 
 
 def measure(session: Session, kinds: Sequence[str], counts: Sequence[int], rounds: int, figures: Figures) -> None:
-    """Drains queues of so many messages, each way in turn; then uploads so many objects, and waits for their rows.
+    """Drains queues of the given numbers of messages, each way in turn; then uploads as many objects, and waits for their rows.
 
     Args:
         kinds: names of the queues; some of :data:`KINDS`.
@@ -112,7 +112,7 @@ def measure(session: Session, kinds: Sequence[str], counts: Sequence[int], round
 
 
 def table(figures: Figures) -> Table:
-    """Messages a second."""
+    """Returns the messages per second."""
     made = Table(title="Messages a second, of the medians")
     for heading in ("queue", "messages", "contender", "a second", f"to {BASE}"):
         made.add_column(heading)
@@ -123,7 +123,7 @@ def table(figures: Figures) -> Table:
 
 
 def _through(place: Place, name: str, keys: Sequence[str], pollers: int) -> float:
-    """Seconds from the start of a queue to the deletion of its last message."""
+    """Returns the seconds from the start of a queue to the deletion of its last message."""
     location = f"{place.access.provider}://{_BUCKET}/in"
     settings = QueueSettings(pollers=pollers, wait_seconds=1)
     queue = open_queue(place.kind, QueueSpec(location, settings=settings, name=name, access=place.access))
@@ -149,7 +149,7 @@ def _through(place: Place, name: str, keys: Sequence[str], pollers: int) -> floa
 
 
 def _uploaded(place: Place, folder: str, count: int) -> float:
-    """Seconds from the first upload until the SDK alone has deleted the last message and asked for each object."""
+    """Returns the seconds from the first upload until only the SDK has deleted the last message and requested each object."""
     keys = [f"{folder} {count}/file {number:06}.txt" for number in range(count)]
     started = time.perf_counter()
     for key in keys:
@@ -161,7 +161,7 @@ def _uploaded(place: Place, folder: str, count: int) -> float:
 
 
 def _committed(session: Session, place: Place, round_: int, count: int) -> float:
-    """Seconds from the first upload to the moment when every object has its row and every message is deleted."""
+    """Returns the seconds from the first upload until every object has its row and every message is deleted."""
     access, name = place.access, f"v_{place.kind}_{round_}_{count}"
     session.connections.create(
         str(place.kind),
@@ -197,7 +197,7 @@ def _await(check: Callable[[], bool]) -> None:
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while not check():
         if time.monotonic() > deadline:
-            raise WrongRowsError("Not every object came to its row.")
+            raise WrongRowsError("Not every object has its row.")
         time.sleep(0.02)
 
 
@@ -297,7 +297,7 @@ def _mns() -> Iterator[Place]:
 
 @contextmanager
 def _up(cloud: str) -> Iterator[str]:
-    """The emulator of a cloud in a process of its own; what it says."""
+    """Runs the emulator of a cloud in its own process; yields its output."""
     ports = ["--s3-port", "0", "--oss-port", "0", "--mns-port", "0"]
     command = [sys.executable, str(_UP), cloud, *ports]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
@@ -312,7 +312,7 @@ def _up(cloud: str) -> Iterator[str]:
             process.kill()
 
 
-#: What can be measured, by the name of the queue.
+#: Providers that can be measured, by queue type.
 KINDS: Mapping[str, Callable[[], AbstractContextManager[Place]]] = {"sqs": _sqs, "mns": _mns}
 
 

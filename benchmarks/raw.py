@@ -1,11 +1,11 @@
-"""The plain loop: what somebody writes who wants no framework. Two processes, and a manifest with time and size.
+"""The plain loop: a script written without a framework. Two processes, and a manifest with time and size.
 
-A script of the standard library alone::
+It uses only the standard library::
 
     python -m benchmarks.raw FOLDER RESULTS.jsonl [--slow]
 
-The results, JSON lines with each file's time and size, are the manifest. They are written again as a whole, under another
-name, so that a crash leaves the old ones; two runs at once, or a function that fails, it does not care about.
+The results, JSON lines with each file's time and size, are the manifest. They are rewritten as a whole, under another name,
+so that a crash leaves the old ones. It does not handle concurrent runs, or functions that fail.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from benchmarks.functions import Summary, burn, summary_of
 
 PROCESSES = 2
 
-#: Files that a process takes at a time.
+#: Number of files that a process takes at a time.
 _CHUNK = 64
 
 _State = dict[str, dict[str, Any]]
 
 
 def update(folder: Path, results: Path, *, slow: bool = False) -> int:
-    """Brings ``results`` up to the files in ``folder``; how many were processed."""
+    """Brings ``results`` up to date with the files in ``folder``; returns how many were processed."""
     known = _read(results)
     listed = dict(listing(folder))
     work = [
@@ -50,7 +50,7 @@ def update(folder: Path, results: Path, *, slow: bool = False) -> int:
 
 
 def listing(folder: Path) -> Iterator[tuple[str, tuple[int, int]]]:
-    """(path, (size, time of the last change)) of every file."""
+    """Yields (path, (size, time of the last change)) of every file."""
     pending = [""]
     while pending:
         directory = pending.pop()
@@ -65,7 +65,7 @@ def listing(folder: Path) -> Iterator[tuple[str, tuple[int, int]]]:
 
 
 def rows(results: Path) -> dict[str, Summary]:
-    """The rows in ``results``, by path."""
+    """Returns the rows in ``results``, by path."""
     return {path: Summary(row["sha256"], row["words"], row["first_line"]) for path, row in _read(results).items()}
 
 

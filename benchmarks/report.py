@@ -1,6 +1,6 @@
-"""What was measured, as a table for the terminal and a JSON document. Seconds are the medians of all rounds.
+"""The results, as a table for the terminal and a JSON document. Seconds are the medians of all rounds.
 
-The chart of such a document is drawn in ``chart``.
+What does not belong here: the chart of such a document (``chart``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 from rich.table import Table
 
-#: Ratios are to this contender, where it has a figure.
+#: Ratios are to this contender, if it has a figure.
 BASE = "raw loop"
 
 
@@ -28,8 +28,8 @@ class Figure:
 
     Attributes:
         seconds: of each round.
-        parts: seconds of each round, of the parts that the contender tells.
-        wrong: rows that were not true at the end, at worst.
+        parts: seconds of each round, by the parts that the contender reports.
+        wrong: maximum number of wrong rows at the end.
     """
 
     scenario: str
@@ -41,12 +41,12 @@ class Figure:
 
     @property
     def median(self) -> float:
-        """Of the seconds."""
+        """The median of the seconds."""
         return statistics.median(self.seconds)
 
 
 class Figures:
-    """All figures of a run, in the order in which they first came."""
+    """All figures of a run, in order of first appearance."""
 
     def __init__(self) -> None:
         self._figures: dict[tuple[str, int, str], Figure] = {}
@@ -62,7 +62,7 @@ class Figures:
         parts: Mapping[str, float] | None = None,
         wrong: int = 0,
     ) -> None:
-        """Takes in one measurement."""
+        """Adds one measurement."""
         figure = self._figures.setdefault((scenario, files, contender), Figure(scenario, files, contender))
         figure.seconds.append(seconds)
         for name, part in (parts or {}).items():
@@ -71,16 +71,16 @@ class Figures:
         self._load.append(os.getloadavg()[0])
 
     def all(self) -> Sequence[Figure]:
-        """The figures."""
+        """Returns the figures."""
         return list(self._figures.values())
 
     def ratio(self, figure: Figure) -> float | None:
-        """The figure's median in those of :data:`BASE`, in the same scenario and with as many files."""
+        """Returns the ratio of the figure's median to that of :data:`BASE`, for the same scenario and number of files."""
         base = self._figures.get((figure.scenario, figure.files, BASE))
         return None if base is None else figure.median / base.median
 
     def document(self) -> dict[str, Any]:
-        """Everything, for JSON."""
+        """Returns everything, for JSON."""
         return {
             "started": self._started.isoformat(timespec="seconds"),
             "machine": {
@@ -96,7 +96,7 @@ class Figures:
         }
 
     def table(self) -> Table:
-        """Everything, for people."""
+        """Returns everything, as a table for the terminal."""
         table = Table(title="Seconds, medians")
         for heading in ("scenario", "files", "contender"):
             table.add_column(heading)

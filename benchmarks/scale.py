@@ -1,19 +1,19 @@
-"""Scale: whether 100 changes cost the same however large directory and results are, and however often they were changed.
+"""Scale: whether 100 changes cost the same regardless of the size of directory and results, and of the number of past changes.
 
 Tables of 10^4, 10^5 and 10^6 rows; refreshes of 100 keys at random paths and of 100 new files under one prefix; a stream's
 read and a job's planning of such a refresh; the commit of a batch of 100 replaced files to a result table, at random paths
-and beside each other; the memory of this process and of the JVM. The files are not there: see ``directories``, which measures
-what needs no engine. Outcomes are staged without a function. ``python -m benchmarks --part scale``; with ``--refreshes 500``
-the largest directory also after so many.
+and adjacent; the memory of this process and of the JVM. The files do not exist: see ``directories``, which measures what
+needs no engine. Outcomes are staged without a function. ``python -m benchmarks --part scale``; with ``--refreshes 500``
+the largest directory is also measured after this many.
 
-What keeps directories flat: a refresh reads the row groups that its keys may be in, and appends its changes to the tail; what
-consumes them reads the tail alone. What keeps results flat:
+Costs of directories stay flat because a refresh reads only the row groups that its keys may be in, and appends its changes to
+the tail; consumers read only the tail. Costs of results stay flat because of:
 
 - Deletion vectors. Without them a commit rewrites the files it touches.
 - ``_file_path IN (...)`` as the condition of what a batch replaces: Spark reads only the pages that may hold these paths.
 - Compiling (whole-stage code generation) for result tables above 250,000 rows or 16 MiB: below the column by which Delta
-  numbers rows no condition is pushed into the scan, so that this look reads the paths of every file whose range has one of
-  the keys, and a path is read five times as fast compiled as interpreted.
+  numbers rows no condition is pushed into the scan, so that it reads the paths of every file whose range has one of the
+  keys, and compiled code reads a path five times as fast as interpreted code.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ from volstream.model.work import Batch, Plan, PlanKind
 from volstream.session import Session
 from volstream.sqltext import table_at
 
-#: Refreshes between two looks at whether the directory needs upkeep, as the daemon's when it is busy.
+#: Refreshes between checks whether the directory needs upkeep, like a busy daemon's.
 _LOOK = 50
 
 _PER_DAY = 1000
 
-#: Between a scenario's name and the number of refreshes before it.
+#: Separates a scenario's name from the number of refreshes before it.
 _AFTER = ", after "
 
 _T = TypeVar("_T")
@@ -78,7 +78,7 @@ class Results:
         session.volumes.refresh(name)
         session.jobs.create(name, function_named("summarise"), name, volume=name)
         job = session.home.catalog.jobs.get(Name.parse(name))
-        assert isinstance(job, FileJob), "it was made so"
+        assert isinstance(job, FileJob), "created with a function"
         self._job = replace(
             ResultTables(session.home.catalog, self._delta, session.home.warehouse).prepare(job), clean=False
         )
@@ -94,11 +94,11 @@ class Results:
         ).collect()
 
     def random_paths(self) -> float:
-        """Seconds of the commit of a batch of files all over the table."""
+        """Returns the seconds of the commit of a batch of files all over the table."""
         return self._commit(sorted(self._random.sample(range(self._rows), KEYS)))
 
     def one_prefix(self) -> float:
-        """Seconds of the commit of a batch of files beside each other."""
+        """Returns the seconds of the commit of a batch of adjacent files."""
         first = self._random.randrange(self._rows - KEYS)
         return self._commit(range(first, first + KEYS))
 
@@ -120,7 +120,7 @@ class Results:
         Path(staged.location).mkdir()
         pq.write_table(pa.Table.from_pylist(outcomes, schema=schema), f"{staged.location}/part-0.parquet")
         made, batch = self._planned([path_of(number) for number in numbers])
-        self._delta.prepare(self._location)  # a job asks while its function runs
+        self._delta.prepare(self._location)  # a job does so while its function runs
 
         def commit() -> None:
             with self._delta.marked(Marker("benchmark", self._commits, {}), self._location) as session:
@@ -153,24 +153,24 @@ class Directory(directories.Directory):
         self._session = session
         self._stream, self._job = f"{name}_stream", f"{name}_job"
         session.streams.create(self._stream, name)
-        # Nothing is to be processed: that leaves the planning.
+        # No file meets the condition, so that only planning is measured.
         session.jobs.create(self._job, function_named("summarise"), self._job, volume=name, where="size < 0")
         session.jobs.run(self._job)
 
     def read(self) -> float:
-        """Seconds of a read of the stream, after a refresh."""
+        """Returns the seconds of a read of the stream, after a refresh."""
         self._session.streams.advance(self._stream)
         self.random_paths()
         return timed(lambda: self._session.table(self._stream).toArrow())
 
     def plan(self) -> float:
-        """Seconds of a run that plans a refresh of which nothing is to be processed."""
+        """Returns the seconds of a run that plans a refresh without any file to process."""
         self._session.jobs.run(self._job)
         self.random_paths()
         return timed(lambda: self._session.jobs.run(self._job))
 
     def keep_up(self) -> float:
-        """Seconds of the directory's upkeep; consumers keep up."""
+        """Returns the seconds of the directory's upkeep; consumers keep up."""
         self._session.streams.advance(self._stream)
         self._session.jobs.run(self._job)
         return self.maintain()
@@ -179,7 +179,7 @@ class Directory(directories.Directory):
 def measure(
     session: Session, scratch: Path, sizes: Sequence[int], rounds: int, refreshes: int, figures: Figures
 ) -> None:
-    """All measurements; the sizes in turns, so that a busy minute meets them all."""
+    """Runs all measurements; the sizes in turns, so that a busy minute affects them all."""
     directories = {size: Directory(session, size, scratch) for size in sizes}
     results = {size: Results(session, size, scratch) for size in sizes}
     _rounds(_OF_DIRECTORIES, directories, rounds + 1, "", figures, first=1)
@@ -200,7 +200,7 @@ def measure(
 
 
 def scale_table(figures: Figures) -> Table:
-    """The medians by size, and the largest in terms of the smallest."""
+    """Returns the medians by size, and the ratio of the largest to the smallest."""
     found = figures.all()
     sizes = sorted({one.files for one in found})
     table_ = Table(title="Seconds of 100 changes, medians")

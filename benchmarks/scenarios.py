@@ -1,4 +1,4 @@
-"""What is measured: the same steps for every contender, each followed by a look at whether its rows are true."""
+"""The measurements: the same steps for every contender, each followed by a check of its rows."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _NEW, _OVERWRITTEN, _DELETED = 100, 20, 10
 
 
 class WrongRowsError(Exception):
-    """A contender that follows changes has rows that are not true: its time means nothing."""
+    """A contender that follows changes has wrong rows, so that its time is meaningless."""
 
 
 def files_round(tree: Tree, count: int, contenders: Sequence[Contender], figures: Figures) -> None:
-    """One round over ``count`` files: all new; nothing changed; some added, overwritten and deleted."""
+    """Runs one round over ``count`` files: all new; nothing changed; some added, overwritten and deleted."""
     tree.make(count)
     for contender in contenders:
         contender.begin(tree.folder)
@@ -41,7 +41,7 @@ def files_round(tree: Tree, count: int, contenders: Sequence[Contender], figures
 
 
 def burst_round(tree: Tree, count: int, contenders: Sequence[Contender], figures: Figures) -> None:
-    """One round of files that are all new, and then all overwritten at once: the same work, with rows to replace."""
+    """Runs one round of files that are all new, and then all overwritten at once: the same work, with rows to replace."""
     tree.make(count)
     for contender in contenders:
         contender.begin(tree.folder)
@@ -52,7 +52,7 @@ def burst_round(tree: Tree, count: int, contenders: Sequence[Contender], figures
 
 
 def slow_round(tree: Tree, count: int, contenders: Sequence[Contender], figures: Figures) -> None:
-    """One round of a function that takes its time."""
+    """Runs one round with the slow function."""
     tree.make(count)
     for contender in contenders:
         contender.begin(tree.folder, slow=True)
@@ -60,7 +60,7 @@ def slow_round(tree: Tree, count: int, contenders: Sequence[Contender], figures:
 
 
 def measure(scenario: str, folder: Path, count: int, contender: Contender, figures: Figures) -> None:
-    """One update of one contender."""
+    """Measures one update of one contender."""
     started = time.perf_counter()
     parts = contender.update()
     seconds = time.perf_counter() - started

@@ -1,8 +1,8 @@
-"""A home that lives for long, in small: the catalog under a million refreshes and a hundred thousand batches, without an engine.
+"""A long-lived home, simulated: the catalog under a million refreshes and a hundred thousand batches, without an engine.
 
-Each refresh and each batch goes through the catalog as the daemon's do, at times that are made up: the run is as long as ten
-times the history that is kept, which is forgotten as it ages. Time, disk and memory at each step should be those of the step
-before. ``python -m benchmarks --part soak``; ``--refreshes 100000`` for a glance.
+Each refresh and each batch goes through the catalog like the daemon's, at simulated times: the run spans ten times the
+period for which history is kept, and old history is removed. Time, disk and memory should stay the same from step to step.
+``python -m benchmarks --part soak``; ``--refreshes 100000`` for a quick run.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from volstream.model.work import Batch, BatchState, Plan, PlanKind, PlanState, R
 
 REFRESHES, STEPS = 1_000_000, 10
 
-#: Refreshes that a batch consumes.
+#: Number of refreshes per batch.
 _A_BATCH = 10
 
-#: How often the history is forgotten in a step, and questions are asked of which the mean is taken.
+#: Number of history clean-ups per step, and of queries whose mean is taken.
 _SWEEPS, _ASKED = 10, 50
 
-#: Refreshes that stay however old they are, as ``directory_versions``.
+#: Number of refreshes kept regardless of age, like ``directory_versions``.
 _KEPT = 1000
 
 _BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -52,12 +52,12 @@ _BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Step:
-    """What a stretch of the run came to.
+    """The results of one step of the run.
 
     Attributes:
-        refresh, batch: milliseconds of one, with all that the catalog does for it.
-        forget: milliseconds of forgetting, once.
-        ask: milliseconds of each question that is asked again and again.
+        refresh, batch: milliseconds of one, with all of the catalog's work for it.
+        forget: milliseconds of one clean-up of the history.
+        ask: milliseconds of each recurring query.
         disk: bytes of the catalog, log included.
         memory: bytes of this process.
     """
@@ -72,7 +72,7 @@ class Step:
 
 
 def run(folder: Path, refreshes: int) -> Iterator[Step]:
-    """Lives through so many refreshes, in :data:`STEPS` steps."""
+    """Runs this many refreshes, in :data:`STEPS` steps."""
     folder.mkdir(parents=True, exist_ok=True)
     catalog = Catalog(f"sqlite:///{folder}/catalog.db")
     try:
@@ -104,7 +104,7 @@ def run(folder: Path, refreshes: int) -> Iterator[Step]:
 
 
 def table(steps: list[Step]) -> Table:
-    """The steps, one a line."""
+    """Returns the steps, one per line."""
     shown = Table(
         "refreshes", "ms a refresh", "ms a batch", "ms to forget", "ms to ask", "MiB of disk", "MiB of memory"
     )
@@ -123,7 +123,7 @@ def table(steps: list[Step]) -> Table:
 
 
 def _refresh(catalog: Catalog, volume: Volume, number: int) -> None:
-    """What the volume's writer tells: a refresh, a key that is looked at again, and now and then a message of no use."""
+    """Records like the volume's writer: a refresh, a key to check again, and now and then a rejected message."""
     catalog.refreshes.record(Refresh(volume.id, number, "events", 1, 1, 1, 1000, _at(number)))
     asked = catalog.refreshes.ask_check(volume.id, [f"{number:09}"])
     catalog.refreshes.checked(volume.id, {f"{number:09}": asked})
@@ -132,9 +132,9 @@ def _refresh(catalog: Catalog, volume: Volume, number: int) -> None:
 
 
 def _batch(catalog: Catalog, stream_id: str, job: FileJob, number: int) -> None:
-    """What a run tells: a plan of one batch, an attempt, its end."""
+    """Records like a run: a plan of one batch, an attempt, its end."""
     stream = catalog.streams.by_id(stream_id)
-    assert stream is not None, "nobody drops it"
+    assert stream is not None, "it is never dropped"
     identity, now = uuid.uuid4().hex, _at(number)
     plan = Plan(
         id=identity,
@@ -180,7 +180,7 @@ def _batch(catalog: Catalog, stream_id: str, job: FileJob, number: int) -> None:
 
 
 def _asked(catalog: Catalog, volume: Volume, stream: Stream, job: FileJob) -> dict[str, float]:
-    """Milliseconds of the questions that daemon, scheduler and scrapes ask."""
+    """Returns the milliseconds of the queries of daemon, scheduler and scrapes."""
     questions: dict[str, Callable[[], object]] = {
         "open plan": lambda: catalog.consumptions.open_plan(stream.id),
         "waiting": lambda: catalog.consumptions.waiting(job.id),

@@ -1,11 +1,11 @@
 """Spark's own file source: a stream of ``binaryFile`` with ``availableNow`` into a Delta table, and a Python function.
 
-Warm, it runs on volstream's engine and so with its settings, which are kinder to small tables than Spark's defaults. Cold, it
-is a script with a session of its own::
+Warm, it runs on volstream's engine and so with its settings, which suit small tables better than Spark's defaults. Cold, it is
+a script with its own session::
 
     python -m benchmarks.spark_files FOLDER TABLE
 
-It is not asked for more than it promises: files that are overwritten or deleted never arrive.
+It is not tested beyond its guarantees: it does not see overwritten and deleted files.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from benchmarks.functions import Summary, summary_of
 if TYPE_CHECKING:
     from volstream.session import Session
 
-#: What ``binaryFile`` gives; a stream wants it said.
+#: Columns of ``binaryFile``; a stream requires them to be declared.
 _FILES = "path STRING, modificationTime TIMESTAMP, length BIGINT, content BINARY"
 
 _DDL = "path STRING, sha256 STRING, words BIGINT, first_line STRING"
@@ -33,7 +33,7 @@ _SCHEMA = pa.schema(
 
 
 def ingest(spark: Any, folder: Path, table: Path) -> None:
-    """Takes in the files that the stream has not seen. ``spark`` is a session, classic or Connect."""
+    """Ingests the files that the stream has not seen. ``spark`` is a session, classic or Connect."""
     source = spark.readStream.format("binaryFile").schema(_FILES).option("recursiveFileLookup", "true")
     summaries = source.load(str(folder)).select("path", "content").mapInArrow(_summarise, _DDL)
     query = (
@@ -46,7 +46,7 @@ def ingest(spark: Any, folder: Path, table: Path) -> None:
 
 
 def rows(session: Session, folder: Path, table: Path) -> dict[str, Summary]:
-    """The rows of the table, by relative path."""
+    """Returns the rows of the table, by relative path."""
     found = session.sql(f"SELECT * FROM delta.`{table}`").toArrow().to_pylist()
     prefix = f"file:{os.path.realpath(folder)}/"
     return {row["path"].removeprefix(prefix): Summary(row["sha256"], row["words"], row["first_line"]) for row in found}

@@ -1,7 +1,7 @@
-"""Streams on tables: what a read of 100 changed rows costs beside Delta's own change feed and the difference of two snapshots.
+"""Streams on tables: the cost of reading 100 changed rows, compared with Delta's change feed and the difference of two snapshots.
 
-Tables of 10^4, 10^5 and 10^6 rows, with a primary key and without; the question whether there is something new; and what a
-consumption costs more than the DML alone. ``python -m benchmarks --part tables``.
+Tables of 10^4, 10^5 and 10^6 rows, with a primary key and without; the check for new changes; and the overhead of a
+consumption over the DML alone. ``python -m benchmarks --part tables``.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from volstream.model.names import Name
 from volstream.session import Session
 from volstream.sqltext import literal, table_at
 
-#: Rows that one commit changes: three fifths are updated, the others deleted and inserted.
+#: Number of rows that a commit changes: three fifths are updated, the others deleted and inserted.
 _CHANGED = 100
 
 _COLUMNS = ("id", "name", "price")
 
 
 class Table:
-    """Two tables of one content, one without and one with a key, each with a stream; and one to write."""
+    """Two tables with the same content, one without and one with a key, each with a stream; and a table to write to."""
 
     def __init__(self, session: Session, size: int) -> None:
         self.session = session
@@ -46,7 +46,7 @@ class Table:
         return folders.table_location(self.session.home.warehouse, Name.parse(name))
 
     def change(self) -> None:
-        """One commit of 100 changes in each table; the streams then hold it alone."""
+        """Commits 100 changes to each table; the streams then hold only these."""
         keys = random.Random(self._next).sample(range(self.size), _CHANGED * 4 // 5)
         rows = [(key, "remove" if number % 4 == 3 else "update") for number, key in enumerate(keys)]
         rows += [(self._next + number, "add") for number in range(_CHANGED // 5)]
@@ -81,7 +81,7 @@ class Table:
         return self.session.sql(f"INSERT INTO copy{self.size} SELECT id, name, price FROM s_keyed{self.size}").collect()
 
     def bare(self) -> object:
-        """The same DML on the same rows, without a stream's bookkeeping."""
+        """Runs the same DML on the same rows, without a stream's bookkeeping."""
         location = self.location(f"keyed{self.size}")
         version = DeltaLog(location).latest_version()
         target = table_at(self.location(f"copy{self.size}"))
@@ -92,7 +92,7 @@ class Table:
 
 
 def measure(session: Session, sizes: Sequence[int], rounds: int, figures: Figures) -> None:
-    """All measurements; the sizes in turns. The first round warms up and is not counted."""
+    """Runs all measurements; the sizes in turns. The first round warms up and is not counted."""
     tables = [Table(session, size) for size in sizes]
     for number in range(rounds + 1):
         for table in tables:

@@ -72,7 +72,9 @@ class Queue:
         self.created = time.time()
         self._changed = threading.Condition()
         self._ready: deque[_Message] = deque()
-        self._hidden: list[tuple[float, int, _Message]] = []  # by when they are visible; what moved on is skipped
+        self._hidden: list[
+            tuple[float, int, _Message]
+        ] = []  # by the time they become visible; outdated entries are skipped
         self._in_flight: dict[str, _Message] = {}
         self._order = itertools.count()
 

@@ -19,14 +19,14 @@ from types import ModuleType
 ROLE, EXTERNAL_ID, ACCOUNT_REGION = "acs:ram::1234567890:role/volstream", "volstream", "cn-hangzhou"
 
 _S3 = """
-S3, SQS and STS at {endpoint}: the bucket {bucket!r} tells the queue {queue!r}
+S3, SQS and STS at {endpoint}: the bucket {bucket!r} notifies the queue {queue!r}
 
   export AWS_ACCESS_KEY_ID=test AWS_SECRET_ACCESS_KEY=test
   volstream create-connection local_s3 --type s3 --region {region} --endpoint {endpoint}
   volstream create-volume s3_files s3://{bucket}/in --connection local_s3 --queue-type sqs --queue-name {queue}
 """
 _OSS = """
-OSS and STS at {endpoint}, MNS at {mns}: the bucket {bucket!r} tells the queue {queue!r}
+OSS and STS at {endpoint}, MNS at {mns}: the bucket {bucket!r} notifies the queue {queue!r}
 (a role to assume: {role}, external id {external_id!r})
 
   export ALIBABA_CLOUD_ACCESS_KEY_ID=test ALIBABA_CLOUD_ACCESS_KEY_SECRET=test
@@ -99,7 +99,7 @@ def main() -> None:
     said = parser.parse_args()
     clouds = set(said.clouds or ("s3", "oss"))
     if clouds - {"s3", "oss"}:
-        parser.error(f"there are s3 and oss, not {', '.join(sorted(clouds - {'s3', 'oss'}))}")
+        parser.error(f"choose s3 or oss, not {', '.join(sorted(clouds - {'s3', 'oss'}))}")
     if "s3" in clouds:
         print(start_s3(said.host, said.s3_port, said.bucket, said.queue), flush=True)
     if "oss" in clouds:

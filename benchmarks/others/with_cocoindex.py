@@ -1,8 +1,8 @@
-"""CocoIndex: an app that declares a row of SQLite for each file. Runs in an environment of its own.
+"""CocoIndex: an app that declares a row of SQLite for each file. Runs in its own environment.
 
     python -m benchmarks.others.with_cocoindex FOLDER STATE
 
-Rows that are no longer declared are removed by it, and files whose content is the same are not processed again.
+CocoIndex removes rows that are no longer declared, and does not reprocess files whose content is the same.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""DataChain: a dataset of the files of a folder, kept with ``delta``. Runs in an environment of its own.
+"""DataChain: a dataset of the files of a folder, kept with ``delta``. Runs in its own environment.
 
     DATACHAIN_ROOT_DIR=STATE python -m benchmarks.others.with_datachain update FOLDER
     DATACHAIN_ROOT_DIR=STATE python -m benchmarks.others.with_datachain export ROWS.parquet
 
-It must run in the checkout, where its processes look for modules. Files that were deleted stay in its dataset. The rows of all
-files are written into a file for whoever asks for them.
+It must run in the checkout, where its processes look for modules. Deleted files stay in its dataset. ``export`` writes the
+rows of all files into a file.
 """
 
 import sys

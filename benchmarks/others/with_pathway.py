@@ -1,8 +1,8 @@
-"""Pathway: a table of the folder's files, whose changes are written to SQLite. Runs in an environment of its own.
+"""Pathway: a table of the folder's files, whose changes are written to SQLite. Runs in its own environment.
 
     python -m benchmarks.others.with_pathway FOLDER STATE
 
-Run again, it goes on from what it has persisted.
+A later run resumes from its persisted state.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FOLDER, _STATE = map(Path, sys.argv[1:])
 
 
 class _Rows(pw.io.python.ConnectorObserver):  # type: ignore[misc]  # untyped
-    """Carries changes out in SQLite; what is gone from Pathway's table goes there."""
+    """Applies changes to SQLite, including removals from Pathway's table."""
 
     def __init__(self) -> None:
         self._connection = sqlite3.connect(_STATE / "rows.sqlite", check_same_thread=False)

@@ -1,7 +1,7 @@
 """Pictures in a folder or a bucket, kept as a table: `make demo`, `make demo-s3`, `make demo-oss`.
 
-Prints every command it runs; takes about a minute. Everything lies in .demo/ of the checkout, which is made anew each time and
-stays afterwards. Buckets are in memory, and end with the demo; where files lie, and how they come there, is in ``places.py``.
+Prints every command it runs; takes about a minute. Uses .demo/ of the checkout, which is re-created each time and kept
+afterwards. Buckets are in memory, and end with the demo. What does not belong here: the places of files (``places.py``).
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ VOLSTREAM = Path(sys.executable).parent / "volstream"
 
 PLACES: dict[str, Callable[[], Place]] = {"folder": lambda: Folder(DEMO / "pictures"), "s3": S3, "oss": Oss}
 
-#: No step of the demo may take longer.
+#: Time limit of a step.
 LIMIT_SECONDS = 60.0
-#: Where nothing else says that it is worth asking.
+#: Interval of checks if nothing else indicates a change.
 ASK_SECONDS = 5.0
 
 #: Shipped inside the wheel of scikit-image, so that nothing is downloaded.
@@ -60,18 +60,18 @@ NAMES = (
     "retina.jpg",
     "rocket.jpg",
 )
-#: These come while the daemon runs.
+#: These are added while the daemon runs.
 LATER = ("hubble_deep_field.jpg", "retina.jpg", "rocket.jpg")
 
 
 class DemoError(Exception):
-    """A step did not end as it should; the message is for the reader of the demo."""
+    """A step failed; the message is for the user."""
 
 
 def main() -> int:
-    """Runs the demo; 0 where every step was followed."""
+    """Runs the demo; returns 0 if every step succeeded."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("place", nargs="?", choices=PLACES, default="folder", help="where the pictures lie")
+    parser.add_argument("place", nargs="?", choices=PLACES, default="folder", help="place of the pictures")
     make = PLACES[parser.parse_args().place]
     os.chdir(CHECKOUT)
     os.environ["VOLSTREAM_HOME"] = str(HOME)
@@ -113,7 +113,7 @@ def main() -> int:
 
 
 def story(place: Place, source: Path) -> None:
-    """What happens while the daemon runs."""
+    """Runs the steps that happen while the daemon runs."""
     first = {name for name in NAMES if name not in LATER}
     seconds = follow("every picture has its row", lambda: {row["_file_path"] for row in rows()} == first)
     say(f"{len(first)} pictures were processed {seconds:.1f} s after the daemon was ready.")
@@ -134,19 +134,19 @@ def story(place: Place, source: Path) -> None:
     told(follow("its row is gone", lambda: {row["_file_path"] for row in rows()} == left))
     run("sql", "SELECT _file_path, width, height, red, green, blue, hash FROM pictures ORDER BY _file_path")
 
-    say("One is no picture. It is kept as a failure and tried again later; nothing else waits for it.")
+    say("One is not a picture. It is recorded as a failure and retried later; nothing else waits for it.")
     print("$ echo 'not a picture' > broken.png")
     (DEMO / "broken.png").write_text("not a picture\n", encoding="utf-8")
     place.put(DEMO / "broken.png", "broken.png")
     told(follow("it is listed as failed", lambda: bool(ask("list", "failures"))))
     run("list", "failures")
     run("explain-file", "pictures", "broken.png")
-    say("How far everything is:")
+    say("The status:")
     run("status")
 
 
 def rows() -> list[dict[str, Any]]:
-    """The result table, now; empty before it was made."""
+    """Returns the current rows of the result table; empty before it exists."""
     if not commits():
         return []
     found: list[dict[str, Any]] = ask("sql", "SELECT * FROM pictures")
@@ -154,16 +154,16 @@ def rows() -> list[dict[str, Any]]:
 
 
 def same(one: str, other: str) -> bool:
-    """Whether two files have the same hash."""
+    """Returns whether two files have the same hash."""
     hashes = {row["_file_path"]: row["hash"] for row in rows()}
     return hashes[one] == hashes[other]
 
 
 def follow(what: str, check: Callable[[], bool]) -> float:
-    """Waits until ``check()`` holds; the seconds that took.
+    """Waits until ``check()`` holds; returns the seconds.
 
-    It asks when the table has a new version, and now and then besides: each question is a process of its own, which
-    takes the processor from those it asks about.
+    It checks when the table has a new version, and now and then in between: each check is a separate process, which
+    competes for the processor.
     """
     began = asked = time.monotonic()
     version = commits()
@@ -171,29 +171,29 @@ def follow(what: str, check: Callable[[], bool]) -> float:
         asked = time.monotonic()
         while commits() == version and time.monotonic() - asked < ASK_SECONDS:
             if asked - began > LIMIT_SECONDS:
-                raise DemoError(f"after {LIMIT_SECONDS:g} s it is not so that {what}.")
+                raise DemoError(f"not reached within {LIMIT_SECONDS:g} s: {what}.")
             time.sleep(0.1)
         version = commits()
     return time.monotonic() - began
 
 
 def commits() -> int:
-    """How many versions the result table has."""
+    """Returns the number of versions of the result table."""
     return len(list(TABLE.glob("_delta_log/*.json")))
 
 
 def told(seconds: float) -> None:
-    """Tells how long the table took to follow. Asking for it, a new process each time, is counted too."""
-    print(f"  followed after {seconds:.1f} s, the asking included")
+    """Prints how long the table took to follow, including the checks, each of which is a new process."""
+    print(f"  followed after {seconds:.1f} s, including the checks")
 
 
 def say(text: str) -> None:
-    """A line of the story."""
+    """Prints a line of explanation."""
     print(f"\n# {text}")
 
 
 def run(*arguments: str) -> None:
-    """Runs a command in sight."""
+    """Runs a command and shows its output."""
     print(f"$ volstream {shlex.join(arguments)}", flush=True)
     try:
         subprocess.run([VOLSTREAM, *arguments], check=True, timeout=LIMIT_SECONDS)
@@ -202,7 +202,7 @@ def run(*arguments: str) -> None:
 
 
 def ask(*arguments: str) -> Any:
-    """Runs a command out of sight; its JSON."""
+    """Runs a command silently and returns its JSON."""
     command = [VOLSTREAM, *arguments, "--format", "json"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_SECONDS)
@@ -215,7 +215,7 @@ def ask(*arguments: str) -> Any:
 
 @contextlib.contextmanager
 def daemon() -> Iterator[subprocess.Popen[bytes]]:
-    """A daemon that is ready; it never outlives the demo."""
+    """Runs a daemon, which is ready and never outlives the demo."""
     print("$ volstream daemon --http-port 0 2> .demo/daemon.log &", flush=True)
     with LOG.open("wb") as log:
         process = subprocess.Popen([VOLSTREAM, "daemon", "--http-port", "0"], stdout=log, stderr=log)
@@ -225,7 +225,7 @@ def daemon() -> Iterator[subprocess.Popen[bytes]]:
             if process.poll() is not None:
                 raise DemoError(f"the daemon ended with {process.returncode}:\n{LOG.read_text(encoding='utf-8')}")
             if time.monotonic() - began > LIMIT_SECONDS:
-                raise DemoError(f"the daemon is not ready after {LIMIT_SECONDS:g} s.")
+                raise DemoError(f"the daemon was not ready within {LIMIT_SECONDS:g} s.")
             time.sleep(0.2)
         print(f"  ready after {time.monotonic() - began:.1f} s")
         yield process
@@ -236,7 +236,7 @@ def daemon() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def ready() -> bool:
-    """Whether the daemon answers /readyz; its port is in the engine's status."""
+    """Returns whether the daemon answers /readyz; its port is in the engine's status."""
     status = ask("engine", "status")
     if not status or not status["http_port"]:
         return False
@@ -248,8 +248,8 @@ def ready() -> bool:
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
-    """Ends the daemon as a service manager would."""
-    say("SIGTERM ends the daemon; it finishes what is in hand.")
+    """Stops the daemon like a service manager."""
+    say("SIGTERM stops the daemon; it finishes its work in progress.")
     print(f"$ kill -TERM {process.pid}", flush=True)
     process.send_signal(signal.SIGTERM)
     try:
@@ -261,7 +261,7 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def end_earlier() -> None:
-    """Ends what an earlier demo left running, and removes its folder."""
+    """Stops processes of an earlier demo, and removes its folder."""
     if not DEMO.exists():
         return
     if HOME.exists():
@@ -276,7 +276,7 @@ def end_earlier() -> None:
 
 
 def picture_folder() -> Path:
-    """Where scikit-image keeps its pictures."""
+    """Returns the folder of scikit-image's pictures."""
     package = importlib.util.find_spec("skimage")
     if package is None or package.origin is None:
         raise DemoError("the package scikit-image is not installed; run: make setup")
@@ -288,10 +288,10 @@ def picture_folder() -> Path:
 
 
 def farewell(place: Place) -> None:
-    """What to try next."""
+    """Prints what to try next."""
     executable = shlex.quote(re.sub(f"^{re.escape(str(CHECKOUT))}/", "", str(VOLSTREAM)))
     print(f"""
-# That was it. The home is still there; the first command starts an engine of its own, which ends when it is idle.
+# Done. The home is kept; the first command starts its own engine, which ends when idle.
 export VOLSTREAM_HOME=.demo/home
 {executable} sql "SELECT _file_path, width * height AS pixels FROM pictures ORDER BY pixels DESC"
 {executable} sql "SELECT * FROM DIRECTORY(VOLUME pictures)"
@@ -302,6 +302,6 @@ export VOLSTREAM_HOME=.demo/home
 
 
 if __name__ == "__main__":
-    # A pipe takes what we print in blocks, and what the commands print at once.
+    # With a pipe, this script's output would be buffered, and out of order with that of the commands.
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # it is a TextIOWrapper
     sys.exit(main())

@@ -1,6 +1,6 @@
-"""Where the demo's pictures lie: a directory, or a bucket of one of the clouds that ``localstack/up.py`` has.
+"""The places of the demo's pictures: a directory, or a bucket of one of the clouds in ``localstack/up.py``.
 
-What happens to them there, and in which order, is in ``demo.py``.
+What does not belong here: the steps of the demo (``demo.py``).
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ STANDINS = CHECKOUT / "localstack"
 
 
 class Place(Protocol):
-    """Files come and go here, each said in the way that a reader would do it.
+    """A place where files are added and deleted; prints the command that a user would run for each.
 
     Attributes:
         kind: one word for it.
-        heard: how the daemon hears of changes.
-        stays: whether it is there when the demo has ended.
-        connection: what a command is given that makes its connection; empty: it needs none.
-        volume: what ``create-volume`` is given after the name.
+        heard: how the daemon learns of changes.
+        stays: whether it still exists when the demo has ended.
+        connection: arguments of the command that creates its connection; empty: it needs none.
+        volume: arguments of ``create-volume`` after the name.
     """
 
     kind: str
@@ -35,7 +35,7 @@ class Place(Protocol):
     volume: tuple[str, ...]
 
     def put(self, source: Path, name: str) -> None:
-        """Copies a file to ``name``, over what is there."""
+        """Copies a file to ``name``, replacing an existing one."""
 
     def delete(self, name: str) -> None:
         """Removes a file."""
@@ -63,15 +63,15 @@ class Folder:
 
 
 class Bucket:
-    """A bucket of a stand-in in this process, on free ports of 127.0.0.1, with a queue that is told of changes.
+    """A bucket of a stand-in in this process, on free ports of 127.0.0.1, with a queue that is notified of changes.
 
     Its keys become those of the environment, which all commands inherit.
     """
 
-    kind, heard, stays = "bucket", "asks the queue, which the bucket tells of changes,", False
+    kind, heard, stays = "bucket", "reads the queue, which the bucket notifies of changes,", False
 
     def __init__(self, type_next: str) -> None:
-        """Takes what ``up.py`` tells to type: the keys, and what makes the connection and the volume."""
+        """Parses the commands that ``up.py`` prints: the keys, the connection and the volume."""
         lines = type_next.replace("\\\n", "").splitlines()
         typed = [shlex.split(line) for line in lines if line.strip().startswith(("export ", "volstream "))]
         (_, *keys), (_, *connect), (_, _, _, location, *options) = typed
@@ -88,7 +88,7 @@ class S3(Bucket):
         super().__init__(_up().start_s3("127.0.0.1", 0, "demo", "demo-events"))
         import boto3
 
-        # Else the name of the bucket would be a part of the host's.
+        # Otherwise the bucket's name would be part of the host name.
         style = boto3.session.Config(s3={"addressing_style": "path"})
         self._s3 = boto3.client("s3", region_name=self.region, endpoint_url=self.endpoint, config=style)
 
@@ -126,7 +126,8 @@ class Oss(Bucket):
 
 
 def _up() -> ModuleType:
-    """``localstack/up.py``, by its path: beside it lies a module with the name of an SDK."""
+    """Imports ``localstack/up.py`` by its path, because a module beside it has the name of an SDK."""
+
     spec = importlib.util.spec_from_file_location("localstack_up", STANDINS / "up.py")
     assert spec is not None
     assert spec.loader is not None

@@ -75,7 +75,7 @@ def test_wrong_usage_exits_with_2(home: Home, command: list[str], said: str) -> 
 
 
 def test_a_volume_on_a_missing_directory_names_it(home: Home, name: str, tmp_path: Path) -> None:
-    refused(home.run("create-volume", name, str(tmp_path / "missing")), 3, str(tmp_path / "missing"), "Make it")
+    refused(home.run("create-volume", name, str(tmp_path / "missing")), 3, str(tmp_path / "missing"), "Create it")
     assert home.run("describe", "volume", name).code == 3
 
 

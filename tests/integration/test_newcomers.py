@@ -26,7 +26,7 @@ def test_a_mistyped_home_is_reported_and_not_created(
     command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run([*command, "--home", str(tmp_path / "hoem")]) == 3
-    assert "There is no home" in capsys.readouterr().err
+    assert "There is no volstream home" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 

@@ -178,7 +178,7 @@ def test_trigger_and_comment_can_be_altered_and_nothing_else(copied: Home) -> No
     with pytest.raises(InvalidValueError, match="retries"):
         copied.session.jobs.alter(copied.name("j"), retries=1)
     for act in (copied.session.jobs.replay, copied.session.jobs.preview):
-        with pytest.raises(InvalidStateError, match="no single files"):
+        with pytest.raises(InvalidStateError, match="does not process single files"):
             act(copied.name("j"))
 
 

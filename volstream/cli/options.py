@@ -29,7 +29,7 @@ def common(function: F) -> F:
 
 
 def founding(function: F) -> F:
-    """Like :func:`common`, for a command that creates the home if it does not exist."""
+    """Adds the same as :func:`common`, for a command that creates the home if it does not exist."""
     return _with_home(function, must_exist=False)
 
 

@@ -28,7 +28,7 @@ class DataFrame:
         self._leaves = leaves
 
     def __getitem__(self, name: str) -> Any:
-        """A column."""
+        """Returns a column."""
         return self._frame[name]
 
     def __getattr__(self, name: str) -> Any:
@@ -53,7 +53,7 @@ class DataFrame:
         return Writer(self._home, self._frame, self._leaves)
 
     def col(self, name: str) -> Any:
-        """A column."""
+        """Returns a column."""
         return self._frame[name]
 
     def filter(self, condition: Any) -> DataFrame:

@@ -119,7 +119,7 @@ def _origins(changed: pa.Table) -> Mapping[str, tuple[str, str]]:
 
 
 def selected_files(session: SparkSession, changed: pa.Table, where: str, moves: Moves) -> DataFrame:
-    """Like :func:`files_of_changes`, for files that meet a condition; changed ones that do not are removals.
+    """Converts changes like :func:`files_of_changes`, keeping files that meet a condition; changed ones that do not are removals.
 
     Args:
         where: SQL condition on the directory's columns.
@@ -128,8 +128,8 @@ def selected_files(session: SparkSession, changed: pa.Table, where: str, moves: 
 
 
 def stream_files(session: SparkSession, covered: Range, where: str | None, moves: Moves) -> DataFrame:
-    """Like :func:`files_of_changes`, with Spark: for the net changes of a possibly large range, and files that meet
-    ``where``."""
+    """Converts changes like :func:`files_of_changes`, with Spark: net changes of a possibly large range, and only files that
+    meet ``where``."""
     columns = ", ".join(f"c.image.data.{name} AS {name}" for name in COLUMNS)
     changes = (
         "SELECT old IS NOT NULL AS had, new IS NOT NULL AS has, coalesce(version, new.wrote) AS commit_version, "
@@ -160,7 +160,7 @@ def write(planned: Iterable[pa.Table], location: str) -> None:
 
 
 def write_frame(planned: DataFrame, location: str, at_most: int) -> None:
-    """Like :func:`write`, for files from Spark, in any order: few are written by this process, more by Spark.
+    """Writes files from Spark like :func:`write`, given in any order: few are written here, more by Spark.
 
     Args:
         at_most: upper bound of the number of rows.
@@ -250,7 +250,7 @@ def slice_of(session: SparkSession, plan: Plan, batch: Batch) -> DataFrame:
 
 
 def work_of(session: SparkSession, plan: Plan, batch: Batch) -> DataFrame:
-    """Like :func:`slice_of`, without removals, and distributed over the processors."""
+    """Returns the rows of :func:`slice_of` without removals, distributed over the processors."""
     if batch.files <= _FEW_FILES:
         rows = folders.dataset(plan.location, _SCHEMA).to_table(filter=_bounds(batch) & (ds.field("action") != REMOVE))
         return relation(session, rows)
@@ -271,7 +271,7 @@ def of_files(column: str, location: str, batch: Batch) -> str:
 
 
 def of_origins(column: str, location: str, batch: Batch) -> str | None:
-    """Like :func:`of_files`, for the paths that files of a batch were moved from; None if none was moved."""
+    """Returns SQL like :func:`of_files`, for the paths that files of a batch were moved from; None if none was moved."""
     if not batch.moves:
         return None
     if batch.moves <= MOST_NAMED:

@@ -146,7 +146,7 @@ def without_followed(session: SparkSession, files: DataFrame, location: str, ori
 
 
 def put_batch(job: FileJob, made: Plan, batch: Batch, location: str, staged: Staged, marker: Marker) -> bool:
-    """Like :func:`write_batch`, without Spark; does nothing and returns False if Spark is needed."""
+    """Commits like :func:`write_batch`, without Spark; does nothing and returns False if Spark is needed."""
     if batch.moves and job.on_move is OnMove.REKEY:
         return False
     gone = None if _is_blind(job, batch) else [*going(made.location, batch), *staged.succeeded()]
@@ -261,7 +261,7 @@ def _moved(own: Sequence[str], batch: Batch) -> str:
 
 
 def _has_former_columns(existing: Mapping[str, str]) -> bool:
-    """Returns whether a table has all provenance columns of an earlier volstream, and so was certainly created by it."""
+    """Returns whether a table has the provenance columns of an earlier volstream, and so was certainly created by it."""
     names = {name.lower() for name in existing}
     former = {FORMER_REFRESH_ID if name == _REFRESH_ID else name for name in PROVENANCE.names}
     return former <= names and _REFRESH_ID not in names

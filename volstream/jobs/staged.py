@@ -32,7 +32,7 @@ _ROWS = 1000
 #: so that a file of large rows would be in memory twice.
 WITHOUT_STATISTICS = {"parquet.column.statistics.enabled": "false"}
 
-#: Row groups are small, and the writer checks its memory after the first row already, not after a hundred, which may be large:
+#: Row groups are small, and at first the writer checks its memory after each row, not after a hundred, which may be large:
 #: writing and reading hold this many bytes, or one row, at once.
 _GROUP_BYTES = 8 << 20
 _OF_STAGED = {

@@ -92,9 +92,9 @@ def test_dropping_a_job_on_a_stream_leaves_the_stream(place: Place) -> None:
 
 
 def test_a_job_needs_a_stream_or_a_volume(place: Place) -> None:
-    with pytest.raises(InvalidValueError, match="one of them"):
+    with pytest.raises(InvalidValueError, match="either a stream or a volume"):
         place.create(stream=_stream(place, "s"), volume=V)
-    with pytest.raises(InvalidValueError, match="one of them"):
+    with pytest.raises(InvalidValueError, match="either a stream or a volume"):
         place.create(volume=None)
 
 
