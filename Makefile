@@ -15,7 +15,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup java engine engine-s3 test test-long test-services storm fuzz lint lock docs demo demo-s3 demo-oss bench clean
+.PHONY: setup java engine engine-s3 compiled-and-linted test test-long test-services storm fuzz lint lock docs demo demo-s3 demo-oss bench clean
 
 setup: .venv/packages
 	@$(MAKE) --no-print-directory -j 2 engine .venv/compiled
@@ -62,6 +62,9 @@ java: .venv/packages
 engine: java
 	@$(BIN)/python -m volstream.engine.setup
 
+compiled-and-linted: .venv/compiled
+	@$(MAKE) --no-print-directory lint
+
 # For a warehouse in S3.
 engine-s3: java
 	@$(BIN)/python -m volstream.engine.setup --s3
@@ -69,7 +72,7 @@ engine-s3: java
 # What needs no more than the packages runs beside the making of the engine's archive. Not test-services: it may install packages
 # of the system, as java may.
 test: .venv/packages test-services
-	@$(MAKE) --no-print-directory -j 2 engine .venv/compiled lint
+	@$(MAKE) --no-print-directory -j 2 engine compiled-and-linted
 	$(BIN)/python -m pytest -n 2 -m 'not long' tests/unit
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not long' --durations=40 tests/integration
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not long' --durations=20 tests/e2e

@@ -268,7 +268,7 @@ def test_a_block_writes_rows_derived_from_the_stream(filled: Home) -> None:
         assert batch.write(filled.name("v"), df=made) == 2
         with pytest.raises(NotFoundError):
             batch.write(filled.name("absent"))
-        with pytest.raises(InvalidValueError, match="mode 'x'"):
+        with pytest.raises(InvalidValueError, match="'x' is not a write mode"):
             batch.write(filled.name("v"), mode="x")
     assert filled.rows("SELECT * FROM v$") == [(1, "a", 2), (2, "b", 4)]
     assert unread(filled) == 0
