@@ -186,6 +186,6 @@ def test_a_port_in_use_ends_the_daemon_with_4_and_a_remedy(home: Home) -> None:
             assert daemon.ended() == 4
         finally:
             daemon.kill()
-    assert f"Port {port}" in daemon.log
+    assert f"port {port}" in daemon.log
     assert "--http-port" in daemon.log
     assert "Traceback" not in daemon.log

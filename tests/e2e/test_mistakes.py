@@ -59,6 +59,11 @@ def test_an_unknown_object_is_named_and_exits_with_3(home: Home, command: list[s
     refused(home.run(*command), 3, "nowhere")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _made(home: Home) -> None:
+    home.ok("init")
+
+
 @pytest.mark.parametrize(
     ("command", "said"),
     [
@@ -67,7 +72,10 @@ def test_an_unknown_object_is_named_and_exits_with_3(home: Home, command: list[s
         (["refresh"], "Missing argument"),
         (["create-job", "j", "--function", "f.py:f"], "--into"),
         (["create-job", "j", "--function", "f.py:f", "--into", "t", "--every", "soon"], "soon"),
-        (["create-job", "j", "--function", "f.py:f", "--into", "t", "--every", "30s", "--on-change"], "exclude"),
+        (
+            ["create-job", "j", "--function", "f.py:f", "--into", "t", "--every", "30s", "--on-change"],
+            "mutually exclusive",
+        ),
     ],
 )
 def test_wrong_usage_exits_with_2(home: Home, command: list[str], said: str) -> None:
