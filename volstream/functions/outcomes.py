@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute  # arrays with a mask import it, which fails while a function's memory is limited
 
 from volstream.functions.printing import Printed
 from volstream.model.files import FileInfo

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -268,3 +270,8 @@ def f(file) -> Row:
         assert table["printed"].null_count == table.num_rows
     # Where the user says what the columns are, the function's annotation is not asked.
     assert failed(run(code, [store.put("a", b"")])) == {}
+
+
+def test_nothing_that_arrow_imports_late_is_left_to_a_worker_with_limited_memory() -> None:
+    code = "import sys, volstream.functions.worker; sys.exit('pyarrow.compute' not in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
