@@ -100,6 +100,10 @@ class Home:
         done = self.run(*arguments, FAULT=at, **settings)
         assert done.code == -signal.SIGKILL, f"{at} was not reached: {done}"
 
+    def create_job(self, name: str, function: str, *options: str) -> None:
+        """Creates a job on the volume of its name, into the table of its name."""
+        self.ok("create-job", name, "--on-volume", name, "--function", function, "--into", name, *options)
+
     def ok(self, *arguments: str, **settings: str) -> str:
         """Runs a command that has to succeed; its output."""
         done = self.run(*arguments, **settings)

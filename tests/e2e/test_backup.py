@@ -33,19 +33,7 @@ def test_a_backup_taken_while_a_daemon_writes_restores_to_a_home_whose_table_fol
     home: Home, files: Path, name: str, tmp_path: Path
 ) -> None:
     home.ok("create-volume", name, str(files))
-    home.ok(
-        "create-job",
-        name,
-        "--on-volume",
-        name,
-        "--function",
-        "functions.py:read",
-        "--into",
-        name,
-        "--max-files",
-        "20",
-        "--on-change",
-    )
+    home.create_job(name, "functions.py:read", "--max-files", "20", "--on-change")
     enough = threading.Event()
     now: dict[str, str] = {}
 
@@ -82,20 +70,7 @@ def test_a_backup_of_a_killed_run_recovers_like_the_run_itself(
     home: Home, files: Path, name: str, tmp_path: Path, point: str
 ) -> None:
     home.ok("create-volume", name, str(files))
-    home.ok(
-        "create-job",
-        name,
-        "--on-volume",
-        name,
-        "--function",
-        "functions.py:read",
-        "--into",
-        name,
-        "--write",
-        "append",
-        "--max-files",
-        "2",
-    )
+    home.create_job(name, "functions.py:read", "--write", "append", "--max-files", "2")
     written = {f"{number}.txt": f"text {number}" for number in range(5)}
     write(files, written)
     home.ok("refresh", name)

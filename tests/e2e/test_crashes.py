@@ -130,20 +130,7 @@ def test_a_run_killed_right_after_its_plan_was_recut_resumes_with_the_new_batche
     written = {f"{number}.txt": f"text {number}" for number in range(9)}
     write(files, written)
     home.ok("create-volume", name, str(files))
-    home.ok(
-        "create-job",
-        name,
-        "--on-volume",
-        name,
-        "--function",
-        "functions.py:read",
-        "--into",
-        name,
-        "--write",
-        "append",
-        "--max-files",
-        "2",
-    )
+    home.create_job(name, "functions.py:read", "--write", "append", "--max-files", "2")
     world.home.crash("run-job", name, at="batch.committed")
     home.ok("alter-job", name, "--max-files", "100")
     world.home.crash("run-job", name, at="plan.recut", BATCH_SECONDS="1h")
@@ -161,20 +148,7 @@ def test_rows_follow_a_moved_file_exactly_once_wherever_the_run_is_killed(world:
     home = world.home
     write(files, {"a.txt": "one", "b.txt": "two", "c.txt": "three"})
     home.ok("create-volume", name, str(files))
-    home.ok(
-        "create-job",
-        name,
-        "--on-volume",
-        name,
-        "--function",
-        "functions.py:read",
-        "--into",
-        name,
-        "--on-move",
-        "rekey",
-        "--max-files",
-        "1",
-    )
+    home.create_job(name, "functions.py:read", "--on-move", "rekey", "--max-files", "1")
     home.ok("run-job", name)
     (files / "a.txt").rename(files / "z.txt")
     (files / "c.txt").rename(files / "0.txt")
@@ -216,21 +190,8 @@ def test_a_jvm_that_dies_mid_batch_ends_the_run_and_the_next_run_processes_every
     written = {f"{number}.txt": f"text {number}" for number in range(8)}
     write(files, written)
     home.ok("create-volume", name, str(files))
-    home.ok(
-        "create-job",
-        name,
-        "--on-volume",
-        name,
-        "--function",
-        "functions.py:slow",
-        "--into",
-        name,
-        "--write",
-        "append",
-        "--arg",
-        f"started={started}",
-        "--arg",
-        "seconds=0.5",
+    home.create_job(
+        name, "functions.py:slow", "--write", "append", "--arg", f"started={started}", "--arg", "seconds=0.5"
     )
     running = home.start("run-job", name)
     eventually(started.exists, timeout=90)

@@ -24,7 +24,7 @@ def test_the_table_follows_new_replaced_renamed_and_deleted_files(
 ) -> None:
     write(files, {"one.txt": "1", "two.txt": "2", "below/three.txt": "3"})
     home.ok("create-volume", name, str(files))
-    home.ok("create-job", name, "--on-volume", name, "--function", "functions.py:read", "--into", name, "--on-change")
+    home.create_job(name, "functions.py:read", "--on-change")
     daemon.follows(name, {"one.txt": "1", "two.txt": "2", "below/three.txt": "3"})
 
     write(files, {"four.txt": "4", "one.txt": "changed"})
@@ -45,19 +45,7 @@ def test_a_failing_file_is_reported_and_lands_once_it_is_fixed(
 ) -> None:
     write(files, {"good.txt": "good", "other.txt": "bad"})
     home.ok("create-volume", name, str(files))
-    home.ok(
-        "create-job",
-        name,
-        "--on-volume",
-        name,
-        "--function",
-        "functions.py:picky",
-        "--into",
-        name,
-        "--on-change",
-        "--retries",
-        "0",
-    )
+    home.create_job(name, "functions.py:picky", "--on-change", "--retries", "0")
 
     patiently(lambda: daemon.metric("volstream_job_failures", job=name, state="quarantined") == 1)
 
@@ -85,19 +73,7 @@ def test_health_and_readiness_are_served_over_http(daemon: Daemon) -> None:
 def test_metrics_report_lags_queues_files_and_failures(daemon: Daemon, home: Home, name: str, files: Path) -> None:
     write(files, {"good.txt": "12345", "other.txt": "bad"})
     home.ok("create-volume", name, str(files))
-    home.ok(
-        "create-job",
-        name,
-        "--on-volume",
-        name,
-        "--function",
-        "functions.py:picky",
-        "--into",
-        name,
-        "--on-change",
-        "--retries",
-        "0",
-    )
+    home.create_job(name, "functions.py:picky", "--on-change", "--retries", "0")
     patiently(lambda: daemon.metric("volstream_job_files_total", job=name, outcome="succeeded") == 1)
     home.ok("create-stream", f"{name}_all", "--on-volume", name, "--show-initial-rows")
 

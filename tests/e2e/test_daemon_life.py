@@ -19,15 +19,9 @@ def slow_job(home: Home, name: str, files: Path, started: Path, seconds: float) 
     """A volume of one file, and a job that reports when it starts on it and then sleeps."""
     write(files, {"one.txt": "1"})
     home.ok("create-volume", name, str(files))
-    home.ok(
-        "create-job",
+    home.create_job(
         name,
-        "--on-volume",
-        name,
-        "--function",
         "functions.py:slow",
-        "--into",
-        name,
         "--on-change",
         "--write",
         "append",
@@ -114,15 +108,9 @@ def test_a_dead_jvm_is_restarted_and_every_file_counts_once(home: Home, name: st
     started = tmp_path / "started"
     write(files, first)
     home.ok("create-volume", name, str(files))
-    home.ok(
-        "create-job",
+    home.create_job(
         name,
-        "--on-volume",
-        name,
-        "--function",
         "functions.py:slow",
-        "--into",
-        name,
         "--on-change",
         "--max-files",
         "20",

@@ -18,20 +18,7 @@ def test_a_job_whose_engine_is_killed_names_the_signal(home: Home, name: str, fi
     started = tmp_path / "started"
     write(files, {"one.txt": "1"})
     home.ok("create-volume", name, str(files))
-    home.ok(
-        "create-job",
-        name,
-        "--on-volume",
-        name,
-        "--function",
-        "functions.py:slow",
-        "--into",
-        name,
-        "--arg",
-        f"started={started}",
-        "--arg",
-        "seconds=60",
-    )
+    home.create_job(name, "functions.py:slow", "--arg", f"started={started}", "--arg", "seconds=60")
     run = home.start("run-job", name)
     eventually(started.exists, timeout=100)
     psutil.Process(home.engine()["jvm_pid"]).kill()

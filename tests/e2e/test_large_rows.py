@@ -29,21 +29,8 @@ def job(
     write(files, {f"{number:03}.txt": str(number) for number in range(count)})
     home.ok("create-volume", name, str(files), **settings)
     kind = "STRING" if function == "text" else "BINARY"
-    home.ok(
-        "create-job",
-        name,
-        "--on-volume",
-        name,
-        "--function",
-        f"large.py:{function}",
-        "--into",
-        name,
-        "--returns",
-        f"s {kind}",
-        "--arg",
-        f"size={size}",
-        *options,
-        **settings,
+    home.create_job(
+        name, f"large.py:{function}", "--returns", f"s {kind}", "--arg", f"size={size}", *options, **settings
     )
 
 

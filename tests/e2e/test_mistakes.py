@@ -17,7 +17,7 @@ pytestmark = pytest.mark.timeout(200)
 
 def job(home: Home, name: str, files: Path, function: str, *options: str) -> None:
     home.ok("create-volume", name, str(files))
-    home.ok("create-job", name, "--on-volume", name, "--function", function, "--into", name, *options)
+    home.create_job(name, function, *options)
 
 
 def refused(done: Done, code: int, *said: str) -> None:

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.timeout(200)
 
 def test_a_job_with_nothing_to_do_starts_no_engine(home: Home, name: str, files: Path) -> None:
     home.ok("create-volume", name, str(files))
-    home.ok("create-job", name, "--on-volume", name, "--function", "functions.py:read", "--into", name)
+    home.create_job(name, "functions.py:read")
     home.ok("refresh", name)
     table = str(home.path / "warehouse" / "tables" / "public" / name)
     assert "Nothing to do" in home.ok("run-job", name)  # there is no result table yet

@@ -69,8 +69,6 @@ class FileRunner:
             As :meth:`Consumer.settle`.
         """
         parts = self._parts
-        if parts.catalog.consumptions.open_intent(self._job.stream_id) is None:
-            return
         with (
             settling(parts.catalog, self._job, parts.settings.lease_seconds),
             parts.gateway.explaining(),

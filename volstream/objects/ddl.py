@@ -74,7 +74,7 @@ class Ddl:
                 made = self._makers[kind](statement)
                 return Result(["status"], [{"status": f"{_said(kind)} {made.name} exists."}])
             case "drop", kind:
-                dropped = self._collection(kind).drop(_text(statement.name), if_exists=statement.if_exists)
+                dropped = self._objects.by_kind[kind].drop(_text(statement.name), if_exists=statement.if_exists)
                 said = "is dropped" if dropped else "does not exist"
                 return Result(["status"], [{"status": f"{_said(kind)} {statement.name} {said}."}])
             case "show", "directory":
@@ -82,7 +82,7 @@ class Ddl:
             case "show", kind:
                 return self._show(statement, kind)
             case "describe", kind:
-                found = details.described(self._home, self._collection(kind).get(_text(statement.name)))
+                found = details.described(self._home, self._objects.by_kind[kind].get(_text(statement.name)))
                 if kind == "connection":
                     found = {_CONNECTION_KEYS.get(key, key): value for key, value in found.items()}
                 rows = [{"property": key, "value": _plain(value)} for key, value in found.items()]
@@ -103,15 +103,12 @@ class Ddl:
                 written = self._objects.dynamic_tables.refresh(_text(statement.name))
                 return Result(["num_affected_rows"], [{"num_affected_rows": written}])
             case "alter", "job" | "dynamic" as kind:
-                self._collection(kind).get(_text(statement.name))
+                self._objects.by_kind[kind].get(_text(statement.name))
                 act = self._objects.jobs.pause if "pause" in statement.options else self._objects.jobs.resume
                 job = act(_text(statement.name))
                 return Result(["status"], [{"status": f"{_said(kind)} {job.name} is {job.state}."}])
             case _:
                 raise SqlError(f"{statement.action.upper()} {statement.kind.upper()} is not part of this version.")
-
-    def _collection(self, kind: str) -> Any:
-        return self._objects.by_kind[kind]
 
     def _create_connection(self, statement: Statement) -> Any:
         options = dict(statement.options)
@@ -243,7 +240,7 @@ class Ddl:
 
     def _show(self, statement: Statement, kind: str) -> Result:
         pattern = statement.options.get("string", "%").replace("%", "*").replace("_", "?").lower()
-        found = self._collection(kind).list()
+        found = self._objects.by_kind[kind].list()
         rows = [
             {key: _plain(value) for key, value in details.shown(self._home, one).items() if key in _SHOWN[kind]}
             for one in found
