@@ -11,7 +11,7 @@ from typing import Any
 
 #: A condition lists up to this many rows of a table, so that Spark drops the others before a join; beyond it, it gives their
 #: range.
-MOST_NAMED = 2000
+MAX_NAMED = 2000
 
 
 def table_at(location: str) -> str:
@@ -30,12 +30,12 @@ def literal(text: str) -> str:
 
 
 def one_of(column: str, texts: Iterable[str]) -> str:
-    """Returns a condition that spares a join other rows: the column is in a list or, beyond :data:`MOST_NAMED`, in its range.
+    """Returns a condition that spares a join other rows: the column is in a list or, beyond :data:`MAX_NAMED`, in its range.
 
     Never a chain of ORs: the depth of an expression must not depend on the number of values.
     """
     named = list(texts)
-    if len(named) <= MOST_NAMED:
+    if len(named) <= MAX_NAMED:
         return f"{column} IN ({', '.join(map(literal, named))})"
     return between(column, min(named, key=str.encode), max(named, key=str.encode))
 

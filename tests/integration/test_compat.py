@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
 from tests.integration.conftest import Home, Place
-from volstream.compat import DataFrame, Session, writer
+from tests.interrupts import interrupted
+from volstream.compat import DataFrame, Session
 from volstream.compat import functions as F  # noqa: N812  # everybody's name for it
 from volstream.delta.log import DeltaLog
 from volstream.errors import AlreadyExistsError, NotFoundError, SqlError, StreamBusyError
@@ -169,20 +169,10 @@ def test_a_failed_save_writes_and_consumes_nothing(compat: Compat) -> None:
 
 
 @pytest.mark.parametrize("committed", [True, pytest.param(False, marks=pytest.mark.long)])
-def test_an_interruption_after_the_commit_leaves_the_table(
-    compat: Compat, committed: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interruption_after_the_commit_leaves_the_table(compat: Compat, committed: bool) -> None:
     frame = compat.table().select("id")
-
-    def interrupted(command: Callable[[], None]) -> None:
-        if committed:
-            command()
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as during:
-        during.setattr(writer, "with_retries", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            compat.save(frame)
+    with interrupted("return" if committed else "call", "volstream.delta.writer.with_retries"):
+        compat.save(frame)
     assert compat.unread() == (0 if committed else 2)
     assert DeltaLog(compat.home.location("u")).exists() is committed
     compat.save(frame)

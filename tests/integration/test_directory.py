@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from secrets import token_hex
 
 import pytest
 
+from tests.directories import rows
 from tests.integration.conftest import Home, Place
 from volstream.delta.log import DeltaLog
 from volstream.delta.marker import Marker
-from volstream.jvm.codegen import COMPILED, INTERPRETED
+from volstream.directory.difference import compare
+from volstream.directory.writer import DirectoryWriter
+from volstream.jvm.codegen import COMPILED, INTERPRETED, LARGE_BYTES, LARGE_ROWS
 
 
 def directory(place: Place) -> dict[str, int]:
@@ -29,36 +34,40 @@ def test_the_marker_of_a_commit_is_not_on_later_ones(place: Place) -> None:
             assert {session.conf.get(name, None) for name in Marker("", 0, {}).settings()} == {None}
 
 
-@pytest.mark.parametrize("limit", [pytest.param("LARGE_BYTES", marks=pytest.mark.long), "LARGE_ROWS"])
-def test_reads_of_a_large_table_are_compiled(place: Place, limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    place.put("a")
-    place.put("b")
-    place.refresh()
-    reads = "SELECT relative_path FROM DIRECTORY(VOLUME v) ORDER BY 1"
-    assert place.rows(reads) == [{"relative_path": "a"}, {"relative_path": "b"}]
-    spark = place.session.spark
-    assert {key: spark.conf.get(key) for key in INTERPRETED} == INTERPRETED
-    size = {"LARGE_BYTES": bytes_of(place), "LARGE_ROWS": 2}[limit]
-    monkeypatch.setattr(f"volstream.streams.volume_source.{limit}", size)
-    assert place.rows(reads) == [{"relative_path": "a"}, {"relative_path": "b"}]
-    assert {key: spark.conf.get(key) for key in INTERPRETED} == INTERPRETED
-    monkeypatch.setattr(f"volstream.streams.volume_source.{limit}", size - 1)
-    try:
-        assert place.rows(reads) == [{"relative_path": "a"}, {"relative_path": "b"}]
-        assert {key: spark.conf.get(key) for key in COMPILED} == COMPILED
-        place.put("a", "changed")
-        place.put("c")
-        place.delete("b")
-        place.refresh()
-        assert place.rows(reads) == [{"relative_path": "a"}, {"relative_path": "c"}]
-    finally:
-        for key, value in INTERPRETED.items():
-            spark.conf.set(key, value)
+@pytest.fixture
+def writer(place: Place) -> Iterator[DirectoryWriter]:
+    """Writes the directory of ``place`` without files."""
+    home = place.session.home
+    yield DirectoryWriter(place.volume, home.catalog, home.warehouse, home.settings.directory_versions)
+    for key, value in INTERPRETED.items():
+        place.session.spark.conf.set(key, value)
 
 
-def bytes_of(place: Place) -> int:
-    folder = Path(place.session.home.warehouse, "directories", place.volume.id)
-    return sum(file.stat().st_size for file in folder.glob("*/*.parquet"))
+def compiles(place: Place, files: int) -> bool:
+    """Counts the files, and returns whether Spark compiles the session's queries now."""
+    assert place.rows("SELECT count(*) AS n FROM DIRECTORY(VOLUME v)") == [{"n": files}]
+    settings = {key: place.session.spark.conf.get(key) for key in INTERPRETED}
+    assert settings in (INTERPRETED, COMPILED)
+    return settings == COMPILED
+
+
+def test_reads_of_a_directory_with_many_rows_are_compiled(place: Place, writer: DirectoryWriter) -> None:
+    listed = rows({f"{number:06}": 1 for number in range(LARGE_ROWS)})
+    writer.commit_first(writer.open(), [listed], LARGE_ROWS)
+    assert not compiles(place, LARGE_ROWS)
+    snapshot = writer.open()
+    changes = writer.begin(snapshot)
+    changes.add(compare(rows({"more": 1}), snapshot.find(["more"])))
+    writer.commit(snapshot, changes, "events")
+    assert compiles(place, LARGE_ROWS + 1)
+
+
+@pytest.mark.long
+def test_reads_of_a_directory_with_many_bytes_are_compiled(place: Place, writer: DirectoryWriter) -> None:
+    files = LARGE_BYTES // 500
+    listed = rows({token_hex(500): 1 for _ in range(files)})  # names that do not compress to less than half
+    writer.commit_first(writer.open(), [listed], files)
+    assert compiles(place, files)
 
 
 def test_the_size_of_a_table_comes_from_its_checksum_or_its_files(home: Home) -> None:

@@ -10,9 +10,9 @@ import pytest
 from tests.integration.conftest import Place
 from volstream.errors import InvalidValueError
 from volstream.inspection.file_history import tell
-from volstream.jobs import plan
 from volstream.model.objects import OnMove, Write
 from volstream.model.work import Load
+from volstream.sqltext import MAX_NAMED
 
 #: Each call leaves a line, so that tests see which files the function was called on.
 CALLS = """
@@ -96,9 +96,7 @@ def test_by_default_the_function_runs_on_a_moved_file_and_its_old_rows_go(place:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("named", [2000, 0])
-def test_a_move_across_batches_belongs_to_one_batch(place: Place, named: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "MOST_NAMED", named)
+def test_a_move_across_batches_belongs_to_one_batch(place: Place) -> None:
     given(place, OnMove.REKEY, a="x", b="xx", y="x", z="xxx")
     place.session.jobs.alter("j", max_files=1)
     move(place, "z", "0")
@@ -108,6 +106,24 @@ def test_a_move_across_batches_belongs_to_one_batch(place: Place, named: int, mo
     assert place.run().progress.batches == 3
     assert calls(place) == ["m"]
     assert place.table() == [("0", 0), ("0", 1), ("0", 2), ("b", 0), ("b", 1), ("m", 0), ("y", 0), ("zz", 0)]
+    assert not place.session.streams.has_data("j_stream")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_so_many_moves_across_batches_that_they_cannot_be_named(place: Place, more: int) -> None:
+    files = MAX_NAMED + more
+    given(place, OnMove.REKEY, **{f"m{number:05}": "x" for number in range(files)})
+    place.session.jobs.alter("j", max_files=files)
+    for number in range(files):  # half of them move to a place in the other batch
+        move(place, f"m{number:05}", f"{'a' if number % 2 else 'z'}{number:05}")
+    for number in range(files):
+        place.put(f"n{number:05}", "x")
+    place.refresh()
+    assert place.run().progress.batches == 2
+    assert len(calls(place)) == files
+    moved = [(f"{'a' if number % 2 else 'z'}{number:05}", 0) for number in range(files)]
+    assert place.table() == sorted([*moved, *((f"n{number:05}", 0) for number in range(files))])
     assert not place.session.streams.has_data("j_stream")
 
 

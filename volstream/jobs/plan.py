@@ -26,7 +26,7 @@ from volstream.model.objects import FileJob
 from volstream.model.work import Batch, BatchState, Plan, PlanKind, PlanState
 from volstream.spark.errors import map_spark_errors
 from volstream.spark.frames import relation
-from volstream.sqltext import MOST_NAMED, between, literal, one_of
+from volstream.sqltext import MAX_NAMED, between, literal, one_of
 from volstream.streams.net_files import FEW
 from volstream.streams.read import Range
 
@@ -265,7 +265,7 @@ def within(planned: DataFrame, batch: Batch) -> DataFrame:
 
 def of_files(column: str, location: str, batch: Batch) -> str:
     """Returns SQL on only the path column of a MERGE's target: selects the rows of a batch's files, and perhaps others."""
-    if batch.files + batch.removals > MOST_NAMED:
+    if batch.files + batch.removals > MAX_NAMED:
         return bounds(column, batch)
     return one_of(column, _paths(location, "relative_path", _bounds(batch)))
 
@@ -274,7 +274,7 @@ def of_origins(column: str, location: str, batch: Batch) -> str | None:
     """Returns SQL like :func:`of_files`, for the paths that files of a batch were moved from; None if none was moved."""
     if not batch.moves:
         return None
-    if batch.moves <= MOST_NAMED:
+    if batch.moves <= MAX_NAMED:
         return one_of(column, _paths(location, "old_path", _bounds(batch)))
     found = origins(location, batch)
     assert found is not None, "there are moves"

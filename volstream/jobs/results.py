@@ -21,7 +21,7 @@ from volstream.jobs.staged import WITHOUT_STATISTICS, Staged
 from volstream.log import get
 from volstream.model.objects import FileJob, Mode, OnMove, Write
 from volstream.model.work import Batch, Plan
-from volstream.sqltext import MOST_NAMED, literal, one_of, table_at
+from volstream.sqltext import MAX_NAMED, literal, one_of, table_at
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -200,7 +200,7 @@ def _write_batch(
         rows = session.sql(f"SELECT {columns} FROM ({new_rows})")
         delta.append(session, rows.coalesce(1) if batch.files <= _ONE_FILE else rows, location)
         return
-    if batch.files + batch.removals + batch.moves <= MOST_NAMED and not (batch.moves and job.on_move is OnMove.REKEY):
+    if batch.files + batch.removals + batch.moves <= MAX_NAMED and not (batch.moves and job.on_move is OnMove.REKEY):
         # Removes the rows of removed and of processed files; a failed file keeps its rows.
         paths = [*going(made.location, batch), *staged.succeeded()]
         if paths:

@@ -9,11 +9,13 @@ from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Literal
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
+from tests.interrupts import interrupted
 from volstream.delta import direct
 from volstream.delta.direct import RowChanges
 from volstream.delta.marker import Marker
@@ -119,22 +121,23 @@ def test_a_concurrent_commit_makes_it_recompute(location: str) -> None:
     assert present(location) == [("b", 2)]
 
 
-@pytest.mark.parametrize("where", ["make_durable", "_checkpoint"])
-def test_an_error_after_the_commit_keeps_the_committed_files(
-    location: str, where: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("event", "function"), [("return", "_put"), ("call", "_checkpoint")])
+def test_an_interruption_after_the_commit_keeps_the_committed_files(
+    location: str, event: Literal["call", "return"], function: str
 ) -> None:
     direct.commit(location, marker(8), change(["a"], 1))
-
-    def broken(*_: object, **more: object) -> None:
-        # The files' own names are made durable before the commit, its entry in the log after it.
-        if where == "_checkpoint" or "folders" not in more:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(direct, where, broken)
-    with pytest.raises(KeyboardInterrupt):
+    with interrupted(event, f"volstream.delta.direct.{function}"):
         direct.commit(location, marker(9), change(["b"], 2))
-    monkeypatch.undo()
     assert present(location) == [("a", 1), ("b", 2)]
+
+
+def test_an_interruption_before_the_commit_leaves_no_file(location: str) -> None:
+    direct.commit(location, marker(8), change(["a"], 1))
+    files = set(Path(location).iterdir())
+    with interrupted("return", "volstream.delta.direct._Commit._write"):
+        direct.commit(location, marker(9), change(["b"], 2))
+    assert present(location) == [("a", 1)]
+    assert set(Path(location).iterdir()) == files
 
 
 @pytest.mark.parametrize(

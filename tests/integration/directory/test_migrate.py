@@ -14,10 +14,11 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from sqlalchemy import create_engine, text
 
 from tests.directories import Directory, file
+from tests.interrupts import interrupted
 from tests.objects import NOW
 from volstream.catalog import Catalog, database
 from volstream.catalog.database import Database
-from volstream.directory import migrate, table
+from volstream.directory import table
 from volstream.model.names import Name
 from volstream.model.objects import Stream
 from volstream.streams import net_files
@@ -146,11 +147,9 @@ def test_rows_and_unconsumed_changes_survive_the_migration(directory: Directory)
     assert found.number == 6
 
 
-def test_an_interrupted_migration_starts_over(directory: Directory, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(migrate, "_remove_old", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-        with pytest.raises(KeyboardInterrupt):
-            directory.writer.open()
+def test_an_interrupted_migration_starts_over(directory: Directory) -> None:
+    with interrupted("call", "volstream.directory.migrate._remove_old"):
+        directory.writer.open()
     assert Path(directory.root, "_delta_log").exists()
     snapshot = directory.new_writer().open()
     assert [path for rows in snapshot.at() for path in rows["relative_path"].to_pylist()] == ["a", "c", "d"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from volstream.sqltext import MOST_NAMED, literal, one_of
+from volstream.sqltext import MAX_NAMED, literal, one_of
 
 
 def test_a_literal_may_contain_anything() -> None:
@@ -20,6 +20,6 @@ def test_a_literal_contains_no_variable_that_spark_would_substitute() -> None:
 
 def test_few_values_are_enumerated_and_many_become_a_range_in_byte_order() -> None:
     assert one_of("t.p", ["b", "é", "Z"]) == "t.p IN ('b', 'é', 'Z')"
-    many = [f"{number:05}" for number in range(MOST_NAMED - 1)]
+    many = [f"{number:05}" for number in range(MAX_NAMED - 1)]
     assert one_of("t.p", ["é", *many]).startswith("t.p IN ('é', '00000', ")
     assert one_of("t.p", ["\U0001f600", "\uffff", *many]) == "t.p BETWEEN '00000' AND '\U0001f600'"
