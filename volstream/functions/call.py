@@ -13,6 +13,8 @@ import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import date, datetime
+from decimal import Decimal
 from types import FrameType
 from typing import Any
 
@@ -31,6 +33,10 @@ from volstream.model.work import FailureKind
 #: Instances of classes that are functions, with their origin: a worker loads a model once, and then serves batch after
 #: batch.
 _set_up: dict[str, tuple[object, Callable[..., Any]]] = {}
+
+
+#: Types whose values need no copy.
+_LEAVES = frozenset({str, int, float, bool, bytes, type(None), Decimal, datetime, date})
 
 
 class Caller:
@@ -283,7 +289,9 @@ def _row(value: object) -> Mapping[str, Any] | None:
     if isinstance(value, Mapping):
         return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return dataclasses.asdict(value)
+        row = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        # asdict looks into containers, and copies everything: ten times slower.
+        return row if all(type(one) in _LEAVES for one in row.values()) else dataclasses.asdict(value)
     return None
 
 

@@ -62,7 +62,9 @@ def confirmed(store: ObjectStore, outcomes: Iterable[FileOutcome]) -> Iterator[F
     """
     if isinstance(store, HasLocalPaths):
         for outcome in outcomes:
-            yield _confirmed(outcome, _moved(store, outcome.task))
+            info = outcome.task.info
+            still = store.still_holds(info.relative_path, info.version)
+            yield outcome if still else _confirmed(outcome, _moved(store, outcome.task))
         return
     waiting: deque[tuple[FileOutcome, Future[FileOutcome | None]]] = deque()
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="confirm") as pool:

@@ -23,6 +23,7 @@ import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.machinery import (
     EXTENSION_SUFFIXES,
     SOURCE_SUFFIXES,
@@ -113,6 +114,12 @@ class FunctionSource:
     root: str | None
     files: Mapping[str, bytes]
     fingerprint: str
+
+    @cached_property
+    def tops(self) -> frozenset[str]:
+        """Names of its top-level modules, except those of the standard library and of volstream."""
+        names = {name.partition("/")[0].removesuffix(".py") for name in self.files}
+        return frozenset(names - sys.stdlib_module_names - {__name__.partition(".")[0]})
 
     def load(self) -> Callable[..., Any]:
         """Imports the function.
@@ -382,8 +389,7 @@ def _forget_other_versions(source: FunctionSource) -> None:
 
     Modules of the standard library and of volstream stay, because everything else in this process relies on them.
     """
-    tops = {name.partition("/")[0].removesuffix(".py") for name in source.files}
-    for top in tops - sys.stdlib_module_names - {__name__.partition(".")[0]}:
+    for top in source.tops:
         if _owners.get(top) != source.fingerprint:
             _owners[top] = source.fingerprint
             for name in [name for name in sys.modules if name.partition(".")[0] == top]:

@@ -78,3 +78,6 @@ class HasLocalPaths(Protocol):
 
     def local_path(self, path: str) -> Path:
         """Returns the path of the object's content. Raises FileNotFoundError if the object is gone."""
+
+    def still_holds(self, path: str, version: str) -> bool:
+        """True if one quick look finds the object with this version; False: :meth:`ObjectStore.head` tells."""

@@ -70,30 +70,47 @@ class LocalStore:
 
     def head(self, path: str) -> FileInfo | None:
         """See :meth:`ObjectStore.head`. Also None for a path that is not UTF-8 or not inside the location."""
-        with self._found(path) as found:
-            if found is not None:
-                return _file_info(path, os.fstat(found.descriptor))
-        self._identity()
-        return None
+        found = self._find(path)
+        if found is None:
+            self._identity()
+            return None
+        os.close(found.descriptor)
+        return _file_info(path, found.status)
 
     def open(self, path: str) -> BinaryIO:
         """See :meth:`ObjectStore.open`."""
-        with _errors_of(path), self._found(path) as found:
-            if found is None:
-                raise self._missing(path)
-            opened = f"{_DESCRIPTORS}/{found.descriptor}"
+        found = self._find(path)
+        if found is None:
+            raise self._missing(path)
+        opened = f"{_DESCRIPTORS}/{found.descriptor}"
+        try:
             # Under its own name, which some readers inspect. The caller closes it.
             return open(found.path, "rb", opener=lambda _name, flags: os.open(opened, flags))
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise _mapped(path, error) from error
+        finally:
+            os.close(found.descriptor)
 
     def local_path(self, path: str) -> Path:
         """See :meth:`HasLocalPaths.local_path`. Links are resolved.
 
         A later open may find a different file. If others may swap files, :meth:`open` is the safe way.
         """
-        with self._found(path) as found:
-            if found is None:
-                raise self._missing(path)
-            return Path(found.path)
+        found = self._find(path)
+        if found is None:
+            raise self._missing(path)
+        os.close(found.descriptor)
+        return Path(found.path)
+
+    def still_holds(self, path: str, version: str) -> bool:
+        """See :meth:`HasLocalPaths.still_holds`. The version identifies the file, whichever way the path leads to it."""
+        try:
+            status = os.stat(f"{self._root}/{path}")
+        except (OSError, ValueError):
+            return False
+        return stat.S_ISREG(status.st_mode) and _etag(status) == version
 
     def write(self, path: str, content: bytes) -> None:
         """See :meth:`Writable.write`. Directly below the root only."""
@@ -144,18 +161,19 @@ class LocalStore:
                     if found is not None:
                         yield found
 
-    @contextmanager
-    def _found(self, path: str) -> Iterator[_Found | None]:
-        """Opens the regular file at ``path`` while the block runs; yields None if a listing would not show one there."""
-        found = None
-        if is_utf8(path) and _is_plain(path):
-            with _errors_of(path):
-                found = self._at_once(path) or self._step_by_step(path)
+    def _find(self, path: str) -> _Found | None:
+        """Returns the regular file at ``path``, whose descriptor the caller closes; None if a listing would not show one.
+
+        Called twice for each file of a batch: context managers would take a third of its time.
+        """
+        if not (is_utf8(path) and _is_plain(path)):
+            return None
         try:
-            yield found
-        finally:
-            if found is not None:
-                os.close(found.descriptor)
+            return self._at_once(path) or self._step_by_step(path)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise _mapped(path, error) from error
 
     def _at_once(self, path: str) -> _Found | None:
         """Returns the file at ``path`` if no link leads to it, according to Linux's name of the open file; else None."""
@@ -193,10 +211,11 @@ class LocalStore:
 
 
 class _Found(NamedTuple):
-    """An open regular file, to be inspected or reopened for reading by its descriptor, with its real path."""
+    """An open regular file, to be reopened for reading by its descriptor, with its real path and its status."""
 
     descriptor: int
     path: str
+    status: os.stat_result
 
 
 def _opened(root: str, path: str) -> _Found | None:
@@ -209,8 +228,9 @@ def _opened(root: str, path: str) -> _Found | None:
 
 def _regular(descriptor: int, path: str) -> _Found | None:
     """Returns the open file if it is a regular one; else closes it."""
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
-        return _Found(descriptor, path)
+    status = os.fstat(descriptor)
+    if stat.S_ISREG(status.st_mode):
+        return _Found(descriptor, path, status)
     os.close(descriptor)
     return None
 
@@ -295,7 +315,11 @@ def _file_info(path: str, status: os.stat_result) -> FileInfo:
     except OverflowError:
         # Some file systems store times outside datetime's range; the etag still has the exact one.
         modified = (datetime.max if time_ns > 0 else datetime.min).replace(tzinfo=UTC)
-    return FileInfo(path, size, modified, f"{status.st_ino:x}-{time_ns:x}-{size:x}", None, content_type(path))
+    return FileInfo(path, size, modified, _etag(status), None, content_type(path))
+
+
+def _etag(status: os.stat_result) -> str:
+    return f"{status.st_ino:x}-{status.st_mtime_ns:x}-{status.st_size:x}"
 
 
 def _no_root(root: str) -> StorageError:
@@ -312,10 +336,14 @@ def _errors_of(path: str) -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise
-    except PermissionError as exc:
-        raise StorageDeniedError(
-            f"Permission denied: {printable(path)} ({exc.strerror}).",
+    except OSError as error:
+        raise _mapped(path, error) from error
+
+
+def _mapped(path: str, error: OSError) -> StorageError:
+    if isinstance(error, PermissionError):
+        return StorageDeniedError(
+            f"Permission denied: {printable(path)} ({error.strerror}).",
             "Let volstream's user read it, or exclude it with an ignore pattern.",
-        ) from exc
-    except OSError as exc:
-        raise StorageError(f"{printable(path)} cannot be read: {exc.strerror or exc}.") from exc
+        )
+    return StorageError(f"{printable(path)} cannot be read: {error.strerror or error}.")
