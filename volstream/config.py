@@ -181,6 +181,9 @@ class Settings(BaseSettings):
     time_zone: str = "UTC"
     """Time zone of cron expressions."""
 
+    commit_seconds: float = Field(default=60.0, ge=0)
+    """Interval in seconds at which rows of real-time streams are committed to their tables; 0: each flush is committed."""
+
     batch_seconds: Seconds = 60.0
     """Target duration of a batch; batches are sized from measured throughput.
 

@@ -22,6 +22,7 @@
     │   ├── QueueError                    (transient)
     │   ├── CatalogError                  (transient)
     │   │   └── CatalogFullError              its disk is full; also a DiskFullError
+    │   ├── TailFullError                 rows arrive for a table faster than they are committed (transient)
     │   ├── DiskFullError                 the warehouse is full (transient)
     │   ├── JavaError                     no usable Java
     │   ├── PortInUseError                a port to listen on is taken
@@ -163,6 +164,12 @@ class QueueError(DependencyError):
 
 class CatalogError(DependencyError):
     """The catalog database failed; may be temporary."""
+
+    transient = True
+
+
+class TailFullError(DependencyError):
+    """Rows arrive for a table faster than they are committed, or commits fail."""
 
     transient = True
 

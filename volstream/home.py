@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from volstream.catalog import Catalog
 from volstream.config import Settings
 from volstream.delta import options
-from volstream.errors import InvalidStateError, InvalidValueError
+from volstream.errors import EngineError, InvalidStateError, InvalidValueError
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -70,6 +70,13 @@ class Home:
             if self._gateway is None or self._gateway.lost is not None:
                 self._gateway = self._connect()
             return self._gateway
+
+    @property
+    def connected_gateway(self) -> SparkGateway:
+        """The connection to Spark if there is one. Raises EngineError otherwise: it starts no engine."""
+        if self._gateway is None:
+            raise EngineError("Spark is not connected.")
+        return self.gateway
 
     @property
     def spark(self) -> SparkSession:

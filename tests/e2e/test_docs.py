@@ -27,7 +27,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 #: Pages whose commands one reader runs, one after the other.
 SITTINGS = {
     "begin": ["README.md", "docs/tutorial.md"],
-    "sql": ["docs/guides/sql.md", "docs/guides/python.md"],
+    "sql": ["docs/guides/sql.md", "docs/guides/python.md", "docs/guides/realtime.md"],
 }
 
 #: What is shown in blocks of shell that are not run: they set up the machine and run this very test.

@@ -23,6 +23,7 @@ from volstream.directory import table
 from volstream.directory.snapshot import Snapshot
 from volstream.errors import InvalidStateError, InvalidValueError
 from volstream.lifecycle.privacy import make_directory
+from volstream.tails.snapshot import TailedTable
 
 #: The catalog file of a backup, whatever database the home uses.
 CATALOG = "catalog.db"
@@ -100,7 +101,7 @@ def _prepare(folder: Path, settings: Settings) -> None:
 
 
 def _tables(catalog: Catalog, warehouse: str) -> Iterator[tuple[str, int]]:
-    """Yields all tables with their newest versions; for each directory, two versions that belong together."""
+    """Yields all tables with their newest versions; for directories and tables with a tail, two versions that belong together."""
     for volume in catalog.volumes.list():
         root = table.location(warehouse, volume.id)
         found = Snapshot.open(root, volume.id)
@@ -115,6 +116,9 @@ def _tables(catalog: Catalog, warehouse: str) -> Iterator[tuple[str, int]]:
     for schema in folders.inside(f"{warehouse}/tables"):
         for name in folders.inside(f"{warehouse}/tables/{schema}"):
             location = f"{warehouse}/tables/{schema}/{name}"
-            newest = DeltaLog(location).latest_version()
+            both = TailedTable.open(location)
+            newest = DeltaLog(location).latest_version() if both is None else both.version
             if newest is not None:
                 yield location, newest
+            if both is not None:
+                yield both.tail.view.spec.location, both.tail.view.version

@@ -9,6 +9,7 @@ from volstream.catalog.failures import Failures
 from volstream.catalog.history import History
 from volstream.catalog.leases import Leases
 from volstream.catalog.refreshes import Refreshes
+from volstream.catalog.tails import Tails
 from volstream.model.objects import Job, Stream
 
 
@@ -25,6 +26,7 @@ class Catalog:
         self.refreshes = Refreshes(self.database)
         self.consumptions = Consumptions(self.database)
         self.failures = Failures(self.database)
+        self.tails = Tails(self.database)
         self.leases = Leases(self.database)
         self.history = History(self.database, self.refreshes)
 

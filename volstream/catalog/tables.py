@@ -398,6 +398,13 @@ rejected = Table(
     Index("ix_rejected_volume_seen", "volume_id", "last_seen"),
 )
 
+tails = Table(
+    "tails",
+    metadata,
+    Column("name", String(500), primary_key=True),
+    Column("location", Text, nullable=False),
+)
+
 leases = Table(
     "leases",
     metadata,

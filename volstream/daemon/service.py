@@ -14,6 +14,7 @@ from volstream.daemon.http import HttpServer
 from volstream.daemon.jobs import Scheduler
 from volstream.daemon.metrics import DaemonMetrics
 from volstream.daemon.share import Members, Share
+from volstream.daemon.tails import Committer
 from volstream.daemon.volumes import VolumeWorker
 from volstream.engine.attach import remote_address
 from volstream.engine.lock import Owner
@@ -122,6 +123,7 @@ class Daemon:
                 self._owned.announce(http_port=http.port)
             self._threads.run("scheduler", scheduler.run)
             self._threads.run("volumes", lambda: self._follow(catalog))
+            self._threads.run("commits", Committer(session.home, self._settings, self._stop).run)
             self._threads.run("housekeeping", Housekeeper(catalog, self._settings, self._stop).run)
             _log.info(
                 "daemon_started", home=str(self._settings.home), http_port=http.port, cluster=self._virtual_cluster

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 import uuid
 from bisect import bisect_left
@@ -40,6 +41,10 @@ from volstream.errors import StorageError
 _KNOWN = frozenset({"appendOnly", "invariants", "deletionVectors", "timestampNtz"})
 
 _VECTORS = "delta.enableDeletionVectors"
+
+#: Metadata of columns that demands nothing of a commit, or only what :class:`_Rules` checks.
+_CHARACTERS = "__CHAR_VARCHAR_TYPE_STRING"
+_HARMLESS = frozenset({"comment", _CHARACTERS})
 
 #: Tables created here can be read by any reader that supports deletion vectors.
 _FEATURES = ("deletionVectors",), ("appendOnly", "deletionVectors", "invariants")
@@ -198,6 +203,8 @@ class _Commit:
             return [_info("WRITE", {"mode": "Append", "partitionBy": "[]"}, isBlindAppend=True, **user), transaction]
         if self._written is None:
             self._written = self._write(self.change, table)
+        if self._written is None:
+            return None
         replaced = _without(table, self.location, self.change.key, self.change.gone or (), now)
         if replaced is None:
             return None
@@ -223,8 +230,9 @@ class _Commit:
         told = _info("WRITE", mode, isBlindAppend=self.change.gone is None, operationMetrics=metrics, **user)
         return [told, transaction, *replaced, *added]
 
-    def _write(self, change: RowChanges, table: DeltaTable) -> list[AddAction]:
-        """Writes the rows to add; nothing refers to them yet."""
+    def _write(self, change: RowChanges, table: DeltaTable) -> list[AddAction] | None:
+        """Writes the rows to add; nothing refers to them yet. None: the table does not allow one of them."""
+        rules = _Rules.of(table)
         names = {one.name.lower(): one.name for one in table.schema().fields}
         schema = pa.schema([pa.field(names[one.name.lower()], one.type) for one in change.schema])
         added: list[AddAction] = []
@@ -234,7 +242,10 @@ class _Commit:
                 tracked = schema.names[-_TRACKED_COLUMNS:]
                 file = NewFile(self.location, schema, tracked=tracked, group_rows=_GROUP_ROWS, longest=_LONGEST)
                 self._files.append(file)
-            file.write(group.rename_columns(schema.names))
+            renamed = group.rename_columns(schema.names)
+            if not rules.allow(renamed):
+                return None
+            file.write(renamed)
             self._rows += group.num_rows
             if file.bytes >= _FILE_BYTES:
                 added.append(file.close())
@@ -272,7 +283,41 @@ def _suits(table: DeltaTable) -> bool:
     )
     if not known or metadata.partition_columns or metadata.configuration.get("delta.appendOnly") == "true":
         return False
-    return all(one.nullable and not one.metadata for one in table.schema().fields)
+    return all(_HARMLESS.issuperset(one.metadata or ()) for one in table.schema().fields)
+
+
+@dataclass(frozen=True)
+class _Rules:
+    """What a table demands of the values of its columns, as far as this module can check it.
+
+    Attributes:
+        required: columns that are NOT NULL.
+        lengths: least and greatest number of characters of text, by column.
+    """
+
+    required: Collection[str]
+    lengths: Mapping[str, tuple[int, int]]
+
+    @classmethod
+    def of(cls, table: DeltaTable) -> _Rules:
+        fields = table.schema().fields
+        lengths = {}
+        for one in fields:
+            limit = re.fullmatch(r"(char|varchar)\((\d+)\)", str((one.metadata or {}).get(_CHARACTERS, "")))
+            if limit is not None:
+                lengths[one.name] = (int(limit[2]) if limit[1] == "char" else 0, int(limit[2]))
+        return cls([one.name for one in fields if not one.nullable], lengths)
+
+    def allow(self, rows: pa.Table) -> bool:
+        """True if rows, with the table's spelling of its columns, can be added; otherwise Spark tells what is wrong."""
+        if any(name not in rows.column_names or rows[name].null_count for name in self.required):
+            return False
+        for name in self.lengths.keys() & {*rows.column_names}:
+            least, most = self.lengths[name]
+            found = pc.min_max(pc.utf8_length(rows[name])).as_py()
+            if found["min"] is not None and not least <= found["min"] <= found["max"] <= most:
+                return False
+        return True
 
 
 def _without(

@@ -70,6 +70,10 @@ _WITHOUT_DATA = frozenset(
 )
 
 
+#: The property that stores a table's PRIMARY KEY as a JSON list of columns, because Delta has no such concept.
+PRIMARY_KEY = "volstream.primary_key"
+
+
 @dataclass(frozen=True)
 class Schema:
     """A table's columns at a version.
@@ -95,6 +99,11 @@ class Schema:
         """Columns whose values can be compared in SQL."""
         return [name for name, type_ in self.types.items() if not ('"map"' in type_ or '"variant"' in type_)]
 
+    @property
+    def primary_key(self) -> Sequence[str]:
+        """Columns of the primary key; empty: none was declared."""
+        return [str(column) for column in json.loads(self.properties.get(PRIMARY_KEY, "[]"))]
+
     def sql_type(self, column: str) -> str:
         """Returns the SQL type of a column."""
         from pyspark.sql.types import StructType
@@ -108,6 +117,19 @@ class Schema:
             self.identities.get(name) == identity and self.types.get(name) == older.types[name]
             for name, identity in older.identities.items()
         )
+
+
+@dataclass(frozen=True)
+class State:
+    """A version of a table.
+
+    Attributes:
+        transaction: version of one application's newest transaction; None: it never wrote.
+    """
+
+    version: int
+    schema: Schema
+    transaction: int | None
 
 
 #: Delta's units of time, in seconds.
@@ -168,17 +190,17 @@ class DeltaLog:
         if table is None:
             return None
         with mapped(self.location):
-            fields = json.loads(table.schema().to_json())["fields"]
-            metadata = table.metadata()
-        return Schema(
-            {field["name"]: json.dumps(field["type"], sort_keys=True) for field in fields},
-            {
-                field["name"]: str(field.get("metadata", {}).get("delta.columnMapping.id", field["name"]))
-                for field in fields
-            },
-            list(metadata.partition_columns),
-            {key: str(value) for key, value in metadata.configuration.items()},
-        )
+            return _schema(table)
+
+    def state(self, app_id: str) -> State | None:
+        """Returns the newest version, its columns and the transaction of ``app_id`` from one read; None if there is no
+        table."""
+        table = self._open()
+        if table is None:
+            return None
+        with mapped(self.location):
+            transaction = table.transaction_version(app_id)
+            return State(int(table.version()), _schema(table), None if transaction is None else int(transaction))
 
     def has_newer(self, version: int) -> bool:
         """True if a commit follows ``version``, or if the log ends before it, as after a restore. Takes a single request; may be
@@ -286,6 +308,20 @@ def last_checkpoint(location: str) -> tuple[int, int]:
         return int(told["version"]), int(told.get("parts") or 0)
     except (FileNotFoundError, ValueError, KeyError):
         return -1, 0
+
+
+def _schema(table: DeltaTable) -> Schema:
+    fields = json.loads(table.schema().to_json())["fields"]
+    metadata = table.metadata()
+    return Schema(
+        {field["name"]: json.dumps(field["type"], sort_keys=True) for field in fields},
+        {
+            field["name"]: str(field.get("metadata", {}).get("delta.columnMapping.id", field["name"]))
+            for field in fields
+        },
+        list(metadata.partition_columns),
+        {key: str(value) for key, value in metadata.configuration.items()},
+    )
 
 
 def _commit(entry: dict[str, Any]) -> Commit:

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, PostCommitHookProperties, RemoveAction, Transaction
+from pyarrow import fs
 
 from volstream.delta.datafile import NewFile
 from volstream.delta.log import last_checkpoint
@@ -81,7 +82,9 @@ class TableSpec:
         """Returns the newest version, for a reader; None if there is no table. Raises DependencyError."""
         with mapped(self.location):
             try:
-                return _view(open_table(self.location), self)
+                handle = open_table(self.location)
+                found = {app_id: handle.transaction_version(app_id) for app_id in self.app_ids}
+                return _view(handle, self, found)
             except TableNotFoundError:
                 return None
 
@@ -139,6 +142,8 @@ class NativeTable:
         self.spec = spec
         self._handle: DeltaTable | None = None
         self._view: View | None = None
+        # Transactions as of a version: finding one takes deltalake milliseconds.
+        self._known: tuple[int, dict[str, int | None]] = (-1, {})
 
     def open(self) -> View:
         """Returns the newest version, which the next commit builds on; creates the table if it does not exist."""
@@ -148,11 +153,23 @@ class NativeTable:
                     self._handle = open_table(self.spec.location)
                 except TableNotFoundError:
                     self._handle = self._create()
-            else:
+            elif self._has_newer(self._handle.version()):
                 self._handle.update_incremental()
             if self._view is None or self._view.version != self._handle.version():
-                self._view = _view(self._handle, self.spec)
+                found = {app_id: self.transaction(app_id) for app_id in self.spec.app_ids}
+                self._view = _view(self._handle, self.spec, found)
             return self._view
+
+    def transaction(self, app_id: str) -> int | None:
+        """Returns the newest transaction version of any application as of the last :meth:`open`; None if it never wrote."""
+        assert self._handle is not None, "opened before"
+        version, known = self._known
+        if version != self._handle.version():
+            self._known = _, known = self._handle.version(), {}
+        if app_id not in known:
+            found = self._handle.transaction_version(app_id)
+            known[app_id] = None if found is None else int(found)
+        return known[app_id]
 
     def new_file(self) -> NewFile:
         """Returns a new data file, to be added by a commit."""
@@ -209,6 +226,9 @@ class NativeTable:
                     f"Another process wrote the table at {self.spec.location} meanwhile: {error}."
                 ) from error
             handle.update_incremental()
+        known_at, known = self._known
+        if known_at == view.version and handle.version() == view.version + 1:  # nobody else committed
+            self._known = handle.version(), {**known, **transactions}
         for version in range(view.version + 1, handle.version() + 1):
             make_durable(filesystem, f"{path}/_delta_log/{version:020d}.json")
 
@@ -232,6 +252,13 @@ class NativeTable:
             if self._handle is not None:
                 self._handle.vacuum(full=True, dry_run=False, post_commithook_properties=_NO_HOOKS)
 
+    def _has_newer(self, version: int) -> bool:
+        filesystem, path = filesystem_of(self.spec.location)
+        entries = [f"{path}/_delta_log/{one:020d}.json" for one in (version + 1, version)]
+        newer, current = filesystem.get_file_info(entries)
+        # Without its own entry, the log was cleaned up beyond the version, or is another one.
+        return bool(newer.type == fs.FileType.File or current.type != fs.FileType.File)
+
     def _create(self) -> DeltaTable:
         commit = CommitProperties(app_transactions=[Transaction(self.spec.app_ids[0], 0)])
         try:
@@ -245,7 +272,7 @@ class NativeTable:
         return made
 
 
-def _view(handle: DeltaTable, of: TableSpec) -> View:
+def _view(handle: DeltaTable, of: TableSpec, transactions: Mapping[str, int | None]) -> View:
     added = pa.table(handle.get_add_actions(flatten=True))
     count = added.num_rows
 
@@ -265,11 +292,10 @@ def _view(handle: DeltaTable, of: TableSpec) -> View:
             zip(column("path"), column("num_records"), column("size_bytes"), strict=True)
         )
     ]
-    versions = {app_id: handle.transaction_version(app_id) for app_id in of.app_ids}
     return View(
         of,
         int(handle.version()),
         str(handle.metadata().id),
         files,
-        {app_id: int(version) for app_id, version in versions.items() if version is not None},
+        {app_id: version for app_id, version in transactions.items() if version is not None},
     )

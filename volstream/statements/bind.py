@@ -24,7 +24,7 @@ from volstream.spark.frames import relation
 from volstream.spark.views import Views
 from volstream.sql import adapt, names
 from volstream.sqltext import literal, parquet_at
-from volstream.statements import facts
+from volstream.statements import arrived, facts
 from volstream.streams.changes import query
 from volstream.streams.source import spark_reads
 from volstream.streams.volume_source import VolumeSource
@@ -44,10 +44,12 @@ class Binding:
 
     Args:
         block: pins the ranges of streams; None: they are pinned here, once for the statement.
+        with_arrived: tables include the rows of their tails.
     """
 
-    def __init__(self, home: Home, spark: SparkSession, block: Block | None) -> None:
+    def __init__(self, home: Home, spark: SparkSession, block: Block | None, *, with_arrived: bool = False) -> None:
         self.spark = spark
+        self._with_arrived = with_arrived
         self.views = Views(spark)
         self._home = home
         self._block = block
@@ -79,6 +81,8 @@ class Binding:
                     replacement = self._filtered(replacement, statement, alias, merged_into)
             elif (location := self.attach(reference.name)) is not None:
                 compile_if_large(self.spark, location)
+                unmoved = arrived.query(statement, reference, location) if self._with_arrived else None
+                replacement = None if unmoved is None else self.views.of(unmoved)
             elif facts.is_fact(reference.name):
                 replacement = self.views.of(f"SELECT * FROM {parquet_at(facts.write(self._home, reference.name))}")
             if replacement is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from volstream.delta import folders
-from volstream.delta.log import DeltaLog
+from volstream.delta.log import PRIMARY_KEY, DeltaLog
 from volstream.delta.marker import OWNER
 from volstream.delta.writer import with_retries
 from volstream.errors import AlreadyExistsError, InvalidStateError, SqlError
@@ -14,13 +14,13 @@ from volstream.model.objects import DynamicJob, Stream
 from volstream.spark.errors import as_sql_errors, map_spark_errors
 from volstream.sql import adapt, grammar, names
 from volstream.sqltext import literal
-from volstream.statements import metastore
+from volstream.statements import arrived, metastore
 from volstream.statements.bind import Binding
 from volstream.statements.result import Result
 from volstream.statements.vacuum import check_vacuum
 from volstream.streams.consume import is_unused
 from volstream.streams.definitions import CHANGE_COLUMNS
-from volstream.streams.source import PRIMARY_KEY, tracking
+from volstream.streams.source import tracking
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -38,6 +38,7 @@ def consume(home: Home, statement: str, job_id: str) -> int:
     with home.gateway.explaining(), as_sql_errors():
         target, location = target_of(home, statement)
         check_exists(target, location)
+        arrived.commit_before(home, statement)
         streams = streams_of(home, statement)
         return SparkStatements(home).write(statement, names.words(statement), streams, location, job_id) or 0
 
@@ -91,6 +92,7 @@ class SparkStatements:
             statement = adapt.create_table(statement, PRIMARY_KEY, tracking)
         elif words[:2] == ["ALTER", "TABLE"]:
             statement = adapt.create_table(statement, PRIMARY_KEY, tracking)
+        arrived.commit_before(self._home, statement)
         streams = streams_of(self._home, statement)
         if streams and names.writes(statement) and not _is_temporary(words):
             return self._consume(statement, words, streams)
@@ -130,7 +132,7 @@ class SparkStatements:
         return Result([], [])
 
     def _binding(self, spark: SparkSession) -> Binding:
-        return Binding(self._home, spark, self._home.open_block)
+        return Binding(self._home, spark, self._home.open_block, with_arrived=True)
 
     def _consume(self, statement: str, words: list[str], streams: list[Stream]) -> DataFrame | Result:
         """Runs DML that reads streams, once, and moves their offsets with it."""
@@ -174,7 +176,7 @@ class SparkStatements:
             taken = block.take(*streams)
 
             def dml(spark: SparkSession) -> None:
-                binding = Binding(self._home, spark, block)
+                binding = Binding(self._home, spark, block, with_arrived=job_id is None)
                 columns = list(DeltaLog(location).columns()) if words[:1] == ["MERGE"] else None
                 text = binding.bind(statement, columns)
                 if columns is not None:

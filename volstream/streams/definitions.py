@@ -19,7 +19,7 @@ from volstream.errors import (
 from volstream.model.names import Name
 from volstream.model.objects import SourceKind, Stream, StreamSpec
 from volstream.model.units import in_utc
-from volstream.streams.source import NEEDED, TRACKING, Source, TableSource, primary_key, source_of
+from volstream.streams.source import NEEDED, TRACKING, Source, TableSource, source_of
 from volstream.streams.volume_source import VolumeSource
 
 #: Columns that a stream adds to those of its source.
@@ -101,7 +101,7 @@ def _on_table(warehouse: str, spec: StreamSpec, name: Name) -> Stream:
     unknown = [column for column in spec.identity if column.lower() not in columns]
     if unknown:
         raise InvalidValueError(f"The table {name} has no column {unknown[0]!r} to identify rows.")
-    identity = [columns[column.lower()] for column in spec.identity] or primary_key(schema)
+    identity = [columns[column.lower()] for column in spec.identity] or schema.primary_key
     offset = head[0]
     if spec.at_version is not None or spec.at_timestamp is not None:
         offset = TableSource(name, log.location).resolve(f"table {name}", spec.at_version, _utc(spec.at_timestamp))

@@ -5,7 +5,6 @@ A stream stores none of this: each read obtains it from the catalog and the tabl
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -36,9 +35,6 @@ TRACKING = {
 
 #: The properties that a stream on a table requires.
 NEEDED = ("delta.enableRowTracking", "delta.enableChangeDataFeed")
-
-#: The property that stores a table's PRIMARY KEY as a JSON list of columns, because Delta has no such concept.
-PRIMARY_KEY = "volstream.primary_key"
 
 _TIMES = pa.schema([("version", pa.int64()), ("time", pa.timestamp("us", tz="UTC"))])
 
@@ -274,11 +270,6 @@ def spark_reads(schema: Schema) -> bool:
     return not (
         mapped or (schema.partitions and schema.properties.get("delta.writePartitionColumnsToParquet") == "false")
     )
-
-
-def primary_key(schema: Schema) -> Sequence[str]:
-    """Returns the columns of a table's primary key; empty if it has none."""
-    return [str(column) for column in json.loads(schema.properties.get(PRIMARY_KEY, "[]"))]
 
 
 def source_of(catalog: Catalog, warehouse: str, stream: Stream) -> Source:

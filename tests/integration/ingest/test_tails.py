@@ -1,0 +1,209 @@
+"""Tails: what has arrived is in the tail or in the table, once, whatever is done in whichever order by whomever."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests import tails
+from tests.interrupts import interrupted
+from tests.tails import committed, everything, no_spark
+from volstream.errors import DependencyError, InvalidStateError, NotFoundError, TailFullError
+from volstream.tails import writer
+from volstream.tails.move import move
+from volstream.tails.snapshot import TailedTable
+from volstream.tails.table import DELETE, INSERT, UPSERT
+from volstream.tails.writer import Batch, MovePlanner, TailWriter
+
+
+def batch(sequence: int, *ids: str, stream: str = "s", operation: str = INSERT) -> Batch:
+    rows = {"__operation": [operation] * len(ids), "id": list(ids), "n": [sequence] * len(ids)}
+    return Batch(stream, sequence, pa.table(rows))
+
+
+def ids(rows: list[dict[str, object]]) -> list[object]:
+    return [row["id"] for row in rows]
+
+
+@pytest.fixture
+def location(tmp_path: Path) -> str:
+    return tails.create(tmp_path)
+
+
+def test_rows_move_from_the_tail_to_the_table_and_are_never_in_both(location: str) -> None:
+    tail = TailWriter(location)
+    tail.append([batch(1, "a", "b"), batch(2, "c")])
+    assert (ids(everything(location)), ids(committed(location))) == (["a", "b", "c"], [])
+    assert move(location, no_spark) == 3
+    tail.append([batch(3, "d")])
+    assert (ids(everything(location)), ids(committed(location))) == (["a", "b", "c", "d"], ["a", "b", "c"])
+    assert move(location, no_spark) == 1
+    assert move(location, no_spark) == 0
+    assert ids(committed(location)) == ["a", "b", "c", "d"]
+
+
+def test_a_batch_that_was_appended_is_not_appended_again_even_after_it_moved(location: str) -> None:
+    tail = TailWriter(location)
+    tail.append([batch(1, "a")])
+    tail.append([batch(1, "a"), batch(2, "b")])
+    move(location, no_spark)
+    TailWriter(location).append([batch(1, "a"), batch(2, "b")])
+    assert ids(everything(location)) == ["a", "b"]
+
+
+def test_many_small_flushes_leave_few_files(location: str) -> None:
+    tail = TailWriter(location)
+    for number in range(1, 140):
+        tail.append([batch(number, f"{number:03}")])
+    found = TailedTable.open(location)
+    assert found is not None
+    assert len(found.tail.view.files) < 70
+    assert ids(everything(location)) == [f"{number:03}" for number in range(1, 140)]
+    move(location, no_spark)
+    assert ids(committed(location)) == [f"{number:03}" for number in range(1, 140)]
+
+
+def test_writers_and_committers_at_once_lose_and_double_nothing(location: str) -> None:
+    def write(stream: str) -> None:
+        mine = TailWriter(location)
+        for number in range(1, 16):
+            mine.append([batch(number, f"{stream}{number:02}", stream=stream)])
+
+    def commit() -> None:
+        while not done.is_set():
+            move(location, no_spark)
+
+    done = threading.Event()
+    writing = [threading.Thread(target=write, args=(stream,)) for stream in "abc"]
+    committing = [threading.Thread(target=commit) for _ in range(2)]
+    for one in (*writing, *committing):
+        one.start()
+    for one in writing:
+        one.join()
+    done.set()
+    for one in committing:
+        one.join()
+    wanted = [f"{stream}{number:02}" for stream in "abc" for number in range(1, 16)]
+    assert ids(everything(location)) == wanted
+    move(location, no_spark)
+    assert ids(committed(location)) == wanted
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        "volstream.tails.writer.MovePlanner._commit",
+        "volstream.delta.direct.commit",
+        "volstream.tails.move._Moving.run",
+        "volstream.tails.writer.MovePlanner.trim",
+    ],
+)
+def test_an_interrupted_move_is_completed_by_the_next_one(location: str, function: str) -> None:
+    tail = TailWriter(location)
+    tail.append([batch(1, "a")])
+    with interrupted("return", function):
+        move(location, no_spark)
+    assert ids(everything(location)) == ["a"]
+    tail.append([batch(2, "b")])
+    assert ids(everything(location)) == ["a", "b"]
+    move(location, no_spark)
+    assert ids(committed(location)) == ids(everything(location)) == ["a", "b"]
+
+
+OPERATIONS: st.SearchStrategy[tuple[str, list[str]]] = st.one_of(
+    st.tuples(st.sampled_from([UPSERT, DELETE]), st.lists(st.sampled_from("abcde"), min_size=1, max_size=6)),
+    st.tuples(st.just("move"), st.just([])),
+    st.tuples(st.just("reopen"), st.just([])),
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(steps=st.lists(OPERATIONS, max_size=12))
+def test_a_table_with_a_key_agrees_with_a_dict(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, list[str]]]
+) -> None:
+    location = tails.create(tmp_path_factory.mktemp("keyed"), ["id"])
+    tail, model = TailWriter(location), dict[str, int]()
+    for sequence, (what, keys) in enumerate(steps, 1):
+        if what == "move":
+            move(location, no_spark)
+            assert {row["id"]: row["n"] for row in committed(location)} == model
+        elif what == "reopen":
+            tail = TailWriter(location)
+        else:
+            tail.append([batch(sequence, *keys, operation=what)])
+            for key in keys:
+                if what == UPSERT:
+                    model[key] = sequence
+                else:
+                    model.pop(key, None)
+        found = everything(location)
+        assert {row["id"]: row["n"] for row in found} == model
+        assert len(found) == len(model)
+
+
+def test_a_full_tail_refuses_rows_until_they_are_committed(location: str) -> None:
+    tail = TailWriter(location)
+    rows = pa.table({"__operation": [INSERT], "id": ["x"], "n": [1]}).take(pa.array([0] * 250_000))
+    for number in range(1, writer.MAX_ROWS // 250_000 + 1):
+        tail.append([Batch("s", number, rows)])
+    with pytest.raises(TailFullError, match=r"2,000,000 rows have arrived .* not committed yet"):
+        tail.append([batch(99, "b")])
+    move(location, no_spark)
+    tail.append([batch(99, "b")])
+    assert move(location, no_spark) == 1
+
+
+def test_a_column_that_is_added_reaches_the_tail(location: str) -> None:
+    TailWriter(location).append([batch(1, "a")])
+    wider = pa.table({"id": ["0"], "n": [0], "m": [True]})
+    write_deltalake(location, wider, mode="append", schema_mode="merge")
+    assert everything(location)[-1] == {"id": "a", "n": 1, "m": None}
+    rows = pa.table({"__operation": [INSERT], "id": ["b"], "n": [2], "m": [False]})
+    TailWriter(location).append([Batch("s", 2, rows)])
+    move(location, no_spark)
+    assert committed(location)[1:] == [{"id": "a", "n": 1, "m": None}, {"id": "b", "n": 2, "m": False}]
+
+
+def test_a_column_whose_type_changed_waits_for_a_commit(location: str) -> None:
+    TailWriter(location).append([batch(1, "a")])
+    other = pa.table({"id": ["0"], "n": ["text"]})
+    write_deltalake(location, other, mode="overwrite", schema_mode="overwrite")
+    with pytest.raises(InvalidStateError, match=r"columns .* changed, and rows that arrived before"):
+        TailWriter(location)
+
+
+def test_a_new_tail_follows_when_the_old_one_is_committed(location: str) -> None:
+    TailWriter(location).append([batch(1, "a")])
+    move(location, no_spark)
+    write_deltalake(location, pa.table({"id": ["0"], "n": ["text"]}), mode="overwrite", schema_mode="overwrite")
+    TailWriter(location).append([Batch("s", 2, pa.table({"__operation": [INSERT], "id": ["b"], "n": ["x"]}))])
+    move(location, no_spark)
+    assert committed(location) == [{"id": "0", "n": "text"}, {"id": "b", "n": "x"}]
+
+
+def test_a_table_that_is_older_than_its_tail_is_an_error(location: str) -> None:
+    tail = TailWriter(location)
+    for number in range(1, 4):
+        tail.append([batch(number, "a")])
+        move(location, no_spark)
+    for entry in sorted(Path(location, "_delta_log").glob("*.json"))[-2:]:
+        entry.unlink()
+    with pytest.raises(DependencyError, match="do not fit together"):
+        TailedTable.open(location)
+    with pytest.raises(DependencyError, match="do not fit together"):
+        MovePlanner(location).plan()
+
+
+def test_a_table_that_is_missing_or_has_our_columns_has_no_tail(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="There is no table"):
+        TailWriter(str(tmp_path / "none"))
+    write_deltalake(str(tmp_path / "t"), pa.table({"__Arrival": [1]}))
+    with pytest.raises(InvalidStateError, match="a column __arrival, which real-time streams use"):
+        TailWriter(str(tmp_path / "t"))

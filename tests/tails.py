@@ -1,0 +1,62 @@
+"""Tables with tails, without Spark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import QueryBuilder
+
+from volstream.delta import direct
+from volstream.delta.log import PRIMARY_KEY
+from volstream.delta.places import open_table
+from volstream.spark.session import SparkGateway
+from volstream.tails.snapshot import TailedTable
+from volstream.tails.table import DELETE
+
+#: Where a writer or a committer can be killed.
+POINTS = ("tail.written", "tail.appended", "tail.planned", "tail.moved", "tail.trimmed")
+
+COLUMNS = pa.schema([pa.field("id", pa.string(), nullable=False), ("n", pa.int64())])
+
+
+def create(folder: Path, key: Sequence[str] = (), columns: pa.Schema = COLUMNS) -> str:
+    """A table ``t`` in a folder, which can be committed without Spark. Its location."""
+    location = str(folder / "t")
+    properties = {PRIMARY_KEY: json.dumps(list(key))} if key else {}
+    assert direct.create(location, columns, properties)
+    return location
+
+
+def no_spark() -> SparkGateway:
+    """For moves that need no Spark."""
+    raise AssertionError("Spark is not needed")
+
+
+def committed(location: str) -> list[dict[str, Any]]:
+    """The rows of the table itself."""
+    found = QueryBuilder().register("t", open_table(location)).execute("SELECT * FROM t ORDER BY id, n")
+    rows: list[dict[str, Any]] = pa.table(found.read_all()).to_pylist()
+    return rows
+
+
+def everything(location: str) -> list[dict[str, Any]]:
+    """The rows of the table with those of its tail, by the rules of the query for Spark."""
+    found = TailedTable.open(location)
+    rows = committed(location)
+    if found is None:
+        return rows
+    newest = {tuple(row[name] for name in found.key): row for row in rows} if found.key else {}
+    for row in found.tail.rows(found.moved, found.tail.newest).to_pylist():
+        operation = row["__operation"]
+        plain = {name: row.get(name) for name in found.columns}
+        if not found.key:
+            rows.append(plain)
+        elif operation == DELETE:
+            newest.pop(tuple(row[name] for name in found.key), None)
+        else:
+            newest[tuple(row[name] for name in found.key)] = plain
+    return sorted(newest.values() if found.key else rows, key=lambda row: (row["id"], row["n"] or 0))

@@ -1,0 +1,139 @@
+"""Values of rows: what each type takes, what it becomes, and what is refused."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from volstream.errors import InvalidValueError
+from volstream.ingest.values import Column
+from volstream.tails.table import CHARACTERS
+
+Point = namedtuple("Point", "x y")
+
+INT8, INT16, INT, BIGINT = pa.int8(), pa.int16(), pa.int32(), pa.int64()
+ZONED, LOCAL = pa.timestamp("us", tz="UTC"), pa.timestamp("us")
+POINT = pa.struct([("x", INT), ("y", pa.string())])
+
+
+def convert(kind: pa.DataType, value: object, *, characters: str | None = None, truncate: bool = True) -> Any:
+    metadata = None if characters is None else {CHARACTERS: characters}
+    column = Column.of(pa.field("c", kind, metadata=metadata))
+    converter = column.converter(truncate=truncate, on_cut=lambda: None)
+    try:
+        return converter(value)[0]
+    except ValueError as error:
+        raise column.refusal(value, str(error)) from None
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "stored"),
+    [
+        (pa.bool_(), True, True),
+        (pa.bool_(), np.bool_(False), False),
+        (INT8, -128, -128),
+        (INT16, 32767, 32767),
+        (INT, np.int64(5), 5),
+        (INT, 5.0, 5),
+        (BIGINT, -(2**63), -(2**63)),
+        (pa.float32(), 1.5, 1.5),
+        (pa.float32(), float("inf"), float("inf")),
+        (pa.float64(), 3, 3.0),
+        (pa.decimal128(5, 2), Decimal("1.005"), Decimal("1.01")),
+        (pa.decimal128(5, 2), Decimal("-1.005"), Decimal("-1.01")),
+        (pa.decimal128(5, 2), 7, Decimal("7.00")),
+        (pa.decimal128(5, 2), "999.99", Decimal("999.99")),
+        (pa.decimal128(38, 38), Decimal("0.1"), Decimal("0.1")),
+        (pa.string(), "é\0", "é\0"),
+        (pa.binary(), memoryview(b"ab"), b"ab"),
+        (pa.date32(), date(1, 1, 1), date(1, 1, 1)),
+        (ZONED, datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC)),
+        (ZONED, pd.Timestamp("2026-01-01", tz="UTC"), datetime(2026, 1, 1, tzinfo=UTC)),
+        (LOCAL, datetime(2026, 1, 1), datetime(2026, 1, 1)),
+        (pa.list_(INT), (1, None), [1, None]),
+        (pa.list_(INT), np.array([1, 2]), [1, 2]),
+        (pa.list_(pa.list_(INT)), [[1], []], [[1], []]),
+        (pa.map_(pa.string(), INT), {"k": 1, "n": None}, [("k", 1), ("n", None)]),
+        (POINT, {"x": 1}, {"x": 1, "y": None}),
+        (POINT, Point(1, "b"), {"x": 1, "y": "b"}),
+        (POINT, '{"y": "b", "x": 1}', {"x": 1, "y": "b"}),
+    ],
+)
+def test_a_value_is_stored_as_its_type_says(kind: pa.DataType, value: object, stored: object) -> None:
+    found = convert(kind, value)
+    assert found == stored
+    assert pa.array([found], kind).to_pylist() == pa.array([stored], kind).to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "reason"),
+    [
+        (pa.bool_(), 1, "a bool is needed"),
+        (INT8, 128, "out of the range of TINYINT"),
+        (INT16, -32769, "out of the range of SMALLINT"),
+        (INT, 2**31, "out of the range of INT"),
+        (BIGINT, 2**63, "out of the range of BIGINT"),
+        (INT, float("nan"), "for NULL, give None"),
+        (INT, np.float64("nan"), "for NULL, give None"),
+        (INT, 1.5, "a whole number is needed"),
+        (BIGINT, 2.0**60, "a whole number is needed"),
+        (INT, True, "a whole number is needed"),
+        (INT, "1", "a whole number is needed"),
+        (pa.float32(), 1e39, "out of the range of FLOAT"),
+        (pa.float64(), 10**400, "out of the range of DOUBLE"),
+        (pa.float64(), "1", "a number is needed"),
+        (pa.decimal128(5, 2), Decimal("999.995"), r"does not fit DECIMAL\(5, 2\)"),
+        (pa.decimal128(5, 2), Decimal("1e40"), r"does not fit DECIMAL\(5, 2\)"),
+        (pa.decimal128(5, 2), Decimal("NaN"), "not a finite number"),
+        (pa.decimal128(5, 2), 1.5, "a Decimal is needed"),
+        (pa.decimal128(5, 2), "one", "not a number"),
+        (pa.string(), 5, "text is needed"),
+        (pa.string(), "\ud800", "UTF-8"),
+        (pa.binary(), "text", "bytes are needed"),
+        (pa.date32(), datetime(2026, 1, 1), "without a time"),
+        (ZONED, datetime(2026, 1, 1), "a time zone is needed"),
+        (ZONED, date(2026, 1, 1), "a datetime is needed"),
+        (ZONED, pd.Timestamp("2026-01-01T00:00:00.000000001", tz="UTC"), "nanoseconds would be lost"),
+        (LOCAL, datetime(2026, 1, 1, tzinfo=timezone(timedelta(hours=1))), "time zone would be lost"),
+        (pa.list_(INT), "12", "a list is needed"),
+        (pa.list_(INT), [1, "2"], "a whole number is needed"),
+        (pa.map_(pa.string(), INT), [("k", 1)], "a dict is needed"),
+        (pa.map_(pa.string(), INT), {None: 1}, "NULL inside"),
+        (POINT, {"z": 1}, "no field z; its fields are x, y"),
+        (POINT, "[1]", "a JSON object is needed"),
+        (POINT, "{", "not JSON"),
+        (POINT, (1, "b"), "a dict, a named tuple"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_refused_with_column_value_and_reason(
+    kind: pa.DataType, value: object, reason: str
+) -> None:
+    with pytest.raises(InvalidValueError, match=reason) as refused:
+        convert(kind, value)
+    assert refused.value.message.startswith(f"Column c cannot be {value!r}"[:40])
+
+
+@pytest.mark.parametrize(
+    ("characters", "value", "stored"),
+    [("varchar(3)", "abcd", "abc"), ("varchar(3)", "éé", "éé"), ("char(3)", "a", "a  "), ("char(3)", "abcd", "abc")],
+)
+def test_text_is_cut_to_its_column_and_char_is_padded(characters: str, value: str, stored: str) -> None:
+    assert convert(pa.string(), value, characters=characters) == stored
+
+
+def test_text_that_is_too_long_is_an_error_if_it_must_not_be_cut() -> None:
+    with pytest.raises(InvalidValueError, match="has 4 characters, and the column 3"):
+        convert(pa.string(), "abcd", characters="varchar(3)", truncate=False)
+
+
+def test_a_long_value_is_shortened_in_its_message() -> None:
+    with pytest.raises(InvalidValueError) as refused:
+        convert(INT, "x" * 1000)
+    assert len(refused.value.message) < 150

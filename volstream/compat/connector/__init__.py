@@ -1,0 +1,1 @@
+"""Import paths of hosted platforms' connectors, for programs that were written for one."""

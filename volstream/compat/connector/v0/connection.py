@@ -1,0 +1,17 @@
+"""``connect`` with the arguments of hosted platforms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from volstream import dbapi
+from volstream.model.names import DEFAULT_SCHEMA
+
+#: Arguments that name an account elsewhere.
+_ELSEWHERE = ("username", "password", "service", "instance", "workspace", "vcluster")
+
+
+def connect(*, home: str | None = None, schema: str = DEFAULT_SCHEMA, **settings: Any) -> dbapi.Connection:
+    """Opens a home; see :func:`volstream.dbapi.connect`. Arguments that name an account elsewhere are ignored."""
+    own = {key: value for key, value in settings.items() if key not in _ELSEWHERE}
+    return dbapi.connect(home, schema=schema, **own)

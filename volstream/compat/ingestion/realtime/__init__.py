@@ -1,0 +1,1 @@
+"""See ``volstream.compat.ingestion``."""

@@ -1,0 +1,44 @@
+"""Commits what arrives for tables by real-time streams, so that table streams, dynamic tables and plain Spark see it."""
+
+from __future__ import annotations
+
+from volstream.config import Settings
+from volstream.delta.log import DeltaLog
+from volstream.errors import VolstreamError, in_brief
+from volstream.home import Home
+from volstream.ingest.local import commit
+from volstream.lifecycle.backoff import Backoff
+from volstream.lifecycle.stop import Stop
+from volstream.lifecycle.supervisor import run_loop
+from volstream.log import get
+
+_log = get("commits")
+
+#: Interval at most, so that a daemon follows new tables.
+_LOOK_SECONDS = 60.0
+
+
+class Committer:
+    """Commits every ``commit_seconds`` while a daemon runs. One table that fails holds no other up."""
+
+    def __init__(self, home: Home, settings: Settings, stop: Stop) -> None:
+        self._home = home
+        self._seconds = min(settings.commit_seconds or _LOOK_SECONDS, _LOOK_SECONDS)
+        self._stop = stop
+
+    def run(self) -> None:
+        """Runs in its own thread; returns when stopped."""
+        run_loop("commits", self._tick, self._stop, _log, Backoff(), survives=lambda _: True)
+
+    def _tick(self) -> None:
+        if self._stop.wait(self._seconds):
+            return
+        catalog = self._home.catalog
+        for name, location in catalog.tails.list().items():
+            try:
+                if DeltaLog(location).exists():
+                    commit(catalog, name, location, lambda: self._home.gateway)
+                else:
+                    catalog.tails.remove(name)
+            except VolstreamError as error:  # the rows are safe, and the next turn tries again
+                _log.warning("commit_failed", table=str(name), error=in_brief(error))

@@ -1,0 +1,348 @@
+"""Connections as in Python's DB-API 2.0 (PEP 249), and real-time streams::
+
+    with volstream.connect(home="data") as connection:
+        cursor = connection.cursor()
+        cursor.execute("SELECT count(*) FROM users WHERE age > ?", [30])
+        [(count,)] = cursor.fetchall()
+
+Every statement is committed on its own. Values are Python's as in PySpark's rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from volstream import config
+from volstream.errors import DependencyError, InvalidValueError, SqlError, UserError, VolstreamError
+from volstream.ingest.local import LocalTables
+from volstream.ingest.options import FlushMode, RealtimeOperation, RealtimeOptions, RealtimeOptionsBuilder
+from volstream.ingest.stream import RealtimeStream
+from volstream.model.names import DEFAULT_SCHEMA, Name
+from volstream.session import Session
+from volstream.sql import grammar
+from volstream.sql.names import words
+from volstream.sql.parameters import in_schema, with_parameters
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+apilevel = "2.0"
+threadsafety = 2  # threads may share the module and connections, but not cursors
+paramstyle = "qmark"
+
+
+class Warning(VolstreamError):  # noqa: N818  # PEP 249's name
+    """PEP 249's warning; volstream raises none."""
+
+
+class Error(VolstreamError):
+    """The root of PEP 249's errors. The cause is an error of ``volstream.errors``."""
+
+
+class InterfaceError(Error):
+    """The connection or the cursor is used in a way that it cannot be."""
+
+
+class DatabaseError(Error):
+    """An error of the home."""
+
+
+class DataError(DatabaseError):
+    """A value that cannot be accepted."""
+
+
+class OperationalError(DatabaseError):
+    """Something that volstream needs is not available."""
+
+
+class IntegrityError(DatabaseError):
+    """Not raised: Delta's constraints are reported as ProgrammingError."""
+
+
+class InternalError(DatabaseError):
+    """An error of volstream itself."""
+
+
+class ProgrammingError(DatabaseError):
+    """The statement is wrong."""
+
+
+class NotSupportedError(DatabaseError):
+    """PEP 249 has it, volstream does not."""
+
+
+def connect(home: str | None = None, *, schema: str = DEFAULT_SCHEMA, **settings: Any) -> Connection:
+    """Opens a home.
+
+    Args:
+        home: its folder; default: as for the command line.
+        schema: for names of tables without one.
+        settings: any of the home's, like ``commit_seconds``.
+
+    Raises:
+        InvalidValueError: a setting is unknown or invalid.
+    """
+    given = settings if home is None else {"home": home, **settings}
+    return Connection(Session(config.load(**given)), schema)
+
+
+class Connection:
+    """A connection to a home. Thread-safe. A context manager, which closes it.
+
+    Attributes:
+        session: the home's session, for all that volstream has.
+    """
+
+    def __init__(self, session: Session, schema: str = DEFAULT_SCHEMA) -> None:
+        self.session = session
+        self._schema = schema
+        self._tables = LocalTables(session.home)
+        self._streams: list[RealtimeStream] = []
+        self._closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def cursor(self) -> Cursor:
+        """Returns a new cursor. Raises InterfaceError if the connection is closed."""
+        self._check()
+        return Cursor(self._run)
+
+    def get_schema(self) -> str:
+        """Returns the schema for names of tables without one."""
+        return self._schema
+
+    def get_realtime_stream(
+        self,
+        *,
+        table: str,
+        schema: str | None = None,
+        operate: RealtimeOperation = RealtimeOperation.APPEND_ONLY,
+        options: RealtimeOptions | RealtimeOptionsBuilder | None = None,
+    ) -> RealtimeStream:
+        """Opens a real-time stream on a table. Close it after use.
+
+        Args:
+            schema: default: the connection's.
+            operate: APPEND_ONLY for tables without a primary key, CDC for those with one.
+            options: default: :class:`~volstream.ingest.RealtimeOptions`, with AUTO_FLUSH_SYNC for CDC.
+
+        Raises:
+            NotFoundError: there is no such table.
+            InvalidStateError, InvalidValueError: the table does not allow it.
+            DependencyError: the table cannot be read or written.
+        """
+        self._check()
+        name = Name.parse(table) if "." in table else Name(schema or self._schema, table)
+        operation = RealtimeOperation(operate)
+        if options is None:
+            keyed = operation is RealtimeOperation.CDC
+            options = RealtimeOptions(FlushMode.AUTO_FLUSH_SYNC if keyed else FlushMode.AUTO_FLUSH_BACKGROUND)
+        chosen = options.build() if isinstance(options, RealtimeOptionsBuilder) else options
+        stream = RealtimeStream(self._tables.table(name), str(name), operation, chosen)
+        self._streams.append(stream)
+        return stream
+
+    def commit(self) -> None:
+        """Does nothing: every statement is committed on its own."""
+        self._check()
+
+    def rollback(self) -> None:
+        """Raises NotSupportedError: every statement is committed on its own."""
+        raise NotSupportedError("There is nothing to roll back: every statement is committed on its own.")
+
+    def close(self) -> None:
+        """Closes the connection and its streams; what has arrived is committed if that needs no engine to be started.
+
+        Raises:
+            RowsNotSentError: rows of a stream could not be sent; everything is closed nevertheless.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        failed: VolstreamError | None = None
+        for stream in self._streams:
+            try:
+                stream.close()
+            except VolstreamError as error:
+                failed = failed or error
+        self._tables.close()
+        self.session.close()
+        if failed is not None:
+            raise failed
+
+    def _check(self) -> None:
+        if self._closed:
+            raise InterfaceError("The connection is closed.")
+
+    def _run(self, statement: str, values: Sequence[Any]) -> DataFrame:
+        self._check()
+        text = with_parameters(statement, values)
+        if self._schema != DEFAULT_SCHEMA and not grammar.owned(words(text)):
+            text = in_schema(text, self._schema)
+        return self.session.sql(text)
+
+
+class Cursor:
+    """Runs statements and fetches their rows, one batch at a time. Used by one thread. Iterates over rows.
+
+    Attributes:
+        arraysize: default number of rows of :meth:`fetchmany`.
+        description: a tuple per column: name, type as SQL, and five times None; None without columns.
+        rowcount: rows that a statement changed, if known; else -1.
+    """
+
+    def __init__(self, run: Callable[[str, Sequence[Any]], DataFrame]) -> None:
+        self.arraysize = 1
+        self.description: list[tuple[str, str, None, None, None, None, None]] | None = None
+        self.rowcount = -1
+        self._run = run
+        self._frame: DataFrame | None = None
+        self._rows: Iterator[Any] | None = None
+        self._closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        while (row := self.fetchone()) is not None:
+            yield row
+
+    def execute(self, operation: str, parameters: Sequence[Any] = ()) -> Self:
+        """Runs a statement. A query runs when its rows are fetched.
+
+        Args:
+            parameters: values for the question marks.
+
+        Raises:
+            ProgrammingError, DataError, OperationalError, DatabaseError: see there.
+        """
+        self._check()
+        self.description, self.rowcount, self._frame, self._rows = None, -1, None, None
+        with _mapped():
+            if isinstance(parameters, str | bytes | Mapping):
+                raise InvalidValueError("Parameters are a sequence: the statement's are question marks.")
+            frame = self._run(operation, parameters)
+            fields = frame.schema.fields
+            if fields and fields[0].name == "num_affected_rows":
+                self.rowcount = int(frame.collect()[0][0] or 0)
+            elif fields:
+                kinds = [(field.name, field.dataType.simpleString()) for field in fields]
+                self.description = [(name, kind, None, None, None, None, None) for name, kind in kinds]
+                self._frame = frame
+        return self
+
+    def executemany(self, operation: str, seq_of_parameters: Sequence[Sequence[Any]]) -> Self:
+        """Runs a statement once for each sequence of values, each committed on its own. For many rows use a real-time stream.
+
+        Raises:
+            Error: as :meth:`execute`; the earlier ones stay committed.
+        """
+        count = 0
+        for parameters in seq_of_parameters:
+            self.execute(operation, parameters)
+            count = -1 if self.rowcount < 0 or count < 0 else count + self.rowcount
+        self.rowcount = count
+        return self
+
+    def fetchone(self) -> tuple[Any, ...] | None:
+        """Returns the next row, or None. Raises InterfaceError if the last statement has none."""
+        rows = self._opened()
+        with _mapped():
+            row = next(rows, None)
+        return None if row is None else tuple(row)
+
+    def fetchmany(self, size: int | None = None) -> list[tuple[Any, ...]]:
+        """Returns up to ``size`` rows; default: ``arraysize``. Raises as :meth:`fetchone`."""
+        found: list[tuple[Any, ...]] = []
+        while len(found) < (self.arraysize if size is None else size):
+            row = self.fetchone()
+            if row is None:
+                break
+            found.append(row)
+        return found
+
+    def fetchall(self) -> list[tuple[Any, ...]]:
+        """Returns the rows that are left. Raises as :meth:`fetchone`."""
+        rows = self._opened()
+        with _mapped():
+            return [tuple(row) for row in rows]
+
+    def fetch_arrow_table(self) -> pa.Table:
+        """Returns all rows of the last query as Arrow's. Raises as :meth:`fetchone`."""
+        with _mapped():
+            return self._query().toArrow()
+
+    def fetch_df(self) -> pd.DataFrame:
+        """Returns all rows of the last query as a frame of pandas. Raises as :meth:`fetchone`."""
+        with _mapped():
+            return self._query().toPandas()
+
+    def setinputsizes(self, sizes: Sequence[Any]) -> None:
+        """Does nothing, as PEP 249 allows."""
+
+    def setoutputsize(self, size: int, column: int | None = None) -> None:
+        """Does nothing, as PEP 249 allows."""
+
+    def close(self) -> None:
+        """Closes the cursor."""
+        self._closed, self._frame, self._rows = True, None, None
+
+    def _check(self) -> None:
+        if self._closed:
+            raise InterfaceError("The cursor is closed.")
+
+    def _query(self) -> DataFrame:
+        self._check()
+        if self._frame is None:
+            raise InterfaceError("The last statement returned no rows.", "Run a query first.")
+        return self._frame
+
+    def _opened(self) -> Iterator[Any]:
+        frame = self._query()
+        if self._rows is None:
+            with _mapped():
+                self._rows = iter(frame.toLocalIterator())
+        return self._rows
+
+
+@contextmanager
+def _mapped() -> Iterator[None]:
+    """Raises errors of volstream as those of PEP 249, with the same text and the original as cause."""
+    from volstream.spark.errors import as_sql_errors
+
+    try:
+        with as_sql_errors():
+            yield
+    except Error:
+        raise
+    except VolstreamError as error:
+        raise _kind(error)(error.message, error.remedy) from error
+
+
+def _kind(error: VolstreamError) -> type[Error]:
+    match error:
+        case SqlError():
+            return ProgrammingError
+        case InvalidValueError():
+            return DataError
+        case DependencyError():
+            return OperationalError
+        case UserError():
+            return DatabaseError
+    return InternalError

@@ -1,0 +1,130 @@
+"""Tables of a home that this process writes in real time: their tails, and their commits in the background."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from volstream.catalog import Catalog
+from volstream.delta import folders
+from volstream.errors import NotFoundError, VolstreamError, in_brief
+from volstream.lifecycle.identity import new_owner
+from volstream.log import get
+from volstream.model.names import Name
+from volstream.tails import table
+from volstream.tails.move import move
+from volstream.tails.writer import Batch, TailWriter
+
+if TYPE_CHECKING:
+    from volstream.home import Home
+    from volstream.spark.session import SparkGateway
+
+_log = get("ingest")
+
+
+class LocalTable:
+    """The receiver of streams of this process; see :class:`volstream.ingest.stream.Receiver`."""
+
+    def __init__(self, writer: TailWriter, arrived: Callable[[], object]) -> None:
+        self.columns: pa.Schema = writer.columns
+        self._writer = writer
+        self._arrived = arrived
+
+    def append(self, batches: Sequence[Batch]) -> None:
+        """See :meth:`volstream.tails.writer.TailWriter.append`; raises what the commit raises if each flush is committed."""
+        self._writer.append(batches)
+        self._arrived()
+
+
+class LocalTables:
+    """Tables by name. Commits what arrives for them every ``commit_seconds``, while it is open, unless another process does.
+
+    Thread-safe.
+    """
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._lock = threading.Lock()
+        self._tables: dict[Name, LocalTable] = {}
+        self._committer: threading.Thread | None = None
+        self._closed = threading.Event()
+
+    def table(self, name: Name) -> LocalTable:
+        """Returns the table, whose columns are looked at again.
+
+        Raises:
+            NotFoundError: there is no such table.
+            InvalidStateError, DependencyError: see :class:`volstream.tails.writer.TailWriter`.
+        """
+        location = folders.table_location(self._home.warehouse, name)
+        try:
+            writer = TailWriter(location)
+        except NotFoundError:
+            raise NotFoundError(f"There is no table {name}.", f"First: CREATE TABLE {name} (...).") from None
+        at_once = self._home.settings.commit_seconds == 0
+        with self._lock:
+            found = self._tables[name] = LocalTable(writer, (lambda: self.commit(name)) if at_once else lambda: None)
+            if self._committer is None and not at_once:
+                self._committer = threading.Thread(target=self._commit_all, name="commits", daemon=True)
+                self._committer.start()
+        self._home.catalog.tails.add(name, location)
+        return found
+
+    def commit(self, name: Name) -> int:
+        """Commits what has arrived for a table; returns the number of rows. Raises VolstreamError."""
+        return move(folders.table_location(self._home.warehouse, name), lambda: self._home.gateway)
+
+    def close(self) -> None:
+        """Commits what can be committed without starting an engine. The rest stays queryable, and is committed later: by a
+        daemon, by the next connection that writes the table, or before a statement that changes it."""
+        self._closed.set()
+        if self._committer is not None:
+            self._committer.join()
+        for name in self._tables:
+            location = folders.table_location(self._home.warehouse, name)
+            try:
+                commit(self._home.catalog, name, location, self._connected)
+            except VolstreamError as error:
+                _log.info("commit_left_to_others", table=str(name), error=in_brief(error))
+
+    def _connected(self) -> SparkGateway:
+        return self._home.connected_gateway
+
+    def _commit_all(self) -> None:
+        while not self._closed.wait(self._home.settings.commit_seconds):
+            with self._lock:
+                names = list(self._tables)
+            for name in names:
+                location = folders.table_location(self._home.warehouse, name)
+                try:
+                    commit(self._home.catalog, name, location, lambda: self._home.gateway)
+                except VolstreamError as error:  # told, and tried again at the next turn; the rows are safe
+                    _log.warning("commit_failed", table=str(name), error=in_brief(error))
+
+
+def commit(catalog: Catalog, name: Name, location: str, spark: Callable[[], SparkGateway]) -> int:
+    """Commits what has arrived for a table, unless another process is doing that; returns the number of rows.
+
+    Raises:
+        VolstreamError: as :func:`volstream.tails.move.move`.
+    """
+    if not table.exists(location):
+        return 0
+    lease, owner = f"tail-{hashlib.sha256(location.encode()).hexdigest()[:32]}", new_owner()
+    if catalog.leases.acquire(lease, owner, f"committing rows of {name}", _LEASE_SECONDS) is not None:
+        return 0
+    try:
+        count = move(location, spark)
+    finally:
+        catalog.leases.release(lease, owner)
+    if count:
+        _log.info("committed", table=str(name), rows=count)
+    return count
+
+
+#: A commit that takes longer may be made by two processes at once, which does no harm.
+_LEASE_SECONDS = 120.0

@@ -1,0 +1,501 @@
+"""Real-time streams: rows are checked as they are set, buffered, and sent in flushes that are numbered."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import uuid
+import warnings
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import pyarrow as pa
+
+from volstream.errors import (
+    DependencyError,
+    InvalidStateError,
+    InvalidValueError,
+    TailFullError,
+    UserError,
+    VolstreamError,
+    in_brief,
+)
+from volstream.ingest.errors import BufferFullError, RowsNotSentError
+from volstream.ingest.options import FlushMode, RealtimeOperation, RealtimeOptions, RetryStatus, RowOperator
+from volstream.ingest.values import Column
+from volstream.log import get
+from volstream.tails.table import KEY, OPERATION
+from volstream.tails.writer import Batch
+
+_log = get("ingest")
+
+#: Buffers sent in one request at most, so that a request stays small.
+_TOGETHER = 16
+
+_UNSET = object()
+
+
+class Receiver(Protocol):
+    """Where a stream's flushes go: the tail of a table, here or behind a server. Thread-safe."""
+
+    columns: pa.Schema
+
+    def append(self, batches: Sequence[Batch]) -> None:
+        """Makes batches durable, at most once each; see :meth:`volstream.tails.writer.TailWriter.append`."""
+
+
+class Row:
+    """A row for one stream. Columns that are not set are NULL."""
+
+    __slots__ = ("_stream", "operator", "size", "values")
+
+    def __init__(self, stream: RealtimeStream, operator: RowOperator) -> None:
+        self._stream = stream
+        self.operator = operator
+        self.values: list[Any] = [_UNSET] * len(stream._columns)
+        self.size = 0  #: of its values in bytes, approximately
+
+    def set_value(self, column: str, value: Any) -> None:
+        """Sets the value of a column, whose name is not case-sensitive. See :mod:`volstream.ingest.values` for the types.
+
+        Raises:
+            InvalidValueError: there is no such column, or it cannot have the value. The row is as before.
+        """
+        stream = self._stream
+        at = stream._positions.get(column)
+        if at is None:
+            at = stream._position_of(column)
+        if value is None:
+            if not stream._columns[at].nullable:
+                raise stream._columns[at].refusal(value, "it is NOT NULL")
+            self.values[at] = None
+            return
+        try:
+            self.values[at], size = stream._converters[at](value)
+        except ValueError as error:
+            raise stream._columns[at].refusal(value, str(error)) from None
+        self.size += size
+
+    def set_values(self, values: dict[str, Any]) -> None:
+        """Sets the values of several columns by name. Raises as :meth:`set_value`."""
+        for column, value in values.items():
+            self.set_value(column, value)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the values that were set, by column, as they are stored."""
+        pairs = zip(self._stream._columns, self.values, strict=True)
+        return {column.name: value for column, value in pairs if value is not _UNSET}
+
+    def __repr__(self) -> str:
+        return f"Row({self.operator.name}, {self.as_dict()!r})"
+
+
+@dataclass
+class Statistics:
+    """What a stream has done.
+
+    Attributes:
+        applied: rows taken.
+        sent: rows that arrived.
+        flushes: requests that were acknowledged.
+        retries: requests that were repeated.
+        truncated: values that were cut.
+    """
+
+    applied: int = 0
+    sent: int = 0
+    flushes: int = 0
+    retries: int = 0
+    truncated: int = 0
+
+
+@dataclass
+class _Buffer:
+    """Rows of one flush; ``sequence`` is given when it is closed."""
+
+    began: float
+    rows: list[Row] = field(default_factory=list)
+    table: pa.Table | None = None  #: rows that came as Arrow, instead of ``rows``
+    size: int = 0
+    sequence: int = 0
+
+
+class RealtimeStream:
+    """Writes rows to one table. Thread-safe; rows of one thread arrive in its order. A context manager, which closes it.
+
+    A row is safe, and queries see it, once its flush returned: :meth:`flush` or :meth:`close`, or any later time for those
+    that are flushed in the background. Table streams and dynamic tables see it when it is committed.
+
+    Attributes:
+        options: as they are used; a table with a primary key turns AUTO_FLUSH_BACKGROUND into AUTO_FLUSH_SYNC.
+        statistics: counts so far.
+
+    Args:
+        name: the table's, for messages.
+
+    Raises:
+        InvalidStateError: the table's kind does not allow the operation.
+        InvalidValueError: a column's type is not supported.
+    """
+
+    def __init__(self, receiver: Receiver, name: str, operation: RealtimeOperation, options: RealtimeOptions) -> None:
+        self.name = name
+        self.operation = operation
+        self.statistics = Statistics()
+        self._receiver = receiver
+        self._key: list[str] = json.loads((receiver.columns.metadata or {}).get(KEY.encode(), b"[]"))
+        self.options = self._checked(options)
+        self._columns = [Column.of(one) for one in receiver.columns]
+        self._positions = {column.name: at for at, column in enumerate(self._columns)}
+        self._converters = [
+            column.converter(truncate=options.truncate, on_cut=self._count_cut) for column in self._columns
+        ]
+        self._needed = [at for at, column in enumerate(self._columns) if not column.nullable]
+        keys = {one.lower() for one in self._key}
+        self._key_at = [at for at, column in enumerate(self._columns) if column.name.lower() in keys]
+        self._schema = pa.schema([(OPERATION, pa.string()), *((one.name, one.type) for one in receiver.columns)])
+        self._id = uuid.uuid4().hex
+        self._sequence = 0
+        self._changed = threading.Condition()  #: guards all that follows
+        self._open: _Buffer | None = None
+        self._full: deque[_Buffer] = deque()
+        self._sending: list[_Buffer] = []
+        self._failure: RowsNotSentError | None = None
+        self._closed = False
+        self._sender: threading.Thread | None = None
+        if self.options.flush_mode is not FlushMode.MANUAL_FLUSH:
+            self._sender = threading.Thread(target=self._send_in_background, name=f"ingest-{name}", daemon=True)
+            self._sender.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def create_row(self, operator: RowOperator | None = None) -> Row:
+        """Returns an empty row.
+
+        Args:
+            operator: default: INSERT for APPEND_ONLY, UPSERT for CDC.
+
+        Raises:
+            InvalidValueError: the stream's operation does not have the operator.
+        """
+        allowed = _OPERATORS[self.operation]
+        chosen = allowed[0] if operator is None else operator
+        if chosen not in allowed:
+            raise InvalidValueError(
+                f"{self.operation.name} streams have no {getattr(operator, 'name', operator)} rows.",
+                f"Use {' or '.join(f'RowOperator.{one.name}' for one in allowed)}.",
+            )
+        return Row(self, chosen)
+
+    def apply(self, *rows: Row) -> None:
+        """Takes rows. They must not be changed afterwards.
+
+        With AUTO_FLUSH_SYNC it sends each buffer that it fills; with AUTO_FLUSH_BACKGROUND it waits while too many wait.
+
+        Raises:
+            InvalidValueError: a row lacks a value of a NOT NULL or key column; it and those after it were not taken.
+            BufferFullError: MANUAL_FLUSH, and all buffers are full.
+            RowsNotSentError: rows applied before could not be sent.
+            InvalidStateError: the stream is closed, or the row is another stream's.
+        """
+        for row in rows:
+            self._check_row(row)
+            with self._changed:
+                self._check_open()
+                self._make_room()
+                buffer = self._current()
+                buffer.rows.append(row)
+                buffer.size += row.size
+                self.statistics.applied += 1
+                full = (
+                    len(buffer.rows) >= self.options.mutation_buffer_lines_num
+                    or buffer.size >= self.options.mutation_buffer_space
+                )
+                if full:
+                    self._close_buffer()
+            if full and self.options.flush_mode is FlushMode.AUTO_FLUSH_SYNC:
+                self._drain()
+
+    def apply_arrow(self, rows: pa.Table | pa.RecordBatch, operator: RowOperator | None = None) -> None:
+        """Takes rows of Arrow, each of the same operator, without a look at single values.
+
+        Args:
+            rows: with columns of the table, by name, in any order; missing ones are NULL.
+
+        Raises:
+            InvalidValueError: columns that the table does not have, or whose values do not fit it.
+            BufferFullError, RowsNotSentError, InvalidStateError: as :meth:`apply`.
+        """
+        chosen = self.create_row(operator).operator
+        table = self._fitted(pa.table(rows) if isinstance(rows, pa.RecordBatch) else rows, chosen)
+        for start in range(0, table.num_rows, self.options.mutation_buffer_lines_num):
+            part = table.slice(start, self.options.mutation_buffer_lines_num)
+            with self._changed:
+                self._check_open()
+                self._close_buffer()
+                self._make_room()
+                self._open = _Buffer(time.monotonic(), table=part, size=part.nbytes)
+                self.statistics.applied += part.num_rows
+                self._close_buffer()
+            if self.options.flush_mode is FlushMode.AUTO_FLUSH_SYNC:
+                self._drain()
+
+    def flush(self) -> None:
+        """Sends all rows taken so far; returns when they have arrived.
+
+        Raises:
+            RowsNotSentError: rows could not be sent.
+            InvalidStateError: the stream is closed.
+        """
+        with self._changed:
+            self._check_open()
+            self._close_buffer()
+        self._drain()
+
+    def close(self) -> None:
+        """Flushes and closes the stream; does nothing if it is closed. Raises RowsNotSentError; then it is closed as well."""
+        with self._changed:
+            if self._closed:
+                return
+            self._close_buffer()
+        try:
+            self._drain()
+        finally:
+            with self._changed:
+                self._closed = True
+                self._changed.notify_all()
+            if self._sender is not None:
+                self._sender.join()
+
+    def _checked(self, options: RealtimeOptions) -> RealtimeOptions:
+        if self._key and self.operation is not RealtimeOperation.CDC:
+            raise InvalidStateError(
+                f"The table {self.name} has a primary key.", "Pass operate=RealtimeOperation.CDC for it."
+            )
+        if not self._key and self.operation is RealtimeOperation.CDC:
+            raise InvalidStateError(
+                f"The table {self.name} has no primary key.", "Pass operate=RealtimeOperation.APPEND_ONLY for it."
+            )
+        if self._key and options.flush_mode is FlushMode.AUTO_FLUSH_BACKGROUND:
+            warnings.warn(
+                f"{self.name} has a primary key: AUTO_FLUSH_SYNC is used instead of AUTO_FLUSH_BACKGROUND.",
+                stacklevel=4,
+            )
+            return replace(options, flush_mode=FlushMode.AUTO_FLUSH_SYNC)
+        return options
+
+    def _position_of(self, column: str) -> int:
+        for at, one in enumerate(self._columns):
+            if one.name.lower() == str(column).lower():
+                self._positions[column] = at
+                return at
+        names = ", ".join(one.name for one in self._columns)
+        raise InvalidValueError(f"The table {self.name} has no column {column}.", f"Its columns: {names}.")
+
+    def _count_cut(self) -> None:
+        self.statistics.truncated += 1
+
+    def _check_row(self, row: Row) -> None:
+        if row._stream is not self:
+            raise InvalidStateError("The row belongs to another stream.", "Create it by this stream's create_row().")
+        for at in self._key_at if row.operator is RowOperator.DELETE_IGNORE else self._needed:
+            if row.values[at] is _UNSET or row.values[at] is None:
+                raise InvalidValueError(
+                    f"The row has no value for {self._columns[at].name}, which is NOT NULL.", "Set it with set_value()."
+                )
+
+    def _check_open(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        if self._closed:
+            raise InvalidStateError(f"The stream on {self.name} is closed.")
+
+    def _fitted(self, rows: pa.Table, operator: RowOperator) -> pa.Table:
+        given = {name: self._columns[self._position_of(name)].name for name in rows.column_names}
+        rows = rows.rename_columns([given[name] for name in rows.column_names])
+        needed = self._key_at if operator is RowOperator.DELETE_IGNORE else self._needed
+        for at in needed:
+            name = self._columns[at].name
+            if name not in rows.column_names or rows[name].null_count:
+                raise InvalidValueError(f"There are rows without a value for {name}, which is NOT NULL.")
+        columns = []
+        for one in self._schema:
+            if one.name == OPERATION:
+                columns.append(pa.repeat(pa.scalar(operator.value), rows.num_rows))
+            elif one.name in rows.column_names:
+                try:
+                    columns.append(rows[one.name].cast(one.type))
+                except pa.ArrowException as error:
+                    raise InvalidValueError(f"Column {one.name}: {error}.") from None
+            else:
+                columns.append(pa.nulls(rows.num_rows, one.type))
+        return pa.table(columns, schema=self._schema)
+
+    def _current(self) -> _Buffer:
+        if self._open is None:
+            self._open = _Buffer(time.monotonic())
+            self._changed.notify_all()  # its age is watched
+        return self._open
+
+    def _make_room(self) -> None:
+        """Waits until another buffer may wait to be sent. Raises BufferFullError, RowsNotSentError."""
+        while len(self._full) + len(self._sending) >= self.options.mutation_buffer_max_num:
+            if self.options.flush_mode is FlushMode.MANUAL_FLUSH:
+                raise BufferFullError(
+                    f"All {self.options.mutation_buffer_max_num} buffers of the stream on {self.name} are full.",
+                    "Call flush().",
+                )
+            self._changed.wait()
+            self._check_open()
+
+    def _close_buffer(self) -> None:
+        """Puts the open buffer among those that wait to be sent."""
+        if self._open is not None:
+            self._sequence += 1
+            self._open.sequence = self._sequence
+            self._full.append(self._open)
+            self._open = None
+            self._changed.notify_all()
+
+    def _drain(self) -> None:
+        """Sends buffers until those that wait now have arrived. Raises RowsNotSentError."""
+        with self._changed:
+            last = self._sequence
+        while True:
+            with self._changed:
+                while self._sending and self._failure is None:  # somebody else is sending
+                    self._changed.wait()
+                if self._failure is not None:
+                    raise self._failure
+                if not self._full or self._full[0].sequence > last:
+                    return
+                self._take()
+            self._send()
+
+    def _send_in_background(self) -> None:
+        """Sends full buffers, and those that are old."""
+        background = self.options.flush_mode is FlushMode.AUTO_FLUSH_BACKGROUND
+        while True:
+            with self._changed:
+                while True:
+                    if self._closed or self._failure is not None:
+                        return
+                    age = 0.0 if self._open is None else time.monotonic() - self._open.began
+                    left = self.options.flush_interval / 1000 - age
+                    if self._open is not None and left <= 0:
+                        self._close_buffer()
+                        background_now = True
+                    else:
+                        background_now = background
+                    if self._full and not self._sending and background_now:
+                        break
+                    self._changed.wait(left if self._open is not None else None)
+                self._take()
+            try:
+                self._send()
+            except RowsNotSentError as error:
+                _log.error("rows_not_sent", table=self.name, rows=len(error.rows), error=in_brief(error))
+                return
+
+    def _take(self) -> None:
+        while self._full and len(self._sending) < _TOGETHER:
+            self._sending.append(self._full.popleft())
+
+    def _send(self) -> None:
+        """Sends what was taken. Raises RowsNotSentError after the last retry, and at every later use of the stream."""
+        taken = self._sending
+        try:
+            self._try(self._batches(taken))
+        except BaseException as error:
+            with self._changed:
+                self._failure = self._not_sent(error)
+                self._changed.notify_all()
+            if isinstance(error, Exception):
+                raise self._failure from error
+            raise
+        with self._changed:
+            self.statistics.sent += sum(_count(one) for one in taken)
+            self.statistics.flushes += 1
+            self._sending = []
+            self._changed.notify_all()
+
+    def _not_sent(self, error: BaseException) -> RowsNotSentError:
+        left = [*self._sending, *self._full, *([] if self._open is None else [self._open])]
+        rows = [row for buffer in left for row in self._rows_of(buffer)]
+        return RowsNotSentError(
+            f"{len(rows)} rows for {self.name} could not be sent: {in_brief(error)}.",
+            "They are in the error's attribute rows. Apply them to a new stream.",
+            rows,
+        )
+
+    def _rows_of(self, buffer: _Buffer) -> Sequence[Row]:
+        if buffer.table is None:
+            return buffer.rows
+        rows = []
+        for values in buffer.table.to_pylist(maps_as_pydicts=None):
+            row = Row(self, RowOperator(values.pop(OPERATION)))
+            row.values = list(values.values())
+            rows.append(row)
+        return rows
+
+    def _batches(self, buffers: Sequence[_Buffer]) -> list[Batch]:
+        return [Batch(self._id, one.sequence, self._table_of(one)) for one in buffers]
+
+    def _table_of(self, buffer: _Buffer) -> pa.Table:
+        if buffer.table is not None:
+            return buffer.table
+        columns = [pa.array([row.operator.value for row in buffer.rows], pa.string())]
+        for at, one in enumerate(self._columns):
+            values = [None if row.values[at] is _UNSET else row.values[at] for row in buffer.rows]
+            columns.append(pa.array(values, one.type))
+        return pa.table(columns, schema=self._schema)
+
+    def _try(self, batches: Sequence[Batch]) -> None:
+        """Sends batches, and again as the options say. A repeated batch that had arrived is not written again."""
+        options = self.options
+        failures = 0
+        while True:
+            try:
+                self._receiver.append(batches)
+                return
+            except Exception as error:  # any error may be retried: the options say which
+                status = _status(error)
+                allowed = options.request_failed_retry_enable and status in options.request_failed_retry_status
+                if not allowed or failures >= options.request_failed_retry_times:
+                    raise
+                failures += 1
+                self.statistics.retries += 1
+                if options.request_failed_retry_log_debug_enable:
+                    _log.debug("retrying", table=self.name, status=status.name, retry=failures, error=in_brief(error))
+                time.sleep(options.request_failed_retry_internal_ms / 1000)
+
+
+_OPERATORS = {
+    RealtimeOperation.APPEND_ONLY: (RowOperator.INSERT,),
+    RealtimeOperation.CDC: (RowOperator.UPSERT, RowOperator.DELETE_IGNORE),
+}
+
+
+def _count(buffer: _Buffer) -> int:
+    return len(buffer.rows) if buffer.table is None else int(buffer.table.num_rows)
+
+
+def _status(error: Exception) -> RetryStatus:
+    """Returns the status of a failed flush."""
+    if isinstance(error, TailFullError):
+        return RetryStatus.THROTTLED
+    if isinstance(error, UserError):
+        return RetryStatus.PRECHECK_FAILED
+    if isinstance(error, DependencyError) or (isinstance(error, VolstreamError) and error.transient):
+        return RetryStatus.FAILED
+    return RetryStatus.INTERNAL_ERROR

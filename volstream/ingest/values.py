@@ -1,0 +1,325 @@
+"""Values of rows: checked and converted when they are set, against the type of the table's column.
+
+============================  ==========================================================================
+Column                        Python value
+============================  ==========================================================================
+BOOLEAN                       bool
+TINYINT, SMALLINT, INT,       int, or a float without a fraction
+BIGINT
+FLOAT, DOUBLE                 float, int
+DECIMAL(p, s)                 Decimal, int, or text of a number; rounded half up to s digits
+STRING                        str
+CHAR(n), VARCHAR(n)           str; cut to n characters, or refused (``RealtimeOptions.truncate``)
+BINARY                        bytes, bytearray, memoryview
+DATE                          date
+TIMESTAMP                     datetime with a time zone
+TIMESTAMP_NTZ                 datetime without one
+ARRAY                         list, tuple
+MAP                           dict
+STRUCT                        dict, named tuple, JSON text
+============================  ==========================================================================
+
+None fits every column that is nullable. Values that have an ``item`` method, as NumPy's do, are taken as Python's.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import ROUND_HALF_UP, Decimal, InvalidOperation, localcontext
+from typing import Any
+
+import pyarrow as pa
+
+from volstream.errors import InvalidValueError
+from volstream.tails.table import CHARACTERS
+
+#: Returns the value as it is stored, and its size in bytes, approximately. Raises ValueError with the reason.
+Converter = Callable[[Any], tuple[Any, int]]
+
+#: Whole numbers beyond this are not exact as floats.
+_EXACT = 1 << 53
+
+#: Longest text of a value in a message, in characters.
+_SHOWN = 60
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table.
+
+    Attributes:
+        length: of a CHAR or VARCHAR, in characters; None: unlimited.
+        padded: text is filled with spaces up to ``length``.
+    """
+
+    name: str
+    type: pa.DataType
+    nullable: bool
+    length: int | None = None
+    padded: bool = False
+
+    @classmethod
+    def of(cls, field: pa.Field) -> Column:
+        """Returns the column of a field of :func:`volstream.tails.table.columns_of`."""
+        told = (field.metadata or {}).get(CHARACTERS.encode(), b"").decode()
+        limit = re.fullmatch(r"(char|varchar)\((\d+)\)", told)
+        if limit is None:
+            return cls(field.name, field.type, field.nullable)
+        return cls(field.name, field.type, field.nullable, int(limit[2]), padded=limit[1] == "char")
+
+    def converter(self, *, truncate: bool, on_cut: Callable[[], None]) -> Converter:
+        """Returns what converts values of this column.
+
+        Args:
+            truncate: cut text that is too long.
+            on_cut: called for each text that is cut.
+
+        Raises:
+            InvalidValueError: real-time streams do not support the column's type.
+        """
+        if self.length is not None:
+            return _limited(self.length, padded=self.padded, truncate=truncate, on_cut=on_cut)
+        try:
+            return _converter(self.type)
+        except NotImplementedError:
+            raise InvalidValueError(f"Column {self.name}: real-time streams do not support {self.type}.") from None
+
+    def refusal(self, value: Any, reason: str) -> InvalidValueError:
+        """Returns the error for a value of this column."""
+        shown = repr(value)
+        shown = shown if len(shown) <= _SHOWN else f"{shown[: _SHOWN - 3]}..."
+        return InvalidValueError(f"Column {self.name} cannot be {shown}: {reason}.")
+
+
+def _converter(kind: pa.DataType) -> Converter:
+    if pa.types.is_boolean(kind):
+        return _boolean
+    if pa.types.is_signed_integer(kind):
+        return _integer(kind.bit_width)
+    if pa.types.is_float32(kind):
+        return _single
+    if pa.types.is_float64(kind):
+        return _double
+    if pa.types.is_decimal(kind):
+        return _decimal(kind.precision, kind.scale)
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return _text
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return _bytes
+    if pa.types.is_date32(kind):
+        return _date
+    if pa.types.is_timestamp(kind):
+        return _zoned if kind.tz else _local
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return _array(_optional(_converter(kind.value_type), nullable=kind.value_field.nullable))
+    if pa.types.is_map(kind):
+        item = _optional(_converter(kind.item_type), nullable=kind.item_field.nullable)
+        return _map(_optional(_converter(kind.key_type), nullable=False), item)
+    if pa.types.is_struct(kind):
+        fields = [kind.field(at) for at in range(kind.num_fields)]
+        return _struct({one.name: _optional(_converter(one.type), nullable=one.nullable) for one in fields})
+    raise NotImplementedError
+
+
+def _optional(convert: Converter, *, nullable: bool) -> Converter:
+    def converted(value: Any) -> tuple[Any, int]:
+        if value is not None:
+            return convert(value)
+        if not nullable:
+            raise ValueError("it has a NULL inside, which its type does not allow")
+        return None, 1
+
+    return converted
+
+
+def _plain(value: Any) -> Any:
+    """Returns a scalar of another library as Python's."""
+    item = getattr(value, "item", None)
+    return item() if callable(item) and getattr(value, "shape", None) == () else value
+
+
+def _boolean(value: Any) -> tuple[bool, int]:
+    value = _plain(value)
+    if not isinstance(value, bool):
+        raise ValueError("a bool is needed")
+    return value, 1
+
+
+def _integer(bits: int) -> Converter:
+    least, most = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+    name = {8: "TINYINT", 16: "SMALLINT", 32: "INT", 64: "BIGINT"}[bits]
+
+    def convert(value: Any) -> tuple[int, int]:
+        value = _plain(value)
+        if isinstance(value, float) and math.isnan(value):
+            raise ValueError("it is not a number; for NULL, give None")
+        if isinstance(value, float) and value.is_integer() and abs(value) <= _EXACT:
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise ValueError("a whole number is needed")
+        if not least <= value <= most:
+            raise ValueError(f"it is out of the range of {name}")
+        return value, bits // 8
+
+    return convert
+
+
+def _double(value: Any) -> tuple[float, int]:
+    value = _plain(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError("a number is needed")
+    try:
+        return float(value), 8
+    except OverflowError:
+        raise ValueError("it is out of the range of DOUBLE") from None
+
+
+def _single(value: Any) -> tuple[float, int]:
+    converted, _ = _double(value)
+    try:
+        struct.pack("<f", converted)
+    except OverflowError:
+        raise ValueError("it is out of the range of FLOAT") from None
+    return converted, 4
+
+
+def _decimal(precision: int, scale: int) -> Converter:
+    unit = Decimal(1).scaleb(-scale)
+
+    def convert(value: Any) -> tuple[Decimal, int]:
+        value = _plain(value)
+        if isinstance(value, bool | float) or not isinstance(value, Decimal | int | str):
+            raise ValueError("a Decimal is needed")
+        with localcontext(prec=precision + 1):
+            try:
+                found = Decimal(value)
+                if not found.is_finite():
+                    raise ValueError("it is not a finite number")
+                rounded = found.quantize(unit, rounding=ROUND_HALF_UP)
+            except InvalidOperation:
+                what = f"it does not fit DECIMAL({precision}, {scale})"
+                raise ValueError(
+                    "it is not a number" if isinstance(value, str) and not _is_number(value) else what
+                ) from None
+        if len(rounded.as_tuple().digits) > precision:
+            raise ValueError(f"it does not fit DECIMAL({precision}, {scale})")
+        return rounded, 16
+
+    return convert
+
+
+def _is_number(text: str) -> bool:
+    try:
+        Decimal(text)
+    except InvalidOperation:
+        return False
+    return True
+
+
+def _text(value: Any) -> tuple[str, int]:
+    if not isinstance(value, str):
+        raise ValueError("text is needed")
+    try:
+        return value, len(value.encode())
+    except UnicodeEncodeError:
+        raise ValueError("it has characters that UTF-8 cannot represent") from None
+
+
+def _limited(length: int, *, padded: bool, truncate: bool, on_cut: Callable[[], None]) -> Converter:
+    def convert(value: Any) -> tuple[str, int]:
+        text, size = _text(value)
+        if len(text) > length:
+            if not truncate:
+                raise ValueError(f"it has {len(text)} characters, and the column {length}")
+            on_cut()
+            text = text[:length]
+        return (text.ljust(length) if padded else text), size
+
+    return convert
+
+
+def _bytes(value: Any) -> tuple[bytes, int]:
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise ValueError("bytes are needed")
+    return bytes(value), len(value)
+
+
+def _date(value: Any) -> tuple[date, int]:
+    if isinstance(value, datetime) or not isinstance(value, date):
+        raise ValueError("a date is needed, without a time")
+    return value, 4
+
+
+def _zoned(value: Any) -> tuple[datetime, int]:
+    found = _instant(value)
+    if found.utcoffset() is None:
+        raise ValueError("a time zone is needed: datetime(..., tzinfo=UTC)")
+    return found, 8
+
+
+def _local(value: Any) -> tuple[datetime, int]:
+    found = _instant(value)
+    if found.utcoffset() is not None:
+        raise ValueError("its time zone would be lost: the column has none")
+    return found, 8
+
+
+def _instant(value: Any) -> datetime:
+    if not isinstance(value, datetime):
+        raise ValueError("a datetime is needed")
+    if getattr(value, "nanosecond", 0):
+        raise ValueError("its nanoseconds would be lost: the column has microseconds")
+    return value
+
+
+def _array(element: Converter) -> Converter:
+    def convert(value: Any) -> tuple[list[Any], int]:
+        found = value.tolist() if hasattr(value, "tolist") else value
+        if isinstance(found, str | bytes | Mapping) or not isinstance(found, Sequence):
+            raise ValueError("a list is needed")
+        pairs = [element(one) for one in found]
+        return [one for one, _ in pairs], 4 + sum(size for _, size in pairs)
+
+    return convert
+
+
+def _map(key: Converter, item: Converter) -> Converter:
+    def convert(value: Any) -> tuple[list[tuple[Any, Any]], int]:
+        if not isinstance(value, Mapping):
+            raise ValueError("a dict is needed")
+        pairs = [(key(one), item(other)) for one, other in value.items()]
+        size = 4 + sum(first[1] + second[1] for first, second in pairs)
+        return [(first[0], second[0]) for first, second in pairs], size
+
+    return convert
+
+
+def _struct(fields: Mapping[str, Converter]) -> Converter:
+    def convert(value: Any) -> tuple[dict[str, Any], int]:
+        found = _object(value)
+        unknown = [name for name in found if name not in fields]
+        if unknown:
+            raise ValueError(f"it has no field {unknown[0]}; its fields are {', '.join(fields)}")
+        pairs = {name: convert(found.get(name)) for name, convert in fields.items()}
+        return {name: one for name, (one, _) in pairs.items()}, 4 + sum(size for _, size in pairs.values())
+
+    return convert
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            raise ValueError("it is not JSON") from None
+    named = getattr(value, "_asdict", None)
+    found = named() if callable(named) else value
+    if not isinstance(found, Mapping):
+        raise ValueError("a dict, a named tuple or a JSON object is needed")
+    return found

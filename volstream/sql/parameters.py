@@ -1,0 +1,90 @@
+"""Values in place of question marks. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+from sqlglot.tokenizer_core import TokenType
+
+from volstream.errors import InvalidValueError, SqlError
+from volstream.sql import names
+from volstream.sqltext import literal
+
+
+def with_parameters(statement: str, values: Sequence[Any]) -> str:
+    """Returns the statement with a literal for each ``?`` outside of strings and comments.
+
+    Raises:
+        SqlError: the numbers of question marks and values differ; the statement cannot be split into tokens.
+        InvalidValueError: a value has no literal.
+    """
+    marks = [token for token in names.tokenize(statement) if token.token_type is TokenType.PLACEHOLDER]
+    if len(marks) != len(values):
+        raise SqlError(f"The statement has {len(marks)} parameters, but {len(values)} values were given.")
+    text = statement
+    for mark, value in reversed(list(zip(marks, values, strict=True))):
+        text = text[: mark.start] + literal_of(value) + text[mark.end + 1 :]
+    return text
+
+
+def literal_of(value: Any) -> str:
+    """Returns the SQL literal of a Python value. Raises InvalidValueError if it has none."""
+    match value:
+        case None:
+            return "NULL"
+        case bool():
+            return "TRUE" if value else "FALSE"
+        case int():
+            return _integer(value)
+        case float():
+            return f"DOUBLE({literal(repr(value))})"
+        case Decimal():
+            return _decimal(value)
+        case str():
+            return literal(value)
+        case bytes() | bytearray() | memoryview():
+            return f"X'{bytes(value).hex()}'"
+        case datetime():
+            kind = "TIMESTAMP_NTZ" if value.tzinfo is None else "TIMESTAMP"
+            return f"{kind} {literal(value.isoformat(sep=' '))}"
+        case date():
+            return f"DATE {literal(value.isoformat())}"
+        case list() | tuple():
+            return f"array({', '.join(map(literal_of, value))})"
+        case Mapping():
+            return f"map({', '.join(literal_of(one) for pair in value.items() for one in pair)})"
+    raise InvalidValueError(f"A {type(value).__name__} cannot be a parameter of a statement.")
+
+
+def _integer(value: int) -> str:
+    if -(1 << 31) < value < 1 << 31:
+        return f"({value})" if value < 0 else str(value)
+    if -(1 << 63) < value < 1 << 63:
+        return f"({value}L)" if value < 0 else f"{value}L"
+    return _decimal(Decimal(value))
+
+
+def _decimal(value: Decimal) -> str:
+    if not value.is_finite():
+        raise InvalidValueError(f"{value} cannot be a parameter of a statement.", "Give a float.")
+    _, digits, exponent = value.as_tuple()
+    assert isinstance(exponent, int), "it is finite"
+    scale = max(0, -exponent)
+    precision = max(len(digits) + max(0, exponent), scale)
+    if precision > 38:
+        raise InvalidValueError(f"{value} has more than 38 digits.")
+    return f"CAST({literal(f'{value:f}')} AS DECIMAL({max(1, precision)}, {scale}))"
+
+
+def in_schema(statement: str, schema: str) -> str:
+    """Returns a statement of Spark's with ``schema`` before each name of a table that has none."""
+    from volstream.model.names import quote
+
+    text = statement
+    for reference in reversed(names.references(statement)):
+        if not reference.qualified:
+            text = text[: reference.start] + f"{quote(schema)}." + text[reference.start :]
+    return text

@@ -1,0 +1,91 @@
+"""Tables with a tail in statements: reads show what has arrived, and writes that depend on it commit it first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from volstream.delta import folders
+from volstream.model.names import Name
+from volstream.sql import names
+from volstream.tails import table
+from volstream.tails.move import move
+from volstream.tails.snapshot import TailedTable
+
+if TYPE_CHECKING:
+    from volstream.home import Home
+
+#: Statements whose relations are read.
+_READING = (
+    "SELECT",
+    "WITH",
+    "FROM",
+    "VALUES",
+    "(",
+    "INSERT",
+    "MERGE",
+    "UPDATE",
+    "DELETE",
+    "EXPLAIN",
+    "CREATE",
+    "TABLE",
+)
+
+#: Statements that change existing rows or columns.
+_CHANGING = ("UPDATE", "DELETE", "MERGE", "TRUNCATE", "ALTER", "RESTORE", "REPLACE")
+
+
+def query(statement: str, reference: names.Reference, location: str) -> str | None:
+    """Returns SQL for the rows of a table with those that have arrived; None: the statement shall see the table itself.
+
+    Args:
+        reference: where the statement names the table.
+        location: the table's.
+
+    Raises:
+        DependencyError: the table or its tail cannot be read.
+    """
+    if not table.exists(location) or not _reads(statement, reference):
+        return None
+    found = TailedTable.open(location)
+    return None if found is None or not found.has_unmoved else found.query()
+
+
+def commit_before(home: Home, statement: str) -> None:
+    """Commits what has arrived for the table that a statement changes, if the statement must see it.
+
+    Rows that are only added to a table without a key need not.
+
+    Raises:
+        VolstreamError: the commit failed, so that the statement must not run.
+    """
+    words = names.words(statement)
+    name = _changed(statement, words)
+    if name is None:
+        return
+    location = folders.table_location(home.warehouse, name)
+    if not table.exists(location):
+        return
+    found = TailedTable.open(location)
+    if found is not None and found.has_unmoved and (found.key or words[:2] != ["INSERT", "INTO"]):
+        move(location, lambda: home.gateway)
+
+
+def _changed(statement: str, words: list[str]) -> Name | None:
+    target = names.target(statement)
+    if target is not None:
+        return target.name
+    if words[:1] and (words[0] in _CHANGING or words[:3] == ["CREATE", "OR", "REPLACE"]):
+        return next((one.name for one in names.references(statement) if not one.directory), None)
+    return None
+
+
+def _reads(statement: str, reference: names.Reference) -> bool:
+    """True if the statement reads the rows of a table's newest version where it names it."""
+    words = names.words(statement)
+    if not words or words[0] not in _READING or (words[0] == "CREATE" and "VIEW" in words[:5]):
+        return False
+    target = names.target(statement)
+    if target is not None and target.start == reference.start:
+        return False
+    after = next((token.text.upper() for token in names.tokenize(statement) if token.start >= reference.end), "")
+    return after not in ("VERSION", "TIMESTAMP", "FOR", "@")

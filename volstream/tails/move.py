@@ -1,0 +1,138 @@
+"""Moves what has arrived into the table, exactly once: without a JVM where the table allows it, else by Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from volstream.delta import direct
+from volstream.delta.direct import RowChanges
+from volstream.delta.log import DeltaLog, Schema
+from volstream.delta.marker import Marker
+from volstream.errors import DependencyError, InvalidStateError
+from volstream.lifecycle import faults
+from volstream.model.names import quote
+from volstream.sqltext import table_at
+from volstream.tails import table
+from volstream.tails.snapshot import Tail, newest_of_each
+from volstream.tails.table import DELETE, OPERATION, OWN
+from volstream.tails.writer import Move, MovePlanner
+
+if TYPE_CHECKING:
+    from volstream.spark.session import SparkGateway
+
+
+def move(target: str, spark: Callable[[], SparkGateway]) -> int:
+    """Commits everything that had arrived for the table at ``target`` when called; returns the number of rows read.
+
+    Several processes may do that at once: a move takes effect once, whoever makes it.
+
+    Args:
+        spark: connects to Spark; called only if the table needs it.
+
+    Raises:
+        InvalidStateError: the table lost a column for which values have arrived.
+        VolstreamError: the table cannot be written; what has arrived stays where it is.
+    """
+    planner = MovePlanner(target)
+    count = 0
+    planned = planner.plan()
+    until = None if planned is None else planned[0].newest
+    while planned is not None and until is not None:
+        tail, step = planned
+        count += _Moving(target, tail, step).run(spark)
+        faults.point("tail.moved")
+        planner.trim()
+        faults.point("tail.trimmed")
+        planned = planner.plan() if step.until < until else None
+    return count
+
+
+class _Moving:
+    """One move.
+
+    Raises:
+        InvalidStateError: see :func:`move`.
+    """
+
+    def __init__(self, target: str, tail: Tail, step: Move) -> None:
+        self._target = target
+        self._tail = tail
+        self._step = step
+        self._arrived = pa.schema([field for field in tail.view.spec.schema if field.name not in OWN])
+        schema = DeltaLog(target).schema()
+        if schema is None:
+            raise DependencyError(f"There is no table at {target} any more.")
+        _check_columns(target, self._arrived, schema)
+        self._key = list(schema.primary_key)
+
+    def run(self, spark: Callable[[], SparkGateway]) -> int:
+        """Makes the move; returns the number of rows read."""
+        rows = sum(file.rows for file in self._tail.files(self._step.after))
+        told = {"arrivals": [self._step.after + 1, self._step.until], "cause": "tail"}
+        marker = Marker(self._tail.move_id, self._step.number, told)
+        change = self._changes()
+        if change is None or not direct.commit(self._target, marker, change):
+            self._by_spark(marker, spark(), rows)
+        state = DeltaLog(self._target).state(marker.app_id)
+        if state is None or (state.transaction or 0) < marker.version:
+            raise DependencyError(f"Spark did not commit the rows that have arrived for the table at {self._target}.")
+        return rows
+
+    def _changes(self) -> RowChanges | None:
+        """Returns the changes to a table that can be committed without Spark, as far as its key allows that."""
+        if not self._key:
+            return RowChanges(self._added(), self._arrived, "", None)
+        if len(self._key) > 1 or not pa.types.is_string(self._arrived.field(self._key[0]).type):
+            return None
+        newest = last_of_each(self._tail.rows(self._step.after, self._step.until), self._key)
+        upserted = newest.filter(pc.not_equal(newest[OPERATION], DELETE)).select(self._arrived.names)
+        return RowChanges([upserted], self._arrived, self._key[0], newest[self._key[0]].to_pylist())
+
+    def _added(self) -> Iterator[pa.Table]:
+        for file in self._tail.files(self._step.after):
+            rows = self._tail.view.read(file)
+            arrival = rows[table.ARRIVAL]
+            mine = pc.and_(pc.greater(arrival, self._step.after), pc.less_equal(arrival, self._step.until))
+            yield rows.filter(mine).select(self._arrived.names)
+
+    def _by_spark(self, marker: Marker, gateway: SparkGateway, rows: int) -> None:
+        from volstream.delta.writer import DeltaWriter
+
+        writer = DeltaWriter(gateway)
+        with writer.marked(marker, self._target, rows=rows) as session:
+            writer.merge(session, self._statement())
+
+    def _statement(self) -> str:
+        names = [quote(name) for name in self._arrived.names]
+        columns = ", ".join(names)
+        arrived = self._tail.query(self._step.after, self._step.until)
+        if not self._key:
+            return f"INSERT INTO {table_at(self._target)} ({columns}) SELECT {columns} FROM ({arrived})"
+        same = " AND ".join(f"__t.{quote(name)} = __n.{quote(name)}" for name in self._key)
+        sets = ", ".join(f"__t.{name} = __n.{name}" for name in names)
+        values = ", ".join(f"__n.{name}" for name in names)
+        return (
+            f"MERGE INTO {table_at(self._target)} __t USING ({newest_of_each(arrived, tuple(self._key), columns)}) __n ON {same} "
+            f"WHEN MATCHED AND __n.{OPERATION} = '{DELETE}' THEN DELETE WHEN MATCHED THEN UPDATE SET {sets} "
+            f"WHEN NOT MATCHED AND __n.{OPERATION} <> '{DELETE}' THEN INSERT ({columns}) VALUES ({values})"
+        )
+
+
+def last_of_each(rows: pa.Table, key: list[str]) -> pa.Table:
+    """Returns the last row of each key, in any order."""
+    numbered = rows.select(key).append_column("__at", pa.array(range(rows.num_rows), pa.int64()))
+    return rows.take(numbered.group_by(key).aggregate([("__at", "max")])["__at_max"])
+
+
+def _check_columns(target: str, arrived: pa.Schema, schema: Schema) -> None:
+    present = {name.lower() for name in schema.columns}
+    gone = [name for name in arrived.names if name.lower() not in present]
+    if gone:
+        raise InvalidStateError(
+            f"Rows have arrived for the table at {target} with a column {gone[0]}, which it no longer has.",
+            f"Add it again: ALTER TABLE ... ADD COLUMNS ({gone[0]} ...).",
+        )

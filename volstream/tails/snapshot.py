@@ -1,0 +1,147 @@
+"""A table together with its tail, as readers see them: versions of the two that belong together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from volstream.delta.log import DeltaLog
+from volstream.delta.native import DataFile, View
+from volstream.model.names import quote
+from volstream.sqltext import table_at
+from volstream.tails import table
+from volstream.tails.table import ARRIVAL, DELETE, OPERATION, POSITION
+
+#: Attempts to read both tables consistently, since a move may be committed between the two reads.
+_LOOKS = 10
+
+
+@dataclass(frozen=True)
+class Tail:
+    """A version of a tail, and its numbers; see :mod:`volstream.tails.table`."""
+
+    view: View
+    newest: int
+    floor: int
+    move: int
+    through: int
+    before: int
+
+    @classmethod
+    def of(cls, view: View) -> Tail:
+        """Returns the tail of a view."""
+        return cls(view, *table.numbers(view.transactions))
+
+    @property
+    def move_id(self) -> str:
+        """The application id of its moves."""
+        return table.move_id(self.view.table_id)
+
+    def moved(self, move: int | None) -> int | None:
+        """Returns the last arrival that a table has after a move of it; None if this version cannot tell.
+
+        Args:
+            move: the version of the table's transaction :attr:`move_id`.
+        """
+        number = move or 0
+        return self.through if number == self.move else self.before if number == self.move - 1 else None
+
+    def files(self, after: int) -> list[DataFile]:
+        """Returns the data files with arrivals later than ``after``."""
+        return [file for file in self.view.files if file.most[ARRIVAL] > after]
+
+    def rows(self, after: int, until: int) -> pa.Table:
+        """Returns the rows of arrivals in ``(after, until]``, in the order in which they arrived."""
+        parts = [self.view.spec.schema.empty_table()]
+        for file in self.files(after):
+            if file.least[ARRIVAL] <= until:
+                rows = self.view.read(file)
+                number = rows[ARRIVAL]
+                parts.append(rows.filter(pc.and_(pc.greater(number, after), pc.less_equal(number, until))))
+        return pa.concat_tables(parts).sort_by([(ARRIVAL, "ascending"), (POSITION, "ascending")])
+
+    def query(self, after: int, until: int) -> str:
+        """Returns SQL for the same rows, in no particular order."""
+        relation = f"{table_at(self.view.spec.location)} VERSION AS OF {self.view.version}"
+        return f"SELECT * FROM {relation} WHERE {ARRIVAL} > {after} AND {ARRIVAL} <= {until}"
+
+
+@dataclass(frozen=True)
+class TailedTable:
+    """A table and its tail, pinned.
+
+    Attributes:
+        location: the table's.
+        version: the table's Delta version.
+        columns: the table's columns, in order.
+        key: columns of its primary key; empty: rows are only added.
+        moved: last arrival that this version of the table has.
+    """
+
+    location: str
+    version: int
+    columns: tuple[str, ...]
+    key: tuple[str, ...]
+    tail: Tail
+    moved: int
+
+    @classmethod
+    def open(cls, location: str) -> TailedTable | None:
+        """Returns the table at ``location`` with its tail, as they are now; None if it has no tail.
+
+        Raises:
+            DependencyError: one of the two cannot be read; or they do not fit together, as after a restore of one of them.
+        """
+        if not table.exists(location):
+            return None
+        for _ in range(_LOOKS):
+            spec = table.existing_spec(location)
+            before = None if spec is None else spec.view()
+            if spec is None or before is None:
+                return None
+            # The table first: what leaves the tail afterwards is in the tail's version that is read next, or later.
+            found = DeltaLog(location).state(table.move_id(before.table_id))
+            view = spec.view()
+            if found is None or view is None or view.table_id != before.table_id:
+                continue
+            tail = Tail.of(view)
+            moved = tail.moved(found.transaction)
+            if moved is not None and tail.floor <= moved:
+                columns, key = tuple(found.schema.columns), tuple(found.schema.primary_key)
+                return cls(location, found.version, columns, key, tail, moved)
+        raise table.unfitting(location)
+
+    @property
+    def has_unmoved(self) -> bool:
+        """True if the tail has rows that the table does not have."""
+        return self.tail.newest > self.moved
+
+    def query(self) -> str:
+        """Returns SQL for the table's rows together with those of its tail; with a key, the newest row of each."""
+        columns = ", ".join(map(quote, self.columns))
+        base = f"SELECT {columns} FROM {table_at(self.location)} VERSION AS OF {self.version}"
+        arrived = self.tail.query(self.moved, self.tail.newest)
+        own = ", ".join(self._own())
+        if not self.key:
+            return f"{base} UNION ALL SELECT {own} FROM ({arrived})"
+        newest = newest_of_each(arrived, self.key, own)
+        same = " AND ".join(f"__b.{quote(name)} <=> __n.{quote(name)}" for name in self.key)
+        return (
+            f"SELECT {columns} FROM ({base}) __b WHERE NOT EXISTS (SELECT 1 FROM ({newest}) __n WHERE {same}) "
+            f"UNION ALL SELECT {columns} FROM ({newest}) WHERE {OPERATION} <> '{DELETE}'"
+        )
+
+    def _own(self) -> list[str]:
+        """Returns the table's columns as expressions on the tail, which lacks columns that were added since."""
+        present = {name.lower() for name in self.tail.view.spec.schema.names}
+        return [quote(name) if name.lower() in present else f"NULL AS {quote(name)}" for name in self.columns]
+
+
+def newest_of_each(arrived: str, key: tuple[str, ...], columns: str) -> str:
+    """Returns SQL for the newest row of each key among rows of a tail, with the columns given and the operation."""
+    keys = ", ".join(map(quote, key))
+    order = f"struct({ARRIVAL}, {POSITION})"
+    latest = f"SELECT max_by(struct({columns}, {OPERATION}), {order}) AS newest FROM ({arrived}) GROUP BY {keys}"
+    return f"SELECT newest.* FROM ({latest})"

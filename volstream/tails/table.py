@@ -1,0 +1,121 @@
+"""The Delta table in which a table's rows arrive: its columns, its transactions, and its place beside the table.
+
+A tail is written without a JVM by any number of processes: every commit carries the tail's own application id, so that of
+two concurrent writers one is refused and tries again. Arrivals are numbered from 1; one append is one or more arrivals.
+
+Arrivals move into the table in numbered *moves*. A move is planned by a commit of the tail, which fixes its range, and done
+by one commit of the table with the transaction (:func:`move_id`, number of the move). The table's own transaction thus
+tells which arrivals it has, whatever happens between the two, and a move that is done again has no effect.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import pyarrow as pa
+from deltalake.exceptions import TableNotFoundError
+from pyarrow import fs
+
+from volstream.delta.log import PRIMARY_KEY
+from volstream.delta.native import TableSpec
+from volstream.delta.places import filesystem_of, mapped, open_table
+from volstream.errors import DependencyError, InvalidStateError, NotFoundError
+
+#: Number of the arrival, position in it, and one of the operations below.
+ARRIVAL, POSITION, OPERATION = OWN = ("__arrival", "__position", "__operation")
+
+#: Keys of metadata in a schema that :func:`columns_of` returns.
+CHARACTERS, KEY = "characters", "primary_key"
+
+INSERT, UPSERT, DELETE = "insert", "upsert", "delete"
+
+#: Application ids of a tail's transactions: the newest arrival; arrivals up to this one are removed; the newest planned move;
+#: the last arrival of that move; the last arrival of the move before.
+NEWEST = "volstream:tail"
+FLOOR, MOVE, THROUGH, BEFORE = (f"{NEWEST}:{part}" for part in ("floor", "move", "through", "before"))
+
+
+def location(target: str) -> str:
+    """Returns where the tail of the table at ``target`` is. Delta ignores folders whose names begin so."""
+    return f"{target}/_tail"
+
+
+def exists(target: str) -> bool:
+    """True if the table at ``target`` has a tail. One look at the file system."""
+    filesystem, path = filesystem_of(f"{location(target)}/_delta_log")
+    return bool(filesystem.get_file_info(path).type == fs.FileType.Directory)
+
+
+def columns_of(target: str) -> pa.Schema:
+    """Returns the columns of the table at ``target``, with their nullability.
+
+    The metadata of a CHAR or VARCHAR field has its type (:data:`CHARACTERS`, like ``varchar(10)``); that of the schema has the
+    columns of the primary key as a JSON list (:data:`KEY`).
+
+    Raises:
+        InvalidStateError: a column has a name of the tail's own, or a type that only Spark can write.
+        NotFoundError: there is no table.
+        DependencyError: the log cannot be read.
+    """
+    try:
+        with mapped(target):
+            opened = open_table(target)
+            schema, told = pa.schema(opened.schema().to_arrow()), json.loads(opened.schema().to_json())["fields"]
+            key = opened.metadata().configuration.get(PRIMARY_KEY) or "[]"
+    except TableNotFoundError:
+        raise NotFoundError(f"There is no table at {target}.") from None
+    taken = {name.lower() for name in schema.names} & {*OWN}
+    if taken:
+        raise InvalidStateError(
+            f"The table at {target} has a column {min(taken)}, which real-time streams use themselves.",
+            "Rename the column.",
+        )
+    variants = [str(one["name"]) for one in told if '"variant"' in json.dumps(one["type"])]
+    if variants:
+        raise InvalidStateError(
+            f"Column {variants[0]} is a VARIANT, which real-time streams do not support.",
+            "Make it a STRING, and parse_json() it when it is read.",
+        )
+    limits = [one["metadata"].get("__CHAR_VARCHAR_TYPE_STRING") for one in told]
+    fields = [
+        pa.field(field.name, field.type, field.nullable, None if limit is None else {CHARACTERS: limit})
+        for field, limit in zip(schema, limits, strict=True)
+    ]
+    return pa.schema(fields, {KEY: key})
+
+
+def spec_of(target: str, columns: pa.Schema) -> TableSpec:
+    """Returns the definition of a tail for a table with these columns."""
+    own = [pa.field(ARRIVAL, pa.int64()), pa.field(POSITION, pa.int32()), pa.field(OPERATION, pa.string())]
+    schema = pa.schema([*own, *(pa.field(field.name, field.type) for field in columns)])
+    return TableSpec(location(target), schema, (ARRIVAL,), (NEWEST, FLOOR, MOVE, THROUGH, BEFORE))
+
+
+def existing_spec(target: str) -> TableSpec | None:
+    """Returns the definition of the tail that the table at ``target`` has, or None. Raises DependencyError."""
+    try:
+        with mapped(location(target)):
+            present = pa.schema(open_table(location(target)).schema().to_arrow())
+    except TableNotFoundError:
+        return None
+    return spec_of(target, pa.schema([field for field in present if field.name not in OWN]))
+
+
+def move_id(tail_id: str) -> str:
+    """Returns the application id of moves from a tail, by the tail's Delta id."""
+    return f"volstream:tail:{tail_id}"
+
+
+def numbers(transactions: Mapping[str, int]) -> tuple[int, int, int, int, int]:
+    """Returns the versions of the tail's transactions in the order of their definition; 0: never set."""
+    newest, floor, move, through, before = (transactions.get(one, 0) for one in (NEWEST, FLOOR, MOVE, THROUGH, BEFORE))
+    return newest, floor, move, through, before
+
+
+def unfitting(target: str) -> DependencyError:
+    """Returns the error for a table and a tail that do not belong together, as after a restore of one of them."""
+    return DependencyError(
+        f"The table at {target} and the rows that have arrived for it do not fit together.",
+        "Restore both from the same backup.",
+    )

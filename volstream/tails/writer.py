@@ -1,0 +1,244 @@
+"""Appends batches of rows to a tail, durably and at most once, without a JVM."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+from deltalake.transaction import AddAction, CommitProperties, Transaction
+
+from volstream.delta import folders
+from volstream.delta.log import DeltaLog
+from volstream.delta.native import DataFile, NativeTable
+from volstream.delta.options import options_of
+from volstream.delta.places import mapped
+from volstream.errors import FencedError, InvalidStateError, StorageError, TailFullError
+from volstream.lifecycle import faults
+from volstream.tails import table
+from volstream.tails.snapshot import Tail
+from volstream.tails.table import ARRIVAL, BEFORE, FLOOR, MOVE, NEWEST, POSITION, THROUGH
+
+#: Maximum number of attempts; each one fails only because another commit came first.
+_ATTEMPTS = 100
+
+#: What a tail may hold before it refuses rows: reading it must stay cheap.
+MAX_ROWS, MAX_BYTES = 2_000_000, 512 << 20
+
+#: So many files with fewer rows are merged: each costs a reader a request.
+_SMALL_FILES, _SMALL_ROWS = 64, 20_000
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows of one flush.
+
+    Attributes:
+        stream_id: identifies the stream that sent them.
+        sequence: number of the flush in its stream, increasing from 1.
+        rows: the operation of each row (``table.OPERATION``) and the table's columns.
+    """
+
+    stream_id: str
+    sequence: int
+    rows: pa.Table
+
+
+class TailWriter:
+    """Writes the tail of the table at ``target``. Thread-safe; any number of processes may write one tail.
+
+    Creates the tail, or adapts it to the table's columns.
+
+    Raises:
+        InvalidStateError: the table's columns changed, and rows that arrived before are not committed yet.
+        NotFoundError: there is no table.
+        DependencyError: the table cannot be read, or the tail cannot be written.
+    """
+
+    def __init__(self, target: str) -> None:
+        self.target = target
+        self.columns = table.columns_of(target)
+        self._lock = threading.Lock()
+        spec = table.spec_of(target, self.columns)
+        present = table.existing_spec(target)
+        if present is not None and present.schema != spec.schema:
+            _adapt(target, present.schema, spec.schema)
+        self._table = NativeTable(spec)
+        self._table.open()
+
+    def append(self, batches: Sequence[Batch]) -> None:
+        """Appends batches in one commit; durable on return. Batches that the tail has, or had, are left out.
+
+        Args:
+            batches: those of one stream in order.
+
+        Raises:
+            TailFullError: rows must be committed to the table first; nothing was written.
+            StorageError: too many concurrent writers.
+            DependencyError: the tail cannot be written.
+        """
+        with self._lock:
+            for _ in range(_ATTEMPTS):
+                view = self._table.open()
+                tail = Tail.of(view)
+                new = [one for one in batches if one.sequence > (self._table.transaction(_writer(one.stream_id)) or 0)]
+                if not new:
+                    return
+                if view.rows >= MAX_ROWS or view.bytes >= MAX_BYTES:
+                    raise TailFullError(
+                        f"{view.rows:,} rows have arrived for the table at {self.target} and are not committed yet.",
+                        "Try again later. If it does not help, commits fail: see the log of the daemon.",
+                    )
+                try:
+                    self._append(tail, new)
+                    return
+                except FencedError:
+                    continue
+        raise StorageError(f"Too many concurrent writes to the table at {self.target}.", "Try again later.")
+
+    def _append(self, tail: Tail, batches: Sequence[Batch]) -> None:
+        file = self._table.new_file()
+        try:
+            for number, one in enumerate(batches, tail.newest + 1):
+                count = one.rows.num_rows
+                own = [pa.repeat(pa.scalar(number, pa.int64()), count), pa.array(range(count), pa.int32())]
+                rows = one.rows.select(self._table.spec.schema.names[len(own) :])
+                file.write(pa.table([*own, *rows.columns], schema=self._table.spec.schema))
+            added = [file.close()]
+            small = [one for one in tail.view.files if one.rows < _SMALL_ROWS]
+            removed: Sequence[DataFile] = small if len(small) >= _SMALL_FILES else ()
+            if removed:
+                added.append(self._merged(tail, removed))
+        except BaseException:
+            file.drop()
+            raise
+        writers = {_writer(one.stream_id): one.sequence for one in batches}
+        faults.point("tail.written")
+        self._table.commit(tail.view, {NEWEST: tail.newest + len(batches), **writers}, added=added, removed=removed)
+        faults.point("tail.appended")
+        self._table.maintain()
+
+    def _merged(self, tail: Tail, files: Iterable[DataFile]) -> AddAction:
+        rows = pa.concat_tables([tail.view.read(one) for one in files])
+        file = self._table.new_file()
+        file.write(rows.sort_by([(ARRIVAL, "ascending"), (POSITION, "ascending")]))
+        return file.close()
+
+
+@dataclass(frozen=True)
+class Move:
+    """A planned move of the arrivals in ``(after, until]`` into the table."""
+
+    number: int
+    after: int
+    until: int
+
+
+class MovePlanner:
+    """Plans the moves out of the tail of the table at ``target``, and removes what was moved.
+
+    Raises:
+        DependencyError: the tail cannot be read.
+    """
+
+    def __init__(self, target: str) -> None:
+        self.target = target
+        spec = table.existing_spec(target)
+        self._table = None if spec is None else NativeTable(spec)
+
+    def plan(self) -> tuple[Tail, Move] | None:
+        """Returns the move to do next, which may have been planned by a process that died; None if nothing is unmoved.
+
+        Raises:
+            StorageError: too many concurrent writers.
+            DependencyError: table and tail do not fit together, or cannot be read or written.
+        """
+        for _ in range(_ATTEMPTS):
+            state = self._state()
+            if state is None:
+                return None
+            tail, moved = state
+            if moved < tail.through:
+                return tail, Move(tail.move, tail.before, tail.through)
+            if tail.newest == tail.through:
+                return None
+            planned = Move(tail.move + 1, tail.through, tail.newest)
+            numbers = {MOVE: planned.number, THROUGH: planned.until, BEFORE: planned.after, FLOOR: tail.floor}
+            if self._commit(tail, numbers):
+                faults.point("tail.planned")
+                return replace(tail, move=planned.number, through=planned.until, before=planned.after), planned
+        raise StorageError(f"Too many concurrent writes to the table at {self.target}.", "Try again later.")
+
+    def trim(self) -> None:
+        """Removes arrivals that the table has. Raises as :meth:`plan`."""
+        for _ in range(_ATTEMPTS):
+            state = self._state()
+            if state is None:
+                return
+            tail, moved = state
+            gone = [file for file in tail.view.files if file.most[ARRIVAL] <= moved]
+            if not gone or self._commit(tail, {FLOOR: moved}, gone):
+                return
+        raise StorageError(f"Too many concurrent writes to the table at {self.target}.", "Try again later.")
+
+    def sweep(self) -> None:
+        """Deletes data files that no version needs. Lists the folder."""
+        if self._table is not None:
+            self._table.open()
+            self._table.sweep()
+
+    def _state(self) -> tuple[Tail, int] | None:
+        """Returns the tail, and the last arrival that the table has; None if one of the two does not exist."""
+        if self._table is None:
+            return None
+        for _ in range(_ATTEMPTS):
+            tail = Tail.of(self._table.open())
+            state = DeltaLog(self.target).state(tail.move_id)
+            if state is None:
+                return None
+            moved = tail.moved(state.transaction)
+            if moved is not None:
+                return tail, moved
+            if (state.transaction or 0) < tail.move:
+                break
+        raise table.unfitting(self.target)
+
+    def _commit(self, tail: Tail, numbers: dict[str, int], removed: Sequence[DataFile] = ()) -> bool:
+        """Commits on top of a version of the tail; returns False if another commit came first."""
+        assert self._table is not None, "it was read"
+        try:
+            self._table.commit(tail.view, {NEWEST: tail.newest, **numbers}, removed=removed, changes_data=False)
+        except FencedError:
+            return False
+        self._table.maintain()
+        return True
+
+
+def _writer(stream_id: str) -> str:
+    return f"volstream:writer:{stream_id}"
+
+
+def _adapt(target: str, present: pa.Schema, wanted: pa.Schema) -> None:
+    """Gives a tail the columns of its table: adds new ones, or starts a new tail if nothing is in the old one."""
+    known = {field.name: field.type for field in present}
+    if all(field.type == known.get(field.name, field.type) for field in wanted) and {*known} <= {*wanted.names}:
+        location = table.location(target)
+        with mapped(location):
+            newest = DeltaTable(location, storage_options=options_of(location) or None).transaction_version(NEWEST)
+            write_deltalake(
+                location,
+                wanted.empty_table(),
+                mode="append",
+                schema_mode="merge",
+                storage_options=options_of(location) or None,
+                commit_properties=CommitProperties(app_transactions=[Transaction(NEWEST, newest or 0)]),
+            )
+        return
+    if MovePlanner(target).plan() is not None:
+        raise InvalidStateError(
+            f"The columns of the table at {target} changed, and rows that arrived before are not committed yet.",
+            "Commit them first, or wait until they are.",
+        )
+    folders.remove(table.location(target))
