@@ -184,6 +184,15 @@ class Settings(BaseSettings):
     commit_seconds: float = Field(default=60.0, ge=0)
     """Interval in seconds at which rows of real-time streams are committed to their tables; 0: each flush is committed."""
 
+    ingest_address: str = ""
+    """``host:port`` at which the daemon serves real-time streams to clients without Java; empty: it does not."""
+    ingest_token: SecretStr | None = None
+    """What clients of the ingestion server must present; None: the content of ``ingest.token`` in the home, made at first."""
+    ingest_certificate: Path | None = None
+    """PEM file of the ingestion server's certificate; required unless it listens on this machine only."""
+    ingest_key: Path | None = None
+    """PEM file of its private key."""
+
     batch_seconds: Seconds = 60.0
     """Target duration of a batch; batches are sized from measured throughput.
 

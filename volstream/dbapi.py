@@ -12,13 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+import pyarrow as pa
 
 from volstream import config
 from volstream.errors import DependencyError, InvalidValueError, SqlError, UserError, VolstreamError
 from volstream.ingest.local import LocalTables
 from volstream.ingest.options import FlushMode, RealtimeOperation, RealtimeOptions, RealtimeOptionsBuilder
+from volstream.ingest.remote import Client, RemoteTable
 from volstream.ingest.stream import RealtimeStream
 from volstream.model.names import DEFAULT_SCHEMA, Name
 from volstream.session import Session
@@ -28,8 +32,9 @@ from volstream.sql.parameters import in_schema, with_parameters
 
 if TYPE_CHECKING:
     import pandas as pd
-    import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from volstream.ingest.stream import Receiver
 
 apilevel = "2.0"
 threadsafety = 2  # threads may share the module and connections, but not cursors
@@ -76,32 +81,103 @@ class NotSupportedError(DatabaseError):
     """PEP 249 has it, volstream does not."""
 
 
-def connect(home: str | None = None, *, schema: str = DEFAULT_SCHEMA, **settings: Any) -> Connection:
-    """Opens a home.
+def connect(
+    home: str | None = None,
+    *,
+    token: str | None = None,
+    schema: str = DEFAULT_SCHEMA,
+    certificate: str | None = None,
+    **settings: Any,
+) -> Connection:
+    """Opens a home, or connects to one behind an ingestion server.
 
     Args:
-        home: its folder; default: as for the command line.
+        home: its folder, or the server's ``grpc://host:port`` or ``grpc+tls://host:port``; default: as for the command line.
+        token: the server's.
         schema: for names of tables without one.
+        certificate: PEM file of the authority that signed the server's certificate; default: the system's authorities.
         settings: any of the home's, like ``commit_seconds``.
 
     Raises:
-        InvalidValueError: a setting is unknown or invalid.
+        InvalidValueError: a setting is unknown or invalid, or does not apply.
     """
+    if home is not None and home.startswith(("grpc://", "grpc+tls://")):
+        if settings:
+            raise InvalidValueError(f"{next(iter(settings))} is a setting of the server's home.", "Leave it out.")
+        return Connection(_Server(Client(home, token, certificate)), schema)
     given = settings if home is None else {"home": home, **settings}
-    return Connection(Session(config.load(**given)), schema)
+    return Connection(_OpenHome(Session(config.load(**given))), schema)
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """The result of a statement: its columns with their SQL types, and its rows, which are fetched when they are asked for."""
+
+    columns: StructType
+    batches: Callable[[], Iterator[pa.Table]]
+
+
+class _Home(Protocol):
+    """What a connection needs of a home."""
+
+    def run(self, statement: str, schema: str) -> _Answer:
+        """Runs a statement. ``schema`` is for names of tables without one."""
+
+    def receiver(self, name: Name) -> Receiver:
+        """Returns where rows of a table go."""
+
+    def close(self) -> None:
+        """Closes the connection to the home."""
+
+
+class _OpenHome:
+    """A home, opened by this process."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.tables = LocalTables(session.home)
+
+    def run(self, statement: str, schema: str) -> _Answer:
+        from volstream.spark.frames import batches
+
+        if schema != DEFAULT_SCHEMA and not grammar.owned(words(statement)):
+            statement = in_schema(statement, schema)
+        frame = self.session.sql(statement)
+        return _Answer(frame.schema, lambda: batches(frame))
+
+    def receiver(self, name: Name) -> Receiver:
+        return self.tables.table(name)
+
+    def close(self) -> None:
+        self.tables.close()
+        self.session.close()
+
+
+class _Server:
+    """A home behind an ingestion server."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def run(self, statement: str, schema: str) -> _Answer:
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        columns, rows = self._client.query(statement, schema)
+        return _Answer(from_arrow_schema(columns, prefer_timestamp_ntz=True), lambda: rows)
+
+    def receiver(self, name: Name) -> Receiver:
+        return RemoteTable(self._client, name)
+
+    def close(self) -> None:
+        self._client.close()
 
 
 class Connection:
-    """A connection to a home. Thread-safe. A context manager, which closes it.
+    """A connection to a home. Thread-safe. A context manager, which closes it. Made by :func:`connect`."""
 
-    Attributes:
-        session: the home's session, for all that volstream has.
-    """
-
-    def __init__(self, session: Session, schema: str = DEFAULT_SCHEMA) -> None:
-        self.session = session
+    def __init__(self, home: _Home, schema: str = DEFAULT_SCHEMA) -> None:
+        self._home = home
         self._schema = schema
-        self._tables = LocalTables(session.home)
         self._streams: list[RealtimeStream] = []
         self._closed = False
 
@@ -117,6 +193,13 @@ class Connection:
         """Returns a new cursor. Raises InterfaceError if the connection is closed."""
         self._check()
         return Cursor(self._run)
+
+    @property
+    def session(self) -> Session:
+        """The home's session, for all that volstream has. Raises InterfaceError behind a server."""
+        if isinstance(self._home, _OpenHome):
+            return self._home.session
+        raise InterfaceError("A connection to a server has no session.", "Open the home itself.")
 
     def get_schema(self) -> str:
         """Returns the schema for names of tables without one."""
@@ -149,7 +232,7 @@ class Connection:
             keyed = operation is RealtimeOperation.CDC
             options = RealtimeOptions(FlushMode.AUTO_FLUSH_SYNC if keyed else FlushMode.AUTO_FLUSH_BACKGROUND)
         chosen = options.build() if isinstance(options, RealtimeOptionsBuilder) else options
-        stream = RealtimeStream(self._tables.table(name), str(name), operation, chosen)
+        stream = RealtimeStream(self._home.receiver(name), str(name), operation, chosen)
         self._streams.append(stream)
         return stream
 
@@ -176,8 +259,7 @@ class Connection:
                 stream.close()
             except VolstreamError as error:
                 failed = failed or error
-        self._tables.close()
-        self.session.close()
+        self._home.close()
         if failed is not None:
             raise failed
 
@@ -185,12 +267,9 @@ class Connection:
         if self._closed:
             raise InterfaceError("The connection is closed.")
 
-    def _run(self, statement: str, values: Sequence[Any]) -> DataFrame:
+    def _run(self, statement: str, values: Sequence[Any]) -> _Answer:
         self._check()
-        text = with_parameters(statement, values)
-        if self._schema != DEFAULT_SCHEMA and not grammar.owned(words(text)):
-            text = in_schema(text, self._schema)
-        return self.session.sql(text)
+        return self._home.run(with_parameters(statement, values), self._schema)
 
 
 class Cursor:
@@ -202,12 +281,12 @@ class Cursor:
         rowcount: rows that a statement changed, if known; else -1.
     """
 
-    def __init__(self, run: Callable[[str, Sequence[Any]], DataFrame]) -> None:
+    def __init__(self, run: Callable[[str, Sequence[Any]], _Answer]) -> None:
         self.arraysize = 1
         self.description: list[tuple[str, str, None, None, None, None, None]] | None = None
         self.rowcount = -1
         self._run = run
-        self._frame: DataFrame | None = None
+        self._answer: _Answer | None = None
         self._rows: Iterator[Any] | None = None
         self._closed = False
 
@@ -233,18 +312,18 @@ class Cursor:
             ProgrammingError, DataError, OperationalError, DatabaseError: see there.
         """
         self._check()
-        self.description, self.rowcount, self._frame, self._rows = None, -1, None, None
+        self.description, self.rowcount, self._answer, self._rows = None, -1, None, None
         with _mapped():
             if isinstance(parameters, str | bytes | Mapping):
                 raise InvalidValueError("Parameters are a sequence: the statement's are question marks.")
-            frame = self._run(operation, parameters)
-            fields = frame.schema.fields
+            answer = self._run(operation, parameters)
+            fields = answer.columns.fields
             if fields and fields[0].name == "num_affected_rows":
-                self.rowcount = int(frame.collect()[0][0] or 0)
+                self.rowcount = sum(int(batch[0][0].as_py() or 0) for batch in answer.batches())
             elif fields:
                 kinds = [(field.name, field.dataType.simpleString()) for field in fields]
                 self.description = [(name, kind, None, None, None, None, None) for name, kind in kinds]
-                self._frame = frame
+                self._answer = answer
         return self
 
     def executemany(self, operation: str, seq_of_parameters: Sequence[Sequence[Any]]) -> Self:
@@ -285,13 +364,17 @@ class Cursor:
 
     def fetch_arrow_table(self) -> pa.Table:
         """Returns all rows of the last query as Arrow's. Raises as :meth:`fetchone`."""
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        answer = self._query()
         with _mapped():
-            return self._query().toArrow()
+            columns = to_arrow_schema(answer.columns, timezone="UTC")
+            return pa.concat_tables([columns.empty_table(), *(one.cast(columns) for one in answer.batches())])
 
     def fetch_df(self) -> pd.DataFrame:
         """Returns all rows of the last query as a frame of pandas. Raises as :meth:`fetchone`."""
-        with _mapped():
-            return self._query().toPandas()
+        found: pd.DataFrame = self.fetch_arrow_table().to_pandas()
+        return found
 
     def setinputsizes(self, sizes: Sequence[Any]) -> None:
         """Does nothing, as PEP 249 allows."""
@@ -301,24 +384,31 @@ class Cursor:
 
     def close(self) -> None:
         """Closes the cursor."""
-        self._closed, self._frame, self._rows = True, None, None
+        self._closed, self._answer, self._rows = True, None, None
 
     def _check(self) -> None:
         if self._closed:
             raise InterfaceError("The cursor is closed.")
 
-    def _query(self) -> DataFrame:
+    def _query(self) -> _Answer:
         self._check()
-        if self._frame is None:
+        if self._answer is None:
             raise InterfaceError("The last statement returned no rows.", "Run a query first.")
-        return self._frame
+        return self._answer
 
     def _opened(self) -> Iterator[Any]:
-        frame = self._query()
+        answer = self._query()
         if self._rows is None:
-            with _mapped():
-                self._rows = iter(frame.toLocalIterator())
+            self._rows = _rows(answer)
         return self._rows
+
+
+def _rows(answer: _Answer) -> Iterator[Any]:
+    """Yields rows as PySpark converts them."""
+    from pyspark.sql.conversion import ArrowTableToRowsConversion
+
+    for batch in answer.batches():
+        yield from ArrowTableToRowsConversion.convert(batch, answer.columns)
 
 
 @contextmanager

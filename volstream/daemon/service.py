@@ -11,6 +11,7 @@ from volstream.config import Settings
 from volstream.daemon.engine import DaemonEngine, KeptEngine, RemoteEngine, watch_of
 from volstream.daemon.housekeeping import Housekeeper, clean
 from volstream.daemon.http import HttpServer
+from volstream.daemon.ingest import IngestServer
 from volstream.daemon.jobs import Scheduler
 from volstream.daemon.metrics import DaemonMetrics
 from volstream.daemon.share import Members, Share
@@ -115,10 +116,13 @@ class Daemon:
             lambda: engine.is_up,
         )
         reader = StreamReader(catalog, self._settings.warehouse_path)
-        metrics = DaemonMetrics(catalog, reader, lambda: list(self._workers.values()), scheduler)
+        ingest = IngestServer(session) if self._settings.ingest_address else None
+        metrics = DaemonMetrics(catalog, reader, lambda: list(self._workers.values()), scheduler, ingest)
         http = HttpServer(self._settings.http_port, self._healthy, lambda: self._is_ready(engine, scheduler), metrics)
         http.start()
         try:
+            if ingest is not None:
+                ingest.start()
             if self._owned is not None:
                 self._owned.announce(http_port=http.port)
             self._threads.run("scheduler", scheduler.run)
@@ -134,6 +138,8 @@ class Daemon:
             self._serving = False
             self._stop.set()
             scheduler.wake()
+            if ingest is not None:
+                ingest.stop()
             self._end()
             http.stop()
         self._raise_failure()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from volstream.catalog import Catalog
 from volstream.delta import folders
-from volstream.errors import NotFoundError, VolstreamError, in_brief
+from volstream.errors import NotFoundError, TailFullError, VolstreamError, in_brief
 from volstream.lifecycle.identity import new_owner
 from volstream.log import get
 from volstream.model.names import Name
@@ -26,28 +27,81 @@ if TYPE_CHECKING:
 _log = get("ingest")
 
 
+#: Bytes of batches that may wait for one table.
+_WAITING_BYTES = 256 << 20
+
+
+@dataclass
+class _Waiting:
+    """A request that waits for its turn, or its outcome."""
+
+    batches: Sequence[Batch]
+    size: int
+    done: bool = False
+    error: Exception | None = None
+
+
 class LocalTable:
-    """The receiver of streams of this process; see :class:`volstream.ingest.stream.Receiver`."""
+    """The receiver of streams of this process; see :class:`volstream.ingest.stream.Receiver`.
+
+    Requests of several streams that wait at once are appended together: a commit takes as long for many as for one.
+    """
 
     def __init__(self, writer: TailWriter, arrived: Callable[[], object]) -> None:
         self.columns: pa.Schema = writer.columns
         self._writer = writer
         self._arrived = arrived
+        self._lock = threading.Lock()  #: guards what waits
+        self._waiting: list[_Waiting] = []
+        self._turn = threading.Lock()  #: its holder appends for all
 
     def append(self, batches: Sequence[Batch]) -> None:
         """See :meth:`volstream.tails.writer.TailWriter.append`; raises what the commit raises if each flush is committed."""
-        self._writer.append(batches)
+        mine = _Waiting(batches, sum(one.rows.nbytes for one in batches))
+        with self._lock:
+            if self._waiting and sum(one.size for one in self._waiting) + mine.size > _WAITING_BYTES:
+                raise TailFullError(
+                    f"Too many rows wait to be written to {self._writer.target}.", "Try again later, or send fewer."
+                )
+            self._waiting.append(mine)
+        with self._turn:
+            if not mine.done:
+                self._append_waiting(mine)
+        if mine.error is not None:
+            raise mine.error
         self._arrived()
+
+    def close(self) -> None:
+        """Does nothing: other streams use the table as well."""
+
+    def _append_waiting(self, mine: _Waiting) -> None:
+        with self._lock:
+            taken, self._waiting = self._waiting, []
+        try:
+            self._writer.append([batch for one in taken for batch in one.batches])
+        except Exception as error:  # noqa: BLE001  # raised by each of them
+            for one in taken:
+                one.error = error
+        except BaseException:  # of this thread alone
+            with self._lock:
+                self._waiting = [*(one for one in taken if one is not mine), *self._waiting]
+            raise
+        for one in taken:
+            one.done = True
 
 
 class LocalTables:
     """Tables by name. Commits what arrives for them every ``commit_seconds``, while it is open, unless another process does.
 
     Thread-safe.
+
+    Args:
+        commits: False: something else in this process commits.
     """
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: Home, *, commits: bool = True) -> None:
         self._home = home
+        self._commits = commits
         self._lock = threading.Lock()
         self._tables: dict[Name, LocalTable] = {}
         self._committer: threading.Thread | None = None
@@ -67,16 +121,14 @@ class LocalTables:
             raise NotFoundError(f"There is no table {name}.", f"First: CREATE TABLE {name} (...).") from None
         at_once = self._home.settings.commit_seconds == 0
         with self._lock:
-            found = self._tables[name] = LocalTable(writer, (lambda: self.commit(name)) if at_once else lambda: None)
-            if self._committer is None and not at_once:
+            found = self._tables[name] = LocalTable(
+                writer, (lambda: self._commit_now(location)) if at_once else lambda: None
+            )
+            if self._committer is None and self._commits and not at_once:
                 self._committer = threading.Thread(target=self._commit_all, name="commits", daemon=True)
                 self._committer.start()
         self._home.catalog.tails.add(name, location)
         return found
-
-    def commit(self, name: Name) -> int:
-        """Commits what has arrived for a table; returns the number of rows. Raises VolstreamError."""
-        return move(folders.table_location(self._home.warehouse, name), lambda: self._home.gateway)
 
     def close(self) -> None:
         """Commits what can be committed without starting an engine. The rest stays queryable, and is committed later: by a
@@ -90,6 +142,9 @@ class LocalTables:
                 commit(self._home.catalog, name, location, self._connected)
             except VolstreamError as error:
                 _log.info("commit_left_to_others", table=str(name), error=in_brief(error))
+
+    def _commit_now(self, location: str) -> None:
+        move(location, lambda: self._home.gateway)
 
     def _connected(self) -> SparkGateway:
         return self._home.connected_gateway

@@ -47,6 +47,9 @@ class Receiver(Protocol):
     def append(self, batches: Sequence[Batch]) -> None:
         """Makes batches durable, at most once each; see :meth:`volstream.tails.writer.TailWriter.append`."""
 
+    def close(self) -> None:
+        """Ends the sending of rows."""
+
 
 class Row:
     """A row for one stream. Columns that are not set are NULL."""
@@ -165,6 +168,7 @@ class RealtimeStream:
         self._full: deque[_Buffer] = deque()
         self._sending: list[_Buffer] = []
         self._failure: RowsNotSentError | None = None
+        self._told = False  #: the failure was raised
         self._closed = False
         self._sender: threading.Thread | None = None
         if self.options.flush_mode is not FlushMode.MANUAL_FLUSH:
@@ -263,19 +267,25 @@ class RealtimeStream:
         self._drain()
 
     def close(self) -> None:
-        """Flushes and closes the stream; does nothing if it is closed. Raises RowsNotSentError; then it is closed as well."""
+        """Flushes and closes the stream; does nothing if it is closed.
+
+        Raises:
+            RowsNotSentError: rows could not be sent, unless an earlier call has raised that. It is closed nevertheless.
+        """
         with self._changed:
             if self._closed:
                 return
             self._close_buffer()
         try:
-            self._drain()
+            if not self._told:
+                self._drain()
         finally:
             with self._changed:
                 self._closed = True
                 self._changed.notify_all()
             if self._sender is not None:
                 self._sender.join()
+            self._receiver.close()
 
     def _checked(self, options: RealtimeOptions) -> RealtimeOptions:
         if self._key and self.operation is not RealtimeOperation.CDC:
@@ -315,10 +325,14 @@ class RealtimeStream:
                 )
 
     def _check_open(self) -> None:
-        if self._failure is not None:
-            raise self._failure
+        self._raise_failure()
         if self._closed:
             raise InvalidStateError(f"The stream on {self.name} is closed.")
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            self._told = True
+            raise self._failure
 
     def _fitted(self, rows: pa.Table, operator: RowOperator) -> pa.Table:
         given = {name: self._columns[self._position_of(name)].name for name in rows.column_names}
@@ -375,12 +389,15 @@ class RealtimeStream:
             with self._changed:
                 while self._sending and self._failure is None:  # somebody else is sending
                     self._changed.wait()
-                if self._failure is not None:
-                    raise self._failure
+                self._raise_failure()
                 if not self._full or self._full[0].sequence > last:
                     return
                 self._take()
-            self._send()
+            try:
+                self._send()
+            except RowsNotSentError:
+                self._told = True
+                raise
 
     def _send_in_background(self) -> None:
         """Sends full buffers, and those that are old."""

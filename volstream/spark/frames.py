@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
@@ -32,6 +33,15 @@ def warning(frame: DataFrame, message: str) -> DataFrame:
     assert isinstance(frame, Connected), "the gateway has no other frames"
     frame.__class__ = Unconsumed
     return frame
+
+
+def batches(frame: DataFrame) -> Iterator[pa.Table]:
+    """Yields the rows of a frame as they come from Spark, some thousands at a time."""
+    inside = cast(Any, frame)
+    client = inside._session.client
+    for part in client.to_table_as_iterator(inside._plan.to_proto(client), inside._plan.observations):
+        if isinstance(part, pa.Table):  # the first part is the schema
+            yield part
 
 
 def relation(session: SparkSession, table: pa.Table) -> DataFrame:

@@ -14,11 +14,11 @@ import pytest
 from tests.integration.conftest import session_on
 from volstream import dbapi
 from volstream.config import Settings
-from volstream.dbapi import Connection
+from volstream.dbapi import Connection, _OpenHome
 from volstream.delta.log import DeltaLog
 from volstream.ingest import FlushMode, RealtimeOperation, RealtimeOptionsBuilder, RowOperator
-from volstream.model.names import Name
 from volstream.spark.session import SparkGateway
+from volstream.tails.move import move
 
 SYNC = RealtimeOptionsBuilder().with_flush_mode(FlushMode.AUTO_FLUSH_SYNC)
 
@@ -28,7 +28,7 @@ def connection(settings: Settings, gateway: SparkGateway) -> Iterator[Connection
     """A connection with a schema of its own: the engine of all tests knows one table by each name."""
     schema = f"s{uuid.uuid4().hex[:8]}"
     given = settings.model_copy(update={"commit_seconds": 3600.0})
-    with Connection(session_on(gateway, given), schema) as connection:
+    with Connection(_OpenHome(session_on(gateway, given)), schema) as connection:
         connection.cursor().execute(f"CREATE SCHEMA {schema}")
         yield connection
 
@@ -38,7 +38,8 @@ def rows(connection: Connection, query: str, *parameters: object) -> list[tuple[
 
 
 def commit(connection: Connection, table: str) -> int:
-    return connection._tables.commit(Name(connection.get_schema(), table))
+    home = connection.session.home
+    return move(f"{home.warehouse}/tables/{connection.get_schema()}/{table}", lambda: home.gateway)
 
 
 def upsert(connection: Connection, table: str, *values: dict[str, object], delete: bool = False) -> None:
@@ -187,7 +188,7 @@ def test_every_type_arrives_as_it_was_set(connection: Connection) -> None:
 def test_each_flush_is_committed_if_the_interval_is_zero(settings: Settings, gateway: SparkGateway) -> None:
     given = settings.model_copy(update={"commit_seconds": 0.0})
     schema = f"s{uuid.uuid4().hex[:8]}"
-    with Connection(session_on(gateway, given), schema) as connection:
+    with Connection(_OpenHome(session_on(gateway, given)), schema) as connection:
         connection.cursor().execute(f"CREATE SCHEMA {schema}")
         connection.cursor().execute("CREATE TABLE t (id STRING)")
         with connection.get_realtime_stream(table="t") as stream:
@@ -245,7 +246,7 @@ def test_errors_are_those_of_pep_249(
 
 def test_a_closed_connection_closes_its_streams_and_refuses_the_rest(settings: Settings, gateway: SparkGateway) -> None:
     schema = f"s{uuid.uuid4().hex[:8]}"
-    connection = Connection(session_on(gateway, settings), schema)
+    connection = Connection(_OpenHome(session_on(gateway, settings)), schema)
     connection.cursor().execute(f"CREATE SCHEMA {schema}")
     connection.cursor().execute("CREATE TABLE closing (id STRING)")
     stream = connection.get_realtime_stream(table="closing")

@@ -1,0 +1,301 @@
+"""The ingestion server and its clients: rows, statements, tokens, TLS, metrics, and servers that are killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from pydantic import SecretStr
+
+import volstream
+from tests import tails
+from tests.integration.conftest import session_on
+from tests.tails import committed, everything
+from tests.waiting import eventually
+from volstream import dbapi
+from volstream.config import Settings
+from volstream.daemon.ingest import TOKEN, IngestServer
+from volstream.errors import InvalidStateError, InvalidValueError, NotFoundError
+from volstream.ingest import RealtimeOperation, RealtimeOptions, RowsNotSentError
+from volstream.session import Session
+from volstream.spark.session import SparkGateway
+
+
+@dataclass
+class Served:
+    """A home behind a server of this process."""
+
+    server: IngestServer
+    session: Session
+    schema: str
+
+    def connect(self, token: str | None = "secret") -> dbapi.Connection:
+        return volstream.connect(self.server.location, token=token, schema=self.schema)
+
+
+@pytest.fixture
+def served(settings: Settings, gateway: SparkGateway) -> Iterator[Served]:
+    given = settings.model_copy(update={"ingest_address": "127.0.0.1:0", "ingest_token": SecretStr("secret")})
+    with session_on(gateway, given) as session:
+        server = IngestServer(session)
+        server.start()
+        try:
+            yield Served(server, session, f"s{uuid.uuid4().hex[:8]}")
+        finally:
+            server.stop()
+
+
+def test_rows_and_statements_go_to_the_home_behind_a_server(served: Served) -> None:
+    with served.connect() as connection:
+        cursor = connection.cursor()
+        cursor.execute(f"CREATE SCHEMA {served.schema}")
+        cursor.execute("CREATE TABLE t (id STRING NOT NULL PRIMARY KEY, d DECIMAL(5,2), at TIMESTAMP, a ARRAY<INT>)")
+        moment = datetime(2026, 1, 1, 12, tzinfo=UTC)
+        with connection.get_realtime_stream(table="t", operate=RealtimeOperation.CDC) as stream:
+            for name in "ab":
+                row = stream.create_row()
+                row.set_values({"id": name, "d": Decimal("1.5"), "at": moment, "a": [1, None]})
+                stream.apply(row)
+            stream.flush()
+            cursor.execute("SELECT id, d, a FROM t WHERE id > ? ORDER BY id", [""])
+            assert cursor.fetchall() == [("a", Decimal("1.50"), [1, None]), ("b", Decimal("1.50"), [1, None])]
+            assert cursor.description is not None
+            assert [kind for _, kind, *_ in cursor.description] == ["string", "decimal(5,2)", "array<int>"]
+        cursor.execute("DELETE FROM t WHERE id = 'a'")
+        assert cursor.rowcount == 1
+        assert cursor.execute("SELECT at FROM t").fetch_arrow_table()["at"].to_pylist() == [moment]
+        with pytest.raises(dbapi.ProgrammingError, match="TABLE_OR_VIEW_NOT_FOUND"):
+            cursor.execute("SELECT * FROM missing")
+        with pytest.raises(dbapi.ProgrammingError, match="DIVIDE_BY_ZERO"):
+            cursor.execute("SELECT 1 / (id - id) FROM range(3)").fetchall()
+        with pytest.raises(dbapi.InterfaceError, match="has no session"):
+            _ = connection.session
+
+
+def test_errors_of_tables_cross_the_wire(served: Served) -> None:
+    location = Path(served.session.home.warehouse, "tables", "public")
+    location.mkdir(parents=True)
+    tails.create(location)
+    with volstream.connect(served.server.location, token="secret") as connection:
+        with pytest.raises(NotFoundError, match=r"There is no table missing\. First: CREATE TABLE"):
+            connection.get_realtime_stream(table="missing")
+        with pytest.raises(InvalidStateError, match="has no primary key"):
+            connection.get_realtime_stream(table="t", operate=RealtimeOperation.CDC)
+    with pytest.raises(InvalidValueError, match="commit_seconds is a setting of the server's home"):
+        volstream.connect("grpc://127.0.0.1:1", commit_seconds=1)
+
+
+@pytest.mark.parametrize("token", [None, "wrong"])
+def test_only_clients_with_the_token_are_served(served: Served, token: str | None) -> None:
+    with served.connect(token) as connection:
+        with pytest.raises(InvalidValueError, match=r"does not accept the token"):
+            connection.get_realtime_stream(table="t")
+        with pytest.raises(dbapi.DataError, match="does not accept the token"):
+            connection.cursor().execute("SELECT 1")
+
+
+def test_rows_of_many_clients_are_appended_together_and_counted(served: Served) -> None:
+    location = Path(served.session.home.warehouse, "tables", "public")
+    location.mkdir(parents=True)
+    table = tails.create(location)
+
+    def write(name: str) -> None:
+        with (
+            volstream.connect(served.server.location, token="secret") as connection,
+            connection.get_realtime_stream(table="t", options=RealtimeOptions(mutation_buffer_lines_num=2)) as stream,
+        ):
+            for number in range(20):
+                row = stream.create_row()
+                row.set_values({"id": f"{name}{number:02}", "n": number})
+                stream.apply(row)
+
+    threads = [threading.Thread(target=write, args=(name,)) for name in "abcdef"]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert [row["id"] for row in everything(table)] == [
+        f"{name}{number:02}" for name in "abcdef" for number in range(20)
+    ]
+    counts = {sample.name: sample.value for metric in served.server.collect() for sample in metric.samples}
+    assert counts["volstream_ingest_rows_total"] == 120
+    assert counts["volstream_ingest_bytes_total"] > 0
+    assert 6 <= counts["volstream_ingest_requests_total"] <= 60
+    assert counts["volstream_ingest_clients"] == 0
+
+
+def certificate(folder: Path) -> tuple[Path, Path]:
+    """A certificate for 127.0.0.1 that signs itself, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    files = folder / "cert.pem", folder / "key.pem"
+    files[0].write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    files[1].write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    return files
+
+
+def test_a_server_with_a_certificate_speaks_tls(settings: Settings, gateway: SparkGateway, tmp_path: Path) -> None:
+    public, private = certificate(tmp_path)
+    given = settings.model_copy(
+        update={"ingest_address": "localhost:0", "ingest_certificate": public, "ingest_key": private}
+    )
+    location = Path(given.warehouse_path, "tables", "public")
+    location.mkdir(parents=True)
+    table = tails.create(location)
+    with session_on(gateway, given) as session:
+        server = IngestServer(session)
+        server.start()
+        try:
+            assert server.location.startswith("grpc+tls://localhost:")
+            token = Path(given.home, TOKEN).read_text().strip()
+            with (
+                volstream.connect(server.location, token=token, certificate=str(public)) as connection,
+                connection.get_realtime_stream(table="t") as stream,
+            ):
+                row = stream.create_row()
+                row.set_value("id", "a")
+                stream.apply(row)
+            assert [row["id"] for row in everything(table)] == ["a"]
+        finally:
+            server.stop()
+    assert Path(given.home, TOKEN).stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"ingest_address": "0.0.0.0:0"}, "open to the network, but there is no certificate"),
+        ({"ingest_address": "8643"}, "Write host:port"),
+        ({"ingest_certificate": Path("/none.pem")}, "belong together"),
+        ({"ingest_certificate": Path("/none.pem"), "ingest_key": Path("/none.pem")}, "/none.pem cannot be read"),
+    ],
+)
+def test_a_server_that_would_not_be_safe_does_not_start(
+    settings: Settings, gateway: SparkGateway, change: dict[str, object], reason: str
+) -> None:
+    given = settings.model_copy(update={"ingest_address": "127.0.0.1:0", **change})
+    with session_on(gateway, given) as session, pytest.raises(InvalidValueError, match=reason):
+        IngestServer(session)
+
+
+class Process:
+    """``volstream ingest-server`` as a process."""
+
+    def __init__(self, home: Path, fault: str = "") -> None:
+        self.environment = {**os.environ, "VOLSTREAM_FAULT": fault, "VOLSTREAM_COMMIT_SECONDS": "0.2"}
+        command = [sys.executable, "-m", "volstream", "ingest-server", "--home", str(home), "--listen", "127.0.0.1:0"]
+        log = home / f"{uuid.uuid4().hex}.log"
+        with log.open("w") as target:
+            self.process = subprocess.Popen([*command, "--format", "json"], stderr=target, env=self.environment)
+        told: dict[str, Any] = {}
+
+        def started() -> bool:
+            for line in log.read_text().splitlines():
+                told.update(json.loads(line))
+            return "address" in told and "http_port" in told
+
+        eventually(started, 30)
+        self.address, self.http_port = told["address"], told["http_port"]
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(30)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    (tmp_path / "home" / "warehouse" / "tables" / "public").mkdir(parents=True)
+    tails.create(tmp_path / "home" / "warehouse" / "tables" / "public")
+    return tmp_path / "home"
+
+
+def test_the_command_serves_commits_and_ends_when_it_is_asked_to(home: Path) -> None:
+    server = Process(home)
+    table = str(home / "warehouse" / "tables" / "public" / "t")
+    token = (home / TOKEN).read_text().strip()
+    with volstream.connect(server.address, token=token) as connection:
+        with connection.get_realtime_stream(table="t") as stream:
+            row = stream.create_row()
+            row.set_value("id", "a")
+            stream.apply(row)
+        eventually(lambda: committed(table), 20)
+        assert [row["id"] for row in committed(table)] == ["a"]
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.http_port}/metrics") as answer:
+        assert b'volstream_ingest_rows_total{table="t"} 1.0' in answer.read()
+    assert server.stop() == 0
+
+
+@pytest.mark.parametrize("point", ["tail.written", "tail.appended", "tail.planned", "tail.moved"])
+def test_a_server_that_is_killed_loses_and_doubles_nothing(home: Path, point: str) -> None:
+    """The client goes on with the next server, on the same address, where it was."""
+    server = Process(home, f"{point}#2")
+    table = str(home / "warehouse" / "tables" / "public" / "t")
+    token = (home / TOKEN).read_text().strip()
+    acknowledged: list[str] = []
+    left = [f"{number:03}" for number in range(60)]
+    uncertain: list[str] = []
+    while left:
+        sent, failed = send(server.address, token, left)
+        acknowledged += sent
+        left = left[len(sent) + len(failed) :]
+        if failed:
+            assert server.process.wait(30) == -signal.SIGKILL
+            uncertain += failed  # they may have arrived
+            server = Process(home)
+    assert len(uncertain) == 3
+    assert server.stop() == 0
+    found = [row["id"] for row in everything(table)]
+    assert len(found) == len(set(found))
+    assert set(acknowledged) <= set(found) <= {*acknowledged, *uncertain}
+
+
+def send(address: str, token: str, names: list[str]) -> tuple[list[str], list[str]]:
+    """Sends rows by threes until one flush fails. Names of those that arrived, and of those that the error has."""
+    sent: list[str] = []
+    with volstream.connect(address, token=token) as connection:
+        stream = connection.get_realtime_stream(table="t", options=RealtimeOptions(request_failed_retry_enable=False))
+        for start in range(0, len(names), 3):
+            for name in names[start : start + 3]:
+                row = stream.create_row()
+                row.set_value("id", name)
+                stream.apply(row)
+            try:
+                stream.flush()
+            except RowsNotSentError as error:
+                return sent, [row.as_dict()["id"] for row in error.rows]
+            sent += names[start : start + 3]
+            time.sleep(0.02)
+        stream.close()
+    return sent, []

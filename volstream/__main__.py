@@ -1,0 +1,5 @@
+"""``python -m volstream``: the command line."""
+
+from volstream.cli import main
+
+main()

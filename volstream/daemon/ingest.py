@@ -1,0 +1,328 @@
+"""The ingestion server: real-time streams and statements over Arrow Flight, for clients without Java or on other hosts."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+from pyarrow import flight
+
+from volstream.config import Settings
+from volstream.daemon.http import HttpServer
+from volstream.daemon.tails import Committer
+from volstream.errors import InvalidValueError, PortInUseError, VolstreamError
+from volstream.ingest.local import LocalTable, LocalTables
+from volstream.ingest.wire import COLUMNS, decoded, encoded, to_flight
+from volstream.lifecycle.stop import Stop
+from volstream.log import get
+from volstream.model.names import DEFAULT_SCHEMA, Name
+from volstream.session import Session
+from volstream.spark.errors import as_sql_errors
+from volstream.spark.frames import batches
+from volstream.sql import grammar
+from volstream.sql.names import words
+from volstream.sql.parameters import in_schema
+from volstream.tails.writer import Batch
+
+_log = get("ingest")
+
+#: Seconds for clients to end what they send.
+_END_SECONDS = 2.0
+
+_OUR_NAMES = ("127.0.0.1", "localhost", "::1")
+
+#: File of the home with the token, if no setting has it.
+TOKEN = "ingest.token"
+
+
+class IngestServer(Collector):
+    """Serves a home's tables. Rows of all clients that wait for one table are appended together.
+
+    Its metrics are the counts since it was made. It commits nothing by itself: see ``daemon.tails``.
+
+    Raises:
+        InvalidValueError: the address cannot be served as the settings say.
+    """
+
+    def __init__(self, session: Session) -> None:
+        settings = session.home.settings
+        host, _, port = settings.ingest_address.rpartition(":")
+        if not host or not port.isdecimal():
+            raise InvalidValueError(
+                f"ingest_address cannot be {settings.ingest_address!r}.", "Write host:port, for example 127.0.0.1:8643."
+            )
+        self._address = (host, int(port))
+        self._certificates = _certificates(settings, host)
+        self._session = session
+        self._tables = LocalTables(session.home, commits=False)
+        self._token = token_of(settings)
+        self._server: _Server | None = None
+        self._counts = _Counts()
+
+    @property
+    def location(self) -> str:
+        """The address for clients, once it listens."""
+        port = self._address[1] if self._server is None else self._server.port
+        return f"{'grpc+tls' if self._certificates else 'grpc'}://{self._address[0]}:{port}"
+
+    def start(self) -> None:
+        """Starts listening; requests are served by threads of their own. Raises PortInUseError."""
+        try:
+            self._server = _Server(
+                self.location, self._session, self._tables, self._token, self._counts, self._certificates
+            )
+        except (pa.ArrowException, OSError) as error:
+            host, port = self._address
+            raise PortInUseError(
+                f"Cannot listen on port {port} of {host}: {error}.", "Choose another in the setting ingest_address."
+            ) from error
+        _log.info("ingest_server_started", address=self.location)
+
+    def stop(self) -> None:
+        """Stops listening; what was acknowledged is safe. Idempotent."""
+        if self._server is not None:
+            # It waits for clients that are still sending, who may never end; what they sent is acknowledged or sent again.
+            ending = threading.Thread(target=self._server.shutdown, name="ingest-end", daemon=True)
+            ending.start()
+            ending.join(_END_SECONDS)
+            self._server = None
+            self._tables.close()
+
+    def collect(self) -> Iterator[Metric]:
+        """Yields the metrics of one scrape."""
+        return self._counts.collect()
+
+
+def serve(settings: Settings, http_port: int, stop: Stop) -> None:
+    """Serves until the stop signal, and commits what arrives.
+
+    Raises:
+        InvalidValueError, PortInUseError: see :class:`IngestServer`.
+    """
+    with Session(settings) as session:
+        server = IngestServer(session)
+        committing = threading.Thread(target=Committer(session.home, settings, stop).run, name="commits")
+
+        def well() -> tuple[bool, Mapping[str, Any]]:
+            return True, {"status": "ok", "address": server.location}
+
+        http = HttpServer(http_port, well, well, server)
+        http.start()
+        try:
+            server.start()
+            committing.start()
+            _log.info("metrics", http_port=http.port)
+            while not stop.wait(60.0):
+                pass
+        finally:
+            stop.set()
+            server.stop()
+            http.stop()
+            if committing.ident is not None:
+                committing.join()
+
+
+class _Counts:
+    """What a server has done. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.clients = 0
+        self._arrived: dict[str, list[int]] = {}
+
+    def arrived(self, table: str, rows: int, size: int, *, refused: bool = False) -> None:
+        """Counts a request."""
+        with self._lock:
+            counts = self._arrived.setdefault(table, [0, 0, 0, 0])
+            counts[3 if refused else 0] += 1
+            if not refused:
+                counts[1] += rows
+                counts[2] += size
+
+    def connected(self, change: int) -> None:
+        """Counts a client that begins (1) or ends (-1) to send rows."""
+        with self._lock:
+            self.clients += change
+
+    def collect(self) -> Iterator[Metric]:
+        """Yields the metrics of one scrape."""
+        requests = CounterMetricFamily("volstream_ingest_requests", "Acknowledged requests.", labels=["table"])
+        rows = CounterMetricFamily("volstream_ingest_rows", "Rows that have arrived.", labels=["table"])
+        size = CounterMetricFamily("volstream_ingest_bytes", "Bytes of rows that have arrived.", labels=["table"])
+        refused = CounterMetricFamily("volstream_ingest_refused", "Requests that were refused.", labels=["table"])
+        with self._lock:
+            for table, counts in self._arrived.items():
+                for family, count in zip((requests, rows, size, refused), counts, strict=True):
+                    family.add_metric([table], count)
+            clients = GaugeMetricFamily("volstream_ingest_clients", "Clients that are sending rows.", self.clients)
+        yield from (requests, rows, size, refused, clients)
+
+
+def token_of(settings: Settings) -> str:
+    """Returns the token that clients need: the setting's, or that of a file of the home, which is made if it is missing."""
+    if settings.ingest_token is not None:
+        return settings.ingest_token.get_secret_value()
+    file = Path(settings.home, TOKEN)
+    try:
+        file.touch(mode=0o600, exist_ok=False)
+    except FileExistsError:
+        return file.read_text(encoding="ascii").strip()
+    token = secrets.token_urlsafe(32)
+    file.write_text(f"{token}\n", encoding="ascii")
+    return token
+
+
+def _certificates(settings: Settings, host: str) -> list[tuple[bytes, bytes]]:
+    files = (settings.ingest_certificate, settings.ingest_key)
+    if files == (None, None):
+        if host not in _OUR_NAMES:
+            raise InvalidValueError(
+                f"ingest_address {settings.ingest_address} is open to the network, but there is no certificate.",
+                "Set ingest_certificate and ingest_key, or listen on 127.0.0.1.",
+            )
+        return []
+    if files[0] is None or files[1] is None:
+        raise InvalidValueError("ingest_certificate and ingest_key belong together.", "Set both.")
+    try:
+        return [(files[0].read_bytes(), files[1].read_bytes())]
+    except OSError as error:
+        raise InvalidValueError(f"{error.filename} cannot be read: {error.strerror}.") from None
+
+
+class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow publishes no types
+    """Flight's methods, each called in a thread of its own."""
+
+    def __init__(
+        self,
+        location: str,
+        session: Session,
+        tables: LocalTables,
+        token: str,
+        counts: _Counts,
+        certificates: list[tuple[bytes, bytes]],
+    ) -> None:
+        super().__init__(location, tls_certificates=certificates, middleware={"token": _TokenFactory(token)})
+        self._session = session
+        self._tables = tables
+        self._counts = counts
+        self._opening = threading.Lock()
+        self._open: dict[Name, LocalTable] = {}
+
+    def do_action(self, context: Any, action: Any) -> Iterator[flight.Result]:
+        """Answers :data:`COLUMNS`."""
+        del context
+        with _told():
+            if action.type != COLUMNS:
+                raise InvalidValueError(f"There is no action {action.type!r}.")
+            asked = _request(action.body, "schema", "table")
+            columns = self._table(Name(asked["schema"], asked["table"]), anew=True).columns
+        return iter([flight.Result(columns.serialize())])
+
+    def do_get(self, context: Any, ticket: Any) -> flight.RecordBatchStream:
+        """Runs a statement."""
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        del context
+        with _told(), as_sql_errors():
+            asked = _request(ticket.ticket, "sql", "schema")
+            text = asked["sql"]
+            if asked["schema"] != DEFAULT_SCHEMA and not grammar.owned(words(text)):
+                text = in_schema(text, asked["schema"])
+            frame = self._session.sql(text)
+            columns = to_arrow_schema(frame.schema, timezone="UTC")
+
+        def rows() -> Iterator[pa.RecordBatch]:
+            with _told(), as_sql_errors():
+                for table in batches(frame):
+                    yield from table.cast(columns).to_batches()
+
+        return flight.GeneratorStream(columns, rows())
+
+    def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+        """Appends rows, and acknowledges each request once they are safe."""
+        del context
+        with _told():
+            if len(descriptor.path or ()) != 2:
+                raise InvalidValueError("Rows are sent to a path of schema and table.")
+            name = Name(*(part.decode() for part in descriptor.path))
+            table = self._table(name)
+        self._counts.connected(1)
+        waiting: list[Batch] = []
+        try:
+            for chunk in reader:
+                with _told():
+                    told = _request(chunk.app_metadata, "stream", "sequence", "more")
+                    waiting.append(Batch(told["stream"], told["sequence"], pa.Table.from_batches([chunk.data])))
+                    if told["more"]:
+                        continue
+                    self._append(name, table, waiting)
+                writer.write(encoded(sequence=waiting[-1].sequence))
+                waiting = []
+        finally:
+            self._counts.connected(-1)
+
+    def _append(self, name: Name, table: LocalTable, waiting: list[Batch]) -> None:
+        rows, size = (sum(getattr(one.rows, what) for one in waiting) for what in ("num_rows", "nbytes"))
+        try:
+            table.append(waiting)
+        except VolstreamError:
+            self._counts.arrived(str(name), rows, size, refused=True)
+            raise
+        self._counts.arrived(str(name), rows, size)
+
+    def _table(self, name: Name, *, anew: bool = False) -> LocalTable:
+        """Returns a table that all clients share, with the columns that it has now if ``anew``."""
+        with self._opening:
+            if anew or name not in self._open:
+                found = self._tables.table(name)
+                known = self._open.get(name)
+                if known is None or known.columns != found.columns:
+                    self._open[name] = found
+            return self._open[name]
+
+
+class _TokenFactory(flight.ServerMiddlewareFactory):  # type: ignore[misc]
+    """Refuses calls without the token."""
+
+    def __init__(self, token: str) -> None:
+        self._wanted = f"Bearer {token}".encode()
+
+    def start_call(self, info: Any, headers: Any) -> None:
+        """Raises FlightUnauthenticatedError."""
+        del info
+        given = next(iter(headers.get("authorization") or ()), "")
+        if not secrets.compare_digest(str(given).encode(), self._wanted):
+            raise flight.FlightUnauthenticatedError("The token is missing or wrong.")
+
+
+def _request(content: Any, *needed: str) -> dict[str, Any]:
+    """Returns the values of a request. Raises InvalidValueError."""
+    try:
+        found = decoded(content)
+    except (TypeError, ValueError):
+        raise InvalidValueError("The request is not understood.", "Use a client of the same version.") from None
+    missing = [name for name in needed if name not in found]
+    if missing:
+        raise InvalidValueError(f"The request lacks {missing[0]}.", "Use a client of the same version.")
+    return found
+
+
+class _told:  # noqa: N801  # a context manager, faster than a generator: it runs for each batch
+    """Sends errors to the client; those that are not ours are logged, because they are faults of the server."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        if error is None or isinstance(error, flight.FlightError) or not isinstance(error, Exception):
+            return
+        if not isinstance(error, VolstreamError):
+            _log.error("request_failed", exc_info=error)
+        raise to_flight(error) from error

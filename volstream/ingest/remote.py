@@ -1,0 +1,142 @@
+"""A home behind an ingestion server, reached over Arrow Flight. Needs no Java."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import flight
+
+from volstream.errors import InvalidValueError
+from volstream.ingest.wire import COLUMNS, decoded, encoded, from_flight
+from volstream.model.names import Name
+from volstream.tails.writer import Batch
+
+#: Seconds that a request may take before the server counts as away.
+_SECONDS = 120.0
+
+
+class Client:
+    """A connection to an ingestion server. Thread-safe.
+
+    Args:
+        location: ``grpc://host:port``, or ``grpc+tls://host:port``.
+        token: the server's; None: it has none.
+        certificate: PEM file of the authority that signed the server's certificate; None: the system's authorities.
+
+    Raises:
+        InvalidValueError: the location or the token is not one.
+    """
+
+    def __init__(self, location: str, token: str | None, certificate: str | None = None) -> None:
+        if token is not None and not (token.isascii() and token.isprintable()):
+            raise InvalidValueError("The token has characters that no token has.", "Copy it again.")
+        roots = {} if certificate is None else {"tls_root_certs": Path(certificate).read_bytes()}
+        try:
+            self._client = flight.FlightClient(location, **roots)
+        except (pa.ArrowException, ValueError) as error:
+            raise InvalidValueError(
+                f"{location} is not the address of a server: {error}.", "grpc://host:port"
+            ) from None
+        self._headers = [] if token is None else [(b"authorization", f"Bearer {token}".encode())]
+
+    def query(self, statement: str, schema: str) -> tuple[pa.Schema, Iterator[pa.Table]]:
+        """Runs a statement; returns its columns, and its rows as they are read.
+
+        Args:
+            schema: for names of tables without one.
+
+        Raises:
+            VolstreamError: the server's, also while rows are read; ServerError.
+        """
+        with _mapped():
+            options = flight.FlightCallOptions(headers=self._headers)  # it may take long
+            reader = self._client.do_get(flight.Ticket(encoded(sql=statement, schema=schema)), options)
+            columns = reader.schema
+
+        def rows() -> Iterator[pa.Table]:
+            with _mapped():
+                for chunk in reader:
+                    yield pa.Table.from_batches([chunk.data])
+
+        return columns, rows()
+
+    def columns(self, name: Name) -> pa.Schema:
+        """Returns the columns of a table; see :func:`volstream.tails.table.columns_of`. Raises VolstreamError."""
+        with _mapped():
+            action = flight.Action(COLUMNS, encoded(schema=name.schema, table=name.name))
+            [result] = self._client.do_action(action, self._options())
+            return pa.ipc.read_schema(pa.py_buffer(result.body))
+
+    def put(self, name: Name, schema: pa.Schema) -> tuple[Any, Any]:
+        """Begins to send rows of a table; returns Flight's writer and reader."""
+        descriptor = flight.FlightDescriptor.for_path(name.schema, name.name)
+        # Without a deadline, because it lasts as long as its stream.
+        return self._client.do_put(descriptor, schema, flight.FlightCallOptions(headers=self._headers))  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        """Closes the connection."""
+        self._client.close()
+
+    def _options(self) -> flight.FlightCallOptions:
+        return flight.FlightCallOptions(timeout=_SECONDS, headers=self._headers)
+
+
+class RemoteTable:
+    """The receiver of streams behind a server; see :class:`volstream.ingest.stream.Receiver`."""
+
+    def __init__(self, client: Client, name: Name) -> None:
+        self.columns = client.columns(name)
+        self._client = client
+        self._name = name
+        self._lock = threading.Lock()
+        self._sending: tuple[Any, Any] | None = None
+
+    def append(self, batches: Sequence[Batch]) -> None:
+        """Sends batches and waits for their acknowledgement; after a failure, over a new call.
+
+        Raises:
+            VolstreamError: the server's; ServerError.
+        """
+        with self._lock:
+            try:
+                with _mapped():
+                    if self._sending is None:
+                        self._sending = self._client.put(self._name, batches[0].rows.schema)
+                    writer, reader = self._sending
+                    for one in batches:
+                        told = encoded(stream=one.stream_id, sequence=one.sequence, more=one is not batches[-1])
+                        writer.write_with_metadata(one.rows.combine_chunks().to_batches()[0], told)
+                    answer = reader.read()
+                    if answer is None:
+                        writer.close()  # raises what the server raised
+                        raise flight.FlightUnavailableError("the connection was closed")
+                    assert decoded(answer)["sequence"] == batches[-1].sequence, "acknowledgements come in order"
+            except BaseException:
+                self._end()
+                raise
+
+    def close(self) -> None:
+        """Ends the call; everything that it sent is acknowledged."""
+        with self._lock:
+            self._end()
+
+    def _end(self) -> None:
+        sending, self._sending = self._sending, None
+        if sending is not None:
+            with suppress(pa.ArrowException):
+                sending[0].close()
+
+
+@contextmanager
+def _mapped() -> Iterator[None]:
+    try:
+        yield
+    except flight.FlightError as error:
+        raise from_flight(error) from error
+    except (pa.ArrowException, OSError) as error:
+        raise from_flight(flight.FlightUnavailableError(str(error))) from error
