@@ -153,7 +153,7 @@ class Storm:
         self._variables = variables
         self._daemon: Daemon | None = None
         self._fault = ""  # where the daemon kills itself
-        self._stopping = False
+        self._stops = 0
         self._full_until = self._catalog_until = 0.0
         self._commands: list[_Command] = []
         self._frozen: list[tuple[float, psutil.Process]] = []
@@ -295,7 +295,7 @@ class Storm:
                 return
             self._judge_daemon(daemon, code)
         self._daemon = Daemon(self.home, **({"FAULT": point} if point else {}))
-        self._fault, self._stopping = point, False
+        self._fault, self._stops = point, 0
         self._note(f"  daemon {self._daemon.process.pid} {point}")
 
     def _judge_daemon(self, daemon: Daemon, code: int) -> None:
@@ -309,7 +309,8 @@ class Storm:
             self._count("point")
         elif (
             code != -signal.SIGKILL
-            and not (code in (0, -signal.SIGTERM) and self._stopping)
+            and not (code in (0, -signal.SIGTERM) and self._stops)
+            and not (code == 130 and self._stops > 1)  # the second signal ends it at once
             and not (code == 4 and self._is_troubled())
         ):
             raise UntrueError(f"the daemon ended with {code}:\n{daemon.log[-4000:]}")
@@ -326,7 +327,7 @@ class Storm:
 
     def _stop_daemon(self) -> None:
         if self._daemon is not None and self._daemon.process.poll() is None:
-            self._stopping = True
+            self._stops += 1
             self._daemon.signal()
 
     def _freeze(self, step: Step) -> None:
