@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from benchmarks import chart, directories, processes, queues, report, scale, scenarios, soak, tables
+from benchmarks import chart, directories, ingest, processes, queues, report, scale, scenarios, soak, tables
 from benchmarks.contenders import CHECKOUT, OTHERS, Contender, Raw, SparkFiles, Volstream
 from benchmarks.files import Tree
 from benchmarks.report import Figures
@@ -24,9 +24,9 @@ _PARTS = ("files", "slow", "cold", "live")
 _SCALE, _TABLES, _QUEUES, _BURST = "scale", "tables", "queues", "burst"
 
 #: So do these, which need no engine.
-_DIRECTORY, _CLI, _SOAK = "directory", "cli", "soak"
+_DIRECTORY, _CLI, _SOAK, _INGEST = "directory", "cli", "soak", "ingest"
 
-_OWN = (_SCALE, _TABLES, _QUEUES, _BURST, _DIRECTORY, _CLI, _SOAK)
+_OWN = (_SCALE, _TABLES, _QUEUES, _BURST, _DIRECTORY, _CLI, _SOAK, _INGEST)
 
 _console = Console(width=100)
 
@@ -93,6 +93,8 @@ def main(
             _measure_soak(scratch, refreshes or soak.REFRESHES)
         if _BURST in parts:
             _measure_burst(home, tree, max(given, default=directories.BURST), rounds)
+        if _INGEST in parts:
+            _measure_ingest(home, rounds)
         if _SCALE in parts:
             _measure_scale(home, sizes or (10_000, 100_000, 1_000_000), rounds, refreshes or 0)
         if _TABLES in parts:
@@ -200,6 +202,15 @@ def _measure_burst(home: Path, tree: Tree, count: int, rounds: int) -> None:
             if new and again:
                 _console.print(f"Overwritten at once, to the same files when new: {again / new:.2f}")
             report.write(figures, home.parent / "burst.json")
+
+
+def _measure_ingest(home: Path, rounds: int) -> None:
+    figures = Figures()
+    try:
+        ingest.measure(home, rounds, figures)
+    finally:
+        _console.print(figures.table())
+        report.write(figures, home.parent / "ingest.json")
 
 
 def _measure_scale(home: Path, sizes: tuple[int, ...], rounds: int, refreshes: int) -> None:

@@ -1,4 +1,4 @@
-"""Ctrl-C at a named point, without a patch of the code that it meets."""
+"""Looking over the shoulder of code that runs, without a patch of it: Ctrl-C at a named point, and the calls it makes."""
 
 from __future__ import annotations
 
@@ -28,5 +28,22 @@ def interrupted(event: Literal["call", "return"], function: str) -> Iterator[Non
     try:
         with pytest.raises(KeyboardInterrupt):
             yield
+    finally:
+        sys.setprofile(None)
+
+
+@contextmanager
+def called(*functions: str) -> Iterator[list[str]]:
+    """Yields a list that grows by the name of each of these functions written in C that this thread calls."""
+    seen: list[str] = []
+
+    def watch(_: FrameType, event: str, function: object) -> None:
+        name = getattr(function, "__name__", "")
+        if event == "c_call" and name in functions:
+            seen.append(name)
+
+    sys.setprofile(watch)
+    try:
+        yield seen
     finally:
         sys.setprofile(None)

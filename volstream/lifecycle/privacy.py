@@ -6,13 +6,26 @@ import os
 from pathlib import Path
 
 from volstream.config import Settings
+from volstream.errors import InvalidValueError
 
 
 def make_directory(path: Path) -> None:
-    """Creates a folder and its missing parents, accessible by the user only. An existing one is left as it is."""
-    if not path.is_dir():
-        make_directory(path.parent)
+    """Creates a folder and its missing parents, accessible by the user only. An existing one is left as it is.
+
+    Raises:
+        InvalidValueError: it cannot be a folder, or must not be created.
+    """
+    if path.is_dir():
+        return
+    make_directory(path.parent)
+    try:
         path.mkdir(mode=0o700, exist_ok=True)
+    except FileExistsError:
+        raise InvalidValueError(f"{path} is not a folder.", "Name another one.") from None
+    except PermissionError as error:
+        raise InvalidValueError(
+            f"The folder {path} cannot be created: {error.strerror}.", "Name another one."
+        ) from None
 
 
 def keep_private(settings: Settings) -> None:

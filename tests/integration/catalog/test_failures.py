@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,9 +16,11 @@ from tests import objects
 from volstream.catalog import Catalog, tables
 from volstream.catalog.consumptions import Outcome
 from volstream.catalog.failures import Wanted, cut
+from volstream.cli.main import run
 from volstream.errors import FencedError
 from volstream.model.objects import Job
 from volstream.model.work import Failure, FailureKind, FailureState, Target
+from volstream.session import Session
 
 TARGET = Target("/t", "table", 0)
 
@@ -228,3 +232,20 @@ def test_a_process_presumed_dead_leaves_no_failures_behind(catalog: Catalog, job
         catalog.failures.add_pending([objects.failure(job, "a", intent.attempt)])
     with catalog.database.reading() as transaction:
         assert not transaction.execute(select(tables.failures)).all()
+
+
+def test_a_list_of_failures_that_is_cut_says_so_and_json_has_all(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = ["--home", str(tmp_path / "home")]
+    assert run(["init", *home]) == 0
+    with Session.builder.config("home", tmp_path / "home").create() as session:
+        _, _, job = objects.store_job(session.home.catalog)
+        found: list[dict[str, object]] = [{"path": f"{number:04}"} for number in range(1001)]
+        fail(session.home.catalog, job, *found)
+    capsys.readouterr()
+    assert run(["list", "failures", *home]) == 0
+    shown = capsys.readouterr()
+    assert "These are 1000 of 1001 failures." in " ".join((shown.out + shown.err).split())
+    assert run(["list", "failures", "--format", "json", *home]) == 0
+    assert len(json.loads(capsys.readouterr().out)) == 1001

@@ -64,3 +64,15 @@ def test_a_full_disk_is_not_reported_as_a_bug(tmp_path: Path, capsys: pytest.Cap
     said = capsys.readouterr().err
     assert "cannot take more" in said
     assert "Free some space" in said
+
+
+@pytest.mark.parametrize("below", [".", "x", "x/y"])
+def test_a_home_below_a_file_is_an_error_of_the_user(
+    tmp_path: Path, below: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    assert run(["init", "--home", str(file / below)]) == 3
+    said = capsys.readouterr().err
+    assert f"Error: {file} is not a folder." in said
+    assert "bug" not in said
