@@ -31,7 +31,7 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
-from decimal import ROUND_HALF_UP, Decimal, InvalidOperation, localcontext
+from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from typing import Any
 
 import pyarrow as pa
@@ -41,6 +41,9 @@ from volstream.tails.table import CHARACTERS
 
 #: Returns the value as it is stored, and its size in bytes, approximately. Raises ValueError with the reason.
 Converter = Callable[[Any], tuple[Any, int]]
+
+#: Types of most values, which need no second look.
+_OWN = frozenset({bool, int, float, str, Decimal})
 
 #: Whole numbers beyond this are not exact as floats.
 _EXACT = 1 << 53
@@ -140,6 +143,8 @@ def _optional(convert: Converter, *, nullable: bool) -> Converter:
 
 def _plain(value: Any) -> Any:
     """Returns a scalar of another library as Python's."""
+    if type(value) in _OWN:
+        return value
     item = getattr(value, "item", None)
     return item() if callable(item) and getattr(value, "shape", None) == () else value
 
@@ -191,40 +196,32 @@ def _single(value: Any) -> tuple[float, int]:
 
 def _decimal(precision: int, scale: int) -> Converter:
     unit = Decimal(1).scaleb(-scale)
+    # A result with more digits is an invalid operation.
+    context = Context(prec=precision, rounding=ROUND_HALF_UP, traps=[InvalidOperation])
 
     def convert(value: Any) -> tuple[Decimal, int]:
         value = _plain(value)
         if isinstance(value, bool | float) or not isinstance(value, Decimal | int | str):
             raise ValueError("a Decimal is needed")
-        with localcontext(prec=precision + 1):
-            try:
-                found = Decimal(value)
-                if not found.is_finite():
-                    raise ValueError("it is not a finite number")
-                rounded = found.quantize(unit, rounding=ROUND_HALF_UP)
-            except InvalidOperation:
-                what = f"it does not fit DECIMAL({precision}, {scale})"
-                raise ValueError(
-                    "it is not a number" if isinstance(value, str) and not _is_number(value) else what
-                ) from None
-        if len(rounded.as_tuple().digits) > precision:
-            raise ValueError(f"it does not fit DECIMAL({precision}, {scale})")
-        return rounded, 16
+        try:
+            found = value if isinstance(value, Decimal) else Decimal(value)
+        except InvalidOperation:
+            raise ValueError("it is not a number") from None
+        if not found.is_finite():
+            raise ValueError("it is not a finite number")
+        try:
+            return found.quantize(unit, context=context), 16
+        except InvalidOperation:
+            raise ValueError(f"it does not fit DECIMAL({precision}, {scale})") from None
 
     return convert
-
-
-def _is_number(text: str) -> bool:
-    try:
-        Decimal(text)
-    except InvalidOperation:
-        return False
-    return True
 
 
 def _text(value: Any) -> tuple[str, int]:
     if not isinstance(value, str):
         raise ValueError("text is needed")
+    if value.isascii():
+        return value, len(value)
     try:
         return value, len(value.encode())
     except UnicodeEncodeError:
