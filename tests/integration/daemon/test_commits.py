@@ -1,0 +1,83 @@
+"""The daemon commits what arrives by real-time streams, without an engine where the tables allow it."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from tests import tails
+from tests.tails import committed
+from tests.waiting import eventually
+from volstream.config import Settings
+from volstream.daemon.tails import Committer
+from volstream.home import Home
+from volstream.lifecycle.stop import Stop
+from volstream.model.names import Name
+from volstream.tails.writer import Batch, TailWriter
+
+
+@pytest.fixture
+def home(settings: Settings) -> Iterator[Home]:
+    def connect() -> object:
+        raise AssertionError("no engine is needed")
+
+    with Home(settings.model_copy(update={"commit_seconds": 0.05}), connect) as home:  # type: ignore[arg-type]
+        yield home
+
+
+def table(home: Home, schema: str) -> str:
+    """A table ``t`` with one row in its tail."""
+    folder = Path(home.warehouse, "tables", schema)
+    folder.mkdir(parents=True)
+    location = tails.create(folder)
+    arrive(location, 1)
+    home.catalog.tails.add(Name(schema, "t"), location)
+    return location
+
+
+def arrive(location: str, sequence: int) -> None:
+    rows = pa.table({"__operation": ["insert"], "id": [str(sequence)], "n": [sequence]})
+    TailWriter(location).append([Batch("s", sequence, rows)])
+
+
+@contextmanager
+def committing(home: Home) -> Iterator[None]:
+    stop = Stop()
+    thread = threading.Thread(target=Committer(home, home.settings, stop).run)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_what_arrives_is_committed_again_and_again(home: Home) -> None:
+    location = table(home, "a")
+    with committing(home):
+        eventually(lambda: len(committed(location)) == 1)
+        arrive(location, 2)
+        eventually(lambda: len(committed(location)) == 2)
+
+
+def test_a_table_that_cannot_be_committed_holds_no_other_up(home: Home) -> None:
+    broken, whole = table(home, "a"), table(home, "b")
+    for entry in Path(broken, "_delta_log").glob("*.json"):
+        entry.write_text("not a log")
+    with committing(home):
+        eventually(lambda: len(committed(whole)) == 1)
+        arrive(whole, 2)
+        eventually(lambda: len(committed(whole)) == 2)
+
+
+def test_a_table_that_was_dropped_is_forgotten(home: Home) -> None:
+    location = table(home, "a")
+    shutil.rmtree(location)
+    with committing(home):
+        eventually(lambda: not home.catalog.tails.list())
