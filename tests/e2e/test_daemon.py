@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import volstream
 from tests.e2e.homes import Daemon, Home, patiently, write
 
 pytestmark = pytest.mark.timeout(200)
@@ -15,7 +17,7 @@ pytestmark = pytest.mark.timeout(200)
 
 @pytest.fixture(scope="module")
 def daemon(home: Home) -> Iterator[Daemon]:
-    with home.daemon() as daemon:
+    with home.daemon(INGEST_ADDRESS="127.0.0.1:0", COMMIT_SECONDS="0.5") as daemon:
         yield daemon
 
 
@@ -37,6 +39,29 @@ def test_the_table_follows_new_replaced_renamed_and_deleted_files(
     batches = [batch for batch in home.json("list", "batches", "--job", name) if batch["state"] == "committed"]
     assert sum(batch["succeeded"] for batch in batches) == 6
     assert not home.json("list", "failures", "--job", name)
+
+
+def test_rows_sent_to_the_daemon_are_queried_at_once_and_reach_streams(daemon: Daemon, home: Home, name: str) -> None:
+    home.ok("sql", f"CREATE TABLE {name} (id STRING, n INT) TBLPROPERTIES ('change_tracking' = 'true')")
+    home.ok("create-stream", f"{name}_stream", "--on-table", name)
+    address = re.search(r"address=(\S+)", daemon.log)
+    assert address is not None
+    token = (home.path / "ingest.token").read_text().strip()
+    with (
+        volstream.connect(address[1], token=token) as connection,
+        connection.get_realtime_stream(table=name) as stream,
+    ):
+        row = stream.create_row()
+        row.set_values({"id": "a", "n": 1})
+        stream.apply(row)
+        stream.flush()
+        assert connection.cursor().execute(f"SELECT * FROM {name} WHERE n > ?", [0]).fetchall() == [("a", 1)]
+    patiently(
+        lambda: (
+            home.json("sql", f"SELECT id, __change_type FROM {name}_stream") == [{"id": "a", "__change_type": "INSERT"}]
+        )
+    )
+    assert daemon.metric("volstream_ingest_rows_total", table=name) == 1
 
 
 @pytest.mark.long
