@@ -104,7 +104,7 @@ def connect(
     if home is not None and home.startswith(("grpc://", "grpc+tls://")):
         if settings:
             raise InvalidValueError(f"{next(iter(settings))} is a setting of the server's home.", "Leave it out.")
-        return Connection(_Server(Client(home, token, certificate)), schema)
+        return Connection(_ServedHome(Client(home, token, certificate)), schema)
     given = settings if home is None else {"home": home, **settings}
     return Connection(_OpenHome(Session(config.load(**given))), schema)
 
@@ -153,7 +153,7 @@ class _OpenHome:
         self.session.close()
 
 
-class _Server:
+class _ServedHome:
     """A home behind an ingestion server."""
 
     def __init__(self, client: Client) -> None:

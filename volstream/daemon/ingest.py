@@ -29,7 +29,7 @@ from volstream.spark.frames import batches
 from volstream.sql import grammar
 from volstream.sql.names import words
 from volstream.sql.parameters import in_schema
-from volstream.tails.writer import Batch
+from volstream.tails.writer import Flush
 
 _log = get("ingest")
 
@@ -254,12 +254,12 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow publish
             name = Name(*(part.decode() for part in descriptor.path))
             table = self._table(name)
         self._counts.connected(1)
-        waiting: list[Batch] = []
+        waiting: list[Flush] = []
         try:
             for chunk in reader:
                 with _told():
                     told = _request(chunk.app_metadata, "stream", "sequence", "more")
-                    waiting.append(Batch(told["stream"], told["sequence"], pa.Table.from_batches([chunk.data])))
+                    waiting.append(Flush(told["stream"], told["sequence"], pa.Table.from_batches([chunk.data])))
                     if told["more"]:
                         continue
                     self._append(name, table, waiting)
@@ -268,7 +268,7 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow publish
         finally:
             self._counts.connected(-1)
 
-    def _append(self, name: Name, table: LocalTable, waiting: list[Batch]) -> None:
+    def _append(self, name: Name, table: LocalTable, waiting: list[Flush]) -> None:
         rows, size = (sum(getattr(one.rows, what) for one in waiting) for what in ("num_rows", "nbytes"))
         try:
             table.append(waiting)

@@ -42,7 +42,7 @@ _KNOWN = frozenset({"appendOnly", "invariants", "deletionVectors", "timestampNtz
 
 _VECTORS = "delta.enableDeletionVectors"
 
-#: Metadata of columns that demands nothing of a commit, or only what :class:`_Rules` checks.
+#: Metadata of columns that demands nothing of a commit, or only what :class:`_ColumnRules` checks.
 _CHARACTERS = "__CHAR_VARCHAR_TYPE_STRING"
 _HARMLESS = frozenset({"comment", _CHARACTERS})
 
@@ -232,7 +232,7 @@ class _Commit:
 
     def _write(self, change: RowChanges, table: DeltaTable) -> list[AddAction] | None:
         """Writes the rows to add; nothing refers to them yet. None: the table does not allow one of them."""
-        rules = _Rules.of(table)
+        rules = _ColumnRules.of(table)
         names = {one.name.lower(): one.name for one in table.schema().fields}
         schema = pa.schema([pa.field(names[one.name.lower()], one.type) for one in change.schema])
         added: list[AddAction] = []
@@ -287,7 +287,7 @@ def _suits(table: DeltaTable) -> bool:
 
 
 @dataclass(frozen=True)
-class _Rules:
+class _ColumnRules:
     """What a table demands of the values of its columns, as far as this module can check it.
 
     Attributes:
@@ -299,7 +299,7 @@ class _Rules:
     lengths: Mapping[str, tuple[int, int]]
 
     @classmethod
-    def of(cls, table: DeltaTable) -> _Rules:
+    def of(cls, table: DeltaTable) -> _ColumnRules:
         fields = table.schema().fields
         lengths = {}
         for one in fields:

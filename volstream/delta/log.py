@@ -120,7 +120,7 @@ class Schema:
 
 
 @dataclass(frozen=True)
-class State:
+class TableState:
     """A version of a table.
 
     Attributes:
@@ -192,7 +192,7 @@ class DeltaLog:
         with mapped(self.location):
             return _schema(table)
 
-    def state(self, app_id: str) -> State | None:
+    def state(self, app_id: str) -> TableState | None:
         """Returns the newest version, its columns and the transaction of ``app_id`` from one read; None if there is no
         table."""
         table = self._open()
@@ -200,7 +200,7 @@ class DeltaLog:
             return None
         with mapped(self.location):
             transaction = table.transaction_version(app_id)
-            return State(int(table.version()), _schema(table), None if transaction is None else int(transaction))
+            return TableState(int(table.version()), _schema(table), None if transaction is None else int(transaction))
 
     def has_newer(self, version: int) -> bool:
         """True if a commit follows ``version``, or if the log ends before it, as after a restore. Takes a single request; may be

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 PATH = "relative_path"
 
 
-class Cursor:
+class RowCursor:
     """A position in a stream of consecutive tables in path order."""
 
     def __init__(self, tables: Iterable[pa.Table]) -> None:
@@ -54,13 +54,13 @@ def merged(runs: Iterable[tuple[str, Iterable[pa.Table]]]) -> Iterator[pa.Table]
         runs: first path and tables of each stream; a stream is read only when its first path is reached.
     """
     waiting = sorted(runs, key=lambda run: run[0], reverse=True)
-    open_runs: list[Cursor] = []
+    open_runs: list[RowCursor] = []
     while waiting or open_runs:
         if not open_runs:
-            open_runs.append(Cursor(waiting.pop()[1]))
+            open_runs.append(RowCursor(waiting.pop()[1]))
         cut = min((run.last for run in open_runs if run.last is not None), default=None)
         while waiting and (cut is None or waiting[-1][0] <= cut):
-            open_runs.append(Cursor(waiting.pop()[1]))
+            open_runs.append(RowCursor(waiting.pop()[1]))
             cut = min((run.last for run in open_runs if run.last is not None), default=None)
         if cut is not None:
             tables = [rows for run in open_runs for rows in run.until(cut)]
@@ -72,7 +72,7 @@ def aligned(
     left: Iterable[pa.Table], right: Iterable[pa.Table]
 ) -> Iterator[tuple[Sequence[pa.Table], Sequence[pa.Table]]]:
     """Yields two sorted streams cut at the same paths: tables of either side, empty if a side has no such paths."""
-    one, other = Cursor(left), Cursor(right)
+    one, other = RowCursor(left), RowCursor(right)
     while one.last is not None or other.last is not None:
         cut = min(last for last in (one.last, other.last) if last is not None)
         yield one.until(cut), other.until(cut)

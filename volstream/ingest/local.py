@@ -18,7 +18,7 @@ from volstream.log import get
 from volstream.model.names import Name
 from volstream.tails import table
 from volstream.tails.move import move
-from volstream.tails.writer import Batch, TailWriter
+from volstream.tails.writer import Flush, TailWriter
 
 if TYPE_CHECKING:
     from volstream.home import Home
@@ -32,10 +32,10 @@ _WAITING_BYTES = 256 << 20
 
 
 @dataclass
-class _Waiting:
+class _Request:
     """A request that waits for its turn, or its outcome."""
 
-    batches: Sequence[Batch]
+    batches: Sequence[Flush]
     size: int
     done: bool = False
     error: Exception | None = None
@@ -52,12 +52,12 @@ class LocalTable:
         self._writer = writer
         self._arrived = arrived
         self._lock = threading.Lock()  #: guards what waits
-        self._waiting: list[_Waiting] = []
+        self._waiting: list[_Request] = []
         self._turn = threading.Lock()  #: its holder appends for all
 
-    def append(self, batches: Sequence[Batch]) -> None:
+    def append(self, batches: Sequence[Flush]) -> None:
         """See :meth:`volstream.tails.writer.TailWriter.append`; raises what the commit raises if each flush is committed."""
-        mine = _Waiting(batches, sum(one.rows.nbytes for one in batches))
+        mine = _Request(batches, sum(one.rows.nbytes for one in batches))
         with self._lock:
             if self._waiting and sum(one.size for one in self._waiting) + mine.size > _WAITING_BYTES:
                 raise TailFullError(
@@ -74,7 +74,7 @@ class LocalTable:
     def close(self) -> None:
         """Does nothing: other streams use the table as well."""
 
-    def _append_waiting(self, mine: _Waiting) -> None:
+    def _append_waiting(self, mine: _Request) -> None:
         with self._lock:
             taken, self._waiting = self._waiting, []
         try:

@@ -14,7 +14,7 @@ from pyarrow import flight
 from volstream.errors import InvalidValueError
 from volstream.ingest.wire import COLUMNS, decoded, encoded, from_flight
 from volstream.model.names import Name
-from volstream.tails.writer import Batch
+from volstream.tails.writer import Flush
 
 #: Seconds that a request may take before the server counts as away.
 _SECONDS = 120.0
@@ -96,7 +96,7 @@ class RemoteTable:
         self._lock = threading.Lock()
         self._sending: tuple[Any, Any] | None = None
 
-    def append(self, batches: Sequence[Batch]) -> None:
+    def append(self, batches: Sequence[Flush]) -> None:
         """Sends batches and waits for their acknowledgement; after a failure, over a new call.
 
         Raises:

@@ -29,7 +29,7 @@ from volstream.ingest.options import FlushMode, RealtimeOperation, RealtimeOptio
 from volstream.ingest.values import Column
 from volstream.log import get
 from volstream.tails.table import KEY, OPERATION
-from volstream.tails.writer import Batch
+from volstream.tails.writer import Flush
 
 _log = get("ingest")
 
@@ -44,7 +44,7 @@ class Receiver(Protocol):
 
     columns: pa.Schema
 
-    def append(self, batches: Sequence[Batch]) -> None:
+    def append(self, batches: Sequence[Flush]) -> None:
         """Makes batches durable, at most once each; see :meth:`volstream.tails.writer.TailWriter.append`."""
 
     def close(self) -> None:
@@ -465,8 +465,8 @@ class RealtimeStream:
             rows.append(row)
         return rows
 
-    def _batches(self, buffers: Sequence[_Buffer]) -> list[Batch]:
-        return [Batch(self._id, one.sequence, self._table_of(one)) for one in buffers]
+    def _batches(self, buffers: Sequence[_Buffer]) -> list[Flush]:
+        return [Flush(self._id, one.sequence, self._table_of(one)) for one in buffers]
 
     def _table_of(self, buffer: _Buffer) -> pa.Table:
         if buffer.table is not None:
@@ -477,7 +477,7 @@ class RealtimeStream:
             columns.append(pa.array(values, one.type))
         return pa.table(columns, schema=self._schema)
 
-    def _try(self, batches: Sequence[Batch]) -> None:
+    def _try(self, batches: Sequence[Flush]) -> None:
         """Sends batches, and again as the options say. A repeated batch that had arrived is not written again."""
         options = self.options
         failures = 0

@@ -377,7 +377,7 @@ class _Group:
     bytes: int = 0
 
 
-class Row(NamedTuple):
+class PlanRow(NamedTuple):
     """The columns of a plan's row that cutting needs."""
 
     path: str
@@ -386,7 +386,7 @@ class Row(NamedTuple):
     old_path: str | None
 
 
-def _groups(rows: Iterable[Row], limits: Limits, first: Limits | None = None) -> Iterator[_Group]:
+def _groups(rows: Iterable[PlanRow], limits: Limits, first: Limits | None = None) -> Iterator[_Group]:
     group, most = _Group(), first or limits
     for row in rows:
         working = 0 if row.action in (REMOVE, MOVE) else row.size
@@ -404,7 +404,7 @@ def _groups(rows: Iterable[Row], limits: Limits, first: Limits | None = None) ->
         yield group
 
 
-def _rows(location: str, after: str | None) -> Iterator[Row]:
+def _rows(location: str, after: str | None) -> Iterator[PlanRow]:
     """Yields the rows of a plan after a path, in order: Spark names the parts of a sorted DataFrame in order.
 
     Earlier row groups are skipped by the files' statistics.
@@ -417,4 +417,4 @@ def _rows(location: str, after: str | None) -> Iterator[Row]:
     for part in parts:
         dataset = ds.dataset(part, filesystem=filesystem, format="parquet")
         for batch in dataset.to_batches(columns=columns, filter=later):
-            yield from map(Row._make, zip(*(batch[name].to_pylist() for name in columns), strict=True))
+            yield from map(PlanRow._make, zip(*(batch[name].to_pylist() for name in columns), strict=True))

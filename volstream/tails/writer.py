@@ -32,7 +32,7 @@ _SMALL_FILES, _SMALL_ROWS = 64, 20_000
 
 
 @dataclass(frozen=True)
-class Batch:
+class Flush:
     """Rows of one flush.
 
     Attributes:
@@ -68,7 +68,7 @@ class TailWriter:
         self._table = NativeTable(spec)
         self._table.open()
 
-    def append(self, batches: Sequence[Batch]) -> None:
+    def append(self, batches: Sequence[Flush]) -> None:
         """Appends batches in one commit; durable on return. Batches that the tail has, or had, are left out.
 
         Args:
@@ -98,7 +98,7 @@ class TailWriter:
                     continue
         raise StorageError(f"Too many concurrent writes to the table at {self.target}.", "Try again later.")
 
-    def _append(self, tail: Tail, batches: Sequence[Batch]) -> None:
+    def _append(self, tail: Tail, batches: Sequence[Flush]) -> None:
         file = self._table.new_file()
         try:
             for number, one in enumerate(batches, tail.newest + 1):

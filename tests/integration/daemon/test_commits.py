@@ -19,7 +19,7 @@ from volstream.daemon.tails import Committer
 from volstream.home import Home
 from volstream.lifecycle.stop import Stop
 from volstream.model.names import Name
-from volstream.tails.writer import Batch, TailWriter
+from volstream.tails.writer import Flush, TailWriter
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def table(home: Home, schema: str) -> str:
 
 def arrive(location: str, sequence: int) -> None:
     rows = pa.table({"__operation": ["insert"], "id": [str(sequence)], "n": [sequence]})
-    TailWriter(location).append([Batch("s", sequence, rows)])
+    TailWriter(location).append([Flush("s", sequence, rows)])
 
 
 @contextmanager

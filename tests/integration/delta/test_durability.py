@@ -12,7 +12,7 @@ from tests.interrupts import called
 from volstream.delta import direct
 from volstream.delta.direct import RowChanges
 from volstream.delta.marker import Marker
-from volstream.tails.writer import Batch, TailWriter
+from volstream.tails.writer import Flush, TailWriter
 
 DELTALAKE = "create_write_transaction"
 
@@ -49,7 +49,7 @@ def test_rows_that_arrive_are_on_disk_before_they_are_acknowledged(tmp_path: Pat
     writer = TailWriter(tails.create(tmp_path))
     rows = pa.table({"__operation": ["insert"], "id": ["a"], "n": [1]})
     with called("fsync", DELTALAKE) as seen:
-        writer.append([Batch("s", 1, rows)])
+        writer.append([Flush("s", 1, rows)])
     before, after = around(seen, DELTALAKE)
     assert before.count("fsync") >= 2
     assert after.count("fsync") >= 2

@@ -19,12 +19,12 @@ from volstream.tails import writer
 from volstream.tails.move import move
 from volstream.tails.snapshot import TailedTable
 from volstream.tails.table import DELETE, INSERT, UPSERT
-from volstream.tails.writer import Batch, MovePlanner, TailWriter
+from volstream.tails.writer import Flush, MovePlanner, TailWriter
 
 
-def batch(sequence: int, *ids: str, stream: str = "s", operation: str = INSERT) -> Batch:
+def batch(sequence: int, *ids: str, stream: str = "s", operation: str = INSERT) -> Flush:
     rows = {"__operation": [operation] * len(ids), "id": list(ids), "n": [sequence] * len(ids)}
-    return Batch(stream, sequence, pa.table(rows))
+    return Flush(stream, sequence, pa.table(rows))
 
 
 def ids(rows: list[dict[str, object]]) -> list[object]:
@@ -152,7 +152,7 @@ def test_a_full_tail_refuses_rows_until_they_are_committed(location: str) -> Non
     tail = TailWriter(location)
     rows = pa.table({"__operation": [INSERT], "id": ["x"], "n": [1]}).take(pa.array([0] * 250_000))
     for number in range(1, writer.MAX_ROWS // 250_000 + 1):
-        tail.append([Batch("s", number, rows)])
+        tail.append([Flush("s", number, rows)])
     with pytest.raises(TailFullError, match=r"2,000,000 rows have arrived .* not committed yet"):
         tail.append([batch(99, "b")])
     move(location, no_spark)
@@ -166,7 +166,7 @@ def test_a_column_that_is_added_reaches_the_tail(location: str) -> None:
     write_deltalake(location, wider, mode="append", schema_mode="merge")
     assert everything(location)[-1] == {"id": "a", "n": 1, "m": None}
     rows = pa.table({"__operation": [INSERT], "id": ["b"], "n": [2], "m": [False]})
-    TailWriter(location).append([Batch("s", 2, rows)])
+    TailWriter(location).append([Flush("s", 2, rows)])
     move(location, no_spark)
     assert committed(location)[1:] == [{"id": "a", "n": 1, "m": None}, {"id": "b", "n": 2, "m": False}]
 
@@ -183,7 +183,7 @@ def test_a_new_tail_follows_when_the_old_one_is_committed(location: str) -> None
     TailWriter(location).append([batch(1, "a")])
     move(location, no_spark)
     write_deltalake(location, pa.table({"id": ["0"], "n": ["text"]}), mode="overwrite", schema_mode="overwrite")
-    TailWriter(location).append([Batch("s", 2, pa.table({"__operation": [INSERT], "id": ["b"], "n": ["x"]}))])
+    TailWriter(location).append([Flush("s", 2, pa.table({"__operation": [INSERT], "id": ["b"], "n": ["x"]}))])
     move(location, no_spark)
     assert committed(location) == [{"id": "0", "n": "text"}, {"id": "b", "n": "x"}]
 

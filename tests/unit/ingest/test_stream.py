@@ -32,7 +32,7 @@ from volstream.ingest import (
     RowsNotSentError,
 )
 from volstream.ingest.local import LocalTable
-from volstream.tails.writer import Batch, TailWriter
+from volstream.tails.writer import Flush, TailWriter
 
 SYNC, MANUAL = FlushMode.AUTO_FLUSH_SYNC, FlushMode.MANUAL_FLUSH
 
@@ -48,7 +48,7 @@ class Recorded(LocalTable):
         self.gate = threading.Event()
         self.gate.set()
 
-    def append(self, batches: Sequence[Batch]) -> None:
+    def append(self, batches: Sequence[Flush]) -> None:
         self.gate.wait()
         if self.failures and self.lost:
             super().append(batches)

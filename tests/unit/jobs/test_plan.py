@@ -18,7 +18,7 @@ from volstream.catalog import Catalog
 from volstream.delta import folders
 from volstream.directory import table
 from volstream.jobs import plan
-from volstream.jobs.plan import INSERT, MOVE, REMOVE, REPLACE, Row
+from volstream.jobs.plan import INSERT, MOVE, REMOVE, REPLACE, PlanRow
 from volstream.jobs.sizing import Limits
 from volstream.model.files import FileInfo
 from volstream.model.objects import Volume
@@ -29,14 +29,14 @@ from volstream.streams.volume_source import VolumeSource
 
 ROWS = st.lists(
     st.builds(
-        Row,
+        PlanRow,
         path=st.text(min_size=1, max_size=8),
         size=st.integers(0, 100),
         action=st.sampled_from([INSERT, REPLACE, REMOVE]),
         old_path=st.none(),
     )
     | st.builds(
-        Row, st.text(min_size=1, max_size=8), st.integers(0, 100), st.sampled_from([INSERT, MOVE]), st.just("old")
+        PlanRow, st.text(min_size=1, max_size=8), st.integers(0, 100), st.sampled_from([INSERT, MOVE]), st.just("old")
     ),
     max_size=40,
     unique_by=lambda row: row.path,
@@ -44,9 +44,9 @@ ROWS = st.lists(
 LIMITS = st.builds(Limits, files=st.integers(1, 10), bytes=st.integers(1, 300))
 
 
-def cut(rows: list[Row], limits: Limits) -> list[list[Row]]:
+def cut(rows: list[PlanRow], limits: Limits) -> list[list[PlanRow]]:
     """The rows of each batch, by the bounds that were cut."""
-    batches: list[list[Row]] = []
+    batches: list[list[PlanRow]] = []
     position = 0
     for group in plan._groups(rows, limits):
         end = next(index for index, row in enumerate(rows) if row.path == group.until) + 1
@@ -57,14 +57,14 @@ def cut(rows: list[Row], limits: Limits) -> list[list[Row]]:
 
 
 @given(ROWS, LIMITS)
-def test_every_row_is_in_one_batch_and_no_batch_is_empty(rows: list[Row], limits: Limits) -> None:
+def test_every_row_is_in_one_batch_and_no_batch_is_empty(rows: list[PlanRow], limits: Limits) -> None:
     batches = cut(rows, limits)
     assert [row for batch in batches for row in batch] == rows
     assert all(batches)
 
 
 @given(ROWS, LIMITS)
-def test_a_batch_stays_within_the_limits_except_for_one_large_file(rows: list[Row], limits: Limits) -> None:
+def test_a_batch_stays_within_the_limits_except_for_one_large_file(rows: list[PlanRow], limits: Limits) -> None:
     for batch in cut(rows, limits):
         assert len(batch) <= limits.files
         work = [row.size for row in batch if row.action in (INSERT, REPLACE)]
@@ -72,7 +72,7 @@ def test_a_batch_stays_within_the_limits_except_for_one_large_file(rows: list[Ro
 
 
 @given(ROWS, LIMITS)
-def test_a_batch_ends_only_when_the_next_row_does_not_fit(rows: list[Row], limits: Limits) -> None:
+def test_a_batch_ends_only_when_the_next_row_does_not_fit(rows: list[PlanRow], limits: Limits) -> None:
     batches = cut(rows, limits)
     for batch, following in itertools.pairwise(batches):
         work = sum(row.size for row in batch if row.action in (INSERT, REPLACE))
@@ -81,7 +81,7 @@ def test_a_batch_ends_only_when_the_next_row_does_not_fit(rows: list[Row], limit
 
 
 @given(ROWS, LIMITS)
-def test_the_counts_of_a_batch_match_its_content(rows: list[Row], limits: Limits) -> None:
+def test_the_counts_of_a_batch_match_its_content(rows: list[PlanRow], limits: Limits) -> None:
     for group, batch in zip(plan._groups(rows, limits), cut(rows, limits), strict=True):
         actions = [row.action for row in batch]
         assert group.files == len(batch) - actions.count(REMOVE)
