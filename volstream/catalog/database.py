@@ -195,7 +195,10 @@ class Database:
         # If the database is named by a SQLite URI, creating it is up to the user.
         if self.is_embedded and self._url.database and not self._url.database.startswith("file:"):
             path = Path(self._url.database)
-            make_directory(path.parent)
+            try:
+                make_directory(path.parent)
+            except InvalidValueError as error:
+                raise CatalogError(f"The catalog cannot be opened: {error.message}", error.remedy) from None
             if not path.exists():
                 _make_file(path)
         with self._engine.connect() as connection:

@@ -14,19 +14,31 @@ import pytest
 
 from tests import tails
 from tests.tails import POINTS, committed, everything, no_spark
+from tests.waiting import eventually
 from volstream.tails.move import move
 
 
-def start(location: str, name: str, rows: int, fault: str = "") -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tests.integration.ingest.writer", location, name, str(rows), "--commit"]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "VOLSTREAM_FAULT": fault})
+class Writer:
+    """A process that writes rows, commits some of them, and says which have arrived."""
 
+    def __init__(self, location: str, name: str, rows: int, fault: str = "") -> None:
+        command = [sys.executable, "-m", "tests.integration.ingest.writer", location, name, str(rows), "--commit"]
+        self._told = Path(f"{location}-{name}.txt")
+        with self._told.open("w") as target:
+            self.process = subprocess.Popen(command, stdout=target, env={**os.environ, "VOLSTREAM_FAULT": fault})
 
-def acknowledged(process: subprocess.Popen[str]) -> set[str]:
-    """The rows that a process said had arrived, after its end."""
-    told, _ = process.communicate(timeout=120)
-    whole = told[: told.rfind("\n") + 1]  # it may have been killed in the middle of a line
-    return {*whole.split()}
+    def acknowledged(self) -> set[str]:
+        """The rows that it said had arrived, so far."""
+        told = self._told.read_text()
+        return {*told[: told.rfind("\n") + 1].split()}  # it may have been killed in the middle of a line
+
+    def end(self) -> int:
+        """Waits for its end, which somebody or something brings about; its exit status."""
+        return self.process.wait(120)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(10)
 
 
 def check(location: str, arrived: set[str], sent: set[str]) -> None:
@@ -43,38 +55,39 @@ def check(location: str, arrived: set[str], sent: set[str]) -> None:
 @pytest.mark.parametrize("point", POINTS)
 def test_a_kill_at_any_named_point_loses_and_doubles_nothing(tmp_path: Path, point: str, passes: int) -> None:
     location = tails.create(tmp_path)
-    process = start(location, "a", 200, f"{point}#{passes}")
-    arrived = acknowledged(process)
-    assert process.returncode == -signal.SIGKILL
-    second = start(location, "b", 40)
-    arrived |= acknowledged(second)
-    assert second.returncode == 0
-    check(location, arrived, {f"{name}-{one:04}" for name in "ab" for one in range(200)})
+    first = Writer(location, "a", 200, f"{point}#{passes}")
+    assert first.end() == -signal.SIGKILL
+    second = Writer(location, "b", 40)
+    assert second.end() == 0
+    assert len(second.acknowledged()) == 40
+    check(
+        location,
+        first.acknowledged() | second.acknowledged(),
+        {f"{name}-{one:04}" for name in "ab" for one in range(200)},
+    )
 
 
 @pytest.mark.parametrize("kills", [6, pytest.param(1000, marks=pytest.mark.long)])
 def test_kills_at_random_lose_and_double_nothing(tmp_path: Path, kills: int) -> None:
     location = tails.create(tmp_path)
     chosen = random.Random(kills)
-    arrived: set[str] = set()
-    names: list[str] = []
-    running: list[subprocess.Popen[str]] = []
+    writers: list[Writer] = []
+
+    def check_all() -> None:
+        arrived = set[str]().union(*(one.acknowledged() for one in writers))
+        check(location, arrived, {f"w{number}-{one:04}" for number in range(len(writers)) for one in range(10_000)})
+
+    running: list[Writer] = []
     for number in range(kills):
         while len(running) < 2:
-            names.append(f"w{len(names)}")
-            running.append(start(location, names[-1], 10_000))
-        time.sleep(chosen.uniform(0.3, 1.2))
-        killed = running.pop(chosen.randrange(2))
-        killed.kill()
-        arrived |= acknowledged(killed)
-        if number % 50 == 49:
+            running.append(Writer(location, f"w{len(writers)}", 10_000))
+            writers.append(running[-1])
+        for one in running:
+            eventually(one.acknowledged, 60)
+        time.sleep(chosen.uniform(0, 0.5))
+        running.pop(chosen.randrange(2)).kill()
+        if number % 50 == 49 or number == kills - 1:
             for one in running:
                 one.kill()
-                arrived |= acknowledged(one)
             running.clear()
-            check(location, arrived, {f"{name}-{one:04}" for name in names for one in range(10_000)})
-    for one in running:
-        one.kill()
-        arrived |= acknowledged(one)
-    assert arrived
-    check(location, arrived, {f"{name}-{one:04}" for name in names for one in range(10_000)})
+            check_all()
