@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Literal
@@ -12,24 +12,38 @@ import pytest
 
 
 @contextmanager
-def interrupted(event: Literal["call", "return"], function: str) -> Iterator[None]:
-    """Raises KeyboardInterrupt where this thread enters a function, or as it returns, and expects it to come out.
+def meanwhile(event: Literal["call", "return"], function: str, act: Callable[[], object]) -> Iterator[None]:
+    """Does something once, where this thread enters a function for the first time, or as it returns; it has to get there.
 
     Args:
         function: its full name, like ``volstream.delta.direct.commit``.
     """
+    acted = False
 
     def watch(frame: FrameType, seen: str, _: object) -> None:
+        nonlocal acted
         if seen == event and f"{frame.f_globals.get('__name__')}.{frame.f_code.co_qualname}" == function:
             sys.setprofile(None)
-            raise KeyboardInterrupt
+            acted = True
+            act()
 
     sys.setprofile(watch)
     try:
-        with pytest.raises(KeyboardInterrupt):
-            yield
+        yield
     finally:
         sys.setprofile(None)
+        assert acted, f"{function} was not reached"
+
+
+@contextmanager
+def interrupted(event: Literal["call", "return"], function: str) -> Iterator[None]:
+    """Raises KeyboardInterrupt at such a point, and expects it to come out."""
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), meanwhile(event, function, interrupt):
+        yield
 
 
 @contextmanager

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import pyarrow as pa
@@ -24,10 +23,9 @@ from volstream.ingest.local import LocalTables
 from volstream.ingest.options import FlushMode, RealtimeOperation, RealtimeOptions, RealtimeOptionsBuilder
 from volstream.ingest.remote import Client, RemoteTable
 from volstream.ingest.stream import RealtimeStream
+from volstream.lifecycle.closeable import Closeable
 from volstream.model.names import DEFAULT_SCHEMA, Name
 from volstream.session import Session
-from volstream.sql import grammar
-from volstream.sql.names import words
 from volstream.sql.parameters import in_schema, with_parameters
 
 if TYPE_CHECKING:
@@ -140,9 +138,7 @@ class _OpenHome:
     def run(self, statement: str, schema: str) -> _Answer:
         from volstream.spark.frames import batches
 
-        if schema != DEFAULT_SCHEMA and not grammar.owned(words(statement)):
-            statement = in_schema(statement, schema)
-        frame = self.session.sql(statement)
+        frame = self.session.sql(in_schema(statement, schema))
         return _Answer(frame.schema, lambda: batches(frame))
 
     def receiver(self, name: Name) -> Receiver:
@@ -172,7 +168,7 @@ class _ServedHome:
         self._client.close()
 
 
-class Connection:
+class Connection(Closeable):
     """A connection to a home. Thread-safe. A context manager, which closes it. Made by :func:`connect`."""
 
     def __init__(self, home: _Home, schema: str = DEFAULT_SCHEMA) -> None:
@@ -180,14 +176,6 @@ class Connection:
         self._schema = schema
         self._streams: list[RealtimeStream] = []
         self._closed = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def cursor(self) -> Cursor:
         """Returns a new cursor. Raises InterfaceError if the connection is closed."""
@@ -272,7 +260,7 @@ class Connection:
         return self._home.run(with_parameters(statement, values), self._schema)
 
 
-class Cursor:
+class Cursor(Closeable):
     """Runs statements and fetches their rows, one batch at a time. Used by one thread. Iterates over rows.
 
     Attributes:
@@ -289,14 +277,6 @@ class Cursor:
         self._answer: _Answer | None = None
         self._rows: Iterator[Any] | None = None
         self._closed = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         while (row := self.fetchone()) is not None:

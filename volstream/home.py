@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from volstream.catalog import Catalog
 from volstream.config import Settings
 from volstream.delta import options
 from volstream.errors import EngineError, InvalidStateError, InvalidValueError
+from volstream.lifecycle.closeable import Closeable
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from volstream.streams.read import StreamReader
 
 
-class Home:
+class Home(Closeable):
     """An open home. Thread-safe. A context manager: it closes its connections; the engine keeps running.
 
     The catalog and the logs work without Spark, which is connected to at its first use.
@@ -39,14 +39,6 @@ class Home:
         self._gateway: SparkGateway | None = None
         self._connecting = threading.Lock()
         self._local = threading.local()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     @property
     def warehouse(self) -> str:

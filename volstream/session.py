@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from volstream import config
 from volstream.config import Settings
 from volstream.home import Home
+from volstream.lifecycle.closeable import Closeable
 from volstream.model.names import Name
 from volstream.objects.all import Objects
 
@@ -64,7 +64,7 @@ class _BuilderAttribute:
         return Builder()
 
 
-class Session:
+class Session(Closeable):
     """A home, opened for Python. Spark starts at its first use; the catalog and the logs work without it.
 
     Thread-safe. A context manager: it closes its connections; the engine keeps running.
@@ -94,14 +94,6 @@ class Session:
         self.batches = self.objects.batches
         with Session._lock:
             Session._opened.append(self)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def transaction(self) -> AbstractContextManager[None]:
         """Makes this thread's statements inside the ``with`` block one consumption: every read of a stream sees the same

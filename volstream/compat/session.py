@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from volstream import log
 from volstream import session as sessions
 from volstream.compat.frame import DataFrame
 from volstream.compat.leaf import Leaf
 from volstream.errors import InvalidValueError
+from volstream.lifecycle.closeable import Closeable
 from volstream.model.names import DEFAULT_SCHEMA, Name
 from volstream.spark.errors import as_sql_errors
 
@@ -57,7 +57,7 @@ class _BuilderAttribute:
         return Builder()
 
 
-class Session:
+class Session(Closeable):
     """A home with snake_case names. A context manager: it closes its connections.
 
     Attributes:
@@ -68,14 +68,6 @@ class Session:
 
     def __init__(self, native: sessions.Session) -> None:
         self.native = native
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def sql(self, statement: str) -> DataFrame:
         """Runs one statement, DML at once, like :meth:`volstream.Session.sql`, with the same errors."""

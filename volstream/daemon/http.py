@@ -24,8 +24,11 @@ _SILENT_SECONDS = 10.0
 #: Enough for a probe, a scrape and a few people at a time.
 _MAX_CONNECTIONS = 16
 
+#: Names of this host that other hosts cannot reach.
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
 #: Host names that a client on this host may use; None: HTTP 1.0 does not require one.
-_OUR_NAMES = (None, "127.0.0.1", "localhost", "::1")
+_OUR_NAMES = (None, *LOOPBACK)
 
 #: A probe: returns whether all is well, and details.
 Probe = Callable[[], tuple[bool, Mapping[str, Any]]]

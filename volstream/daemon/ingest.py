@@ -15,19 +15,17 @@ from prometheus_client.registry import Collector
 from pyarrow import flight
 
 from volstream.config import Settings
-from volstream.daemon.http import HttpServer
+from volstream.daemon.http import LOOPBACK, HttpServer
 from volstream.daemon.tails import Committer
 from volstream.errors import InvalidValueError, PortInUseError, VolstreamError
 from volstream.ingest.local import LocalTable, LocalTables
 from volstream.ingest.wire import COLUMNS, decoded, encoded, to_flight
 from volstream.lifecycle.stop import Stop
 from volstream.log import get
-from volstream.model.names import DEFAULT_SCHEMA, Name
+from volstream.model.names import Name
 from volstream.session import Session
 from volstream.spark.errors import as_sql_errors
 from volstream.spark.frames import batches
-from volstream.sql import grammar
-from volstream.sql.names import words
 from volstream.sql.parameters import in_schema
 from volstream.tails.writer import Flush
 
@@ -35,8 +33,6 @@ _log = get("ingest")
 
 #: Seconds for clients to end what they send.
 _END_SECONDS = 2.0
-
-_OUR_NAMES = ("127.0.0.1", "localhost", "::1")
 
 #: File of the home with the token, if no setting has it.
 TOKEN = "ingest.token"
@@ -182,7 +178,7 @@ def token_of(settings: Settings) -> str:
 def _certificates(settings: Settings, host: str) -> list[tuple[bytes, bytes]]:
     files = (settings.ingest_certificate, settings.ingest_key)
     if files == (None, None):
-        if host not in _OUR_NAMES:
+        if host not in LOOPBACK:
             raise InvalidValueError(
                 f"ingest_address {settings.ingest_address} is open to the network, but there is no certificate.",
                 "Set ingest_certificate and ingest_key, or listen on 127.0.0.1.",
@@ -232,10 +228,7 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow publish
         del context
         with _told(), as_sql_errors():
             asked = _request(ticket.ticket, "sql", "schema")
-            text = asked["sql"]
-            if asked["schema"] != DEFAULT_SCHEMA and not grammar.owned(words(text)):
-                text = in_schema(text, asked["schema"])
-            frame = self._session.sql(text)
+            frame = self._session.sql(in_schema(asked["sql"], asked["schema"]))
             columns = to_arrow_schema(frame.schema, timezone="UTC")
 
         def rows() -> Iterator[pa.RecordBatch]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from volstream.config import Settings
 from volstream.delta.log import DeltaLog
 from volstream.errors import VolstreamError, in_brief
@@ -11,20 +13,25 @@ from volstream.lifecycle.backoff import Backoff
 from volstream.lifecycle.stop import Stop
 from volstream.lifecycle.supervisor import run_loop
 from volstream.log import get
+from volstream.tails.writer import MovePlanner
 
 _log = get("commits")
 
-#: Interval at most, so that a daemon follows new tables.
-_LOOK_SECONDS = 60.0
+#: Interval of commits at most, so that a daemon follows new tables; and of sweeps, which list folders.
+_LOOK_SECONDS, _SWEEP_SECONDS = 60.0, 3600.0
 
 
 class Committer:
-    """Commits every ``commit_seconds`` while a daemon runs. One table that fails holds no other up."""
+    """Commits every ``commit_seconds`` while a daemon runs, and deletes files that no tail needs any longer.
+
+    One table that fails holds no other up.
+    """
 
     def __init__(self, home: Home, settings: Settings, stop: Stop) -> None:
         self._home = home
         self._seconds = min(settings.commit_seconds or _LOOK_SECONDS, _LOOK_SECONDS)
         self._stop = stop
+        self._next_sweep = time.monotonic()
 
     def run(self) -> None:
         """Runs in its own thread; returns when stopped."""
@@ -34,10 +41,15 @@ class Committer:
         if self._stop.wait(self._seconds):
             return
         catalog = self._home.catalog
+        sweeps = time.monotonic() >= self._next_sweep
+        if sweeps:
+            self._next_sweep = time.monotonic() + _SWEEP_SECONDS
         for name, location in catalog.tails.list().items():
             try:
                 if DeltaLog(location).exists():
                     commit(catalog, name, location, lambda: self._home.gateway)
+                    if sweeps:
+                        MovePlanner(location).sweep()
                 else:
                     catalog.tails.remove(name)
             except VolstreamError as error:  # the rows are safe, and the next turn tries again

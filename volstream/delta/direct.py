@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import time
 import uuid
 from bisect import bisect_left
@@ -31,7 +30,7 @@ from deltalake.schema import Schema
 from deltalake.transaction import AddAction
 
 from volstream.delta.datafile import NewFile
-from volstream.delta.log import last_checkpoint
+from volstream.delta.log import CHARACTERS, last_checkpoint, lengths_of
 from volstream.delta.marker import Marker
 from volstream.delta.places import filesystem_of, is_remote, make_durable, mapped, open_table
 from volstream.delta.vectors import deleted_rows, write_vectors
@@ -43,8 +42,7 @@ _KNOWN = frozenset({"appendOnly", "invariants", "deletionVectors", "timestampNtz
 _VECTORS = "delta.enableDeletionVectors"
 
 #: Metadata of columns that demands nothing of a commit, or only what :class:`_ColumnRules` checks.
-_CHARACTERS = "__CHAR_VARCHAR_TYPE_STRING"
-_HARMLESS = frozenset({"comment", _CHARACTERS})
+_HARMLESS = frozenset({"comment", CHARACTERS})
 
 #: Tables created here can be read by any reader that supports deletion vectors.
 _FEATURES = ("deletionVectors",), ("appendOnly", "deletionVectors", "invariants")
@@ -301,11 +299,8 @@ class _ColumnRules:
     @classmethod
     def of(cls, table: DeltaTable) -> _ColumnRules:
         fields = table.schema().fields
-        lengths = {}
-        for one in fields:
-            limit = re.fullmatch(r"(char|varchar)\((\d+)\)", str((one.metadata or {}).get(_CHARACTERS, "")))
-            if limit is not None:
-                lengths[one.name] = (int(limit[2]) if limit[1] == "char" else 0, int(limit[2]))
+        found = {one.name: lengths_of((one.metadata or {}).get(CHARACTERS)) for one in fields}
+        lengths = {name: limits for name, limits in found.items() if limits is not None}
         return cls([one.name for one in fields if not one.nullable], lengths)
 
     def allow(self, rows: pa.Table) -> bool:

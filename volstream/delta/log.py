@@ -74,6 +74,16 @@ _WITHOUT_DATA = frozenset(
 PRIMARY_KEY = "volstream.primary_key"
 
 
+#: Metadata of a STRING column that Spark treats as CHAR or VARCHAR: its type, like ``varchar(10)``.
+CHARACTERS = "__CHAR_VARCHAR_TYPE_STRING"
+
+
+def lengths_of(characters: str | None) -> tuple[int, int] | None:
+    """Returns the least and the greatest number of characters that a value of :data:`CHARACTERS` allows; None: any."""
+    limit = re.fullmatch(r"(char|varchar)\((\d+)\)", characters or "")
+    return None if limit is None else (int(limit[2]) if limit[1] == "char" else 0, int(limit[2]))
+
+
 @dataclass(frozen=True)
 class Schema:
     """A table's columns at a version.

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 _log = get("ingest")
 
 
+#: A commit that takes longer may be made by two processes at once, which does no harm.
+_LEASE_SECONDS = 120.0
+
 #: Bytes of batches that may wait for one table.
 _WAITING_BYTES = 256 << 20
 
@@ -49,6 +52,7 @@ class LocalTable:
 
     def __init__(self, writer: TailWriter, arrived: Callable[[], object]) -> None:
         self.columns: pa.Schema = writer.columns
+        self.location = writer.target
         self._writer = writer
         self._arrived = arrived
         self._lock = threading.Lock()  #: guards what waits
@@ -61,7 +65,7 @@ class LocalTable:
         with self._lock:
             if self._waiting and sum(one.size for one in self._waiting) + mine.size > _WAITING_BYTES:
                 raise TailFullError(
-                    f"Too many rows wait to be written to {self._writer.target}.", "Try again later, or send fewer."
+                    f"Too many rows wait to be written to {self.location}.", "Try again later, or send fewer."
                 )
             self._waiting.append(mine)
         with self._turn:
@@ -122,7 +126,7 @@ class LocalTables:
         at_once = self._home.settings.commit_seconds == 0
         with self._lock:
             found = self._tables[name] = LocalTable(
-                writer, (lambda: self._commit_now(location)) if at_once else lambda: None
+                writer, (lambda: move(location, lambda: self._home.gateway)) if at_once else lambda: None
             )
             if self._committer is None and self._commits and not at_once:
                 self._committer = threading.Thread(target=self._commit_all, name="commits", daemon=True)
@@ -136,27 +140,19 @@ class LocalTables:
         self._closed.set()
         if self._committer is not None:
             self._committer.join()
-        for name in self._tables:
-            location = folders.table_location(self._home.warehouse, name)
+        for name, one in self._tables.items():
             try:
-                commit(self._home.catalog, name, location, self._connected)
+                commit(self._home.catalog, name, one.location, lambda: self._home.connected_gateway)
             except VolstreamError as error:
                 _log.info("commit_left_to_others", table=str(name), error=in_brief(error))
-
-    def _commit_now(self, location: str) -> None:
-        move(location, lambda: self._home.gateway)
-
-    def _connected(self) -> SparkGateway:
-        return self._home.connected_gateway
 
     def _commit_all(self) -> None:
         while not self._closed.wait(self._home.settings.commit_seconds):
             with self._lock:
-                names = list(self._tables)
-            for name in names:
-                location = folders.table_location(self._home.warehouse, name)
+                tables = dict(self._tables)
+            for name, one in tables.items():
                 try:
-                    commit(self._home.catalog, name, location, lambda: self._home.gateway)
+                    commit(self._home.catalog, name, one.location, lambda: self._home.gateway)
                 except VolstreamError as error:  # told, and tried again at the next turn; the rows are safe
                     _log.warning("commit_failed", table=str(name), error=in_brief(error))
 
@@ -179,7 +175,3 @@ def commit(catalog: Catalog, name: Name, location: str, spark: Callable[[], Spar
     if count:
         _log.info("committed", table=str(name), rows=count)
     return count
-
-
-#: A commit that takes longer may be made by two processes at once, which does no harm.
-_LEASE_SECONDS = 120.0

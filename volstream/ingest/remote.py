@@ -54,8 +54,8 @@ class Client:
             VolstreamError: the server's, also while rows are read; ServerError.
         """
         with _mapped():
-            options = flight.FlightCallOptions(headers=self._headers)  # it may take long
-            reader = self._client.do_get(flight.Ticket(encoded(sql=statement, schema=schema)), options)
+            # Without a deadline: it may take long.
+            reader = self._client.do_get(flight.Ticket(encoded(sql=statement, schema=schema)), self._options())
             columns = reader.schema
 
         def rows() -> Iterator[pa.Table]:
@@ -69,21 +69,21 @@ class Client:
         """Returns the columns of a table; see :func:`volstream.tails.table.columns_of`. Raises VolstreamError."""
         with _mapped():
             action = flight.Action(COLUMNS, encoded(schema=name.schema, table=name.name))
-            [result] = self._client.do_action(action, self._options())
+            [result] = self._client.do_action(action, self._options(_SECONDS))
             return pa.ipc.read_schema(pa.py_buffer(result.body))
 
     def put(self, name: Name, schema: pa.Schema) -> tuple[Any, Any]:
         """Begins to send rows of a table; returns Flight's writer and reader."""
         descriptor = flight.FlightDescriptor.for_path(name.schema, name.name)
         # Without a deadline, because it lasts as long as its stream.
-        return self._client.do_put(descriptor, schema, flight.FlightCallOptions(headers=self._headers))  # type: ignore[no-any-return]
+        return self._client.do_put(descriptor, schema, self._options())  # type: ignore[no-any-return]
 
     def close(self) -> None:
         """Closes the connection."""
         self._client.close()
 
-    def _options(self) -> flight.FlightCallOptions:
-        return flight.FlightCallOptions(timeout=_SECONDS, headers=self._headers)
+    def _options(self, seconds: float | None = None) -> flight.FlightCallOptions:
+        return flight.FlightCallOptions(timeout=seconds, headers=self._headers)
 
 
 class RemoteTable:

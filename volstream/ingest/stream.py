@@ -10,8 +10,7 @@ import warnings
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -27,6 +26,7 @@ from volstream.errors import (
 from volstream.ingest.errors import BufferFullError, RowsNotSentError
 from volstream.ingest.options import FlushMode, RealtimeOperation, RealtimeOptions, RetryStatus, RowOperator
 from volstream.ingest.values import Column
+from volstream.lifecycle.closeable import Closeable
 from volstream.log import get
 from volstream.tails.table import KEY, OPERATION
 from volstream.tails.writer import Flush
@@ -127,7 +127,7 @@ class _Buffer:
     sequence: int = 0
 
 
-class RealtimeStream:
+class RealtimeStream(Closeable):
     """Writes rows to one table. Thread-safe; rows of one thread arrive in its order. A context manager, which closes it.
 
     A row is safe, and queries see it, once its flush returned: :meth:`flush` or :meth:`close`, or any later time for those
@@ -174,14 +174,6 @@ class RealtimeStream:
         if self.options.flush_mode is not FlushMode.MANUAL_FLUSH:
             self._sender = threading.Thread(target=self._send_in_background, name=f"ingest-{name}", daemon=True)
             self._sender.start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def create_row(self, operator: RowOperator | None = None) -> Row:
         """Returns an empty row.
@@ -315,10 +307,14 @@ class RealtimeStream:
     def _count_cut(self) -> None:
         self.statistics.truncated += 1
 
+    def _needed_by(self, operator: RowOperator) -> Sequence[int]:
+        """Returns the columns that a row must have."""
+        return self._key_at if operator is RowOperator.DELETE_IGNORE else self._needed
+
     def _check_row(self, row: Row) -> None:
         if row._stream is not self:
             raise InvalidStateError("The row belongs to another stream.", "Create it by this stream's create_row().")
-        for at in self._key_at if row.operator is RowOperator.DELETE_IGNORE else self._needed:
+        for at in self._needed_by(row.operator):
             if row.values[at] is _UNSET or row.values[at] is None:
                 raise InvalidValueError(
                     f"The row has no value for {self._columns[at].name}, which is NOT NULL.", "Set it with set_value()."
@@ -337,8 +333,7 @@ class RealtimeStream:
     def _fitted(self, rows: pa.Table, operator: RowOperator) -> pa.Table:
         given = {name: self._columns[self._position_of(name)].name for name in rows.column_names}
         rows = rows.rename_columns([given[name] for name in rows.column_names])
-        needed = self._key_at if operator is RowOperator.DELETE_IGNORE else self._needed
-        for at in needed:
+        for at in self._needed_by(operator):
             name = self._columns[at].name
             if name not in rows.column_names or rows[name].null_count:
                 raise InvalidValueError(f"There are rows without a value for {name}, which is NOT NULL.")
@@ -402,21 +397,20 @@ class RealtimeStream:
     def _send_in_background(self) -> None:
         """Sends full buffers, and those that are old."""
         background = self.options.flush_mode is FlushMode.AUTO_FLUSH_BACKGROUND
+        interval = self.options.flush_interval / 1000
         while True:
             with self._changed:
                 while True:
                     if self._closed or self._failure is not None:
                         return
-                    age = 0.0 if self._open is None else time.monotonic() - self._open.began
-                    left = self.options.flush_interval / 1000 - age
-                    if self._open is not None and left <= 0:
+                    oldest = self._full[0] if self._full else self._open
+                    left = None if oldest is None else oldest.began + interval - time.monotonic()
+                    old = left is not None and left <= 0
+                    if old and not self._full:
                         self._close_buffer()
-                        background_now = True
-                    else:
-                        background_now = background
-                    if self._full and not self._sending and background_now:
+                    if self._full and (background or old) and not self._sending:
                         break
-                    self._changed.wait(left if self._open is not None else None)
+                    self._changed.wait(None if self._sending else left)
                 self._take()
             try:
                 self._send()

@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,6 +35,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from volstream.delta.log import lengths_of
 from volstream.errors import InvalidValueError
 from volstream.tails.table import CHARACTERS
 
@@ -71,10 +71,8 @@ class Column:
     def of(cls, field: pa.Field) -> Column:
         """Returns the column of a field of :func:`volstream.tails.table.columns_of`."""
         told = (field.metadata or {}).get(CHARACTERS.encode(), b"").decode()
-        limit = re.fullmatch(r"(char|varchar)\((\d+)\)", told)
-        if limit is None:
-            return cls(field.name, field.type, field.nullable)
-        return cls(field.name, field.type, field.nullable, int(limit[2]), padded=limit[1] == "char")
+        least, most = lengths_of(told) or (None, None)
+        return cls(field.name, field.type, field.nullable, most, padded=most is not None and least == most)
 
     def converter(self, *, truncate: bool, on_cut: Callable[[], None]) -> Converter:
         """Returns what converts values of this column.

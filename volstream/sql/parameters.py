@@ -10,7 +10,8 @@ from typing import Any
 from sqlglot.tokenizer_core import TokenType
 
 from volstream.errors import InvalidValueError, SqlError
-from volstream.sql import names
+from volstream.model.names import DEFAULT_SCHEMA, quote
+from volstream.sql import grammar, names
 from volstream.sqltext import literal
 
 
@@ -80,9 +81,10 @@ def _decimal(value: Decimal) -> str:
 
 
 def in_schema(statement: str, schema: str) -> str:
-    """Returns a statement of Spark's with ``schema`` before each name of a table that has none."""
-    from volstream.model.names import quote
-
+    """Returns a statement with ``schema`` before each name of a table that has none. Statements of ours, whose names are not
+    tables alone, stay as they are."""
+    if schema == DEFAULT_SCHEMA or grammar.owned(names.words(statement)):
+        return statement
     text = statement
     for reference in reversed(names.references(statement)):
         if not reference.qualified:

@@ -63,8 +63,6 @@ def commit_before(home: Home, statement: str) -> None:
     if name is None:
         return
     location = folders.table_location(home.warehouse, name)
-    if not table.exists(location):
-        return
     found = TailedTable.open(location)
     if found is not None and found.has_unmoved and (found.key or words[:2] != ["INSERT", "INTO"]):
         move(location, lambda: home.gateway)

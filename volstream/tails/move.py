@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -16,7 +16,6 @@ from volstream.errors import DependencyError, InvalidStateError
 from volstream.lifecycle import faults
 from volstream.model.names import quote
 from volstream.sqltext import table_at
-from volstream.tails import table
 from volstream.tails.snapshot import Tail, newest_of_each
 from volstream.tails.table import DELETE, OPERATION, OWN
 from volstream.tails.writer import Move, MovePlanner
@@ -85,19 +84,13 @@ class _Moving:
     def _changes(self) -> RowChanges | None:
         """Returns the changes to a table that can be committed without Spark, as far as its key allows that."""
         if not self._key:
-            return RowChanges(self._added(), self._arrived, "", None)
+            added = (part.select(self._arrived.names) for part in self._tail.parts(self._step.after, self._step.until))
+            return RowChanges(added, self._arrived, "", None)
         if len(self._key) > 1 or not pa.types.is_string(self._arrived.field(self._key[0]).type):
             return None
         newest = last_of_each(self._tail.rows(self._step.after, self._step.until), self._key)
         upserted = newest.filter(pc.not_equal(newest[OPERATION], DELETE)).select(self._arrived.names)
         return RowChanges([upserted], self._arrived, self._key[0], newest[self._key[0]].to_pylist())
-
-    def _added(self) -> Iterator[pa.Table]:
-        for file in self._tail.files(self._step.after):
-            rows = self._tail.view.read(file)
-            arrival = rows[table.ARRIVAL]
-            mine = pc.and_(pc.greater(arrival, self._step.after), pc.less_equal(arrival, self._step.until))
-            yield rows.filter(mine).select(self._arrived.names)
 
     def _by_spark(self, marker: Marker, gateway: SparkGateway, rows: int) -> None:
         from volstream.delta.writer import DeltaWriter

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -52,15 +53,18 @@ class Tail:
         """Returns the data files with arrivals later than ``after``."""
         return [file for file in self.view.files if file.most[ARRIVAL] > after]
 
-    def rows(self, after: int, until: int) -> pa.Table:
-        """Returns the rows of arrivals in ``(after, until]``, in the order in which they arrived."""
-        parts = [self.view.spec.schema.empty_table()]
+    def parts(self, after: int, until: int) -> Iterator[pa.Table]:
+        """Yields the rows of arrivals in ``(after, until]`` file by file, in no particular order."""
         for file in self.files(after):
             if file.least[ARRIVAL] <= until:
                 rows = self.view.read(file)
                 number = rows[ARRIVAL]
-                parts.append(rows.filter(pc.and_(pc.greater(number, after), pc.less_equal(number, until))))
-        return pa.concat_tables(parts).sort_by([(ARRIVAL, "ascending"), (POSITION, "ascending")])
+                yield rows.filter(pc.and_(pc.greater(number, after), pc.less_equal(number, until)))
+
+    def rows(self, after: int, until: int) -> pa.Table:
+        """Returns the same rows in the order in which they arrived."""
+        found = pa.concat_tables([self.view.spec.schema.empty_table(), *self.parts(after, until)])
+        return found.sort_by([(ARRIVAL, "ascending"), (POSITION, "ascending")])
 
     def query(self, after: int, until: int) -> str:
         """Returns SQL for the same rows, in no particular order."""
@@ -97,14 +101,14 @@ class TailedTable:
         if not table.exists(location):
             return None
         for _ in range(_LOOKS):
-            spec = table.existing_spec(location)
-            before = None if spec is None else spec.view()
-            if spec is None or before is None:
+            present = table.existing(location)
+            if present is None:
                 return None
+            spec, tail_id = present
             # The table first: what leaves the tail afterwards is in the tail's version that is read next, or later.
-            found = DeltaLog(location).state(table.move_id(before.table_id))
+            found = DeltaLog(location).state(table.move_id(tail_id))
             view = spec.view()
-            if found is None or view is None or view.table_id != before.table_id:
+            if found is None or view is None or view.table_id != tail_id:
                 continue
             tail = Tail.of(view)
             moved = tail.moved(found.transaction)

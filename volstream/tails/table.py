@@ -17,7 +17,7 @@ import pyarrow as pa
 from deltalake.exceptions import TableNotFoundError
 from pyarrow import fs
 
-from volstream.delta.log import PRIMARY_KEY
+from volstream.delta import log
 from volstream.delta.native import TableSpec
 from volstream.delta.places import filesystem_of, mapped, open_table
 from volstream.errors import DependencyError, InvalidStateError, NotFoundError
@@ -62,7 +62,7 @@ def columns_of(target: str) -> pa.Schema:
         with mapped(target):
             opened = open_table(target)
             schema, told = pa.schema(opened.schema().to_arrow()), json.loads(opened.schema().to_json())["fields"]
-            key = opened.metadata().configuration.get(PRIMARY_KEY) or "[]"
+            key = opened.metadata().configuration.get(log.PRIMARY_KEY) or "[]"
     except TableNotFoundError:
         raise NotFoundError(f"There is no table at {target}.") from None
     taken = {name.lower() for name in schema.names} & {*OWN}
@@ -77,7 +77,7 @@ def columns_of(target: str) -> pa.Schema:
             f"Column {variants[0]} is a VARIANT, which real-time streams do not support.",
             "Make it a STRING, and parse_json() it when it is read.",
         )
-    limits = [one["metadata"].get("__CHAR_VARCHAR_TYPE_STRING") for one in told]
+    limits = [one["metadata"].get(log.CHARACTERS) for one in told]
     fields = [
         pa.field(field.name, field.type, field.nullable, None if limit is None else {CHARACTERS: limit})
         for field, limit in zip(schema, limits, strict=True)
@@ -92,14 +92,15 @@ def spec_of(target: str, columns: pa.Schema) -> TableSpec:
     return TableSpec(location(target), schema, (ARRIVAL,), (NEWEST, FLOOR, MOVE, THROUGH, BEFORE))
 
 
-def existing_spec(target: str) -> TableSpec | None:
-    """Returns the definition of the tail that the table at ``target`` has, or None. Raises DependencyError."""
+def existing(target: str) -> tuple[TableSpec, str] | None:
+    """Returns the definition and Delta's id of the tail that the table at ``target`` has, or None. Raises DependencyError."""
     try:
         with mapped(location(target)):
-            present = pa.schema(open_table(location(target)).schema().to_arrow())
+            opened = open_table(location(target))
+            present, tail_id = pa.schema(opened.schema().to_arrow()), str(opened.metadata().id)
     except TableNotFoundError:
         return None
-    return spec_of(target, pa.schema([field for field in present if field.name not in OWN]))
+    return spec_of(target, pa.schema([field for field in present if field.name not in OWN])), tail_id
 
 
 def move_id(tail_id: str) -> str:

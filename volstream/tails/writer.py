@@ -7,14 +7,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
-from deltalake import DeltaTable, write_deltalake
+from deltalake import write_deltalake
 from deltalake.transaction import AddAction, CommitProperties, Transaction
 
 from volstream.delta import folders
 from volstream.delta.log import DeltaLog
 from volstream.delta.native import DataFile, NativeTable
 from volstream.delta.options import options_of
-from volstream.delta.places import mapped
+from volstream.delta.places import mapped, open_table
 from volstream.errors import FencedError, InvalidStateError, StorageError, TailFullError
 from volstream.lifecycle import faults
 from volstream.tails import table
@@ -49,7 +49,7 @@ class Flush:
 class TailWriter:
     """Writes the tail of the table at ``target``. Thread-safe; any number of processes may write one tail.
 
-    Creates the tail, or adapts it to the table's columns.
+    Adapts the tail to the table's columns; the first rows create it.
 
     Raises:
         InvalidStateError: the table's columns changed, and rows that arrived before are not committed yet.
@@ -62,11 +62,10 @@ class TailWriter:
         self.columns = table.columns_of(target)
         self._lock = threading.Lock()
         spec = table.spec_of(target, self.columns)
-        present = table.existing_spec(target)
-        if present is not None and present.schema != spec.schema:
-            _adapt(target, present.schema, spec.schema)
+        present = table.existing(target)
+        if present is not None and present[0].schema != spec.schema:
+            _adapt(target, present[0].schema, spec.schema)
         self._table = NativeTable(spec)
-        self._table.open()
 
     def append(self, batches: Sequence[Flush]) -> None:
         """Appends batches in one commit; durable on return. Batches that the tail has, or had, are left out.
@@ -81,22 +80,24 @@ class TailWriter:
         """
         with self._lock:
             for _ in range(_ATTEMPTS):
-                view = self._table.open()
-                tail = Tail.of(view)
-                new = [one for one in batches if one.sequence > (self._table.transaction(_writer(one.stream_id)) or 0)]
-                if not new:
-                    return
-                if view.rows >= MAX_ROWS or view.bytes >= MAX_BYTES:
-                    raise TailFullError(
-                        f"{view.rows:,} rows have arrived for the table at {self.target} and are not committed yet.",
-                        "Try again later. If it does not help, commits fail: see the log of the daemon.",
-                    )
                 try:
-                    self._append(tail, new)
+                    self._append_new(batches)
                     return
-                except FencedError:
+                except FencedError:  # another writer was faster: with a commit, or in creating the tail
                     continue
-        raise StorageError(f"Too many concurrent writes to the table at {self.target}.", "Try again later.")
+        raise _crowded(self.target)
+
+    def _append_new(self, batches: Sequence[Flush]) -> None:
+        view = self._table.open()
+        new = [one for one in batches if one.sequence > (self._table.transaction(_writer(one.stream_id)) or 0)]
+        if not new:
+            return
+        if view.rows >= MAX_ROWS or view.bytes >= MAX_BYTES:
+            raise TailFullError(
+                f"{view.rows:,} rows have arrived for the table at {self.target} and are not committed yet.",
+                "Try again later. If it does not help, commits fail: see the log of the daemon.",
+            )
+        self._append(Tail.of(view), new)
 
     def _append(self, tail: Tail, batches: Sequence[Flush]) -> None:
         file = self._table.new_file()
@@ -145,8 +146,8 @@ class MovePlanner:
 
     def __init__(self, target: str) -> None:
         self.target = target
-        spec = table.existing_spec(target)
-        self._table = None if spec is None else NativeTable(spec)
+        present = table.existing(target)
+        self._table = None if present is None else NativeTable(present[0])
 
     def plan(self) -> tuple[Tail, Move] | None:
         """Returns the move to do next, which may have been planned by a process that died; None if nothing is unmoved.
@@ -169,7 +170,7 @@ class MovePlanner:
             if self._commit(tail, numbers):
                 faults.point("tail.planned")
                 return replace(tail, move=planned.number, through=planned.until, before=planned.after), planned
-        raise StorageError(f"Too many concurrent writes to the table at {self.target}.", "Try again later.")
+        raise _crowded(self.target)
 
     def trim(self) -> None:
         """Removes arrivals that the table has. Raises as :meth:`plan`."""
@@ -181,7 +182,7 @@ class MovePlanner:
             gone = [file for file in tail.view.files if file.most[ARRIVAL] <= moved]
             if not gone or self._commit(tail, {FLOOR: moved}, gone):
                 return
-        raise StorageError(f"Too many concurrent writes to the table at {self.target}.", "Try again later.")
+        raise _crowded(self.target)
 
     def sweep(self) -> None:
         """Deletes data files that no version needs. Lists the folder."""
@@ -216,6 +217,10 @@ class MovePlanner:
         return True
 
 
+def _crowded(target: str) -> StorageError:
+    return StorageError(f"Too many concurrent writes to the table at {target}.", "Try again later.")
+
+
 def _writer(stream_id: str) -> str:
     return f"volstream:writer:{stream_id}"
 
@@ -226,7 +231,7 @@ def _adapt(target: str, present: pa.Schema, wanted: pa.Schema) -> None:
     if all(field.type == known.get(field.name, field.type) for field in wanted) and {*known} <= {*wanted.names}:
         location = table.location(target)
         with mapped(location):
-            newest = DeltaTable(location, storage_options=options_of(location) or None).transaction_version(NEWEST)
+            newest = open_table(location).transaction_version(NEWEST)
             write_deltalake(
                 location,
                 wanted.empty_table(),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -81,3 +83,16 @@ def test_a_table_that_was_dropped_is_forgotten(home: Home) -> None:
     shutil.rmtree(location)
     with committing(home):
         eventually(lambda: not home.catalog.tails.list())
+
+
+def test_files_that_no_tail_needs_are_deleted_once_they_are_old(home: Home) -> None:
+    location = table(home, "a")
+    old, new = (Path(location, "_tail", f"part-{name}.parquet") for name in ("old", "new"))
+    for file in (old, new):
+        file.write_bytes(b"PAR1")
+    aged = time.time() - 86400
+    os.utime(old, (aged, aged))
+    with committing(home):
+        eventually(lambda: not old.exists())
+    assert new.exists()
+    assert len(committed(location)) == 1

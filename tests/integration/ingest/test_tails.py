@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import tails
-from tests.interrupts import interrupted
+from tests.interrupts import interrupted, meanwhile
 from tests.tails import committed, everything, no_spark
 from volstream.errors import DependencyError, InvalidStateError, NotFoundError, TailFullError
 from volstream.tails import writer
@@ -93,6 +93,15 @@ def test_writers_and_committers_at_once_lose_and_double_nothing(location: str) -
     assert ids(everything(location)) == wanted
     move(location, no_spark)
     assert ids(committed(location)) == wanted
+
+
+def test_two_writers_that_begin_at_once_share_one_tail(location: str) -> None:
+    def other() -> None:
+        TailWriter(location).append([batch(1, "b", stream="other")])
+
+    with meanwhile("call", "volstream.delta.native.NativeTable._create", other):
+        TailWriter(location).append([batch(1, "a")])
+    assert ids(everything(location)) == ["a", "b"]
 
 
 @pytest.mark.parametrize(
