@@ -1,9 +1,9 @@
-"""Delta tables written without a JVM by one writer at a time, through deltalake.
+"""Delta tables written without a JVM, through deltalake.
 
 Data files are written here first and then committed by name, so a data file is durable before the log entry that names it.
-Every commit carries one application transaction per table: Delta refuses a commit from a handle that has not seen the newest
-commit, and that fences a writer that lost its lease. deltalake's own ``optimize.compact`` writes no transaction, and its
-predicates fail on long IN-lists, so neither is used.
+Every commit carries an application transaction of the table: Delta refuses it if a commit with the same one came first, and
+that fences a writer that lost its lease. deltalake's own ``optimize.compact`` writes no transaction, and its predicates fail
+on long IN-lists, so neither is used.
 
 What does not belong here: the meaning of the tables (``directory``).
 """
@@ -69,8 +69,8 @@ class TableSpec:
     Attributes:
         location: a local path or a URI.
         tracked: columns with statistics; they are never NULL.
-        app_ids: application ids whose transaction versions a view has. Every commit carries the first one, so that one of
-            two concurrent writers is refused.
+        app_ids: application ids whose transaction versions a view has. Every commit carries one of them at least: of two
+            concurrent ones with the same id, one is refused.
     """
 
     location: str
@@ -190,13 +190,14 @@ class NativeTable:
         """Commits on top of ``view``, the result of the last :meth:`open`; durable on return.
 
         Args:
-            transactions: versions of application ids to set, including the table's own.
+            transactions: versions of application ids to set, including one of the table's own.
             changes_data: False: rows only move between files.
 
         Raises:
-            FencedError: another writer committed meanwhile; nothing of this commit is in the table.
+            FencedError: another writer committed one of the same transactions, or removed one of the same files, meanwhile;
+                nothing of this commit is in the table.
         """
-        assert self.spec.app_ids[0] in transactions, "without it the commit would not fence off other writers"
+        assert {*self.spec.app_ids} & {*transactions}, "without one the commit would not fence off other writers"
         handle = self._handle
         assert handle is not None, "opened before"
         if handle.version() != view.version:

@@ -1,11 +1,13 @@
 """The Delta table in which a table's rows arrive: its columns, its transactions, and its place beside the table.
 
-A tail is written without a JVM by any number of processes: every commit carries the tail's own application id, so that of
-two concurrent writers one is refused and tries again. Arrivals are numbered from 1; one append is one or more arrivals.
+A tail is written without a JVM by any number of processes: every append carries :data:`NEWEST`, so that of two concurrent
+ones one is refused and tries again. Arrivals are numbered from 1; one append is one or more arrivals.
 
 Arrivals move into the table in numbered *moves*. A move is planned by a commit of the tail, which fixes its range, and done
 by one commit of the table with the transaction (:func:`move_id`, number of the move). The table's own transaction thus
-tells which arrivals it has, whatever happens between the two, and a move that is done again has no effect.
+tells which arrivals it has, whatever happens between the two, and a move that is done again has no effect. Plans carry
+:data:`MOVE` instead of :data:`NEWEST`: however fast rows arrive, they keep no plan from being committed, and no plan keeps
+rows from arriving.
 """
 
 from __future__ import annotations

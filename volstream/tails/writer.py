@@ -166,7 +166,7 @@ class MovePlanner:
             if tail.newest == tail.through:
                 return None
             planned = Move(tail.move + 1, tail.through, tail.newest)
-            numbers = {MOVE: planned.number, THROUGH: planned.until, BEFORE: planned.after, FLOOR: tail.floor}
+            numbers = {MOVE: planned.number, THROUGH: planned.until, BEFORE: planned.after}
             if self._commit(tail, numbers):
                 faults.point("tail.planned")
                 return replace(tail, move=planned.number, through=planned.until, before=planned.after), planned
@@ -207,10 +207,13 @@ class MovePlanner:
         raise table.unfitting(self.target)
 
     def _commit(self, tail: Tail, numbers: dict[str, int], removed: Sequence[DataFile] = ()) -> bool:
-        """Commits on top of a version of the tail; returns False if another commit came first."""
+        """Commits on top of a version of the tail; returns False if another planner came first.
+
+        Appends do not stand in the way: without :data:`NEWEST`, Delta commits this after them.
+        """
         assert self._table is not None, "it was read"
         try:
-            self._table.commit(tail.view, {NEWEST: tail.newest, **numbers}, removed=removed, changes_data=False)
+            self._table.commit(tail.view, numbers, removed=removed, changes_data=False)
         except FencedError:
             return False
         self._table.maintain()

@@ -95,6 +95,18 @@ def test_writers_and_committers_at_once_lose_and_double_nothing(location: str) -
     assert ids(committed(location)) == wanted
 
 
+def test_rows_that_keep_arriving_do_not_hold_up_a_commit(location: str) -> None:
+    tail = TailWriter(location)
+    tail.append([batch(1, "a")])
+    planner = MovePlanner(location)
+    with meanwhile("call", "volstream.tails.writer.MovePlanner._commit", lambda: tail.append([batch(2, "b")])):
+        planned = planner.plan()
+    assert planned is not None
+    assert planned[1].until == 1  # the plan stands, and was not made again for more rows
+    move(location, no_spark)
+    assert ids(committed(location)) == ["a", "b"]
+
+
 def test_two_writers_that_begin_at_once_share_one_tail(location: str) -> None:
     def other() -> None:
         TailWriter(location).append([batch(1, "b", stream="other")])
