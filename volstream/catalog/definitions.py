@@ -1,4 +1,4 @@
-"""User-defined objects: connections, volumes, streams, jobs, functions. Reads and writes rows; the rules are elsewhere."""
+"""User-defined objects: connections, volumes, streams, jobs, functions, sources. Their rows; the rules are elsewhere."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from volstream.model.names import Name
 from volstream.model.objects import (
     Connection,
     DynamicJob,
+    FeedKind,
+    FeedTable,
     FileJob,
     Function,
     Job,
@@ -33,8 +35,8 @@ from volstream.model.objects import (
     Write,
 )
 
-T = TypeVar("T", bound=Connection | Volume | Stream | Job | Function)
-Changed = TypeVar("Changed", bound=Connection | Volume | Stream | Job | Function)
+T = TypeVar("T", bound=Connection | Volume | Stream | Job | Function | FeedTable)
+Changed = TypeVar("Changed", bound=Connection | Volume | Stream | Job | Function | FeedTable)
 
 
 class Definitions(Generic[T]):
@@ -252,6 +254,19 @@ def jobs(database: Database) -> Definitions[Job]:
 def functions(database: Database) -> Definitions[Function]:
     """Rows of ``functions``."""
     return Definitions(database, "function", tables.functions, lambda row: Function(**_named(row)))
+
+
+def feeds(database: Database) -> Definitions[FeedTable]:
+    """Rows of ``feeds``."""
+
+    def value(row: Row[Any]) -> FeedTable:
+        values = _named(row)
+        return FeedTable(**{**values, "kind": FeedKind(values["kind"])})
+
+    def columns(values: dict[str, Any]) -> dict[str, Any]:
+        return {**values, "options": dict(values["options"])}
+
+    return Definitions(database, "source", tables.feeds, value, columns)
 
 
 def note_run(database: Database, job: Job, outcome: str, *, ended: bool) -> None:

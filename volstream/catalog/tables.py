@@ -225,6 +225,23 @@ functions = Table(
     UniqueConstraint("schema_name", "name"),
 )
 
+feeds = Table(
+    "feeds",
+    metadata,
+    _id(),
+    *_named(),
+    Column("kind", String(20), nullable=False),
+    Column("primary_key", Text),
+    Column("retention_seconds", BigInteger),
+    Column("immutable", Boolean, nullable=False),
+    Column("options", JSON, nullable=False),
+    Column("error", Text),
+    Column("error_on", UtcDateTime),
+    Column("comment", Text),
+    _created(),
+    UniqueConstraint("schema_name", "name"),
+)
+
 refreshes = Table(
     "refreshes",
     metadata,

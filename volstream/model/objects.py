@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
 from volstream.model.names import Name
 from volstream.model.selection import DEFAULT_IGNORES, Selection
@@ -274,6 +275,40 @@ class Function:
     location: str
     search_path: str | None
     returns: str
+    comment: str | None
+    created_on: datetime
+
+
+class FeedKind(StrEnum):
+    """What fills a table: events, items by key, or a Kafka topic."""
+
+    EVENTS = "events"
+    ITEMS = "items"
+    KAFKA = "kafka"
+
+
+@dataclass(frozen=True)
+class FeedTable:
+    """A table that is filled through ``session.source`` or ``session.connector``.
+
+    Attributes:
+        primary_key: column that identifies an item; None: rows are only added.
+        retention_seconds: age at which events are deleted; None: never.
+        immutable: only whole versions are added.
+        options: what its kind needs besides; of Kafka ``brokers``, ``topic``, ``format`` and ``properties``; of an immutable
+            table ``versions``, the Delta versions of its own.
+        error: what is wrong with its source at present, and since when; None: nothing.
+    """
+
+    id: str
+    name: Name
+    kind: FeedKind
+    primary_key: str | None
+    retention_seconds: int | None
+    immutable: bool
+    options: Mapping[str, Any]
+    error: str | None
+    error_on: datetime | None
     comment: str | None
     created_on: datetime
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from volstream.catalog.definitions import Definitions
 from volstream.model.names import Name
-from volstream.model.objects import Connection, Function, Job, Stream, Volume
+from volstream.model.objects import Connection, FeedTable, Function, Job, Stream, Volume
 
 if TYPE_CHECKING:
     from volstream.home import Home
 
-T = TypeVar("T", bound=Connection | Volume | Stream | Job | Function)
+T = TypeVar("T", bound=Connection | Volume | Stream | Job | Function | FeedTable)
 
 
 class Collection(Generic[T]):

@@ -1,0 +1,76 @@
+"""Creates the tables of sources, without a JVM, and finds and drops them."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from volstream.delta import direct, folders
+from volstream.delta.log import PRIMARY_KEY, DeltaLog
+from volstream.errors import AlreadyExistsError, InvalidStateError
+from volstream.model.names import Name
+from volstream.model.objects import FeedKind, FeedTable
+
+if TYPE_CHECKING:
+    from volstream.home import Home
+
+#: Columns of a table of events: when an event was received, how it was given, its JSON text, its bytes.
+EVENT_COLUMNS = pa.schema(
+    [
+        pa.field("arrived_at", pa.timestamp("us", tz="UTC"), nullable=False),
+        pa.field("format", pa.string(), nullable=False),
+        pa.field("event", pa.string()),
+        pa.field("payload", pa.binary()),
+    ]
+)
+
+
+def new_feed(
+    name: Name,
+    kind: FeedKind,
+    *,
+    primary_key: str | None = None,
+    retention: timedelta | None = None,
+    immutable: bool = False,
+    options: Mapping[str, Any] | None = None,
+    comment: str | None = None,
+) -> FeedTable:
+    """Returns a definition, without storing it."""
+    return FeedTable(
+        id=str(uuid.uuid4()),
+        name=name,
+        kind=kind,
+        primary_key=primary_key,
+        retention_seconds=None if retention is None else int(retention.total_seconds()),
+        immutable=immutable,
+        options=options or {},
+        error=None,
+        error_on=None,
+        comment=comment,
+        created_on=datetime.now(UTC),
+    )
+
+
+def create(home: Home, feed: FeedTable, columns: pa.Schema) -> None:
+    """Creates an empty table for a source, and stores its definition. Its changes are tracked.
+
+    Raises:
+        AlreadyExistsError: the name is taken, by a source, a table or a stream.
+        InvalidStateError: the warehouse is in an object store.
+    """
+    location = folders.table_location(home.warehouse, feed.name)
+    if home.catalog.streams.find(feed.name) is not None or DeltaLog(location).exists():
+        raise AlreadyExistsError(f"There is already a table or stream {feed.name}.", "Choose another name.")
+    with home.catalog.database.transaction() as transaction:
+        home.catalog.feeds.add(transaction, feed)
+        key = {} if feed.primary_key is None else {PRIMARY_KEY: json.dumps([feed.primary_key])}
+        if not direct.create(location, columns, key):
+            raise InvalidStateError(
+                f"The warehouse {home.warehouse} is in an object store, where only Spark creates tables.",
+                "Keep sources in a home with a local warehouse.",
+            )
