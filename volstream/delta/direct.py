@@ -2,8 +2,8 @@
 
 deltalake cannot do that: it rewrites whole files, and accepts a transaction number that was already used. The commit is therefore
 written here according to the Delta protocol: computed against the newest version, put into the log under the next number if
-that is free, else recomputed. Only for tables without anything else to maintain (constraints, a change feed, row ids,
-partitions, column mapping), on a local file system, where a file can be created without overwriting another.
+that is free, else recomputed. Only for tables without anything else to maintain (constraints, partitions, column mapping), on a
+local file system, where a file can be created without overwriting another. If changes are tracked, only to add rows.
 
 What does not belong here: tables written by a single process (``native``), and commits that need Spark (``writer``).
 """
@@ -33,6 +33,8 @@ from volstream.delta.datafile import NewFile
 from volstream.delta.log import CHARACTERS, last_checkpoint, lengths_of
 from volstream.delta.marker import Marker
 from volstream.delta.places import filesystem_of, is_remote, make_durable, mapped, open_table
+from volstream.delta.tracking import FEATURES, TrackedCommit, new_columns
+from volstream.delta.tracking import PROPERTIES as TRACKING
 from volstream.delta.vectors import deleted_rows, write_vectors
 from volstream.errors import StorageError
 
@@ -44,8 +46,8 @@ _VECTORS = "delta.enableDeletionVectors"
 #: Metadata of columns that demands nothing of a commit, or only what :class:`_ColumnRules` checks.
 _HARMLESS = frozenset({"comment", CHARACTERS})
 
-#: Tables created here can be read by any reader that supports deletion vectors.
-_FEATURES = ("deletionVectors",), ("appendOnly", "deletionVectors", "invariants")
+#: Writer features of tables created here. Any reader that supports deletion vectors can read them.
+_CREATED = ("appendOnly", "deletionVectors", "invariants")
 
 #: A checkpoint every ten commits, like Delta.
 _CHECKPOINT_COMMITS = 10
@@ -78,8 +80,11 @@ class RowChanges:
     gone: Collection[str] | None
 
 
-def create(location: str, schema: pa.Schema, properties: Mapping[str, str]) -> bool:
+def create(location: str, schema: pa.Schema, properties: Mapping[str, str], *, tracked: bool = False) -> bool:
     """Creates an empty table with deletion vectors, unless it exists; returns False if Spark has to do it.
+
+    Args:
+        tracked: its changes can be read, as streams on it require.
 
     Raises:
         DependencyError: the folder cannot be written.
@@ -89,16 +94,17 @@ def create(location: str, schema: pa.Schema, properties: Mapping[str, str]) -> b
     text = Schema.from_arrow(schema).to_json()
     if '"timestamp_ntz"' in text:
         return False  # another feature
-    readers, writers = _FEATURES
     made = int(time.time() * 1000)
+    configuration = {_VECTORS: "true", **({**TRACKING, **new_columns()} if tracked else {}), **properties}
+    told = {"isManaged": "false", "properties": json.dumps(configuration), "partitionBy": "[]"}
     actions = [
-        _info("CREATE TABLE", {"isManaged": "false", "properties": json.dumps(properties), "partitionBy": "[]"}),
+        _info("CREATE TABLE", told, **({"inCommitTimestamp": made} if tracked else {})),
         {
             "protocol": {
                 "minReaderVersion": 3,
                 "minWriterVersion": 7,
-                "readerFeatures": readers,
-                "writerFeatures": writers,
+                "readerFeatures": ["deletionVectors"],
+                "writerFeatures": sorted({*_CREATED, *(FEATURES if tracked else ())}),
             }
         },
         {
@@ -107,7 +113,7 @@ def create(location: str, schema: pa.Schema, properties: Mapping[str, str]) -> b
                 "format": {"provider": "parquet", "options": {}},
                 "schemaString": text,
                 "partitionColumns": [],
-                "configuration": {_VECTORS: "true", **properties},
+                "configuration": configuration,
                 "createdTime": made,
             }
         },
@@ -121,12 +127,12 @@ def create(location: str, schema: pa.Schema, properties: Mapping[str, str]) -> b
 
 
 def can_write(location: str) -> bool:
-    """True if the table needs nothing that only Spark can write; False if it does not exist."""
+    """True if rows can be added and removed without Spark; False if the table does not exist."""
     if is_remote(location):
         return False
     with mapped(location):
         try:
-            return _suits(open_table(location))
+            return _suits(open_table(location), removes=True)
         except TableNotFoundError:
             return False
 
@@ -169,7 +175,7 @@ class _Commit:
     def run(self) -> bool:
         for _ in range(_ATTEMPTS):
             table = open_table(self.location)
-            if not _suits(table):
+            if not _suits(table, removes=self.change is not None and self.change.gone is not None):
                 self.forget()
                 return False
             used = table.transaction_version(self.marker.app_id)
@@ -196,7 +202,9 @@ class _Commit:
         """Returns the commit's actions; None: Spark has to do it."""
         now = int(time.time() * 1000)
         transaction = {"txn": {"appId": self.marker.app_id, "version": self.marker.version, "lastUpdated": now}}
-        user = {"userMetadata": self.marker.user_metadata}
+        user: dict[str, Any] = {"userMetadata": self.marker.user_metadata}
+        tracked = TrackedCommit(table, self.location)
+        user |= tracked.info()
         if self.change is None:
             return [_info("WRITE", {"mode": "Append", "partitionBy": "[]"}, isBlindAppend=True, **user), transaction]
         if self._written is None:
@@ -215,6 +223,7 @@ class _Commit:
                     "modificationTime": one.modification_time,
                     "dataChange": True,
                     "stats": one.stats,
+                    **tracked.added(json.loads(one.stats)["numRecords"]),
                 }
             }
             for one in self._written
@@ -226,7 +235,7 @@ class _Commit:
             "numOutputBytes": str(sum(one.size for one in self._written)),
         }
         told = _info("WRITE", mode, isBlindAppend=self.change.gone is None, operationMetrics=metrics, **user)
-        return [told, transaction, *replaced, *added]
+        return [told, transaction, *replaced, *added, *(tracked.domain() if added else [])]
 
     def _write(self, change: RowChanges, table: DeltaTable) -> list[AddAction] | None:
         """Writes the rows to add; nothing refers to them yet. None: the table does not allow one of them."""
@@ -273,11 +282,12 @@ def _groups(rows: Iterable[pa.Table]) -> Iterable[pa.Table]:
         yield pa.concat_tables(waiting)
 
 
-def _suits(table: DeltaTable) -> bool:
-    """True if a commit to the table has to maintain nothing besides its rows."""
+def _suits(table: DeltaTable, *, removes: bool) -> bool:
+    """True if a commit, which removes rows or only adds some, can maintain everything that the table demands."""
     protocol, metadata = table.protocol(), table.metadata()
+    supported = _KNOWN if removes else _KNOWN | FEATURES
     known = protocol.min_writer_version <= 2 or (
-        protocol.min_writer_version == 7 and _KNOWN.issuperset(protocol.writer_features or ())
+        protocol.min_writer_version == 7 and supported.issuperset(protocol.writer_features or ())
     )
     if not known or metadata.partition_columns or metadata.configuration.get("delta.appendOnly") == "true":
         return False

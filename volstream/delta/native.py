@@ -21,10 +21,9 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, PostCommitHookProperties, RemoveAction, Transaction
-from pyarrow import fs
 
 from volstream.delta.datafile import NewFile
-from volstream.delta.log import last_checkpoint
+from volstream.delta.log import DeltaLog, last_checkpoint
 from volstream.delta.places import create_table, filesystem_of, is_remote, make_durable, mapped, open_table
 from volstream.errors import FencedError
 
@@ -153,7 +152,7 @@ class NativeTable:
                     self._handle = open_table(self.spec.location)
                 except TableNotFoundError:
                     self._handle = self._create()
-            elif self._has_newer(self._handle.version()):
+            elif DeltaLog(self.spec.location).has_newer(self._handle.version()):
                 self._handle.update_incremental()
             if self._view is None or self._view.version != self._handle.version():
                 found = {app_id: self.transaction(app_id) for app_id in self.spec.app_ids}
@@ -252,13 +251,6 @@ class NativeTable:
         with mapped(self.spec.location):
             if self._handle is not None:
                 self._handle.vacuum(full=True, dry_run=False, post_commithook_properties=_NO_HOOKS)
-
-    def _has_newer(self, version: int) -> bool:
-        filesystem, path = filesystem_of(self.spec.location)
-        entries = [f"{path}/_delta_log/{one:020d}.json" for one in (version + 1, version)]
-        newer, current = filesystem.get_file_info(entries)
-        # Without its own entry, the log was cleaned up beyond the version, or is another one.
-        return bool(newer.type == fs.FileType.File or current.type != fs.FileType.File)
 
     def _create(self) -> DeltaTable:
         commit = CommitProperties(app_transactions=[Transaction(self.spec.app_ids[0], 0)])

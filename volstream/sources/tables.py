@@ -69,7 +69,7 @@ def create(home: Home, feed: FeedTable, columns: pa.Schema) -> None:
     with home.catalog.database.transaction() as transaction:
         home.catalog.feeds.add(transaction, feed)
         key = {} if feed.primary_key is None else {PRIMARY_KEY: json.dumps([feed.primary_key])}
-        if not direct.create(location, columns, key):
+        if not direct.create(location, columns, key, tracked=True):
             raise InvalidStateError(
                 f"The warehouse {home.warehouse} is in an object store, where only Spark creates tables.",
                 "Keep sources in a home with a local warehouse.",

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from volstream.delta import folders
 from volstream.delta.log import DeltaLog
 from volstream.delta.marker import OWNER
+from volstream.delta.tracking import PROPERTIES as TRACKING
 from volstream.delta.writer import with_retries
 from volstream.errors import InvalidStateError, SqlError
 from volstream.jvm.codegen import compile_in
@@ -26,7 +27,6 @@ from volstream.sql import incremental, names
 from volstream.sqltext import literal, parquet_at
 from volstream.statements import metastore
 from volstream.statements.bind import Binding
-from volstream.streams.source import TRACKING
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from volstream.catalog import Catalog
 from volstream.delta import folders
 from volstream.delta.log import DeltaLog, Schema
+from volstream.delta.tracking import PROPERTIES as TRACKING
 from volstream.errors import (
     AlreadyExistsError,
     InvalidStateError,
@@ -19,7 +20,7 @@ from volstream.errors import (
 from volstream.model.names import Name
 from volstream.model.objects import SourceKind, Stream, StreamSpec
 from volstream.model.units import in_utc
-from volstream.streams.source import NEEDED, TRACKING, Source, TableSource, source_of
+from volstream.streams.source import NEEDED, Source, TableSource, source_of
 from volstream.streams.volume_source import VolumeSource
 
 #: Columns that a stream adds to those of its source.

@@ -18,20 +18,13 @@ from volstream.changelog.feed import ChangeFeed
 from volstream.changelog.tracked import SnapshotDifference, TrackedChanges
 from volstream.delta import folders
 from volstream.delta.log import DeltaLog, Schema, retention
+from volstream.delta.tracking import PROPERTIES as TRACKING
 from volstream.delta.writer import is_large
 from volstream.errors import DependencyError, InvalidValueError, StreamSchemaChangedError
 from volstream.model.names import Name
 from volstream.model.objects import SourceKind, Stream
 from volstream.sqltext import table_at
 from volstream.streams.volume_source import VolumeSource
-
-#: Table properties that make a table's changes readable: row ids that survive rewriting, the change feed, and commit times
-#: in the log itself.
-TRACKING = {
-    "delta.enableRowTracking": "true",
-    "delta.enableChangeDataFeed": "true",
-    "delta.enableInCommitTimestamps": "true",
-}
 
 #: The properties that a stream on a table requires.
 NEEDED = ("delta.enableRowTracking", "delta.enableChangeDataFeed")

@@ -1,0 +1,91 @@
+"""Rows added without a JVM to tables whose changes are tracked, verified by what Spark reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from volstream.delta import direct
+from volstream.delta.direct import RowChanges
+from volstream.delta.log import DeltaLog
+from volstream.delta.marker import Marker
+from volstream.spark.session import SparkGateway
+
+SCHEMA = pa.schema([pa.field("id", pa.string(), nullable=False), ("n", pa.int64())])
+
+
+def append(location: str, number: int, *names: str) -> bool:
+    rows = pa.table({"id": list(names), "n": [number] * len(names)}, schema=SCHEMA)
+    return direct.commit(location, Marker("test", number, {}), RowChanges([rows], SCHEMA, "", None))
+
+
+@pytest.fixture
+def location(tmp_path: Path) -> str:
+    location = str(tmp_path / "t")
+    assert direct.create(location, SCHEMA, {}, tracked=True)
+    return location
+
+
+def test_rows_have_ids_that_are_unique_and_stay(gateway: SparkGateway, location: str) -> None:
+    spark = gateway.session()
+    table = f"delta.`{location}`"
+
+    def ids() -> dict[str, tuple[int, int]]:
+        found = spark.sql(f"SELECT id, _metadata.row_id AS i, _metadata.row_commit_version AS v FROM {table}").collect()
+        return {row.id: (row.i, row.v) for row in found}
+
+    assert append(location, 1, "a", "b", "c")
+    assert ids() == {"a": (0, 1), "b": (1, 1), "c": (2, 1)}
+    spark.sql(f"INSERT INTO {table} VALUES ('d', 0)").collect()
+    assert append(location, 2, "e")
+    before = ids()
+    assert len({row_id for row_id, _ in before.values()}) == 5
+    assert before["e"][1] == 3
+    spark.sql(f"UPDATE {table} SET n = 7 WHERE id = 'b'").collect()
+    spark.sql(f"DELETE FROM {table} WHERE id = 'c'").collect()
+    spark.sql(f"OPTIMIZE {table}").collect()
+    for number in range(3, 15):  # with checkpoints
+        assert append(location, number, f"x{number}")
+    after = ids()
+    assert {name: after[name][0] for name in "abde"} == {name: before[name][0] for name in "abde"}
+    assert len({row_id for row_id, _ in after.values()}) == len(after) == 16
+
+
+def test_the_change_feed_and_the_times_of_commits_are_those_of_spark(gateway: SparkGateway, location: str) -> None:
+    spark = gateway.session()
+    table = f"delta.`{location}`"
+    append(location, 1, "a", "b")
+    spark.sql(f"UPDATE {table} SET n = 7 WHERE id = 'b'").collect()
+    append(location, 2, "c")
+    found = spark.sql(f"SELECT * FROM table_changes_by_path('{location}', 1, 3)").collect()
+    assert sorted((row._commit_version, row._change_type, row.id, row.n) for row in found) == [
+        (1, "insert", "a", 1),
+        (1, "insert", "b", 1),
+        (2, "update_postimage", "b", 7),
+        (2, "update_preimage", "b", 1),
+        (3, "insert", "c", 2),
+    ]
+    history = spark.sql(f"DESCRIBE HISTORY {table}").collect()
+    times = [row.timestamp for row in sorted(history, key=lambda row: row.version)]
+    assert times == sorted({*times})
+
+
+def test_rows_of_tracked_tables_are_removed_by_spark_alone(location: str) -> None:
+    append(location, 1, "a")
+    rows = pa.table({"id": ["a"], "n": [2]}, schema=SCHEMA)
+    assert not direct.commit(location, Marker("test", 2, {}), RowChanges([rows], SCHEMA, "id", ["a"]))
+    assert DeltaLog(location).latest_version() == 1
+
+
+def test_the_time_of_a_commit_is_later_than_the_one_before_even_if_the_clock_went_back(location: str) -> None:
+    append(location, 1, "a")
+    entry = Path(location, "_delta_log", f"{1:020d}.json")
+    future = 4_000_000_000_000
+    lines = entry.read_text().splitlines()
+    entry.write_text(
+        "\n".join([lines[0].replace('"inCommitTimestamp": ', f'"inCommitTimestamp": {future}, "was": ')] + lines[1:])
+    )
+    append(location, 2, "b")
+    assert f'"inCommitTimestamp": {future + 1}' in Path(location, "_delta_log", f"{2:020d}.json").read_text()
