@@ -73,6 +73,7 @@ class Session(Closeable):
         home: settings, catalog and connection to Spark.
         objects: the collections below, by kind.
         connections, volumes, streams, jobs, functions, dynamic_tables, batches: the home's objects.
+        source: tables of events, and keyed tables, that are filled through it.
 
     Args:
         connect: connects to Spark, and again when the connection is lost; None: to the home's engine.
@@ -92,6 +93,7 @@ class Session(Closeable):
         self.functions = self.objects.functions
         self.dynamic_tables = self.objects.dynamic_tables
         self.batches = self.objects.batches
+        self.source = self.objects.source
         with Session._lock:
             Session._opened.append(self)
 
@@ -201,4 +203,5 @@ class Session(Closeable):
         with Session._lock:
             if self in Session._opened:
                 Session._opened.remove(self)
+        self.source.close()
         self.home.close()

@@ -220,6 +220,7 @@ functions = Table(
     Column("location", Text, nullable=False),
     Column("search_path", Text),
     Column("returns", Text, nullable=False),
+    Column("of_items", Boolean, nullable=False, server_default=false()),
     Column("comment", Text),
     _created(),
     UniqueConstraint("schema_name", "name"),

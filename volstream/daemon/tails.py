@@ -1,4 +1,5 @@
-"""Commits what arrives for tables by real-time streams, so that table streams, dynamic tables and plain Spark see it."""
+"""Commits what arrives for tables by real-time streams, so that table streams, dynamic tables and plain Spark see it; and
+deletes events that are too old."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from volstream.lifecycle.backoff import Backoff
 from volstream.lifecycle.stop import Stop
 from volstream.lifecycle.supervisor import run_loop
 from volstream.log import get
+from volstream.sources.retention import expire
 from volstream.tails.writer import MovePlanner
 
 _log = get("commits")
@@ -22,7 +24,8 @@ _LOOK_SECONDS, _SWEEP_SECONDS = 60.0, 3600.0
 
 
 class Committer:
-    """Commits every ``commit_seconds`` while a daemon runs, and deletes files that no tail needs any longer.
+    """Commits every ``commit_seconds`` while a daemon runs. Once an hour it deletes files that no tail needs any longer, and
+    events that are older than their stream's retention.
 
     One table that fails holds no other up.
     """
@@ -54,3 +57,9 @@ class Committer:
                     catalog.tails.remove(name)
             except VolstreamError as error:  # the rows are safe, and the next turn tries again
                 _log.warning("commit_failed", table=str(name), error=in_brief(error))
+        for feed in catalog.feeds.list() if sweeps else ():
+            try:
+                if expire(self._home, feed):
+                    _log.info("events_expired", source=str(feed.name))
+            except VolstreamError as error:
+                _log.warning("expiry_failed", source=str(feed.name), error=in_brief(error))

@@ -202,6 +202,16 @@ class DeltaLog:
         with mapped(self.location):
             return _schema(table)
 
+    def least(self, column: str) -> Any:
+        """Returns a lower bound of a column's values, from the files' statistics; None: there are none."""
+        table = self._open()
+        if table is None:
+            return None
+        with mapped(self.location):
+            files = pa.table(table.get_add_actions(flatten=True))
+        name = f"min.{column}"
+        return pc.min(files[name]).as_py() if name in files.column_names else None
+
     def state(self, app_id: str) -> TableState | None:
         """Returns the newest version, its columns and the transaction of ``app_id`` from one read; None if there is no
         table."""

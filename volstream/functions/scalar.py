@@ -5,6 +5,7 @@ They are found, shipped and imported like per-file functions (``functions``).
 
 from __future__ import annotations
 
+import json
 import os
 import uuid
 from collections.abc import Callable
@@ -28,30 +29,41 @@ class ScalarCall:
     """A function on values as called by Spark; pickled as source with each query, and imported at its first call."""
 
     source: FunctionSource
+    of_items: bool = False
     _function: Callable[..., Any] | None = field(default=None, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"source": self.source, "_function": None}
+        return {"source": self.source, "of_items": self.of_items, "_function": None}
 
     def __call__(self, *arguments: Any) -> Any:
         """Calls the function."""
         if self._function is None:
             self._function = self.source.load()
         with self.source.importable():
-            return self._function(*arguments)
+            if not self.of_items:
+                return self._function(*arguments)
+            item = self._function(json.loads(arguments[0]))
+        return None if item is None else json.dumps(_checked(item), ensure_ascii=False, allow_nan=False)
+
+
+def _checked(item: Any) -> Any:
+    if not isinstance(item, dict):
+        raise TypeError(f"A function of items returns a dict or None, not {type(item).__name__}.")
+    return item
 
 
 def call_of(function: Function) -> ScalarCall:
     """Returns the function with its current code. Raises FunctionLoadError if the code is gone."""
-    return ScalarCall(find(function.location, function.search_path))
+    return ScalarCall(find(function.location, function.search_path), function.of_items)
 
 
-def new_function(name: Name, location: str, returns: str, comment: str | None) -> Function:
+def new_function(name: Name, location: str, returns: str, comment: str | None, *, of_items: bool = False) -> Function:
     """Returns a function to be stored, after importing it once to check that it exists.
 
     Args:
         location: ``file.py:func`` or ``pkg.mod:func``, relative to the working directory.
         returns: a SQL type.
+        of_items: see :class:`~volstream.model.objects.Function`.
 
     Raises:
         FunctionLoadError: it cannot be imported.
@@ -66,6 +78,7 @@ def new_function(name: Name, location: str, returns: str, comment: str | None) -
         location=resolved,
         search_path=source.root,
         returns=_type(returns),
+        of_items=of_items,
         comment=comment,
         created_on=datetime.now(UTC),
     )

@@ -268,6 +268,7 @@ class Function:
         location: ``/abs/file.py:func`` or ``pkg.mod:func``.
         search_path: folder from which ``pkg.mod`` is imported if it is not installed; None: installed.
         returns: the SQL type of its value.
+        of_items: takes an item of a keyed table as a dict, and returns one; in SQL both are JSON.
     """
 
     id: str
@@ -275,6 +276,7 @@ class Function:
     location: str
     search_path: str | None
     returns: str
+    of_items: bool
     comment: str | None
     created_on: datetime
 

@@ -11,6 +11,7 @@ from volstream.objects.connections import Connections
 from volstream.objects.dynamic import DynamicTables
 from volstream.objects.functions import Functions
 from volstream.objects.jobs import Jobs
+from volstream.objects.sources import Sources
 from volstream.objects.streams import Streams
 from volstream.objects.volumes import Volumes
 
@@ -29,6 +30,7 @@ class Objects:
         self.streams = Streams(home)
         self.jobs = Jobs(home, self.streams)
         self.dynamic_tables = DynamicTables(home, self.jobs)
+        self.source = Sources(home, self.functions, self.dynamic_tables)
         self.volumes = Volumes(home, self.streams, self.jobs, self.dynamic_tables)
         self.batches = Batches(home, self.jobs)
         self.by_kind: Mapping[str, Any] = {
@@ -38,4 +40,5 @@ class Objects:
             "job": self.jobs,
             "function": self.functions,
             "dynamic": self.dynamic_tables,
+            "source": self.source,
         }

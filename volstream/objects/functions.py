@@ -25,6 +25,7 @@ class Functions(Collection[Function]):
         returns: str,
         *,
         comment: str | None = None,
+        of_items: bool = False,
         or_replace: bool = False,
         if_not_exists: bool = False,
     ) -> Function:
@@ -34,6 +35,7 @@ class Functions(Collection[Function]):
 
         Args:
             returns: the SQL type of its value.
+            of_items: it takes an item of a keyed table as a dict, and returns one, or None; in SQL both are JSON (STRING).
 
         Raises:
             FunctionLoadError: it cannot be imported.
@@ -45,7 +47,7 @@ class Functions(Collection[Function]):
         existing = self._definitions.meeting(Name.parse(name), or_replace=or_replace, if_not_exists=if_not_exists)
         if existing is not None and if_not_exists:
             return existing
-        made = new_function(Name.parse(name), location, returns, comment)
+        made = new_function(Name.parse(name), location, returns, comment, of_items=of_items)
         with self._home.catalog.database.transaction() as transaction:
             if existing is not None:
                 self._definitions.remove(transaction, existing)

@@ -12,12 +12,18 @@ import pyarrow as pa
 
 from volstream.delta import direct, folders
 from volstream.delta.log import PRIMARY_KEY, DeltaLog
-from volstream.errors import AlreadyExistsError, InvalidStateError
+from volstream.errors import AlreadyExistsError, InvalidStateError, ObjectInUseError
 from volstream.model.names import Name
-from volstream.model.objects import FeedKind, FeedTable
+from volstream.model.objects import FeedKind, FeedTable, SourceKind
 
 if TYPE_CHECKING:
     from volstream.home import Home
+
+#: Table properties that keep every version.
+KEPT = {
+    "delta.logRetentionDuration": "interval 36500 days",
+    "delta.deletedFileRetentionDuration": "interval 36500 days",
+}
 
 #: Columns of a table of events: when an event was received, how it was given, its JSON text, its bytes.
 EVENT_COLUMNS = pa.schema(
@@ -56,6 +62,28 @@ def new_feed(
     )
 
 
+def drop(home: Home, feed: FeedTable) -> None:
+    """Drops a source with its table.
+
+    Raises:
+        ObjectInUseError: a stream, and thereby maybe a dynamic table, reads it.
+    """
+    readers = [
+        stream.name
+        for stream in home.catalog.streams.list()
+        if stream.source_kind is SourceKind.TABLE and stream.source_name == feed.name
+    ]
+    if readers:
+        raise ObjectInUseError(
+            f"The stream {readers[0]} reads the table {feed.name}.",
+            "Drop the stream, or the dynamic table that has it, first.",
+        )
+    with home.catalog.database.transaction() as transaction:
+        home.catalog.feeds.remove(transaction, feed)
+    home.catalog.tails.remove(feed.name)
+    folders.remove(folders.table_location(home.warehouse, feed.name))
+
+
 def create(home: Home, feed: FeedTable, columns: pa.Schema) -> None:
     """Creates an empty table for a source, and stores its definition. Its changes are tracked.
 
@@ -69,6 +97,7 @@ def create(home: Home, feed: FeedTable, columns: pa.Schema) -> None:
     with home.catalog.database.transaction() as transaction:
         home.catalog.feeds.add(transaction, feed)
         key = {} if feed.primary_key is None else {PRIMARY_KEY: json.dumps([feed.primary_key])}
+        key |= KEPT if feed.immutable else {}
         if not direct.create(location, columns, key, tracked=True):
             raise InvalidStateError(
                 f"The warehouse {home.warehouse} is in an object store, where only Spark creates tables.",

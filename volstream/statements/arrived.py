@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from volstream.delta import folders
+from volstream.errors import InvalidStateError
 from volstream.model.names import Name
 from volstream.sql import names
 from volstream.tails import table
@@ -56,12 +57,19 @@ def commit_before(home: Home, statement: str) -> None:
     Rows that are only added to a table without a key need not.
 
     Raises:
+        InvalidStateError: the table is immutable.
         VolstreamError: the commit failed, so that the statement must not run.
     """
     words = names.words(statement)
     name = _changed(statement, words)
     if name is None:
         return
+    feed = home.catalog.feeds.find(name)
+    if feed is not None and feed.immutable and words[0] != "ALTER":
+        raise InvalidStateError(
+            f"The table {name} is immutable.",
+            "Create its next version: session.source.create_table(..., immutable=True).",
+        )
     location = folders.table_location(home.warehouse, name)
     found = TailedTable.open(location)
     if found is not None and found.has_unmoved and (found.key or words[:2] != ["INSERT", "INTO"]):

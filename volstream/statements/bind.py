@@ -18,6 +18,7 @@ from volstream.delta.places import filesystem_of
 from volstream.delta.writer import compile_if_large
 from volstream.directory import table as directory
 from volstream.functions.scalar import call_of
+from volstream.functions.schema import from_ddl
 from volstream.jvm.codegen import compile_in
 from volstream.model.names import DEFAULT_SCHEMA, Name, quote
 from volstream.spark.frames import relation
@@ -32,6 +33,7 @@ from volstream.streams.volume_source import VolumeSource
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.connect.session import SparkSession
+    from pyspark.sql.types import DataType
 
     from volstream.home import Home
     from volstream.model.objects import Stream
@@ -123,7 +125,7 @@ class Binding:
             if function is None or (not call.qualified and self.spark.catalog.functionExists(call.name.name)):
                 continue
             name = f"{call.name.schema}.{call.name.name}"
-            self.spark.udf.register(name, call_of(function), function.returns)
+            self.spark.udf.register(name, call_of(function), _without_collations(function.returns))
             quoted = name.replace("`", "``")
             text = f"{text[: call.start]}`{quoted}`{text[call.end :]}"
         return text
@@ -180,3 +182,27 @@ class Binding:
     def _is_folder(self, location: str) -> bool:
         filesystem, path = filesystem_of(location)
         return bool(filesystem.get_file_info(path).type == fs.FileType.Directory)
+
+
+def _without_collations(returns: str) -> DataType:
+    """Returns a SQL type whose texts have no collation: Spark Connect sends that of each text in the type of a function's result,
+    Delta writes it into the schema of a table of such results, and no other reader knows it there."""
+    from pyspark.sql.pandas.types import from_arrow_type
+    from pyspark.sql.types import ArrayType, MapType, StringType, StructType
+
+    def strip(kind: DataType) -> None:
+        match kind:
+            case StringType():
+                kind.collation = ""
+            case ArrayType():
+                strip(kind.elementType)
+            case MapType():
+                strip(kind.keyType)
+                strip(kind.valueType)
+            case StructType():
+                for field in kind.fields:
+                    strip(field.dataType)
+
+    parsed = from_arrow_type(from_ddl(f"value {returns}").field(0).type, prefer_timestamp_ntz=True)
+    strip(parsed)
+    return parsed

@@ -1,4 +1,4 @@
-"""Adds the tables that are filled through ``session.source`` and ``session.connector``."""
+"""Adds the tables that are filled through ``session.source`` and ``session.connector``, and functions of their items."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -10,7 +10,8 @@ down_revision = "0005"
 
 
 def upgrade() -> None:
-    """Adds the table."""
+    """Adds the table and the column."""
+    op.add_column("functions", sa.Column("of_items", sa.Boolean(), nullable=False, server_default=sa.false()))
     op.create_table(
         "feeds",
         sa.Column("id", sa.String(36), primary_key=True),

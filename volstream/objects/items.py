@@ -1,0 +1,197 @@
+"""Keyed tables without a schema: items are JSON objects, and a new item replaces the one with the same key."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from volstream.delta import folders
+from volstream.errors import InvalidStateError, InvalidValueError
+from volstream.home import Home
+from volstream.model.names import Name, quote
+from volstream.model.objects import FeedTable, Trigger, TriggerKind
+from volstream.objects.dynamic import DynamicTables
+from volstream.objects.functions import Functions
+from volstream.sources import tables, versions
+from volstream.sources.appender import Appender
+from volstream.sources.items import ITEM, columns_of, key_text, stored
+from volstream.sqltext import literal
+from volstream.tails.lookup import Lookup
+from volstream.tails.move import move
+from volstream.tails.table import DELETE, OPERATION, UPSERT
+
+#: Items of one flush at most.
+_TOGETHER = 10_000
+
+
+class ItemTable:
+    """A keyed table of items. Thread-safe.
+
+    Its columns: the primary key, a STRING, and ``item``, the whole item as JSON. Keys are texts or integers; an integer and
+    its text are the same key.
+
+    Attributes:
+        name: the table's name, for SQL.
+    """
+
+    def __init__(
+        self, home: Home, feed: FeedTable, appender: Appender, functions: Functions, dynamic_tables: DynamicTables
+    ) -> None:
+        self.name = str(feed.name)
+        self._home = home
+        self._feed_name = feed.name
+        self._key = str(feed.primary_key)
+        self._location = folders.table_location(home.warehouse, feed.name)
+        self._appender = appender
+        self._functions = functions
+        self._dynamic_tables = dynamic_tables
+        self._lookups: dict[int | None, Lookup] = {}
+        self._schema = pa.schema([(OPERATION, pa.string()), (self._key, pa.string()), (ITEM, pa.string())])
+
+    @property
+    def feed(self) -> FeedTable:
+        """Its present definition. Raises NotFoundError."""
+        return self._home.catalog.feeds.get(self._feed_name)
+
+    @property
+    def versions(self) -> Sequence[int]:
+        """The versions of an immutable table, ascending."""
+        return versions.numbers(self.feed)
+
+    def insert(self, item: Mapping[str, Any]) -> None:
+        """Adds an item, or replaces the one with its key; it is safe, and :meth:`get` returns it, when this returns.
+
+        Raises:
+            InvalidValueError: it lacks the key, or contains what JSON does not have.
+            InvalidStateError: the table is immutable.
+            VolstreamError: it cannot be written.
+        """
+        self.insert_all([item])
+
+    def insert_all(self, items: Iterable[Mapping[str, Any]]) -> int:
+        """Adds items in order, many at a time; returns their number. See :meth:`insert`.
+
+        They are added by groups of 10,000, each as a whole: if an item is wrong, none of its group is.
+        """
+        return self._send((UPSERT, *stored(item, self._key)) for item in items)
+
+    def delete(self, key: str | int) -> None:
+        """Deletes the item with a key; does nothing if there is none. Raises as :meth:`insert`."""
+        self._send([(DELETE, key_text(key, self._key), None)])
+
+    def get(self, key: str | int, version: int | None = None) -> dict[str, Any] | None:
+        """Returns the item with a key, or None. Sees everything that was inserted before.
+
+        Args:
+            version: of an immutable table; default: its newest.
+
+        Raises:
+            InvalidValueError: the table does not have the version.
+        """
+        feed = self.feed
+        if feed.immutable:
+            version = versions.numbers(feed)[-1] if version is None else version
+        elif version is not None:
+            raise InvalidValueError(f"The table {self.name} has no versions.", "Only immutable tables do.")
+        if version not in self._lookups:
+            delta = None if version is None else versions.delta_version(feed, version)
+            if version is not None and delta is None:
+                known = ", ".join(map(str, versions.numbers(feed)))
+                raise InvalidValueError(f"The table {self.name} has no version {version}.", f"Its versions: {known}.")
+            self._lookups[version] = Lookup(self._location, [self._key], delta)
+        found = self._lookups[version].get(key_text(key, self._key))
+        item: dict[str, Any] | None = None if found is None else json.loads(found[ITEM])
+        return item
+
+    def make_immutable(self, version: int = 1) -> None:
+        """Commits what was inserted, as a version that stays; nothing can be inserted any more.
+
+        Raises:
+            InvalidStateError: the table is immutable already.
+            ObjectInUseError: somebody else is doing it.
+        """
+        from volstream.delta.writer import DeltaWriter
+
+        with versions.alone(self._home, self._feed_name):
+            feed = self.feed
+            if feed.immutable and feed.options.get("versions"):
+                raise InvalidStateError(f"The table {self.name} is immutable already.")
+            number = versions.number_for(feed, version)
+            self._home.catalog.feeds.change(feed, immutable=True)  # from now on nothing else arrives
+            move(self._location, lambda: self._home.gateway)
+            DeltaWriter(self._home.gateway).set_properties(self._location, tables.KEPT)
+            versions.note(self._home, feed, number)
+
+    def project(
+        self, name: str, transformation: str | Callable[[dict[str, Any]], Any], primary_key: str | None = None
+    ) -> None:
+        """Creates a table ``name`` of this table's items, transformed, which follows all changes; the daemon keeps it.
+
+        It is a dynamic table: SQL, streams and further projections can read it, and nothing can be inserted.
+
+        Args:
+            transformation: a function of an item, which returns an item, or None to leave it out; it is imported from its
+                file wherever it runs, so it must be at the top of a module. Or the text of a query on this table.
+            primary_key: of the resulting items; default: this table's. Of a query it has no meaning.
+
+        Raises:
+            InvalidValueError: the function is not at the top of a module.
+            SqlError, AlreadyExistsError: the query is wrong; the name is taken.
+        """
+        trigger = Trigger(TriggerKind.ON_CHANGE)
+        if isinstance(transformation, str):
+            self._dynamic_tables.create(name, transformation, trigger=trigger)
+            return
+        key = primary_key or self._key
+        columns_of(key)
+        function = Name.parse(f"{Name.parse(name).schema}.{quote(f'{Name.parse(name).name}_projection')}")
+        self._functions.create(str(function), _location(transformation), "STRING", of_items=True, or_replace=True)
+        path = literal(f"$['{key}']")
+        query = (
+            f"SELECT coalesce(get_json_object({ITEM}, {path}), raise_error({literal(f'An item has no {key}.')})) "
+            f"AS {quote(key)}, {ITEM} FROM (SELECT {function.qualified}({ITEM}) AS {ITEM} FROM {self._feed_name.qualified}) "
+            f"WHERE {ITEM} IS NOT NULL"
+        )
+        try:
+            self._dynamic_tables.create(name, query, trigger=trigger)
+        except BaseException:
+            self._functions.drop(str(function), if_exists=True)
+            raise
+
+    def __repr__(self) -> str:
+        return f"ItemTable({self.name!r})"
+
+    def _send(self, rows: Iterable[tuple[str, str, str | None]]) -> int:
+        if self.feed.immutable:
+            raise InvalidStateError(
+                f"The table {self.name} is immutable.",
+                "Create its next version: session.source.create_table(..., immutable=True, version=...).",
+            )
+        count = 0
+        waiting: list[tuple[str, str, str | None]] = []
+        for row in rows:
+            waiting.append(row)
+            if len(waiting) >= _TOGETHER:
+                count += self._append(waiting)
+                waiting = []
+        return count + self._append(waiting)
+
+    def _append(self, rows: Sequence[tuple[str, str, str | None]]) -> int:
+        if rows:
+            columns = zip(*rows, strict=True)
+            self._appender.append(pa.table([pa.array(one, pa.string()) for one in columns], schema=self._schema))
+        return len(rows)
+
+
+def _location(function: Callable[..., Any]) -> str:
+    """Returns where a function can be imported from."""
+    name, file = function.__qualname__, inspect.getsourcefile(function)
+    if file is None or not name.isidentifier():
+        raise InvalidValueError(
+            f"{name} cannot be imported from a file.", "Define it at the top of a module, not inside a function."
+        )
+    return f"{file}:{name}"

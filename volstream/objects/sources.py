@@ -1,0 +1,167 @@
+"""``session.source``: tables that are filled event by event, or item by item."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+
+from volstream.errors import InvalidValueError
+from volstream.home import Home
+from volstream.ingest.local import LocalTables
+from volstream.model.names import Name
+from volstream.model.objects import FeedKind, FeedTable
+from volstream.model.units import parse_duration
+from volstream.objects.base import Collection
+from volstream.objects.dynamic import DynamicTables
+from volstream.objects.functions import Functions
+from volstream.objects.items import ItemTable
+from volstream.sources import tables, versions
+from volstream.sources.appender import Appender
+from volstream.sources.events import EventStream
+from volstream.sources.items import columns_of, stored
+
+#: Words for units of a retention, besides the short forms of other durations.
+_UNITS = {"second": "s", "minute": "m", "hour": "h", "day": "d"}
+
+
+class Sources(Collection[FeedTable]):
+    """The tables that are filled through a session. What is added is committed every ``commit_seconds``."""
+
+    def __init__(self, home: Home, functions: Functions, dynamic_tables: DynamicTables) -> None:
+        super().__init__(home, home.catalog.feeds)
+        self._functions = functions
+        self._dynamic_tables = dynamic_tables
+        self._tables = LocalTables(home)
+
+    def create_stream(
+        self,
+        name: str,
+        retention_policy: str | timedelta | None = None,
+        *,
+        comment: str | None = None,
+        if_not_exists: bool = False,
+    ) -> EventStream:
+        """Creates a table of events; :meth:`EventStream.upload` adds to it.
+
+        Args:
+            retention_policy: age at which events are deleted, like ``30 days``; None: they are kept for ever.
+
+        Raises:
+            AlreadyExistsError: the name is taken.
+            InvalidValueError: not a duration.
+        """
+        feed = tables.new_feed(
+            Name.parse(name), FeedKind.EVENTS, retention=parse_retention(retention_policy), comment=comment
+        )
+        self._create(feed, tables.EVENT_COLUMNS, if_not_exists=if_not_exists)
+        return self.get_stream(name)
+
+    def get_stream(self, name: str) -> EventStream:
+        """Returns a stream that :meth:`create_stream` created. Raises NotFoundError."""
+        feed = self._of_kind(name, FeedKind.EVENTS, "stream of events")
+        return EventStream(feed, self._appender(feed))
+
+    def create_table(
+        self,
+        name: str,
+        primary_key: str,
+        data: Iterable[Mapping[str, Any]] | None = None,
+        immutable: bool = False,
+        version: int | None = None,
+        *,
+        comment: str | None = None,
+        if_not_exists: bool = False,
+    ) -> ItemTable:
+        """Creates a keyed table of items, or a version of an immutable one.
+
+        Args:
+            primary_key: the name of the items' key.
+            data: its items; required if it is immutable.
+            immutable: its items never change; another ``version`` replaces them all, and older ones can still be read.
+            version: number of the version to create; default: the next one. The same data twice is not an error.
+
+        Raises:
+            AlreadyExistsError: the name is taken; or the version exists with other data.
+            InvalidValueError: an item lacks its key, or two have the same one; then nothing is created.
+        """
+        parsed = Name.parse(name)
+        if not immutable and version is not None:
+            raise InvalidValueError("Only immutable tables have versions.", "Pass immutable=True.")
+        if immutable and data is None:
+            raise InvalidValueError("An immutable table needs its data.", "Pass data=[...].")
+        columns = columns_of(primary_key)
+        rows = [stored(item, primary_key) for item in data or ()]
+        keys, texts = zip(*rows, strict=True) if rows else ((), ())
+        items = pa.table([pa.array(keys, pa.string()), pa.array(texts, pa.string())], schema=columns)
+        versions.check_keys(items, primary_key)
+        feed = tables.new_feed(parsed, FeedKind.ITEMS, primary_key=primary_key, immutable=immutable, comment=comment)
+        existing = self._definitions.find(parsed) if immutable else None
+        if existing is None:
+            self._create(feed, columns, if_not_exists=if_not_exists)
+        elif not (existing.immutable and existing.kind is FeedKind.ITEMS and existing.primary_key == primary_key):
+            raise InvalidValueError(
+                f"{existing.name} is not an immutable table with the primary key {primary_key}.", "Choose another name."
+            )
+        else:
+            feed = existing
+        if immutable:
+            versions.add(self._home, feed, versions.number_for(feed, version), items)
+        made = self.get_table(name)
+        if not immutable and rows:
+            made.insert_all(data or ())
+        return made
+
+    def get_table(self, name: str) -> ItemTable:
+        """Returns a table that :meth:`create_table` created. Raises NotFoundError."""
+        feed = self._of_kind(name, FeedKind.ITEMS, "table of items")
+        return ItemTable(self._home, feed, self._appender(feed), self._functions, self._dynamic_tables)
+
+    def drop(self, name: str, *, if_exists: bool = False) -> bool:
+        """Drops a source with its table; returns False if it does not exist and ``if_exists`` is set.
+
+        Raises:
+            NotFoundError: there is no such source.
+            ObjectInUseError: a stream or a dynamic table reads it.
+        """
+        feed = self._definitions.find(Name.parse(name)) if if_exists else self.get(name)
+        if feed is None:
+            return False
+        tables.drop(self._home, feed)
+        return True
+
+    def close(self) -> None:
+        """Commits what can be committed without starting an engine."""
+        self._tables.close()
+
+    def _create(self, feed: FeedTable, columns: pa.Schema, *, if_not_exists: bool) -> None:
+        existing = self._definitions.find(feed.name)
+        if existing is None or not if_not_exists:
+            tables.create(self._home, feed, columns)
+
+    def _of_kind(self, name: str, kind: FeedKind, noun: str) -> FeedTable:
+        feed = self.get(name)
+        if feed.kind is not kind:
+            raise InvalidValueError(f"{feed.name} is not a {noun}.", f"It is a source of kind {feed.kind}.")
+        return feed
+
+    def _appender(self, feed: FeedTable) -> Appender:
+        return Appender(self._home, feed.name, self._tables.table(feed.name))
+
+
+def parse_retention(given: str | timedelta | None) -> timedelta | None:
+    """Returns a retention: ``30 days``, ``12 hours``, or a short form like ``30d``. Raises InvalidValueError."""
+    if given is None or isinstance(given, timedelta):
+        if given is not None and given <= timedelta(0):
+            raise InvalidValueError("A retention is longer than nothing.", "Pass None to keep events for ever.")
+        return given
+    text = given.strip().lower()
+    if text in ("forever", "for ever"):
+        return None
+    words = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(second|minute|hour|day|week)s?", text)
+    if words is not None and words[2] == "week":
+        return timedelta(weeks=float(words[1]))
+    return timedelta(seconds=parse_duration(f"{words[1]}{_UNITS[words[2]]}" if words is not None else given))

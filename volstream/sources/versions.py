@@ -1,0 +1,150 @@
+"""Versions of immutable tables: each is one commit that replaces all rows, and can be read for ever."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from volstream.delta import direct, folders, rows
+from volstream.delta.direct import RowChanges
+from volstream.delta.log import DeltaLog
+from volstream.delta.marker import Marker
+from volstream.errors import AlreadyExistsError, InvalidValueError, ObjectInUseError
+from volstream.lifecycle.identity import new_owner
+from volstream.model.names import Name
+from volstream.model.objects import FeedTable
+from volstream.sqltext import parquet_at, table_at
+
+if TYPE_CHECKING:
+    from volstream.home import Home
+
+#: Keys that an error names.
+_SHOWN = 5
+
+_LEASE_SECONDS = 600.0
+
+
+@contextmanager
+def alone(home: Home, name: Name) -> Iterator[None]:
+    """Holds off others who make a version of the table. Raises ObjectInUseError if somebody does already."""
+    lease, owner = f"version-{name}"[:200], new_owner()
+    held = home.catalog.leases.acquire(lease, owner, f"making a version of {name}", _LEASE_SECONDS)
+    if held is not None:
+        raise ObjectInUseError(f"A version of {name} is being made by {held.owner}.", "Try again later.")
+    try:
+        yield
+    finally:
+        home.catalog.leases.release(lease, owner)
+
+
+def number_for(feed: FeedTable, version: int | None) -> int:
+    """Returns the number of a version to make: the next one by default. Raises InvalidValueError."""
+    if version is None:
+        return max(numbers(feed), default=0) + 1
+    if version < 1:
+        raise InvalidValueError(f"{version} is not a version.", "Versions are numbered from 1.")
+    return version
+
+
+def numbers(feed: FeedTable) -> Sequence[int]:
+    """Returns the numbers of the versions that the table has, ascending."""
+    return sorted(map(int, feed.options.get("versions", {})))
+
+
+def delta_version(feed: FeedTable, version: int) -> int | None:
+    """Returns the Delta version of one of the table's own versions; None if it does not have it."""
+    found = feed.options.get("versions", {}).get(str(version))
+    return None if found is None else int(found)
+
+
+def add(home: Home, feed: FeedTable, version: int, items: pa.Table) -> None:
+    """Makes a version of these rows, unless the table has it already.
+
+    Raises:
+        AlreadyExistsError: the table has that version, with other rows.
+        InvalidValueError: a key occurs twice.
+        VolstreamError: it cannot be written.
+    """
+    check_keys(items, str(feed.primary_key))
+    location = folders.table_location(home.warehouse, feed.name)
+    with alone(home, feed.name):
+        existing = present(home, feed, version)
+        if existing is not None:
+            by_key = [(str(feed.primary_key), "ascending")]
+            if rows.read(location, existing, items.schema).sort_by(by_key) != items.sort_by(by_key):
+                raise differs(feed, version)
+        elif not _begin(location, version, items):
+            staged = f"{home.warehouse}/_staging/version-{feed.id}-{version}"
+            try:
+                with folders.written(staged, items.schema) as file:
+                    file.write_table(items)
+                overwrite(home, location, version, f"SELECT * FROM {parquet_at(staged)}", items.num_rows)
+            finally:
+                folders.remove(staged)
+        note(home, feed, version)
+
+
+def present(home: Home, feed: FeedTable, version: int) -> int | None:
+    """Returns the Delta version of a version of the table, also if its maker died before :func:`note`; None: there is none."""
+    known = delta_version(home.catalog.feeds.get(feed.name), version)
+    if known is not None:
+        return known
+    state = DeltaLog(folders.table_location(home.warehouse, feed.name)).state(_marker(version).app_id)
+    return None if state is None or state.transaction is None else state.version
+
+
+def _begin(location: str, version: int, items: pa.Table) -> bool:
+    """Fills a table that nobody has written yet, without Spark; returns False if there is more to do."""
+    added = RowChanges([items], items.schema, "", None)
+    return DeltaLog(location).latest_version() == 0 and direct.commit(location, _marker(version), added)
+
+
+def overwrite(home: Home, location: str, version: int, query: str, count: int = 0) -> None:
+    """Replaces a table's rows by those of a query, as a version. Raises VolstreamError."""
+    from volstream.delta.writer import DeltaWriter
+
+    writer = DeltaWriter(home.gateway)
+    with writer.marked(_marker(version), location, rows=count) as session:
+        writer.merge(session, f"INSERT OVERWRITE {table_at(location)} {query}")
+
+
+def note(home: Home, feed: FeedTable, version: int) -> None:
+    """Records that the newest Delta version is a version of the table, unless that is known."""
+    feed = home.catalog.feeds.get(feed.name)
+    versions = feed.options.get("versions", {})
+    if str(version) not in versions:
+        newest = DeltaLog(folders.table_location(home.warehouse, feed.name)).latest_version()
+        options = {**feed.options, "versions": {**versions, str(version): newest}}
+        home.catalog.feeds.change(feed, options=options, immutable=True)
+
+
+def _marker(version: int) -> Marker:
+    """Returns the marker of a version's commit."""
+    return Marker(f"volstream:version:{version}", 1, {"version": version})
+
+
+def differs(feed: FeedTable, version: int) -> AlreadyExistsError:
+    """Returns the error for other data of an existing version."""
+    return AlreadyExistsError(
+        f"Version {version} of {feed.name} exists, with other data.",
+        f"Create version {number_for(feed, None)}, or give another name.",
+    )
+
+
+def check_keys(items: pa.Table, primary_key: str) -> None:
+    """Raises InvalidValueError if a key occurs twice."""
+    counts = Counter(items[primary_key].to_pylist())
+    raise_if_any(sorted(key for key, count in counts.items() if count > 1), primary_key)
+
+
+def raise_if_any(keys: Sequence[object], primary_key: str) -> None:
+    """Raises InvalidValueError for keys that occur more than once."""
+    if keys:
+        shown = ", ".join(repr(key) for key in keys[:_SHOWN]) + (", ..." if len(keys) > _SHOWN else "")
+        raise InvalidValueError(
+            f"{primary_key} is not unique: {shown}.", "Each item needs a key of its own; nothing was stored."
+        )
