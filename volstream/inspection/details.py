@@ -5,9 +5,23 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
+from volstream.delta import folders
+from volstream.delta.log import DeltaLog
 from volstream.errors import VolstreamError
 from volstream.model.names import Name
-from volstream.model.objects import Connection, DynamicJob, FileJob, Function, Job, SourceKind, Stream, Volume
+from volstream.model.objects import (
+    Connection,
+    DynamicJob,
+    FeedTable,
+    FileJob,
+    Function,
+    Job,
+    SourceKind,
+    Stream,
+    Volume,
+)
+from volstream.model.units import format_duration
+from volstream.tails.snapshot import TailedTable
 from volstream.volumes.access import policies
 
 if TYPE_CHECKING:
@@ -24,7 +38,7 @@ def values(one: Any) -> dict[str, Any]:
     return {key: str(value) if isinstance(value, Name) else value for key, value in found.items()}
 
 
-def shown(home: Home, one: Connection | Volume | Stream | Job | Function) -> dict[str, Any]:
+def shown(home: Home, one: Connection | Volume | Stream | Job | Function | FeedTable) -> dict[str, Any]:
     """Returns the attributes that a list shows."""
     found = values(one)
     match one:
@@ -34,12 +48,16 @@ def shown(home: Home, one: Connection | Volume | Stream | Job | Function) -> dic
             found["trigger"] = f"{trigger.kind} {detail}".strip()
         case Stream():
             found |= _state(home, one)
+        case FeedTable():
+            seconds = found.pop("retention_seconds")
+            found["retention"] = None if seconds is None else format_duration(seconds)
+            found["versions"] = ", ".join(sorted(found["options"].get("versions", {}), key=int)) or None
         case _:
             pass
     return found
 
 
-def described(home: Home, one: Connection | Volume | Stream | Job | Function) -> dict[str, Any]:
+def described(home: Home, one: Connection | Volume | Stream | Job | Function | FeedTable) -> dict[str, Any]:
     """Returns all details of an object."""
     return {**shown(home, one), **_more(home, one)}
 
@@ -52,7 +70,7 @@ def _state(home: Home, stream: Stream) -> dict[str, Any]:
         return {"has_data": None, "stale": error.message, "stale_after": None}
 
 
-def _more(home: Home, one: Connection | Volume | Stream | Job | Function) -> dict[str, Any]:
+def _more(home: Home, one: Connection | Volume | Stream | Job | Function | FeedTable) -> dict[str, Any]:
     catalog = home.catalog
     match one:
         case Connection():
@@ -83,8 +101,19 @@ def _more(home: Home, one: Connection | Volume | Stream | Job | Function) -> dic
                 "totals": catalog.consumptions.totals(one.id),
                 "code": _code(one),
             }
+        case FeedTable():
+            return _rows(home, one)
         case _:
             return {}
+
+
+def _rows(home: Home, feed: FeedTable) -> dict[str, Any]:
+    """Returns how many rows a source's table has, and how many more have arrived."""
+    location = folders.table_location(home.warehouse, feed.name)
+    tailed = TailedTable.open(location)
+    arrived = 0 if tailed is None else sum(file.rows for file in tailed.tail.files(tailed.moved))
+    readers = [str(one.name) for one in home.catalog.streams.list(source_id=str(feed.name))]
+    return {"location": location, "rows": DeltaLog(location).rows(), "not_committed": arrived, "streams": readers}
 
 
 def _code(job: Job) -> str | None:

@@ -8,6 +8,7 @@ from typing import Any
 from volstream.home import Home
 from volstream.objects.batches import Batches
 from volstream.objects.connections import Connections
+from volstream.objects.connectors import Connectors
 from volstream.objects.dynamic import DynamicTables
 from volstream.objects.functions import Functions
 from volstream.objects.jobs import Jobs
@@ -31,6 +32,7 @@ class Objects:
         self.jobs = Jobs(home, self.streams)
         self.dynamic_tables = DynamicTables(home, self.jobs)
         self.source = Sources(home, self.functions, self.dynamic_tables)
+        self.connector = Connectors(home)
         self.volumes = Volumes(home, self.streams, self.jobs, self.dynamic_tables)
         self.batches = Batches(home, self.jobs)
         self.by_kind: Mapping[str, Any] = {
