@@ -63,17 +63,18 @@ class Connectors:
         *,
         format: str | None = None,  # PySpark's name
         options: Mapping[str, Any] | None = None,
+        connection: str | None = None,
         comment: str | None = None,
     ) -> UploadedTable:
         """Copies the rows of a file into an immutable table, as a version of it. The same file twice is not an error.
 
         Args:
-            uri: a path, or ``s3://``, ``oss://`` (with the credentials of the environment), ``hdfs://``, or ``https://`` if the
-                setting ``upload_hosts`` has the host.
+            uri: a path, or ``s3://``, ``oss://``, ``hdfs://``, or ``https://`` if the setting ``upload_hosts`` has the host.
             primary_key: column with a value of its own in each row.
             version: number of the version to create; default: the next one.
             format: csv (with a header), json (an array, or a value per line), parquet, avro or orc; default: by the name.
             options: of Spark's reader for the format, such as ``delimiter``.
+            connection: the storage connection by which an object store is reached; default: the credentials of the environment.
 
         Raises:
             InvalidValueError: the file does not exist or is broken, or keys are missing or occur twice; nothing is stored.
@@ -82,7 +83,8 @@ class Connectors:
         from volstream.sources import files
 
         parsed = Name.parse(name)
-        upload = files.Upload.of(uri, format, dict(options or {}))
+        reached_by = None if connection is None else self._home.catalog.connections.get(Name.parse(connection))
+        upload = files.Upload.of(uri, format, options or {}, reached_by)
         feed = self._home.catalog.feeds.find(parsed)
         if feed is None:
             if (

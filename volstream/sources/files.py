@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import urllib.request
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,13 +23,14 @@ from volstream.delta.places import filesystem_of, make_folder
 from volstream.delta.tracking import PROPERTIES as TRACKING
 from volstream.delta.writer import DeltaWriter
 from volstream.errors import InvalidValueError, StorageError, in_brief
-from volstream.model.objects import FeedTable
+from volstream.model.objects import Connection, FeedTable
 from volstream.sources import tables, versions
 from volstream.sources.tables import KEPT
 from volstream.spark.errors import condition_of, map_spark_errors
 from volstream.spark.views import Views
 from volstream.sqltext import table_at
 from volstream.storage import open_store
+from volstream.volumes.access import access_by
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -70,14 +71,16 @@ class Upload:
         uri: a path, or ``s3://``, ``oss://``, ``hdfs://``, ``https://``.
         format: one of :data:`FORMATS`.
         options: further options of Spark's reader, such as ``delimiter``.
+        connection: how to reach its object store; None: with the provider's own settings.
     """
 
     uri: str
     format: str
-    options: dict[str, Any]
+    options: Mapping[str, Any]
+    connection: Connection | None
 
     @classmethod
-    def of(cls, uri: str, format_: str | None, options: dict[str, Any]) -> Upload:
+    def of(cls, uri: str, format_: str | None, options: Mapping[str, Any], connection: Connection | None) -> Upload:
         """Returns the upload of a file. Its name tells its format by default. Raises InvalidValueError."""
         stem = urlsplit(uri).path.lower()
         for compression in (".gz", ".bz2", ".zst", ".snappy"):
@@ -87,7 +90,7 @@ class Upload:
             raise InvalidValueError(
                 f"The format of {uri} is not known.", f"Pass format=..., one of: {', '.join(FORMATS)}."
             )
-        return cls(uri, found, options)
+        return cls(uri, found, options, connection)
 
 
 def add(home: Home, feed: FeedTable, version: int, upload: Upload) -> None:
@@ -157,7 +160,7 @@ def _staged(home: Home, upload: Upload) -> Iterator[str]:
         make_folder(folder)
         filesystem, root = filesystem_of(folder)
         name = Path(place.path).name
-        with _opened(home, upload.uri) as source:
+        with _opened(home, upload) as source:
             if upload.format == "avro":
                 _convert(source, folder)
             else:
@@ -169,7 +172,8 @@ def _staged(home: Home, upload: Upload) -> Iterator[str]:
 
 
 @contextmanager
-def _opened(home: Home, uri: str) -> Iterator[BinaryIO]:
+def _opened(home: Home, upload: Upload) -> Iterator[BinaryIO]:
+    uri = upload.uri
     place = urlsplit(uri)
     match place.scheme:
         case "" | "file":
@@ -181,8 +185,12 @@ def _opened(home: Home, uri: str) -> Iterator[BinaryIO]:
                 raise InvalidValueError(f"{path} cannot be read: {error.strerror}.") from None
         case "s3" | "s3a" | "oss":
             parent, _, name = uri.replace("s3a://", "s3://").rpartition("/")
-            with open_store(parent).open(name) as file:
-                yield file
+            store = open_store(parent, access_by(upload.connection, parent, home.settings))
+            try:
+                with store.open(name) as file:
+                    yield file
+            except FileNotFoundError:
+                raise InvalidValueError(f"There is no {uri}.") from None
         case "http" | "https" if place.hostname in home.settings.upload_hosts:
             try:
                 with urllib.request.urlopen(uri, timeout=_HTTP_SECONDS) as answer:

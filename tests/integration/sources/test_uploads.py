@@ -16,12 +16,16 @@ import pyarrow.orc
 import pyarrow.parquet as pq
 import pytest
 
+from tests.clouds import Cloud, oss, s3, unused_name
 from tests.integration.conftest import session_on
+from volstream import config
 from volstream.config import Settings
 from volstream.delta import folders
 from volstream.errors import AlreadyExistsError, InvalidValueError, VolstreamError
 from volstream.session import Session
 from volstream.spark.session import SparkGateway
+
+__all__ = ["oss", "s3"]
 
 USERS: list[dict[str, Any]] = [
     {"id": "user1", "name": 'Simba, "the" cat', "age": 3},
@@ -76,24 +80,24 @@ def test_rows_of_a_file_are_found_by_key(session: Session, tmp_path: Path, name:
 
 
 def test_a_changed_file_is_another_version_and_the_same_one_is_not(session: Session, tmp_path: Path) -> None:
-    file = tmp_path / "people.csv"
+    file = tmp_path / "staff.csv"
     upload = session.connector.upload_file
 
-    def people(version: int | None = None) -> Any:
-        return upload(f"file://{file}", name="people", primary_key="ID", version=version)
+    def staff(version: int | None = None) -> Any:
+        return upload(f"file://{file}", name="staff", primary_key="ID", version=version)
 
     file.write_text("id,name\n1,Ada\n2,Bo\n")
-    table = people(1)
-    assert people(1).versions == [1]
+    table = staff(1)
+    assert staff(1).versions == [1]
     file.write_text("id,name\n1,Ada\n2,Bob\n")
-    with pytest.raises(AlreadyExistsError, match="Version 1 of people exists, with other data"):
-        people(1)
+    with pytest.raises(AlreadyExistsError, match="Version 1 of staff exists, with other data"):
+        staff(1)
     file.write_text("id,born,name\n2,1990,Bob\n3,2000,Cy\n")
-    people()
+    staff()
     assert table.versions == [1, 2]
     assert (table.get(1), table.get(2)) == (None, {"id": 2, "name": "Bob", "born": 1990})
     assert (table.get(1, version=1), table.get(3, 1)) == ({"id": 1, "name": "Ada"}, None)
-    found = session.sql("SELECT id, name, born FROM people ORDER BY id").collect()
+    found = session.sql("SELECT id, name, born FROM staff ORDER BY id").collect()
     assert [tuple(row) for row in found] == [(2, "Bob", 1990), (3, "Cy", 2000)]
 
 
@@ -151,3 +155,23 @@ def test_a_name_that_is_taken_is_refused(session: Session, tmp_path: Path) -> No
     session.source.create_stream("taken")
     with pytest.raises(InvalidValueError, match="taken is not a table of uploaded files"):
         session.connector.upload_file(str(tmp_path / "users.csv"), "taken", "id")
+
+
+@pytest.mark.parametrize("provider", ["s3", "oss"])
+def test_files_of_object_stores_are_fetched_by_a_connection(
+    request: pytest.FixtureRequest, settings: Settings, gateway: SparkGateway, tmp_path: Path, provider: str
+) -> None:
+    cloud: Cloud = request.getfixturevalue(provider)
+    access, bucket = cloud.access, unused_name()
+    assert access.keys is not None
+    keys = {"c": {"access_key_id": access.keys.id, "access_key_secret": access.keys.secret}}
+    given = config.load(settings.home, credentials=keys)
+    cloud.make_bucket(bucket)
+    cloud.put(bucket, "in/users.csv", csv_text(USERS).encode())
+    with session_on(gateway, given) as session:
+        session.connections.create("c", provider, region=access.region, endpoint=access.endpoint, credentials="static")
+        uri = f"{provider}://{bucket}/in/users.csv"
+        table = session.connector.upload_file(uri, f"users_in_{provider}", "id", connection="c")
+        assert table.get("user1") == USERS[0]
+        with pytest.raises(VolstreamError, match=r"none\.csv"):
+            session.connector.upload_file(uri.replace("users", "none"), "other", "id", connection="c")
