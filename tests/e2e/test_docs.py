@@ -27,11 +27,21 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 #: Pages whose commands one reader runs, one after the other.
 SITTINGS = {
     "begin": ["README.md", "docs/tutorial.md"],
-    "sql": ["docs/guides/sql.md", "docs/guides/python.md", "docs/guides/realtime.md"],
+    "sql": ["docs/guides/sql.md", "docs/guides/python.md"],
+    "rows": ["docs/guides/realtime.md", "docs/guides/sources.md"],
 }
 
 #: What is shown in blocks of shell that are not run: they set up the machine and run this very test.
-_EXEMPT = ["make demo", "make test", "make demo-s3", "make demo-oss", "make test-long", "make storm", "make fuzz"]
+_EXEMPT = [
+    "make demo",
+    "make test",
+    "make demo-s3",
+    "make demo-oss",
+    "make demo-ingest",
+    "make test-long",
+    "make storm",
+    "make fuzz",
+]
 
 _MARK = "=== command"
 
@@ -63,7 +73,7 @@ def examples(page: Path) -> list[Example]:
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("sitting", ["begin", pytest.param("sql", marks=pytest.mark.long)])
+@pytest.mark.parametrize("sitting", ["begin", *(pytest.param(one, marks=pytest.mark.long) for one in ("sql", "rows"))])
 def test_every_command_prints_what_the_page_says(tmp_path: Path, sitting: str) -> None:
     commands = [one for page in SITTINGS[sitting] for one in examples(ROOT / page)]
     # One shell runs them all, as a reader's would: exports and the daemon's $! live on.
@@ -90,7 +100,8 @@ def test_every_command_prints_what_the_page_says(tmp_path: Path, sitting: str) -
         try:
             output, _ = shell.communicate(timeout=220)
         finally:
-            Home(tmp_path).run("engine", "stop", "--now")
+            for home in ("home", "data"):  # of commands, and of the programs that pages show
+                Home(tmp_path).run("engine", "stop", "--now", "--home", str(tmp_path / home))
 
     outputs = output.split(f"{_MARK}\n")[1:]
     assert len(outputs) == len(commands), output
