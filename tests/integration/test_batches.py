@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from tests.integration.conftest import COUNT, Place
-from volstream.errors import InvalidStateError, NotFoundError
+from tests.interrupts import meanwhile
+from volstream.errors import InvalidStateError, NotFoundError, VolstreamError
 from volstream.jobs.progress import Progress
 from volstream.lifecycle.stop import Stop
 from volstream.model.work import BatchState
@@ -34,6 +37,26 @@ def bounds(place: Place) -> list[tuple[int, str | None, str | None, int]]:
 def files(place: Place, identity: str) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = place.session.batches.read(identity).orderBy("relative_path").toArrow().to_pylist()
     return rows
+
+
+def test_a_batch_of_which_outcomes_are_missing_is_not_committed_but_repeated(place: Place) -> None:
+    for name in "abc":
+        place.put(name, name)
+    place.job(COUNT)
+
+    def lose_one() -> None:
+        parts = Path(place.session.home.warehouse, "_staging").rglob("part-*.parquet")
+        staged = next(part for part in parts if pq.read_metadata(part).num_rows)
+        pq.write_table(pq.read_table(staged).slice(1), staged)
+
+    with (
+        meanwhile("call", "volstream.jobs.staged.Staged.totals", lose_one),
+        pytest.raises(VolstreamError, match="has 3 files, but 2 outcomes were staged"),
+    ):
+        place.run()
+    assert place.table("_file_path") == []
+    place.run()
+    assert place.table("_file_path") == [("a",), ("b",), ("c",)]
 
 
 @pytest.mark.long
