@@ -155,6 +155,8 @@ class LocalTables:
                     commit(self._home.catalog, name, one.location, lambda: self._home.gateway)
                 except VolstreamError as error:  # told, and tried again at the next turn; the rows are safe
                     _log.warning("commit_failed", table=str(name), error=in_brief(error))
+                except Exception:  # noqa: BLE001  # a fault of volstream's; other tables, and later commits, must not suffer
+                    _log.exception("commit_failed", table=str(name))
 
 
 def commit(catalog: Catalog, name: Name, location: str, spark: Callable[[], SparkGateway]) -> int:

@@ -6,6 +6,7 @@ All tests share one engine, whose catalog knows tables by name: each that uses S
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import HealthCheck, given
@@ -62,8 +63,19 @@ def test_the_newest_item_of_a_key_is_found_wherever_it_is(session: Session) -> N
     assert session.sql("SELECT count(*) AS n FROM t").collect()[0].n == 2999
 
 
-def commit(session: Session, name: str = "t") -> None:
-    move(f"{session.home.warehouse}/tables/public/{name}", lambda: session.home.gateway)
+def commit(session: Session, name: str = "t") -> int:
+    return move(f"{session.home.warehouse}/tables/public/{name}", lambda: session.home.gateway)
+
+
+def test_two_commits_at_once_are_one(session: Session) -> None:
+    table = session.source.create_table("contended", "id")
+    for turn in range(3):
+        table.insert_all({"id": number, "turn": turn} for number in range(200))
+        with ThreadPoolExecutor(2) as pool:
+            counts = list(pool.map(lambda _: commit(session, "contended"), range(2)))
+        assert max(counts) == 200
+    found = session.sql("SELECT count(*) AS n, count(DISTINCT id) AS ids FROM contended").collect()
+    assert (found[0].n, found[0].ids, table.get(7)) == (200, 200, {"id": 7, "turn": 2})
 
 
 @hypothesis_settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
