@@ -12,6 +12,7 @@ from volstream.config import Settings
 from volstream.home import Home
 from volstream.lifecycle.closeable import Closeable
 from volstream.model.names import Name
+from volstream.model.objects import on_change
 from volstream.objects.all import Objects
 
 if TYPE_CHECKING:
@@ -183,6 +184,25 @@ class Session(Closeable):
         )
         with as_sql_errors():
             return self.spark.sql(text)
+
+    def create_table_from_volume(self, name: str, volume: str, **options: Any) -> DataFrame:
+        """Loads a volume's files as rows of a table, and returns the table.
+
+        Creates the job ``load_<name>``, which runs once now and, under the daemon, whenever files change. Files that cannot be
+        loaded are failures of the job.
+
+        Args:
+            name: the table's.
+            options: see :meth:`~volstream.objects.jobs.Jobs.load`.
+
+        Raises:
+            As :meth:`~volstream.objects.jobs.Jobs.load` and :meth:`~volstream.objects.jobs.Jobs.run`.
+        """
+        table = Name.parse(name)
+        job = Name(table.schema, f"load_{table.name}")
+        self.jobs.load(str(job), volume, name, **{"trigger": on_change(), **options})
+        self.jobs.run(str(job))
+        return self.table(name)
 
     def table(self, name: str) -> DataFrame:
         """Returns a table or stream of the home as a DataFrame. Reading it does not move offsets, nor does writing its rows,

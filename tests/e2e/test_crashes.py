@@ -144,6 +144,31 @@ def test_a_run_killed_right_after_its_plan_was_recut_resumes_with_the_new_batche
 
 
 @pytest.mark.long
+def test_a_column_that_a_file_brings_is_added_and_loaded_once_wherever_the_run_is_killed(
+    world: World, name: str, files: Path
+) -> None:
+    home = world.home
+    write(files, {"a.csv": "id\n1\n", "c.csv": "id\n3\n"})
+    home.ok("create-volume", name, str(files))
+    home.ok("load", name, "--into", name, "--name", name)
+    home.ok("run-job", name)
+    write(files, {"a.csv": "id,more\n1,5\n", "b.csv": "id,more\n2,1.5\n"})
+    (files / "c.csv").unlink()
+    home.ok("refresh", name)
+    # The catalog has the column and the table has not; both have it; the rows are in the table.
+    for point in ("columns.adopted", "batch.staged", "batch.written"):
+        home.crash("run-job", name, at=point)
+
+    home.ok("run-job", name)
+
+    rows = home.rows(f"SELECT id, more, _rescued_data FROM {name}")
+    assert sorted(rows, key=lambda row: row["id"]) == [
+        {"id": 1, "more": 5.0, "_rescued_data": None},
+        {"id": 2, "more": 1.5, "_rescued_data": None},
+    ]
+
+
+@pytest.mark.long
 def test_rows_follow_a_moved_file_exactly_once_wherever_the_run_is_killed(world: World, name: str, files: Path) -> None:
     home = world.home
     write(files, {"a.txt": "one", "b.txt": "two", "c.txt": "three"})

@@ -29,6 +29,7 @@ SITTINGS = {
     "begin": ["README.md", "docs/tutorial.md"],
     "sql": ["docs/guides/sql.md", "docs/guides/python.md"],
     "rows": ["docs/guides/realtime.md", "docs/guides/sources.md"],
+    "load": ["docs/guides/loading.md"],
 }
 
 #: What is shown in blocks of shell that are not run: they set up the machine and run this very test.
@@ -73,7 +74,9 @@ def examples(page: Path) -> list[Example]:
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("sitting", ["begin", *(pytest.param(one, marks=pytest.mark.long) for one in ("sql", "rows"))])
+@pytest.mark.parametrize(
+    "sitting", ["begin", *(pytest.param(one, marks=pytest.mark.long) for one in ("sql", "rows", "load"))]
+)
 def test_every_command_prints_what_the_page_says(tmp_path: Path, sitting: str) -> None:
     commands = [one for page in SITTINGS[sitting] for one in examples(ROOT / page)]
     # One shell runs them all, as a reader's would: exports and the daemon's $! live on.

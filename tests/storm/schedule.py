@@ -53,6 +53,7 @@ POINTS = (
     "plan.opened",
     "plan.recut",
     "batch.intent",
+    "columns.adopted",
     "batch.staged",
     "batch.written",
     "batch.committed",

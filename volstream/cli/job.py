@@ -22,6 +22,7 @@ from volstream.cli.options import (
 )
 from volstream.cli.output import Output
 from volstream.cli.progress import watched
+from volstream.cli.trigger import says, trigger_of, triggers
 from volstream.errors import FilesFailedError, InterruptedByUserError
 from volstream.inspection import details
 from volstream.lifecycle.stop import Stop
@@ -30,8 +31,6 @@ from volstream.model.objects import (
     FileJob,
     JobState,
     OnMove,
-    Trigger,
-    TriggerKind,
     Write,
 )
 from volstream.model.text import counted, one_line
@@ -54,9 +53,7 @@ if TYPE_CHECKING:
 @click.option("--function", required=True, metavar="FILE.py:FUNC|pkg.mod:FUNC")
 @click.option("--into", required=True, metavar="TABLE")
 @click.option("--returns", metavar="DDL", help="Columns of the result: 'label STRING, score DOUBLE'.")
-@click.option("--on-change", is_flag=True, help="Run as soon as files change.")
-@click.option("--every", type=DURATION, metavar="30s", help="Run periodically.")
-@click.option("--cron", metavar="'*/5 * * * *'", help="Run on a schedule.")
+@triggers
 @click.option("--where", metavar="SQL", help='Take only files that satisfy this, such as "size < 1000000".')
 @click.option("--write", type=choice(Write), default=Write.UPSERT.value, show_default=True)
 @click.option(
@@ -86,13 +83,10 @@ def create_job_command(
     session: Session, output: Output, name: str, function: str, into: str, write: str, on_move: str, **options: Any
 ) -> None:
     """Run a Python function on every file of a stream, and keep its results in a table."""
-    options["trigger"] = _trigger(options.pop("on_change"), options.pop("every"), options.pop("cron"))
     options["arguments"] = parse_arguments(options["arguments"])
     job = session.jobs.create(name, function, into, write=Write(write), on_move=OnMove(on_move), **options)
     assert isinstance(job, FileJob), "created with a function"
-    output.result(
-        details.values(job), f"Job {job.name} -> table {job.into} ({job.returns}); runs {_says(job.trigger)}."
-    )
+    output.result(details.values(job), f"Job {job.name} -> table {job.into} ({job.returns}); runs {says(job.trigger)}.")
 
 
 @click.command("alter-job")
@@ -134,7 +128,7 @@ def alter_job_command(
     before = session.jobs.get(name)
     changes = {key: value for key, value in options.items() if value is not None}
     if on_change or every is not None or cron is not None or manual:
-        changes["trigger"] = _trigger(on_change, every, cron)
+        changes["trigger"] = trigger_of(on_change, every, cron)
     if "on_move" in changes:
         changes["on_move"] = OnMove(changes["on_move"])
     if arguments:
@@ -212,28 +206,6 @@ def logs_command(session: Session, output: Output, job: str, lines: int, path: s
         output.message("No output is kept" + (" for it." if path or batch else "."))
         return
     output.result(found, "\n".join(_shown(found)))
-
-
-def _trigger(on_change: bool, every: float | None, cron: str | None) -> Trigger:
-    if (on_change, every is not None, cron is not None).count(True) > 1:
-        raise click.UsageError("--on-change, --every and --cron are mutually exclusive.")
-    if on_change:
-        return Trigger(TriggerKind.ON_CHANGE)
-    if every is not None:
-        return Trigger(TriggerKind.EVERY, every=every)
-    return Trigger(TriggerKind.CRON, cron=cron) if cron is not None else Trigger()
-
-
-def _says(trigger: Trigger) -> str:
-    match trigger.kind:
-        case TriggerKind.ON_CHANGE:
-            return "on change, under the daemon"
-        case TriggerKind.EVERY:
-            return f"every {trigger.every:g} s, under the daemon"
-        case TriggerKind.CRON:
-            return f"at {trigger.cron}, under the daemon"
-        case _:
-            return "on demand: volstream run-job"
 
 
 def _show_run(output: Output, name: str, report: RunReport, stop: Stop) -> None:

@@ -92,6 +92,10 @@ class Session(Closeable):
         with as_sql_errors():
             return DataFrame(self.native.home, self.native.createDataFrame(data, schema))
 
+    def create_table_from_volume(self, name: str, volume: str, **options: Any) -> DataFrame:
+        """Loads a volume's files as rows of a table, like :meth:`volstream.Session.create_table_from_volume`."""
+        return DataFrame(self.native.home, self.native.create_table_from_volume(name, volume, **options))
+
     def close(self) -> None:
         """Closes the connections, like :meth:`volstream.Session.close`."""
         self.native.close()

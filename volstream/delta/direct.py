@@ -397,7 +397,9 @@ def _positions(file: pq.ParquetFile, key: str, values: Sequence[str], asked: pa.
     found: list[np.ndarray] = []
     first = 0
     with file:
-        for number in range(file.num_row_groups):
+        # A file from before the column was added has no row with a key.
+        groups = file.num_row_groups if key in file.schema_arrow.names else 0
+        for number in range(groups):
             group = file.metadata.row_group(number)
             if _meets(values, *_ends(group, key)):
                 keys = file.read_row_group(number, columns=[key])[key]

@@ -5,26 +5,23 @@ Runs on executors, and in the child processes of ``isolation``.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import date, datetime
-from decimal import Decimal
 from types import FrameType
 from typing import Any
 
-import pyarrow as pa
-
 from volstream.errors import FunctionLoadError, StorageDeniedError, StorageError
-from volstream.functions.bounds import Bounds, Measured, TooLargeError
+from volstream.functions.bounds import TooLargeError
 from volstream.functions.file import File
 from volstream.functions.outcomes import FileOutcome, FileTask
 from volstream.functions.printing import Printed, Prints, Shown
+from volstream.functions.rejection import FileRejectedError
+from volstream.functions.rows import Expected, NotRowsError, rows_of, rows_of_each
 from volstream.functions.schema import check_declared
 from volstream.functions.source import FunctionSource, batch_size_of
 from volstream.model.units import format_duration, format_size
@@ -33,10 +30,6 @@ from volstream.model.work import FailureKind
 #: Instances of classes that are functions, with their origin: a worker loads a model once, and then serves batch after
 #: batch.
 _set_up: dict[str, tuple[object, Callable[..., Any]]] = {}
-
-
-#: Types whose values need no copy.
-_LEAVES = frozenset({str, int, float, bool, bytes, type(None), Decimal, datetime, date})
 
 
 class Caller:
@@ -48,8 +41,7 @@ class Caller:
         arguments: arguments of the function or, for a class, of its set-up.
         timeout_seconds: for each file; None: unlimited.
         prints: destination of the function's output. If it is watched by a person, they may interrupt the function.
-        bounds: limits on the rows of a file.
-        columns: the result's columns, if the function's declaration must agree with them; else None.
+        expected: the columns and limits that the rows must keep to.
 
     Attributes:
         batch_size: files per call; None: the function takes one file, not a list.
@@ -61,20 +53,19 @@ class Caller:
         arguments: Mapping[str, str],
         timeout_seconds: float | None,
         prints: Prints,
-        bounds: Bounds,
-        columns: pa.Schema | None = None,
+        expected: Expected,
     ) -> None:
         self.batch_size: int | None = None
         self._prints = prints
         self._watched = isinstance(prints, Shown)
-        self._bounds = bounds
+        self._expected = expected
         self._source = source
         self._arguments = arguments
         self._timeout = timeout_seconds
         self._broken: tuple[str, str | None] | None = None
         try:
             with prints.during():
-                self._function = self._prepare(columns)
+                self._function = self._prepare()
         except FunctionLoadError as error:
             self._broken = (str(error), None)
         except BaseException as error:  # the user's set-up may raise anything
@@ -104,10 +95,10 @@ class Caller:
             return [outcome for one in group for outcome in self._call([one])]
         return outcomes
 
-    def _prepare(self, columns: pa.Schema | None) -> Callable[..., Any]:
+    def _prepare(self) -> Callable[..., Any]:
         function = self._source.load()
-        if columns is not None:
-            check_declared(function, columns)
+        if self._expected.declared:
+            check_declared(function, self._expected.columns)
         self.batch_size = batch_size_of(function)
         if not isinstance(function, type):
             return function
@@ -133,22 +124,25 @@ class Caller:
 
     def _called(self, tasks: Sequence[FileTask], files: Sequence[File]) -> list[FileOutcome]:
         limit = None if self._timeout is None else self._timeout * len(files)
+        new_columns: str | None = None
         try:
             with self._source.importable(), self._prints.during(), time_limit(limit):
                 if self.batch_size is None:
-                    each = [_rows(self._function(files[0], **self._arguments), self._bounds)]
+                    each = [rows_of(self._function(files[0], **self._arguments), self._expected)]
                 else:
-                    each = _rows_of_each(self._function(files, **self._arguments), len(files), self._bounds)
+                    each = rows_of_each(self._function(files, **self._arguments), len(files), self._expected)
                 return [
                     FileOutcome(task, rows=rows, bytes=size) for task, (rows, size) in zip(tasks, each, strict=True)
                 ]
         except TimeLimitError:
             kind = FailureKind.TIMED_OUT
             message, trace = f"The function ran longer than {format_duration(limit or 0)}.", None
-        except _NotRowsError as error:
+        except NotRowsError as error:
             kind, message, trace = FailureKind.WRONG_RESULT, str(error), None
         except TooLargeError as error:
             kind, message, trace = FailureKind.TOO_LARGE, str(error), None
+        except FileRejectedError as error:
+            kind, message, trace, new_columns = error.kind, str(error), None, error.new_columns
         except StorageDeniedError as error:
             kind, message, trace = FailureKind.DENIED, str(error), None
         except StorageError as error:
@@ -163,15 +157,13 @@ class Caller:
         finally:
             for file in files:
                 file.close()
-        return [FileOutcome(task, kind=kind, message=message, traceback=trace) for task in tasks]
+        return [
+            FileOutcome(task, kind=kind, message=message, traceback=trace, new_columns=new_columns) for task in tasks
+        ]
 
 
 class TimeLimitError(BaseException):
     """Raised inside a function that runs too long; not an Exception, so that a broad except does not swallow it."""
-
-
-class _NotRowsError(Exception):
-    """The function returned something other than rows."""
 
 
 @contextmanager
@@ -242,57 +234,6 @@ def _is_of_code(error: BaseException) -> bool:
     if isinstance(error, SyntaxError):  # if it is in text read from the file, the file is to blame
         return error.filename is not None and error.filename.endswith(".py") and os.path.isfile(error.filename)
     return isinstance(error, ImportError)
-
-
-def _rows_of_each(returned: object, files: int, bounds: Bounds) -> list[tuple[list[Mapping[str, Any]], int]]:
-    """Returns the rows of each file, in order, from the return value of a function that takes several files."""
-    if isinstance(returned, Iterable) and not isinstance(returned, str | bytes | Mapping):
-        entries = [_rows(entry, bounds) for entry in returned]
-        if len(entries) == files:
-            return entries
-        raise _NotRowsError(
-            f"The function was given {files} files and returned {len(entries)} entries; return one for each file, in order."
-        )
-    raise _NotRowsError(
-        f"The function was given {files} files and returned a {type(returned).__name__}; return a list, one entry per file."
-    )
-
-
-def _rows(returned: object, bounds: Bounds) -> tuple[list[Mapping[str, Any]], int]:
-    """Returns the rows in a return value (None, one row, or an iterable of rows), and the size of their values.
-
-    They are measured one by one, so a generator is not consumed beyond the limit. Raises TooLargeError.
-    """
-    measured = Measured(bounds)
-    rows: list[Mapping[str, Any]] = []
-    if returned is None:
-        return rows, 0
-    if (row := _row(returned)) is not None:
-        measured.add(row)
-        return [row], measured.bytes
-    if isinstance(returned, Iterable) and not isinstance(returned, str | bytes):
-        for item in returned:
-            row = _row(item)
-            if row is None:
-                raise _NotRowsError(
-                    f"The function returned a {type(item).__name__} instead of a row (dict or dataclass)."
-                )
-            measured.add(row)
-            rows.append(row)
-        return rows, measured.bytes
-    raise _NotRowsError(
-        f"The function returned a {type(returned).__name__}; return a dict, a dataclass, several of them, or None."
-    )
-
-
-def _row(value: object) -> Mapping[str, Any] | None:
-    if isinstance(value, Mapping):
-        return value
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        row = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-        # asdict looks into containers, and copies everything: ten times slower.
-        return row if all(type(one) in _LEAVES for one in row.values()) else dataclasses.asdict(value)
-    return None
 
 
 def _message(error: BaseException) -> str:

@@ -6,7 +6,7 @@ Runs on executors. Outcomes are used by ``jobs.run``.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute  # arrays with a mask import it, which fails while a function's memory is limited
 
 from volstream.functions.printing import Printed
+from volstream.functions.rows import ArrowRows, Rows
 from volstream.model.files import FileInfo
 from volstream.model.work import FailureKind
 
@@ -34,16 +35,18 @@ class FileOutcome:
     Attributes:
         bytes: size of the rows' values.
         printed: output during the call; after a call on several files it is with the first one's outcome.
+        new_columns: DDL of columns that the file has and the result lacks, if that is why it failed.
     """
 
     task: FileTask
-    rows: Sequence[Mapping[str, Any]] = ()
+    rows: Rows = ()
     kind: FailureKind | None = None
     message: str = ""
     traceback: str | None = None
     processed_at: datetime = dataclasses.field(default_factory=lambda: datetime.now(UTC))
     bytes: int = 0
     printed: Sequence[Printed] = ()
+    new_columns: str | None = None
 
 
 def outcome_schema(result: pa.Schema) -> pa.Schema:
@@ -60,6 +63,7 @@ def outcome_schema(result: pa.Schema) -> pa.Schema:
             pa.field("error_message", pa.string()),
             pa.field("error_traceback", pa.string()),
             pa.field("printed", pa.string()),
+            pa.field("new_columns", pa.string()),
         ]
     )
 
@@ -79,6 +83,8 @@ class OutcomeCodec:
     def encode(self, outcomes: Sequence[FileOutcome]) -> pa.RecordBatch:
         """Returns rows of :func:`outcome_schema`: one per result row; for a file without rows, or a failed one, a single row
         with NULL as ``result``. A file's first row has the number of its rows in ``rows``, the others NULL.
+
+        For outcomes with Arrow rows there is :meth:`encode_arrow`.
         """
         results = self._results(outcomes)
         columns: dict[str, list[Any]] = {name: [] for name in self._schema.names if name != "result"}
@@ -93,6 +99,7 @@ class OutcomeCodec:
                 ("error_kind", outcome.kind),
                 ("error_message", _text(outcome.message) if failed else None),
                 ("error_traceback", outcome.traceback and _text(outcome.traceback)),
+                ("new_columns", outcome.new_columns),
             ):
                 columns[name] += [value] * (more + 1)
             columns["rows"] += [len(outcome.rows), *[None] * more]
@@ -101,6 +108,28 @@ class OutcomeCodec:
             results if field.name == "result" else pa.array(columns[field.name], field.type) for field in self._schema
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def encode_arrow(self, outcome: FileOutcome, rows: ArrowRows) -> Iterator[pa.RecordBatch]:
+        """Yields what :meth:`encode` returns, for one outcome with Arrow rows, batch by batch."""
+        info, total = outcome.task.info, [len(rows)]
+        same = {
+            "path": info.relative_path,
+            "file_version": info.version,
+            "commit_version": outcome.task.commit_version,
+            "processed_at": outcome.processed_at,
+        }
+        for batch in rows.batches():
+            count = batch.num_rows
+            arrays = {
+                name: pa.repeat(pa.scalar(value, self._schema.field(name).type), count) for name, value in same.items()
+            }
+            arrays["result"] = pa.StructArray.from_arrays(batch.columns, fields=list(self._result))
+            arrays["rows"] = pa.array([*total, *[None] * (count - len(total))], pa.int64())
+            total = []
+            columns = [
+                arrays[field.name] if field.name in arrays else pa.nulls(count, field.type) for field in self._schema
+            ]
+            yield pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def encode_printed(self, entries: Sequence[str]) -> pa.RecordBatch:
         """Returns rows of :func:`outcome_schema` that belong to no file and have only printed output."""
@@ -112,6 +141,8 @@ class OutcomeCodec:
 
     def check(self, outcome: FileOutcome) -> None:
         """Turns an outcome whose rows do not fit the declared columns into a failure that names the column."""
+        if isinstance(outcome.rows, ArrowRows):
+            return  # checked when they were added
         try:
             self._struct(outcome.rows)
         except _WRONG_VALUES:
@@ -124,7 +155,8 @@ class OutcomeCodec:
         The class of a value may exist only in the process that imported the function.
         """
         self.check(outcome)
-        outcome.rows = self._struct(outcome.rows).to_pylist()
+        if not isinstance(outcome.rows, ArrowRows):
+            outcome.rows = self._struct(outcome.rows).to_pylist()
 
     def _results(self, outcomes: Sequence[FileOutcome]) -> pa.StructArray:
         """Returns the ``result`` column. Converts everything at once or, if that fails, file by file, to find the wrong value."""
@@ -170,6 +202,7 @@ def _in_order(outcomes: Sequence[FileOutcome]) -> list[Mapping[str, Any] | None]
     """Returns the rows of all outcomes; None for an outcome without rows."""
     rows: list[Mapping[str, Any] | None] = []
     for outcome in outcomes:
+        assert not isinstance(outcome.rows, ArrowRows), "these are encoded batch by batch"
         rows += [*outcome.rows] or [None]
     return rows
 

@@ -13,6 +13,7 @@ from volstream.functions.call import Caller
 from volstream.functions.file import File
 from volstream.functions.outcomes import FileOutcome, FileTask, OutcomeCodec
 from volstream.functions.printing import Shown
+from volstream.functions.rows import ArrowRows, Expected
 from volstream.functions.schema import from_ddl, of_function
 from volstream.functions.source import absolute, find
 from volstream.storage import normalise_location, open_store
@@ -49,9 +50,12 @@ def try_function(
         if info is None:
             raise InvalidValueError(f"{path} is not a readable file.")
         files.append((FileTask(info, 0), File(store, info)))
-    caller, codec = Caller(source, arguments, timeout_seconds, Shown(sys.stderr), Bounds()), OutcomeCodec(schema)
+    expected, codec = Expected(schema, Bounds()), OutcomeCodec(schema)
+    caller = Caller(source, arguments, timeout_seconds, Shown(sys.stderr), expected)
     size = caller.batch_size or 1
     outcomes = [one for start in range(0, len(files), size) for one in caller(files[start : start + size])]
     for outcome in outcomes:
         codec.check(outcome)
+        if isinstance(outcome.rows, ArrowRows):
+            outcome.rows = outcome.rows.to_pylist()
     return outcomes

@@ -19,6 +19,7 @@ from volstream.functions.child import ChildWorker
 from volstream.functions.outcomes import FileOutcome, FileTask, OutcomeCodec
 from volstream.functions.prefetch import Fetcher, confirmed
 from volstream.functions.printing import Capture, Kept
+from volstream.functions.rows import ArrowRows, Expected
 from volstream.functions.source import FunctionSource
 from volstream.model.files import FileInfo
 from volstream.model.work import FailureKind
@@ -62,24 +63,17 @@ class Work:
         """Processes a partition of a plan; yields outcomes in the format of :meth:`OutcomeCodec.encode`."""
         codec = OutcomeCodec(self.schema)
         printed = Kept(self.bounds.log_batch_bytes)
-        pending: list[FileOutcome] = []
-        rows = size = 0
+        pending = _Pending(codec)
         with ExitStack() as resources:
             if not self.isolate:
                 resources.enter_context(memory_limit(self.memory_bytes))
             worker = resources.enter_context(closing(self.worker()))
             for outcome in confirmed(self.store, self._outcomes(worker, _tasks(batches))):
-                pending.append(outcome)
-                rows += max(1, len(outcome.rows))
-                size += outcome.bytes
                 for entry in outcome.printed:
                     failed = outcome.kind is not None
                     printed.add(entry.encoded(failed=failed), failed=failed)
-                if rows >= _FLUSH_ROWS or size >= _FLUSH_BYTES:
-                    yield from _pieces(codec.encode(pending))
-                    pending, rows, size = [], 0, 0
-            if pending:
-                yield from _pieces(codec.encode(pending))
+                yield from pending.add(outcome)
+            yield from pending.flush()
             if entries := printed.encoded():
                 yield codec.encode_printed(entries)
 
@@ -94,8 +88,8 @@ class Work:
             copy_output_to: a file descriptor for a second copy of its output.
         """
         prints = Capture(self.bounds.log_file_bytes, copy_output_to)
-        columns = self.schema if self.declared else None
-        return Caller(self.source, self.arguments, self.timeout_seconds, prints, self.bounds, columns)
+        expected = Expected(self.schema, self.bounds, self.declared)
+        return Caller(self.source, self.arguments, self.timeout_seconds, prints, expected)
 
     def _outcomes(self, worker: Worker, tasks: Iterator[FileTask]) -> Iterator[FileOutcome]:
         """Calls the function on group after group, fetching contents ahead if that helps."""
@@ -218,6 +212,45 @@ def serve(
                 explain_memory(outcome, work.memory_bytes)
                 codec.plain(outcome)
             yield outcomes, fetcher.useful
+
+
+class _Pending:
+    """Outcomes that wait until there are enough of them for Spark."""
+
+    def __init__(self, codec: OutcomeCodec) -> None:
+        self._codec = codec
+        self._outcomes: list[FileOutcome] = []
+        self._encoded: list[pa.RecordBatch] = []
+        self._rows = self._bytes = 0
+
+    def add(self, outcome: FileOutcome) -> Iterator[pa.RecordBatch]:
+        """Adds an outcome; yields what is enough."""
+        if isinstance(outcome.rows, ArrowRows):
+            self._encode()
+            for batch in self._codec.encode_arrow(outcome, outcome.rows):
+                self._encoded.append(batch)
+                yield from self._counted(batch.num_rows, batch.nbytes)
+        else:
+            self._outcomes.append(outcome)
+            yield from self._counted(max(1, len(outcome.rows)), outcome.bytes)
+
+    def flush(self) -> Iterator[pa.RecordBatch]:
+        """Yields all that waits."""
+        self._encode()
+        if self._encoded:
+            yield from _pieces(pa.concat_batches(self._encoded))
+        self._encoded, self._rows, self._bytes = [], 0, 0
+
+    def _counted(self, rows: int, size: int) -> Iterator[pa.RecordBatch]:
+        self._rows += rows
+        self._bytes += size
+        if self._rows >= _FLUSH_ROWS or self._bytes >= _FLUSH_BYTES:
+            yield from self.flush()
+
+    def _encode(self) -> None:
+        if self._outcomes:
+            self._encoded.append(self._codec.encode(self._outcomes))
+            self._outcomes = []
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -19,6 +19,8 @@ _HELPS = {
     FailureKind.TIMED_OUT: "Raise the limit (alter-job --timeout)",
     FailureKind.WORKER_DIED: "Fix the function or the file; what killed it is in the message",
     FailureKind.UNREADABLE: "Check that the store answers",
+    FailureKind.MALFORMED: "Fix the file, or how it is read (alter-job --arg)",
+    FailureKind.NEW_COLUMNS: "Accept new columns (alter-job --arg new_columns=add)",
     FailureKind.DENIED: "Grant volstream's user read access",
 }
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -24,6 +24,8 @@ from volstream.functions.source import FunctionSource
 from volstream.functions.worker import Work
 from volstream.jobs import logs, plan
 from volstream.jobs.definitions import FUNCTION_BROKEN
+from volstream.jobs.load import arguments_of
+from volstream.jobs.load_columns import adopt
 from volstream.jobs.parts import Parts
 from volstream.jobs.policy import RetryPolicy
 from volstream.jobs.progress import Progress
@@ -134,6 +136,9 @@ class Attempts:
         following: Ahead | None = None
         try:
             done = ahead or self._stage(made, batch, str(intent.attempt), isolate=self._isolates(batch))
+            # Nothing of it is committed, so the same files are read again, now with their columns.
+            while done.totals.new_columns and self._adopts(done.staged.new_columns()):
+                done = self._stage(made, batch, str(intent.attempt), isolate=self._isolates(batch))
             outcome = self._note(made, batch, intent, done)
             faults.point("batch.staged")
             with ThreadPoolExecutor(1, thread_name_prefix=f"commit of {self._job.name}") as pool:
@@ -153,6 +158,11 @@ class Attempts:
                 recover(self._parts, self._job)
             raise
         return following
+
+    @property
+    def job(self) -> FileJob:
+        """The job, with the columns that files of the plan have brought."""
+        return self._job
 
     def forget(self, ahead: Ahead | None) -> None:
         """Removes staged outcomes that will not be committed."""
@@ -221,6 +231,12 @@ class Attempts:
         by_bytes = following.bytes / batch.bytes if batch.bytes else 1.0
         return done.seconds * max(by_files, by_bytes)
 
+    def _adopts(self, columns: Sequence[str]) -> bool:
+        """Adds columns to the job and its table, if it takes them."""
+        changed = adopt(self._parts, self._job, columns)
+        self._job = changed or self._job
+        return changed is not None
+
     def _is_overtaken(self, intent: Intent) -> bool:
         """Returns whether another process settled this attempt: it may be working on the next, which must not be settled."""
         try:
@@ -243,7 +259,7 @@ class Attempts:
         staged = Staged(f"{self._parts.staging}/{batch.id}/{attempt}", of_job(self._job))
         work = Work(
             self._source,
-            dict(self._job.arguments),
+            arguments_of(self._job),
             self._store,
             staged.result,
             self._job.timeout_seconds,

@@ -19,7 +19,9 @@ from volstream.directory.table import COLUMNS
 from volstream.errors import AlreadyExistsError, InvalidStateError, InvalidValueError, NotFoundError, ObjectInUseError
 from volstream.functions.schema import from_ddl, of_function, reason_of, to_ddl
 from volstream.functions.source import absolute, check_signature, find
+from volstream.jobs.load import loads, with_rescued
 from volstream.jobs.schedule import check_cron
+from volstream.loading.options import LoadOptions
 from volstream.model.names import DEFAULT_SCHEMA, Name
 from volstream.model.objects import (
     DynamicJob,
@@ -124,8 +126,8 @@ def create_job(
 def alter_job(catalog: Catalog, name: Name, zone: ZoneInfo, **changes: Any) -> Job:
     """Changes a job; its cursor and its failures stay. ``changes`` are attributes of a :class:`FileJobSpec`, except names.
 
-    With another function, or other columns, files that could only fail before are due again, and a job that was paused
-    because of its function becomes active.
+    With another function, other columns, or other options of a job that loads, files that could only fail before are due
+    again, and a job that was paused because of its function becomes active.
 
     Raises:
         InvalidStateError: a batch of the job is open.
@@ -146,18 +148,36 @@ def alter_job(catalog: Catalog, name: Name, zone: ZoneInfo, **changes: Any) -> J
         raise InvalidStateError(f"The job {name} has an unfinished plan {plan.id}.", "Run it to the end first.")
     _check_limits(dataclasses.replace(job, **{key: value for key, value in changes.items() if key != "function"}))
     arguments = changes.get("arguments", job.arguments)
+    if loads(job):
+        changes = _load_changes(job, changes)
+        arguments = changes.get("arguments", job.arguments)
     if "function" in changes or "returns" in changes:
         function = changes.get("function", job.function)
         changes |= _function(function, changes.get("returns"), arguments, fallback=job.returns)
     elif "arguments" in changes:
         check_signature(find(job.function, job.search_path).load(), arguments)
-    if "function" not in changes and "returns" not in changes:
+    if not changes.keys() & {"function", "returns"} and not (loads(job) and "arguments" in changes):
         return catalog.jobs.change(job, **changes)
     if job.state is JobState.PAUSED and (job.state_reason or "").startswith(FUNCTION_BROKEN):
         changes |= {"state": JobState.ACTIVE, "state_reason": None, "failed_batches": 0}
     changed = catalog.jobs.change(job, **changes)
     healing = Wanted((FailureState.QUARANTINED,), LASTING)
     catalog.failures.set_state(job.id, FailureState.RETRYING, paths=None, next_try=datetime.now(UTC), wanted=healing)
+    return changed
+
+
+def _load_changes(job: FileJob, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the changes of a job that loads files; its options change one by one."""
+    if "function" in changes:
+        raise InvalidValueError(
+            f"The job {job.name} loads files, so it has no function.", "Create another job for the function."
+        )
+    changed = dict(changes)
+    if "arguments" in changed:
+        changed["arguments"] = {**job.arguments, **changed["arguments"]}
+        LoadOptions.of(changed["arguments"])
+    if "returns" in changed:
+        changed["returns"] = with_rescued(changed["returns"])
     return changed
 
 

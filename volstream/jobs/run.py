@@ -255,6 +255,7 @@ class _Run:
                 mine, ahead = (ahead, None) if ahead is not None and ahead.batch_id == batch.id else (None, ahead)
                 attempts.forget(ahead)
                 ahead = attempts.process(made, batch, mine)
+                self._job = attempts.job
                 self._observe(progress)
                 self._look_at_job()
         finally:

@@ -6,7 +6,7 @@ cannot disagree.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +52,7 @@ class Totals:
     Attributes:
         overtaken: failed files that were removed or changed before their turn; these are not real failures.
         printed: entries of the function's output.
+        new_columns: failed files with columns that the result lacks.
     """
 
     succeeded: int
@@ -59,6 +60,7 @@ class Totals:
     rows: int
     overtaken: int = 0
     printed: int = 0
+    new_columns: int = 0
 
 
 @dataclass(frozen=True)
@@ -88,16 +90,23 @@ class Staged:
         return session.read.schema(self._ddl()).parquet(self.location)
 
     def totals(self) -> Totals:
-        """Counts the staged outcomes, with one batch of rows, and three columns, in memory at a time."""
-        succeeded = failed = rows = overtaken = printed = 0
-        for batch in self._dataset().to_batches(columns=["rows", "error_kind", "printed"]):
+        """Counts the staged outcomes, with one batch of rows, and four columns, in memory at a time."""
+        succeeded = failed = rows = overtaken = printed = new_columns = 0
+        for batch in self._dataset().to_batches(columns=["rows", "error_kind", "printed", "new_columns"]):
             bad = len(batch) - batch["error_kind"].null_count
             failed += bad
             overtaken += pc.sum(pc.is_in(batch["error_kind"], value_set=pa.array(OVERTAKEN, pa.string()))).as_py() or 0
             succeeded += len(batch) - batch["rows"].null_count - bad
             rows += pc.sum(batch["rows"]).as_py() or 0
             printed += len(batch) - batch["printed"].null_count
-        return Totals(succeeded, failed, rows, overtaken, printed)
+            new_columns += len(batch) - batch["new_columns"].null_count
+        return Totals(succeeded, failed, rows, overtaken, printed, new_columns)
+
+    def new_columns(self) -> Sequence[str]:
+        """Returns the columns that files have and the result lacks, as DDL, each once."""
+        found = self._dataset().to_table(columns=["new_columns"], filter=ds.field("new_columns").is_valid())
+        distinct: list[str] = pc.unique(found["new_columns"]).to_pylist()
+        return distinct
 
     def printed(self) -> Iterator[str]:
         """Yields the function's output, as :meth:`~volstream.functions.printing.Printed.encoded` encodes it."""

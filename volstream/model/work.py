@@ -247,7 +247,8 @@ class FailureState(StrEnum):
 
 class FailureKind(StrEnum):
     """Why a file has no new rows. ``SET_UP`` is not the fault of a file: it ends the run, and is never stored as a failure.
-    ``CODE``: a module that the function imports could not be compiled or found."""
+    ``CODE``: a module that the function imports could not be compiled or found. ``MALFORMED`` and ``NEW_COLUMNS`` are of files
+    that a job loads: they are not of its format, or have columns that its table lacks."""
 
     SET_UP = "set-up"
     RAISED = "raised"
@@ -259,12 +260,20 @@ class FailureKind(StrEnum):
     TOO_LARGE = "too-large"
     WORKER_DIED = "worker-died"
     OUT_OF_MEMORY = "out-of-memory"
+    MALFORMED = "malformed"
+    NEW_COLUMNS = "new-columns"
     VANISHED = "vanished"
     CHANGED = "changed"
 
 
 #: Failures that a retry cannot fix as long as code and file stay the same.
-LASTING = (FailureKind.CODE, FailureKind.WRONG_RESULT, FailureKind.TOO_LARGE)
+LASTING = (
+    FailureKind.CODE,
+    FailureKind.WRONG_RESULT,
+    FailureKind.TOO_LARGE,
+    FailureKind.MALFORMED,
+    FailureKind.NEW_COLUMNS,
+)
 
 #: The file changed or disappeared before its turn, which does not count as a failure. It usually returns through the stream,
 #: but may also be back unchanged.

@@ -163,11 +163,42 @@ class Ddl:
         options = statement.options
         if "as_statement" in options:
             return self._create_job_of_statement(statement)
+        if "load" in options:
+            return self._create_load(statement)
         for clause in ("function", "into"):
             if clause not in options:
                 raise SqlError(
                     f"A job needs {clause.upper()}.", "CREATE JOB j ON STREAM s FUNCTION 'f.py:f' INTO TABLE t"
                 )
+        return self._objects.jobs.create(
+            _text(statement.name),
+            options["function"],
+            _text(options["into"]),
+            stream=_optional(options.get("on_stream")),
+            volume=_optional(options.get("on_volume")),
+            returns=options.get("returns"),
+            **self._of_files(statement),
+        )
+
+    def _create_load(self, statement: Statement) -> Any:
+        options = statement.options
+        useless = sorted(options.keys() & {"function", "returns", "on_stream"})
+        if useless or not {"on_volume", "into"} <= options.keys():
+            what = f"has no {useless[0].upper().replace('_', ' ')}" if useless else "needs ON VOLUME and INTO"
+            raise SqlError(f"A job that loads files {what}.", "CREATE JOB j ON VOLUME v LOAD (FORMAT 'csv') INTO t")
+        said = dict(options["load"])
+        if "header" in said:
+            said["header"] = _boolean(said["header"], "HEADER")
+        found = self._of_files(statement)
+        if found.pop("arguments"):
+            raise InvalidValueError("A job that loads files has no property 'arg.KEY'.", "Its options follow LOAD.")
+        return self._objects.jobs.load(
+            _text(statement.name), _text(options["on_volume"]), _text(options["into"]), **said, **found
+        )
+
+    def _of_files(self, statement: Statement) -> dict[str, Any]:
+        """Returns the options of a job on files, whatever it does with them."""
+        options = statement.options
         said = {key.lower(): value for key, value in options.get("properties", {}).items()}
         found: dict[str, Any] = {"arguments": {}}
         for key, value in list(said.items()):
@@ -178,23 +209,17 @@ class Ddl:
                 found[name] = read(value, key)
                 del said[key]
         _none_left(said, "job", f"{', '.join(_JOB_PROPERTIES)} and arg.KEY")
-        return self._objects.jobs.create(
-            _text(statement.name),
-            options["function"],
-            _text(options["into"]),
-            stream=_optional(options.get("on_stream")),
-            volume=_optional(options.get("on_volume")),
-            returns=options.get("returns"),
-            where=options.get("where"),
-            comment=options.get("comment"),
-            trigger=_trigger(options),
+        return {
+            "where": options.get("where"),
+            "comment": options.get("comment"),
+            "trigger": _trigger(options),
             **self._existing(statement),
             **found,
-        )
+        }
 
     def _create_job_of_statement(self, statement: Statement) -> Any:
         options = statement.options
-        useless = sorted(options.keys() & {"function", "into", "returns", "where", "properties", "on_volume"})
+        useless = sorted(options.keys() & {"function", "load", "into", "returns", "where", "properties", "on_volume"})
         if useless:
             clause = useless[0].upper().replace("_", " ")
             raise SqlError(

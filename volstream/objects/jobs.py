@@ -10,7 +10,7 @@ from volstream.catalog.failures import ANY, Wanted
 from volstream.errors import InvalidStateError, InvalidValueError, NotFoundError, VolstreamError
 from volstream.lifecycle.stop import Stop
 from volstream.model.names import Name
-from volstream.model.objects import DynamicJob, FileJob, FileJobSpec, Job, JobSpec, StatementJob
+from volstream.model.objects import DynamicJob, FileJob, FileJobSpec, Job, JobSpec, StatementJob, Volume
 from volstream.model.work import Failure, FailureState
 from volstream.objects.base import Collection
 from volstream.objects.streams import Streams
@@ -106,6 +106,69 @@ class Jobs(Collection[Job]):
             zone=self._home.zone,
         )
 
+    def load(
+        self,
+        name: str,
+        volume: str,
+        into: str,
+        *,
+        format: str | None = None,
+        header: bool = True,
+        delimiter: str | None = None,
+        encoding: str = "utf-8",
+        schema: str | None = None,
+        new_columns: str = "add",
+        or_replace: bool = False,
+        if_not_exists: bool = False,
+        **options: Any,
+    ) -> Job:
+        """Creates a job that loads a volume's files as rows of a table.
+
+        Args:
+            format: ``csv``, ``json`` or ``parquet``; None: of each file by its extension.
+            header: the first row of a csv file names its columns.
+            delimiter: one character between the values of a csv file; None: a comma, or a tab in ``.tsv`` files.
+            encoding: of csv and json files.
+            schema: the table's columns as DDL; None: those of a sample of the files.
+            new_columns: treatment of columns that the table lacks: ``add`` them, ``rescue`` their values, or ``fail`` the file.
+            options: attributes of :class:`~volstream.model.objects.FileJobSpec`, such as ``trigger``, ``where``, ``retries``.
+
+        Raises:
+            NotFoundError: the volume does not exist.
+            InvalidValueError: an option is invalid, or the sample has no columns.
+            StorageError: a file of the sample cannot be read.
+            As :meth:`create`.
+        """
+        from volstream.delta.places import reached
+        from volstream.jobs.load import with_rescued
+        from volstream.jobs.load_columns import first_columns
+        from volstream.loading.options import LOADER, LoadOptions
+
+        given = {
+            "format": format,
+            "header": None if header else "false",
+            "delimiter": delimiter,
+            "encoding": None if encoding == "utf-8" else encoding,
+            "new_columns": None if new_columns == "add" else new_columns,
+        }
+        arguments = {key: value for key, value in given.items() if value is not None}
+        parsed, source = LoadOptions.of(arguments), self._home.catalog.volumes.get(Name.parse(volume))
+        if schema is None and not (if_not_exists and self._home.catalog.jobs.find(Name.parse(name)) is not None):
+            self._list_first(source)
+            with reached(self._home.warehouse):
+                schema = first_columns(self.parts, source, Name.parse(into), parsed, options.get("where"))
+        return self.create(
+            name,
+            LOADER,
+            into,
+            volume=volume,
+            returns=None if schema is None else with_rescued(schema),
+            arguments=arguments,
+            or_replace=or_replace,
+            if_not_exists=if_not_exists,
+            **options,
+        )
+
     def alter(self, name: str, **changes: Any) -> Job:
         """Changes a job; its cursor and its failures stay."""
         from volstream.jobs.definitions import alter_job
@@ -179,13 +242,11 @@ class Jobs(Collection[Job]):
             StreamBusyError: it is already running. InvalidStateError: it is paused. See
             :meth:`~volstream.jobs.lease.Runner.run` for the rest.
         """
-        from volstream.directory.foreground import refresh
-
         job, catalog = self.get(name), self._home.catalog
         for stream in map(catalog.streams.by_id, job.stream_ids):
             volume = catalog.volumes.by_id(stream.source_id) if stream else None
-            if volume is not None and volume.reconciled_on is None:
-                refresh(catalog, self._home.settings, volume, stop=stop)
+            if volume is not None:
+                self._list_first(volume, stop)
         report = self.runner(job).run(until_empty=until_empty, stop=stop, observe=observe)
         self._forget_history()  # a daemon would do so every hour, but there may be none
         return report
@@ -259,6 +320,13 @@ class Jobs(Collection[Job]):
         except VolstreamError as error:
             error.remedy = f"{error.remedy} To drop the job anyway: volstream drop job {name} --force.".lstrip()
             raise
+
+    def _list_first(self, volume: Volume, stop: Stop | None = None) -> None:
+        """Lists a volume that was never listed."""
+        from volstream.directory.foreground import refresh
+
+        if volume.reconciled_on is None:
+            refresh(self._home.catalog, self._home.settings, volume, stop=stop)
 
     def _forget_history(self) -> None:
         settings = self._home.settings

@@ -115,6 +115,7 @@ def _wanted(terminal: str) -> str:
         "$END": "the end",
         "SOURCE_KIND": "VOLUME or TABLE",
         "CONNECTION_OPTION": "REGION, ROLE_ARN, ENDPOINT, CREDENTIALS or COMMENT",
+        "LOAD_OPTION": "FORMAT, HEADER, DELIMITER, ENCODING, SCHEMA or NEW_COLUMNS",
         "OPERATOR": "an expression",
     }
     return names.get(terminal, terminal)
@@ -162,6 +163,8 @@ class _Reader:
                 return {
                     rule: {self._string(one.children[0]).lower(): self._string(one.children[1]) for one in children}
                 }
+            case "load":
+                return {rule: {str(one.children[0]).lower(): self._string(one.children[1]) for one in children}}
             case "properties":
                 return {rule: self._properties(children)}
             case "property":

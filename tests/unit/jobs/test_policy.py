@@ -49,7 +49,14 @@ def test_there_is_no_retry_after_the_last_one() -> None:
 @pytest.mark.parametrize("kind", FailureKind)
 def test_permanent_failures_are_not_retried(kind: FailureKind) -> None:
     due = POLICY.next_try(kind, 1, NOW, random.Random(0))
-    assert (due is None) == (kind in (FailureKind.WRONG_RESULT, FailureKind.TOO_LARGE, FailureKind.CODE))
+    permanent = (
+        FailureKind.WRONG_RESULT,
+        FailureKind.TOO_LARGE,
+        FailureKind.CODE,
+        FailureKind.MALFORMED,
+        FailureKind.NEW_COLUMNS,
+    )
+    assert (due is None) == (kind in permanent)
 
 
 @pytest.mark.parametrize("kind", [FailureKind.VANISHED, FailureKind.CHANGED])

@@ -83,6 +83,15 @@ def test_the_statements_of_the_source_document_are_parsed() -> None:
             "CREATE JOB j ON CHANGE AS INSERT INTO t SELECT ')', a FROM s",
             {"on_change": True, "as_statement": Text("INSERT INTO t SELECT ')', a FROM s")},
         ),
+        (
+            "CREATE JOB j ON VOLUME v LOAD (FORMAT = csv, header FALSE, Schema 'a INT') INTO t",
+            {
+                "on_volume": Name("public", "v"),
+                "load": {"format": "csv", "header": "FALSE", "schema": "a INT"},
+                "into": Name("public", "t"),
+            },
+        ),
+        ("CREATE JOB j LOAD", {"load": {}}),
         ("SHOW TABLE STREAMS IN x LIKE 'a%'", {"string": "a%"}),
     ],
 )

@@ -1,0 +1,89 @@
+"""Functions that return Arrow batches: their rows are never Python objects, and wait in a file until they count."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.running import Runner, failed, results
+from volstream.functions.bounds import Bounds
+from volstream.functions.rows import ArrowRows
+from volstream.model.work import FailureKind
+from volstream.storage.memory import MemoryStore
+
+COLUMNS = pa.schema([("n", pa.int64()), ("s", pa.string())])
+
+
+def rows_of(*sizes: int) -> ArrowRows:
+    rows = ArrowRows(COLUMNS, 1 << 30, "rule")
+    for size in sizes:
+        rows.add(pa.record_batch({"n": [size], "s": ["x" * size]}, schema=COLUMNS))
+    return rows
+
+
+@pytest.mark.parametrize("size", [3, 3 << 20])
+def test_rows_come_back_in_order_from_memory_or_from_a_file_and_from_another_process(size: int) -> None:
+    for rows in (rows_of(size, 5, size), pickle.loads(pickle.dumps(rows_of(size, 5, size)))):
+        assert len(rows) == 3
+        assert rows.nbytes >= 2 * size
+        assert [row["n"] for row in rows.to_pylist()] == [size, 5, size]
+
+
+@pytest.mark.parametrize("isolate", [False, True])
+def test_a_table_and_a_generator_of_batches_become_rows(
+    run: Runner, isolated: Callable[..., pa.Table], store: MemoryStore, isolate: bool
+) -> None:
+    code = """
+import pyarrow as pa
+def f(file):
+    if file.name == "t":
+        return pa.table({"n": [1, 2]})
+    if file.name == "none":
+        return pa.table({"n": pa.array([], pa.int64())})
+    return (pa.record_batch({"n": pa.array([n] * 3000, pa.int32()), "s": ["x" * 1000] * 3000}) for n in range(4))
+"""
+    names = ["b", "none", "t"]
+    table = (
+        isolated(code, names, "n BIGINT, s STRING")
+        if isolate
+        else run(code, [store.put(name, b"") for name in names], "n BIGINT, s STRING")
+    )
+    found = results(table)
+    assert [row["n"] for path, row in found if path == "b" and row] == [n for n in range(4) for _ in range(3000)]
+    assert [(path, row) for path, row in found if path != "b"] == [
+        ("none", None),
+        ("t", {"n": 1, "s": None}),
+        ("t", {"n": 2, "s": None}),
+    ]
+    assert table["rows"].drop_null().to_pylist() == [12_000, 0, 2]
+
+
+@pytest.mark.parametrize(
+    ("returned", "kind", "message"),
+    [
+        ("pa.table({'m': [1]})", FailureKind.WRONG_RESULT, "an undeclared column 'm' (the result declares n, s)"),
+        ("pa.table({'n': ['x']})", FailureKind.WRONG_RESULT, "Column 'n' of a batch cannot be int64"),
+        ("pa.table([[1], [2]], names=['n', 'n'])", FailureKind.WRONG_RESULT, "two columns of one name"),
+        ("[pa.table({'n': [1]}), {'n': 1}]", FailureKind.WRONG_RESULT, "Arrow batches, and then a dict"),
+        ("[{'n': 1}, pa.table({'n': [1]})]", FailureKind.WRONG_RESULT, "returned a Table instead of a row"),
+        ("pa.table({'s': ['y', 'x' * 1001, 'z']})", FailureKind.TOO_LARGE, "a row may have at most 1000 B"),
+    ],
+)
+def test_batches_that_do_not_fit_fail_their_file(
+    run: Runner, store: MemoryStore, returned: str, kind: FailureKind, message: str
+) -> None:
+    given: dict[str, Any] = {"returns": "n BIGINT, s STRING", "bounds": Bounds(row_bytes=1000)}
+    table = run(f"import pyarrow as pa\ndef f(file): return {returned}", [store.put("a", b"")], **given)
+    assert failed(table)["a"][0] is kind
+    assert message in failed(table)["a"][1]
+
+
+def test_rows_before_an_error_do_not_count(run: Runner, store: MemoryStore) -> None:
+    code = "import pyarrow as pa\ndef f(file):\n    yield pa.table({'n': [1]})\n    raise ValueError('late')"
+    table = run(code, [store.put("a", b"")])
+    assert results(table) == [("a", None)]
+    assert failed(table) == {"a": (FailureKind.RAISED, "ValueError: late")}

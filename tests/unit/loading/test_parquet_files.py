@@ -1,0 +1,76 @@
+"""Rows of parquet files: their types in a table, and values that do not fit it."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from tests.loading import Files
+from volstream.functions.rejection import FileRejectedError
+
+MOMENT = datetime(2024, 5, 6, 7, 8, 9, tzinfo=UTC)
+
+
+def test_types_that_spark_lacks_become_the_nearest_ones(files: Files) -> None:
+    rows = pa.table(
+        {
+            "u": pa.array([1], pa.uint32()),
+            "large": pa.array([2**64 - 1], pa.uint64()),
+            "local": pa.array([MOMENT.replace(tzinfo=None)], pa.timestamp("ns")),
+            "zoned": pa.array([MOMENT], pa.timestamp("ms", tz="Europe/Berlin")),
+            "clock": pa.array([time(1, 2, 3)], pa.time32("s")),
+            "category": pa.array(["x"]).dictionary_encode(),
+            "nested": pa.array([{"x": [1]}]),
+            "odd": pa.array([{"a b": 1}]),
+            "day": pa.array([date(2024, 1, 2)], pa.date64()),
+        }
+    )
+    assert files.columns(("x.parquet", rows)) == (
+        "u BIGINT, large DECIMAL(20,0), local TIMESTAMP, zoned TIMESTAMP, clock STRING, category STRING, "
+        "nested STRUCT<x: ARRAY<BIGINT>>, odd STRING, day DATE"
+    )
+    assert files.rows("x.parquet", rows) == [
+        {
+            "u": 1,
+            "large": Decimal(2**64 - 1),
+            "local": MOMENT,
+            "zoned": MOMENT,
+            "clock": "01:02:03.000",
+            "category": "x",
+            "nested": {"x": [1]},
+            "odd": '{"a b":1}',
+            "day": date(2024, 1, 2),
+        }
+    ]
+
+
+def test_values_that_do_not_fit_are_rescued_one_by_one(files: Files) -> None:
+    rows = pa.table({"n": [1, 300, None], "f": [1.0, 2.5, None], "t": ["5", "x", None], "b": [b"\x00", None, None]})
+    assert files.rows("x.parquet", rows, "n TINYINT, f INT, t INT, b INT") == [
+        {"n": 1, "f": 1, "t": 5, "b": None, "_rescued_data": '{"b":"AA=="}'},
+        {"n": None, "f": None, "t": None, "b": None, "_rescued_data": '{"n":300,"f":2.5,"t":"x"}'},
+        {"n": None, "f": None, "t": None, "b": None},
+    ]
+
+
+def test_fields_that_a_struct_lacks_are_rescued(files: Files) -> None:
+    rows = pa.table({"s": [{"x": 1, "y": "new"}, {"x": 2, "y": None}]})
+    assert files.rows("x.parquet", rows, "s STRUCT<x: INT, z: INT>") == [
+        {"s": {"x": 1, "z": None}, "_rescued_data": '{"s":{"y":"new"}}'},
+        {"s": {"x": 2, "z": None}},
+    ]
+
+
+def test_a_column_of_nulls_only_fits_any_type_and_is_no_column_by_itself(files: Files) -> None:
+    rows = pa.table({"n": pa.nulls(1), "a": [1]})
+    assert files.columns(("x.parquet", rows)) == "a BIGINT"
+    assert files.rows("x.parquet", rows, "n DATE, a INT") == [{"n": None, "a": 1}]
+
+
+@pytest.mark.parametrize("content", [b"not parquet", b"PAR1" + b"\0" * 20 + b"PAR1"])
+def test_what_is_no_parquet_is_rejected(files: Files, content: bytes) -> None:
+    with pytest.raises(FileRejectedError, match="cannot be read as parquet"):
+        files.rows("x.parquet", content, "a INT")

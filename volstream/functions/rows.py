@@ -1,0 +1,237 @@
+"""The rows that a function returns for a file: dicts and dataclasses in a list, or Arrow batches, which need no Python objects.
+
+What does not belong here: turning outcomes into what is staged (``outcomes``).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from typing import IO, Any, TypeAlias
+
+import pyarrow as pa
+
+from volstream.functions.bounds import Bounds, Measured, TooLargeError
+from volstream.model.units import format_size
+
+#: Types whose values need no copy.
+_LEAVES = frozenset({str, int, float, bool, bytes, type(None), Decimal, datetime, date})
+
+#: Arrow batches of a file up to this size stay in memory; a worker may hold those of some 60 files until they are confirmed.
+_IN_MEMORY_BYTES = 4 << 20
+
+
+class NotRowsError(Exception):
+    """A function returned something other than rows of the declared columns."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What the rows of a function must be.
+
+    Attributes:
+        columns: the result's own columns.
+        bounds: limits on the rows of a file.
+        declared: the function itself declares the columns, and its current declaration must agree with them.
+    """
+
+    columns: pa.Schema
+    bounds: Bounds
+    declared: bool = False
+
+
+class ArrowRows:
+    """The rows of one file as Arrow batches, in memory while they are few, else in a temporary file.
+
+    They count only when the function has returned and its file is unchanged; until then they wait here. Can be pickled, once,
+    for another process on this machine.
+    """
+
+    def __init__(self, columns: pa.Schema, row_bytes: int, row_rule: str) -> None:
+        self.nbytes = 0
+        self._columns = columns
+        self._row_bytes, self._row_rule = row_bytes, row_rule
+        self._rows = 0
+        self._held: list[pa.RecordBatch] = []
+        self._held_bytes = 0
+        self._file: IO[bytes] | None = None
+        self._writer: pa.ipc.RecordBatchStreamWriter | None = None
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Adds rows. Raises NotRowsError, TooLargeError."""
+        fitting = self._fitting(batch)
+        if fitting.nbytes > self._row_bytes:
+            self._check_rows(fitting)
+        self._rows += fitting.num_rows
+        self.nbytes += fitting.nbytes
+        self._held.append(fitting)
+        self._held_bytes += fitting.nbytes
+        if self._held_bytes > _IN_MEMORY_BYTES:
+            self._spill()
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yields the rows once, and frees them."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+        if self._file is not None:
+            with self._file as file:
+                file.seek(0)
+                yield from pa.ipc.open_stream(file)
+            self._file = None
+        while self._held:
+            yield self._held.pop(0)
+
+    def to_pylist(self) -> list[Mapping[str, Any]]:
+        """Returns the rows as dicts, and frees them."""
+        return [row for batch in self.batches() for row in batch.to_pylist()]
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {**self.__dict__, "_file": None, "_writer": None}
+        if self._writer is not None:
+            self._writer.close()
+        if self._file is not None:
+            # The file has no name, so that nothing is left of it if this process dies.
+            with tempfile.NamedTemporaryFile(prefix="volstream-rows-", delete=False) as named:
+                self._file.seek(0)
+                shutil.copyfileobj(self._file, named, 1 << 20)
+            self._file.close()
+            state["_file"] = named.name
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if isinstance(name := state["_file"], str):
+            self._file = open(name, "rb")  # noqa: SIM115  # closed by `batches`, or with this object
+            os.unlink(name)
+
+    def _fitting(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if batch.schema.equals(self._columns):
+            return batch
+        names = batch.schema.names
+        unknown = next((name for name in names if name not in self._columns.names), None)
+        if unknown is not None or len(set(names)) < len(names):
+            what = f"an undeclared column {unknown!r}" if unknown is not None else "two columns of one name"
+            raise NotRowsError(f"A batch of rows has {what} (the result declares {', '.join(self._columns.names)}).")
+        arrays = []
+        for field in self._columns:
+            if field.name not in names:
+                arrays.append(pa.nulls(batch.num_rows, field.type))
+                continue
+            try:
+                arrays.append(batch.column(field.name).cast(field.type))
+            except pa.ArrowException as error:
+                raise NotRowsError(f"Column {field.name!r} of a batch cannot be {field.type}: {error}.") from None
+        return pa.RecordBatch.from_arrays(arrays, schema=self._columns)
+
+    def _check_rows(self, batch: pa.RecordBatch) -> None:
+        """Raises TooLargeError if a single row exceeds the limit."""
+        if batch.nbytes <= self._row_bytes:
+            return
+        if batch.num_rows == 1:
+            raise TooLargeError(
+                f"A row has {format_size(batch.nbytes)} of values, but a row may have at most "
+                f"{format_size(self._row_bytes)} ({self._row_rule})."
+            )
+        half = batch.num_rows // 2
+        self._check_rows(batch.slice(0, half))
+        self._check_rows(batch.slice(half))
+
+    def _spill(self) -> None:
+        if self._writer is None:
+            self._file = tempfile.TemporaryFile(prefix="volstream-rows-")  # noqa: SIM115  # closed by `batches`
+            self._writer = pa.ipc.new_stream(self._file, self._columns)
+        for batch in self._held:
+            self._writer.write_batch(batch)
+        self._held, self._held_bytes = [], 0
+
+
+#: The rows of one file.
+Rows: TypeAlias = Sequence[Mapping[str, Any]] | ArrowRows
+
+
+def rows_of(returned: object, expected: Expected) -> tuple[Rows, int]:
+    """Returns the rows in a return value, and the size of their values.
+
+    They are measured one by one, so a generator is not consumed beyond the limit.
+
+    Args:
+        returned: None, one row, a PyArrow table or batch, or an iterable of either.
+
+    Raises:
+        NotRowsError: it is something else. TooLargeError: the rows exceed the limits.
+    """
+    if returned is None:
+        return [], 0
+    if isinstance(returned, pa.RecordBatch | pa.Table):
+        return _arrow_rows(iter([returned]), expected)
+    measured = Measured(expected.bounds)
+    rows: list[Mapping[str, Any]] = []
+    if (row := _row(returned)) is not None:
+        measured.add(row)
+        return [row], measured.bytes
+    if isinstance(returned, Iterable) and not isinstance(returned, str | bytes):
+        items = iter(returned)
+        for item in items:
+            row = _row(item)
+            if row is None:
+                if not rows and isinstance(item, pa.RecordBatch | pa.Table):
+                    return _arrow_rows(_with_first(item, items), expected)
+                raise NotRowsError(
+                    f"The function returned a {type(item).__name__} instead of a row (dict or dataclass)."
+                )
+            measured.add(row)
+            rows.append(row)
+        return rows, measured.bytes
+    raise NotRowsError(
+        f"The function returned a {type(returned).__name__}; return a dict, a dataclass, several of them, or None."
+    )
+
+
+def rows_of_each(returned: object, files: int, expected: Expected) -> list[tuple[Rows, int]]:
+    """Returns the rows of each file, in order, from the return value of a function that takes several files."""
+    if isinstance(returned, Iterable) and not isinstance(returned, str | bytes | Mapping):
+        entries = [rows_of(entry, expected) for entry in returned]
+        if len(entries) == files:
+            return entries
+        raise NotRowsError(
+            f"The function was given {files} files and returned {len(entries)} entries; return one for each file, in order."
+        )
+    raise NotRowsError(
+        f"The function was given {files} files and returned a {type(returned).__name__}; return a list, one entry per file."
+    )
+
+
+def _with_first(first: object, others: Iterator[object]) -> Iterator[object]:
+    yield first
+    yield from others
+
+
+def _arrow_rows(items: Iterator[object], expected: Expected) -> tuple[Rows, int]:
+    rows = ArrowRows(expected.columns, expected.bounds.row_bytes, expected.bounds.row_rule)
+    for item in items:
+        if not isinstance(item, pa.RecordBatch | pa.Table):
+            raise NotRowsError(f"The function returned Arrow batches, and then a {type(item).__name__}.")
+        for batch in item.to_batches() if isinstance(item, pa.Table) else [item]:
+            if batch.num_rows:
+                rows.add(batch)
+    return (rows, rows.nbytes) if len(rows) else ([], 0)
+
+
+def _row(value: object) -> Mapping[str, Any] | None:
+    if isinstance(value, Mapping):
+        return value
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        row = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        # asdict looks into containers, and copies everything: ten times slower.
+        return row if all(type(one) in _LEAVES for one in row.values()) else dataclasses.asdict(value)
+    return None

@@ -1,0 +1,158 @@
+"""The columns of jobs that load files: those that they begin with, and those that files bring later."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from itertools import islice
+
+import pyarrow as pa
+
+from volstream.delta import folders
+from volstream.delta.log import DeltaLog
+from volstream.directory.table import COLUMNS
+from volstream.errors import InvalidStateError, InvalidValueError
+from volstream.functions.file import File
+from volstream.functions.rejection import FileRejectedError
+from volstream.functions.schema import PROVENANCE, checked, from_ddl, of_job, to_ddl
+from volstream.jobs.load import loads
+from volstream.jobs.parts import Parts
+from volstream.lifecycle import faults
+from volstream.loading.formats import is_marker, recognize
+from volstream.loading.options import RESCUED, LoadOptions, NewColumns
+from volstream.loading.sample import columns_of
+from volstream.loading.types import wider
+from volstream.log import get
+from volstream.model.files import FileInfo
+from volstream.model.names import Name
+from volstream.model.objects import FileJob, Volume
+from volstream.spark.frames import relation
+from volstream.streams.volume_source import VolumeSource
+from volstream.volumes.access import store_of
+
+_log = get("jobs")
+
+#: Files of a sample, and files among which they are chosen.
+_SAMPLE, _CANDIDATES = 32, 1000
+
+#: A table gets no more columns than this from files: their names are probably data.
+MAX_COLUMNS = 2000
+
+#: The column that each job that loads has.
+_RESCUED = pa.field(RESCUED, pa.string())
+
+
+def first_columns(parts: Parts, volume: Volume, into: Name, options: LoadOptions, where: str | None) -> str:
+    """Returns the columns, as DDL, for a job that loads a volume: those of a sample of its files.
+
+    If the table exists, its columns keep their types; new ones are added to them only if the job adds columns.
+
+    Args:
+        where: the job's condition on files.
+
+    Raises:
+        InvalidValueError: none of the sample's files can be read; or there are no files, and no columns are to be added later.
+        StorageError: a file cannot be read.
+    """
+    existing = _existing(parts, into)
+    found = _sampled(parts, volume, options, where)
+    own = [field for field in found if field.name.lower() not in existing]
+    if existing:
+        own = [*existing.values(), *(own if options.new_columns is NewColumns.ADD else ())]
+    if not own and options.new_columns is not NewColumns.ADD:
+        raise InvalidValueError(
+            f"The volume {volume.name} has no rows yet that show their columns.",
+            "Name the columns (a schema), or let new columns be added.",
+        )
+    if len(own) > MAX_COLUMNS:
+        raise InvalidValueError(
+            f"The files of {volume.name} have {len(own)} columns, but a table gets at most {MAX_COLUMNS} from files.",
+            "Name those that you need (a schema).",
+        )
+    return to_ddl(checked(pa.schema([*own, _RESCUED])))
+
+
+def adopt(parts: Parts, job: FileJob, found: Iterable[str]) -> FileJob | None:
+    """Adds columns that files have to a job and to its table; returns the job. None: the job does not take them.
+
+    The catalog comes first: whoever runs the job next completes its table, as after a change by the user.
+
+    Args:
+        found: DDL of columns that the job lacks.
+
+    Raises:
+        InvalidValueError: the table has one of the columns with a type that a result cannot have.
+    """
+    if not loads(job) or LoadOptions.of(job.arguments).new_columns is not NewColumns.ADD:
+        return None
+    columns = of_job(job)
+    known, existing = {name.lower() for name in columns.names}, _existing(parts, job.into)
+    new: dict[str, pa.Field] = {}
+    for field in (one for ddl in found for one in from_ddl(ddl)):
+        name = field.name.lower()
+        before = new.get(name, field)
+        new[name] = existing.get(name) or pa.field(before.name, wider(before.type, field.type))
+    if new.keys() & known or len(known) + len(new) > MAX_COLUMNS:
+        return None
+    added = pa.schema([*new.values()])
+    job = parts.catalog.jobs.change(job, returns=to_ddl(checked(pa.schema([*columns, *added]))))
+    faults.point("columns.adopted")
+    job = parts.results.prepare(job)
+    _log.info("columns_added", job=str(job.name), table=str(job.into), columns=to_ddl(added))
+    return job
+
+
+def _existing(parts: Parts, table: Name) -> Mapping[str, pa.Field]:
+    """Returns the columns that a table has besides volstream's own, by their names in lower case."""
+    schema = DeltaLog(folders.table_location(parts.warehouse, table)).schema()
+    reserved = {*PROVENANCE.names, RESCUED}
+    found: dict[str, pa.Field] = {}
+    for name in [] if schema is None else schema.columns:
+        if schema is not None and name.lower() not in reserved:
+            # A column whose type no result can have is not the job's.
+            with suppress(InvalidValueError):
+                found[name.lower()] = pa.field(name, from_ddl(f"c {schema.sql_type(name)}").field(0).type)
+    return found
+
+
+def _sampled(parts: Parts, volume: Volume, options: LoadOptions, where: str | None) -> pa.Schema:
+    store = store_of(volume, parts.catalog, parts.settings)
+    infos = _spread(_candidates(parts, volume, options, where))
+    try:
+        return columns_of((File(store, info) for info in infos), options)
+    except FileRejectedError as error:
+        raise InvalidValueError(
+            f"The columns of {volume.name} cannot be told: none of {len(infos)} files can be read. {error}"
+        ) from None
+    except FileNotFoundError as error:
+        raise InvalidStateError(
+            f"The volume {volume.name} changes while its columns are told: {error}.", "Run the command again."
+        ) from None
+
+
+def _candidates(parts: Parts, volume: Volume, options: LoadOptions, where: str | None) -> Sequence[FileInfo]:
+    found = VolumeSource(parts.catalog, parts.warehouse, volume.id).find()
+    if found is None:
+        return ()
+    infos: list[FileInfo] = []
+    for rows in found.at():
+        if where is not None and rows.num_rows:
+            with parts.session() as session:
+                rows = relation(session, rows.select(COLUMNS)).where(where).toArrow()
+        given = (FileInfo(*row.values()) for row in rows.select(list(FileInfo._fields)).to_pylist())
+        suited = (
+            one
+            for one in given
+            if one.size and not is_marker(one.relative_path) and recognize(one.relative_path, options) is not None
+        )
+        infos += islice(suited, _CANDIDATES - len(infos))
+        if len(infos) >= _CANDIDATES:
+            break
+    return infos
+
+
+def _spread(infos: Sequence[FileInfo]) -> Sequence[FileInfo]:
+    """Returns files of the sample, evenly among those given, with the first and the last."""
+    if len(infos) <= _SAMPLE:
+        return infos
+    return [infos[at * (len(infos) - 1) // (_SAMPLE - 1)] for at in range(_SAMPLE)]

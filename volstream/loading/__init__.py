@@ -1,0 +1,1 @@
+"""Files as rows: csv, json and parquet files read in batches, fitted to a table's columns. Runs on executors."""

@@ -1,0 +1,350 @@
+"""Columns as they are read: texts, Arrow values, or values of JSON. Each can tell its type, and fit itself to a given one.
+
+A value that does not fit is NULL in the result, and kept as it was: nothing is rounded, cut or guessed.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from volstream.loading import types
+from volstream.loading.texts import fit_text, halved, of_text
+from volstream.model.files import is_utf8
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A column fitted to a type.
+
+    Attributes:
+        misfits: values that do not fit, by position.
+    """
+
+    values: pa.Array
+    misfits: Mapping[int, Any]
+
+
+class Column(Protocol):
+    """A column of some rows of a file."""
+
+    @property
+    def name(self) -> str:
+        """Its name in the file."""
+
+    def kind(self) -> pa.DataType | None:
+        """Returns the type that holds all its values; None if there is none."""
+
+    def fit(self, kind: pa.DataType) -> Fitted:
+        """Returns the values as ones of ``kind``."""
+
+    def raw(self) -> Mapping[int, Any]:
+        """Returns the values that are not NULL, by position."""
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Some rows of a file.
+
+    Attributes:
+        rescued: what belongs to no column, by position and name.
+    """
+
+    rows: int
+    columns: Sequence[Column]
+    rescued: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TextColumn:
+    """Texts, from a csv file."""
+
+    name: str
+    values: pa.Array
+
+    def kind(self) -> pa.DataType | None:
+        """See :class:`Column`."""
+        return of_text(self.values)
+
+    def fit(self, kind: pa.DataType) -> Fitted:
+        """See :class:`Column`."""
+        if pa.types.is_nested(kind):
+            found = JsonColumn(self.name, [_parsed(text) for text in self.values.to_pylist()]).fit(kind)
+            return Fitted(found.values, _at(self.values, found.misfits))
+        values = fit_text(self.values, kind)
+        return Fitted(values, _lost(self.values, values))
+
+    def raw(self) -> Mapping[int, Any]:
+        """See :class:`Column`."""
+        return _present(self.values)
+
+
+@dataclass(frozen=True)
+class ArrowColumn:
+    """Typed values, from a parquet file."""
+
+    name: str
+    values: pa.Array
+
+    def kind(self) -> pa.DataType | None:
+        """See :class:`Column`."""
+        return None if self.values.type == pa.null() else types.of_arrow(self.values.type)
+
+    def fit(self, kind: pa.DataType) -> Fitted:
+        """See :class:`Column`."""
+        values = self.values
+        if values.type == kind:
+            return Fitted(values, {})
+        if values.type == pa.null():
+            return Fitted(pa.nulls(len(values), kind), {})
+        if isinstance(values.type, pa.BaseExtensionType):
+            values = values.storage
+        own = types.of_arrow(values.type)
+        if pa.types.is_nested(values.type):
+            return JsonColumn(self.name, values.to_pylist()).fit(kind)
+        if values.type != own:
+            # Nanoseconds are cut, as Spark cuts them.
+            values = values.cast(own, safe=not pa.types.is_timestamp(values.type))
+        if own == kind:
+            return Fitted(values, {})
+        if own == pa.string():
+            return TextColumn(self.name, values).fit(kind)
+        if not _converts(own, kind):
+            return Fitted(pa.nulls(len(values), kind), _present(values))
+        fitting = _texts_of_bytes(values) if own == pa.binary() else halved(values, kind)
+        return Fitted(fitting, _lost(values, fitting))
+
+    def raw(self) -> Mapping[int, Any]:
+        """See :class:`Column`."""
+        return _present(self.values)
+
+
+@dataclass(frozen=True)
+class JsonColumn:
+    """Values of JSON, as Python's; and those of Arrow that are nested. None: null, or missing."""
+
+    name: str
+    values: Sequence[Any]
+
+    def kind(self) -> pa.DataType | None:
+        """See :class:`Column`."""
+        found = types.of_values(self.values)
+        if found == pa.int64() and any(one is not None and not -(2**63) <= one < 2**63 for one in self.values):
+            return pa.string()
+        return found
+
+    def fit(self, kind: pa.DataType) -> Fitted:
+        """See :class:`Column`."""
+        if pa.types.is_nested(kind):
+            return self._fit_nested(kind)
+        if {*map(type, self.values)} <= _plain_classes(kind):
+            # Nearly always: one conversion, and no look at each value.
+            with suppress(pa.ArrowException, OverflowError, UnicodeEncodeError):
+                return Fitted(pa.array(self.values, kind), {})
+        if kind == pa.string():
+            return self._fit_text()
+        accepted = _acceptance(kind)
+        values = [None if one is None else accepted(one) for one in self.values]
+        texts = {at: one for at, one in enumerate(self.values) if type(one) is str and kind != pa.binary()}
+        if texts:
+            read = fit_text(pa.array(texts.values(), pa.string()), kind)
+            for at, value in zip(texts, read.to_pylist(), strict=True):
+                values[at] = value
+        fitting = _array(values, kind)
+        valid = fitting.is_valid().to_pylist()
+        return Fitted(fitting, {at: one for at, one in enumerate(self.values) if one is not None and not valid[at]})
+
+    def raw(self) -> Mapping[int, Any]:
+        """See :class:`Column`."""
+        return {at: one for at, one in enumerate(self.values) if one is not None}
+
+    def _fit_text(self) -> Fitted:
+        texts = [as_text(one) for one in self.values]
+        odd = {at: self.values[at] for at, text in enumerate(texts) if text is not None and not is_utf8(text)}
+        return Fitted(pa.array([None if at in odd else text for at, text in enumerate(texts)], pa.string()), odd)
+
+    def _fit_nested(self, kind: pa.DataType) -> Fitted:
+        values: list[Any] = []
+        misfits: dict[int, Any] = {}
+        for at, one in enumerate(self.values):
+            value, rest = _fit_value(one, kind)
+            values.append(value)
+            if rest is not None:
+                misfits[at] = rest
+        return Fitted(pa.array(values, kind), misfits)
+
+
+def as_text(value: Any) -> str | None:
+    """Returns a value of JSON as text: a string as it is, anything else as JSON."""
+    if value is None or type(value) is str:
+        return value
+    return str(value) if type(value) is Decimal else as_json(value)
+
+
+def as_json(value: Any) -> str:
+    """Returns a value as JSON; bytes in Base64, times as in ISO 8601, halves of characters escaped."""
+    text = _ENCODER.encode(value)
+    return text if is_utf8(text) else json.dumps(value, default=_plain)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, date | datetime):
+        return value.isoformat()
+    return str(value)
+
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_plain)
+
+
+def _parsed(text: str | None) -> Any:
+    """Returns the value of a text of JSON; the text itself if it is none."""
+    try:
+        return None if text is None else json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _fit_value(value: Any, kind: pa.DataType) -> tuple[Any, Any]:
+    """Returns a value as one of ``kind``, and what of it does not fit; None: nothing.
+
+    The fields of a struct fit one by one, a list or a map as a whole.
+    """
+    if value is None:
+        return None, None
+    if pa.types.is_struct(kind) and isinstance(value, dict):
+        return _fit_struct(value, kind)
+    if pa.types.is_list(kind) and isinstance(value, list):
+        fitted = [_fit_value(one, kind.value_type) for one in value]
+        return (None, value) if any(rest is not None for _, rest in fitted) else ([one for one, _ in fitted], None)
+    if pa.types.is_map(kind) and isinstance(value, dict | list):
+        pairs = [*value.items()] if isinstance(value, dict) else value
+        if all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
+            keys, items = JsonColumn("", [key for key, _ in pairs]), JsonColumn("", [item for _, item in pairs])
+            fit = [keys.fit(kind.key_type), items.fit(kind.item_type)]
+            if any(one.misfits for one in fit):
+                return None, value
+            return list(zip(*(one.values.to_pylist() for one in fit), strict=True)), None
+    if pa.types.is_nested(kind):
+        return None, value
+    fitted_one = JsonColumn("", [value]).fit(kind)
+    return fitted_one.values[0].as_py(), fitted_one.misfits.get(0)
+
+
+def _fit_struct(value: Mapping[str, Any], kind: pa.DataType) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
+    left = dict(value)
+    fitted: dict[str, Any] = {}
+    rest: dict[str, Any] = {}
+    for one in kind:
+        name = one.name if one.name in left else next((key for key in left if key.lower() == one.name.lower()), None)
+        if name is None:
+            continue
+        fitted[one.name], misfit = _fit_value(left.pop(name), one.type)
+        if misfit is not None:
+            rest[name] = misfit
+    rest |= {name: one for name, one in left.items() if one is not None}
+    return fitted, rest or None
+
+
+def _acceptance(kind: pa.DataType) -> Callable[[Any], Any]:
+    """Returns the function that returns a value other than text as one of ``kind``, or None if it is none."""
+    if pa.types.is_integer(kind):
+        return lambda one: one if type(one) is int else int(one) if _is_finite(one) and one == int(one) else None
+    if pa.types.is_floating(kind):
+        return lambda one: (float(one) if type(one) is Decimal else one) if _is_number(one) else None
+    if pa.types.is_decimal(kind):
+        return lambda one: Decimal(str(one)) if type(one) is int or _is_finite(one) else None
+    if pa.types.is_boolean(kind):
+        return lambda one: one if type(one) is bool else None
+    if pa.types.is_timestamp(kind):
+        return lambda one: one if isinstance(one, datetime) else None
+    if pa.types.is_date(kind):
+        return lambda one: one if type(one) is date else None
+    return _bytes
+
+
+def _plain_classes(kind: pa.DataType) -> AbstractSet[type]:
+    """Returns the classes of JSON's values that PyArrow itself converts to a type, if they fit it."""
+    found = next((classes for is_one, classes in _PLAIN_CLASSES if is_one(kind)), ())
+    return {type(None), *found}
+
+
+_PLAIN_CLASSES: Sequence[tuple[Callable[[pa.DataType], bool], Sequence[type]]] = (
+    (pa.types.is_string, [str]),
+    (pa.types.is_integer, [int]),
+    (pa.types.is_floating, [float, int]),
+    (pa.types.is_boolean, [bool]),
+)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | Decimal) and type(value) is not bool
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, float | Decimal) and math.isfinite(value)
+
+
+def _bytes(value: Any) -> bytes | None:
+    """Returns bytes, which JSON has as Base64."""
+    if isinstance(value, bytes):
+        return value
+    try:
+        return base64.b64decode(value, validate=True) if isinstance(value, str) else None
+    except (binascii.Error, ValueError):
+        return None
+
+
+def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Returns values as an array; NULL for those that are too large for the type."""
+    try:
+        return pa.array(values, kind)
+    except (pa.ArrowException, OverflowError, ValueError, TypeError):
+        if len(values) == 1:
+            return pa.nulls(1, kind)
+    half = len(values) // 2
+    return pa.concat_arrays([_array(values[:half], kind), _array(values[half:], kind)])
+
+
+def _converts(own: pa.DataType, kind: pa.DataType) -> bool:
+    """True if values of one type may be ones of the other."""
+    if pa.types.is_nested(kind):
+        return False
+    if kind == pa.string():
+        return True
+    if own == pa.date32():
+        return bool(pa.types.is_timestamp(kind))
+    return all(pa.types.is_integer(one) or pa.types.is_floating(one) or pa.types.is_decimal(one) for one in (own, kind))
+
+
+def _texts_of_bytes(values: pa.Array) -> pa.Array:
+    return pa.array([None if one is None else _plain(one) for one in values.to_pylist()], pa.string())
+
+
+def _present(values: pa.Array) -> Mapping[int, Any]:
+    return {at: one for at, one in enumerate(values.to_pylist()) if one is not None}
+
+
+def _at(values: pa.Array, positions: Mapping[int, Any]) -> Mapping[int, Any]:
+    return {at: values[at].as_py() for at in positions}
+
+
+def _lost(before: pa.Array, after: pa.Array) -> Mapping[int, Any]:
+    """Returns the values that were there before and are NULL after."""
+    if before.null_count == after.null_count:
+        return {}
+    lost = pc.indices_nonzero(pc.and_(before.is_valid(), after.is_null())).to_pylist()
+    return {at: before[at].as_py() for at in lost}

@@ -1,0 +1,170 @@
+"""Rows of csv files, as texts."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv as pacsv
+
+from volstream.functions.file import File
+from volstream.functions.rejection import FileRejectedError
+from volstream.loading.columns import Chunk, TextColumn
+from volstream.loading.content import MAX_RECORD_BYTES, not_encoded, opened, texts
+from volstream.loading.formats import Recognized
+from volstream.loading.options import LoadOptions
+from volstream.model.units import format_size
+
+#: The first row must end within so many characters.
+_HEAD_CHARACTERS = 1 << 20
+
+
+def chunks(file: File, what: Recognized, options: LoadOptions) -> Iterator[Chunk]:
+    """Yields the rows of a csv file. Quoted values may contain line ends; an empty value is NULL unless it is quoted.
+
+    A row with too few values lacks the last ones; what a row has beyond the last column is rescued.
+
+    Raises:
+        FileRejectedError: it is not such a file.
+    """
+    head, blank = _first_row(file, what, options)
+    if head is None:
+        return
+    names = _unique(head) if options.header else [f"_c{number}" for number in range(len(head))]
+    ragged = _Ragged(names, what.delimiter)
+    try:
+        read = _ReadAs(options.encoding, what.delimiter, len(names))
+        skipped = blank + 1 if options.header else 0
+        for batch in read.batches(opened(file, what.compression), skipped=skipped, on_ragged=ragged):
+            if batch.num_rows:
+                yield Chunk(batch.num_rows, [TextColumn(*one) for one in zip(names, batch.columns, strict=True)])
+            yield from ragged.taken()
+    except pa.ArrowInvalid as error:
+        raise _rejection(str(error), options.encoding) from None
+    except UnicodeDecodeError as error:
+        raise not_encoded(options.encoding, f"near byte {error.start}") from None
+    yield from ragged.taken()
+
+
+class _Ragged:
+    """Rows with more or fewer values than there are columns, which PyArrow passes on as text."""
+
+    def __init__(self, names: Sequence[str], delimiter: str) -> None:
+        self._names = names
+        self._delimiter = delimiter
+        self._texts: dict[int, list[str]] = {}
+
+    def __call__(self, row: pacsv.InvalidRow) -> str:
+        self._texts.setdefault(row.actual_columns, []).append(row.text)
+        return "skip"
+
+    def taken(self) -> Iterator[Chunk]:
+        """Yields the rows since the last call."""
+        for count, rows in self._texts.items():
+            content = "\n".join(rows).encode()
+            read = _ReadAs("utf-8", self._delimiter, count)
+            (batch,) = read.batches(io.BytesIO(content), block_bytes=len(content) + 1)
+            columns = [TextColumn(*one) for one in zip(self._names, batch.columns, strict=False)]
+            surplus: dict[int, dict[str, str]] = {}
+            for number in range(len(self._names), count):
+                for at, value in TextColumn("", batch.column(number)).raw().items():
+                    surplus.setdefault(at, {})[f"_c{number}"] = value
+            yield Chunk(batch.num_rows, columns, surplus)
+        self._texts = {}
+
+
+@dataclass(frozen=True)
+class _ReadAs:
+    """How PyArrow reads rows of texts.
+
+    Attributes:
+        width: number of columns.
+    """
+
+    encoding: str
+    delimiter: str
+    width: int
+
+    def batches(
+        self,
+        content: Any,
+        *,
+        block_bytes: int = MAX_RECORD_BYTES,
+        skipped: int = 0,
+        on_ragged: Callable[[pacsv.InvalidRow], str] | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Returns the rows after the ``skipped`` first lines. Raises ArrowInvalid."""
+        # Numbers as names: those of the file may be repeated.
+        numbers = [str(number) for number in range(self.width)]
+        found: Iterator[pa.RecordBatch] = pacsv.open_csv(
+            content,
+            read_options=pacsv.ReadOptions(
+                use_threads=False,
+                block_size=block_bytes,
+                column_names=numbers,
+                skip_rows_after_names=skipped,
+                encoding=self.encoding,
+            ),
+            parse_options=pacsv.ParseOptions(
+                delimiter=self.delimiter, newlines_in_values=True, invalid_row_handler=on_ragged
+            ),
+            convert_options=pacsv.ConvertOptions(
+                column_types=dict.fromkeys(numbers, pa.string()),
+                null_values=[""],
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+            ),
+        )
+        return found
+
+
+def _first_row(file: File, what: Recognized, options: LoadOptions) -> tuple[list[str] | None, int]:
+    """Returns the values of the first row, and the number of empty lines before it; None if there is no row to read.
+
+    A header without a row after it is not one to read either: PyArrow refuses a file that ends in its header.
+    """
+    blocks = texts(file, what.compression, options.encoding)
+    head = ""
+    for block in blocks:
+        head += block
+        if len(head) >= _HEAD_CHARACTERS:
+            break
+    lines = io.StringIO(head, newline="")
+    try:
+        for blank, row in enumerate(csv.reader(lines, delimiter=what.delimiter)):
+            if row:
+                if not options.header or lines.read().strip():
+                    return row, blank
+                if any("\n" in value for value in row):
+                    raise FileRejectedError("A quote in the first row of the file is never closed.")
+                return None, blank
+    except csv.Error as error:
+        raise FileRejectedError(f"The first row of the file cannot be read as csv: {error}.") from None
+    return None, 0
+
+
+def _unique(names: Sequence[str]) -> list[str]:
+    """Returns the names of a header; those that are empty or there already, in any case, get their position."""
+    found: list[str] = []
+    taken: set[str] = set()
+    for number, written in enumerate(names):
+        name = written.strip() or f"_c{number}"
+        if name.lower() in taken:
+            name = f"{name}{number}"
+        taken.add(name.lower())
+        found.append(name)
+    return found
+
+
+def _rejection(reason: str, encoding: str) -> FileRejectedError:
+    if "invalid UTF8" in reason:
+        return not_encoded(encoding, reason.partition(": CSV")[0].removeprefix("In "))
+    if "straddling" in reason:
+        return FileRejectedError(
+            f"A row of the file is larger than {format_size(MAX_RECORD_BYTES)}, or a quote is never closed."
+        )
+    return FileRejectedError(f"The file cannot be read as csv: {reason}.")

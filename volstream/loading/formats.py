@@ -1,0 +1,54 @@
+"""Tells a file's format and compression by its name. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from volstream.loading.options import FileFormat, LoadOptions
+
+_FORMATS: Mapping[str, FileFormat] = {
+    "csv": FileFormat.CSV,
+    "tsv": FileFormat.CSV,
+    "json": FileFormat.JSON,
+    "jsonl": FileFormat.JSON,
+    "ndjson": FileFormat.JSON,
+    "parquet": FileFormat.PARQUET,
+}
+
+#: Extensions of compressed files, with PyArrow's names of the compressions.
+_COMPRESSIONS: Mapping[str, str] = {"gz": "gzip", "bz2": "bz2", "zst": "zstd"}
+
+
+@dataclass(frozen=True)
+class Recognized:
+    """What a file is, judging by its name and the job's options.
+
+    Attributes:
+        compression: PyArrow's name; None: not compressed.
+        delimiter: between the values of a csv file.
+    """
+
+    format: FileFormat
+    compression: str | None
+    delimiter: str
+
+
+def is_marker(path: str) -> bool:
+    """True for files that hold no rows by convention: a part of the path begins with ``_`` or ``.``, as for Spark.
+
+    Folders of partitions (``_day=1``) are not markers.
+    """
+    return any(part.startswith(".") or (part.startswith("_") and "=" not in part) for part in path.split("/"))
+
+
+def recognize(path: str, options: LoadOptions) -> Recognized | None:
+    """Returns what the file at ``path`` is, or None if its name tells no format and the options give none."""
+    stem, _, extension = path.rpartition("/")[2].lower().rpartition(".")
+    compression = _COMPRESSIONS.get(extension)
+    if compression is not None:
+        extension = stem.rpartition(".")[2]
+    found = options.format or _FORMATS.get(extension)
+    if found is None:
+        return None
+    return Recognized(found, compression, options.delimiter or ("\t" if extension == "tsv" else ","))

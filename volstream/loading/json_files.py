@@ -1,0 +1,212 @@
+"""Rows of json files: objects, one per line, one after the other, or in arrays.
+
+PyArrow's reader gives up a whole block at one broken line, one value of another type or one repeated key, so these rows are
+parsed by the standard library, some thousand at a time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from decimal import Decimal
+from itertools import chain, islice
+from typing import Any
+
+from volstream.functions.file import File
+from volstream.functions.rejection import FileRejectedError
+from volstream.loading.columns import Chunk, JsonColumn
+from volstream.loading.content import MAX_RECORD_BYTES, texts
+from volstream.loading.formats import Recognized
+from volstream.loading.names import column_name
+from volstream.loading.options import LoadOptions
+from volstream.model.units import format_size
+
+#: Rows in memory at a time.
+_ROWS = 5000
+
+#: The name under which text that is no JSON object is rescued; Spark's.
+CORRUPT = "_corrupt_record"
+
+_BLANKS = " \t\r\n"
+
+
+class _Corrupt(str):
+    """Text in the place of a record."""
+
+
+def chunks(file: File, what: Recognized, options: LoadOptions, *, exact: bool) -> Iterator[Chunk]:
+    """Yields the rows of a json file.
+
+    A line that is no JSON object is a row whose text is rescued. Between objects over several lines, or in an array, nobody
+    can tell where a broken one ends, and the file is rejected.
+
+    Args:
+        exact: parse numbers with a fraction as decimals.
+
+    Raises:
+        FileRejectedError: it is not such a file.
+    """
+    decoder = json.JSONDecoder(parse_float=Decimal if exact else float)
+    records = _records(texts(file, what.compression, options.encoding), decoder)
+    while group := list(islice(records, _ROWS)):
+        yield _chunk(group)
+
+
+def _chunk(group: list[dict[str, Any] | _Corrupt]) -> Chunk:
+    rows = [{} if isinstance(one, _Corrupt) else one for one in group]
+    rescued: dict[int, dict[str, Any]] = {
+        at: {CORRUPT: str(one)} for at, one in enumerate(group) if isinstance(one, _Corrupt)
+    }
+    names = dict.fromkeys(chain.from_iterable(rows))
+    spellings: dict[str, str] = {}
+    for name in names:
+        spellings.setdefault(column_name(name).lower(), name)
+    if len(spellings) < len(names):
+        rows = [_respelled(row, spellings, rescued.setdefault(at, {})) for at, row in enumerate(rows)]
+    columns = [JsonColumn(name, [row.get(name) for row in rows]) for name in spellings.values()]
+    return Chunk(len(group), columns, {at: rest for at, rest in rescued.items() if rest})
+
+
+def _respelled(row: dict[str, Any], spellings: Mapping[str, str], rest: dict[str, Any]) -> dict[str, Any]:
+    """Returns a row with one spelling of each name; of several in the row the first has the value, others go to ``rest``."""
+    found: dict[str, Any] = {}
+    for name, value in row.items():
+        common = spellings[column_name(name).lower()]
+        if found.get(common) is None:
+            found[common] = value
+        elif value is not None:
+            rest[name] = value
+    return found
+
+
+def _records(blocks: Iterator[str], decoder: json.JSONDecoder) -> Iterator[dict[str, Any] | _Corrupt]:
+    head = ""
+    for block in blocks:
+        head += block
+        if "\n" in head.lstrip(_BLANKS) or len(head) > MAX_RECORD_BYTES:
+            break
+    first = head.lstrip(_BLANKS).partition("\n")[0]
+    rest = chain([head], blocks)
+    if first.startswith("[") or (first.startswith("{") and _is_cut(first, decoder)):
+        return _from_values(rest, decoder)
+    return chain.from_iterable(_from_line(line, decoder) for line in _lines(rest))
+
+
+def _is_cut(line: str, decoder: json.JSONDecoder) -> bool:
+    """True if a line is the beginning of an object that goes on in the next line."""
+    try:
+        decoder.decode(line)
+    except json.JSONDecodeError as error:
+        return error.pos >= len(line.rstrip(_BLANKS))
+    except RecursionError:
+        return False
+    return False
+
+
+def _lines(blocks: Iterable[str]) -> Iterator[str]:
+    left = ""
+    for block in blocks:
+        *lines, left = (left + block).split("\n")
+        yield from lines
+        if len(left) > MAX_RECORD_BYTES:
+            raise _too_large()
+    yield left
+
+
+def _from_line(line: str, decoder: json.JSONDecoder) -> Iterable[dict[str, Any] | _Corrupt]:
+    if not line or line.isspace():
+        return ()
+    try:
+        value = decoder.decode(line)
+    except (ValueError, RecursionError):
+        return (_Corrupt(line.strip(_BLANKS)),)
+    return [_record(one) for one in value] if isinstance(value, list) else (_record(value),)
+
+
+def _record(value: Any) -> dict[str, Any] | _Corrupt:
+    return value if isinstance(value, dict) else _Corrupt(json.dumps(value, ensure_ascii=False, default=str))
+
+
+def _from_values(blocks: Iterator[str], decoder: json.JSONDecoder) -> Iterator[dict[str, Any] | _Corrupt]:
+    """Yields the objects of a text of objects and arrays of objects, one after the other."""
+    text = _Buffer(blocks)
+    depth, is_next = 0, True
+    while (character := text.character()) is not None:
+        if character == "[" and depth == 0:
+            depth, is_next = 1, True
+            text.skip()
+        elif character == "]" and depth == 1:
+            depth = 0
+            text.skip()
+        elif character == "," and depth == 1 and not is_next:
+            is_next = True
+            text.skip()
+        elif depth == 0 or is_next:
+            is_next = False
+            yield _record(text.value(decoder.raw_decode))
+        else:
+            raise text.broken("a comma is missing")
+    if depth:
+        raise text.broken("the array does not end")
+
+
+class _Buffer:
+    """Text that is read as it is needed."""
+
+    def __init__(self, blocks: Iterator[str]) -> None:
+        self._blocks = blocks
+        self._text = ""
+        self._at = 0
+        self._before = 0
+
+    def character(self) -> str | None:
+        """Returns the next character that is no white space; None at the end."""
+        while True:
+            while self._at < len(self._text):
+                if self._text[self._at] not in _BLANKS:
+                    return self._text[self._at]
+                self._at += 1
+            if not self._more():
+                return None
+
+    def skip(self) -> None:
+        """Goes on to the next character."""
+        self._at += 1
+
+    def value(self, decode: Callable[[str, int], tuple[Any, int]]) -> Any:
+        """Returns the next value. Raises FileRejectedError."""
+        while True:
+            try:
+                found, end = decode(self._text, self._at)
+            except json.JSONDecodeError as error:
+                # Perhaps the rest of it is in the next block.
+                if len(self._text) - self._at > MAX_RECORD_BYTES:
+                    raise _too_large() from None
+                if not self._more():
+                    raise self.broken(error.msg, error.pos) from None
+                continue
+            except RecursionError:
+                raise self.broken("a value is nested too deeply") from None
+            # A number at the end of the block may go on in the next one.
+            if end == len(self._text) and self._more():
+                continue
+            self._at = end
+            return found
+
+    def broken(self, reason: str, at: int | None = None) -> FileRejectedError:
+        """Returns the rejection for what cannot be read here."""
+        place = self._before + (self._at if at is None else at)
+        return FileRejectedError(f"The file cannot be read as json: {reason} (character {place}).")
+
+    def _more(self) -> bool:
+        block = next(self._blocks, None)
+        if block is None:
+            return False
+        self._before += self._at
+        self._text = self._text[self._at :] + block
+        self._at = 0
+        return True
+
+
+def _too_large() -> FileRejectedError:
+    return FileRejectedError(f"A record of the file is larger than {format_size(MAX_RECORD_BYTES)}.")
