@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from volstream.delta import folders
-from volstream.delta.log import DeltaLog
 from volstream.errors import VolstreamError
 from volstream.model.names import Name
 from volstream.model.objects import (
@@ -21,7 +19,6 @@ from volstream.model.objects import (
     Volume,
 )
 from volstream.model.units import format_duration
-from volstream.tails.snapshot import TailedTable
 from volstream.volumes.access import policies
 
 if TYPE_CHECKING:
@@ -109,12 +106,18 @@ def _more(home: Home, one: Connection | Volume | Stream | Job | Function | FeedT
 
 def arrived_rows(home: Home, name: Name) -> int:
     """Returns about how many rows have arrived for a table and are not committed. Raises DependencyError."""
+    from volstream.delta import folders  # late, here and below: most commands need no tables
+    from volstream.tails.snapshot import TailedTable
+
     tailed = TailedTable.open(folders.table_location(home.warehouse, name))
     return 0 if tailed is None else sum(file.rows for file in tailed.tail.files(tailed.moved))
 
 
 def _rows(home: Home, feed: FeedTable) -> dict[str, Any]:
     """Returns how many rows a source's table has, and how many more have arrived."""
+    from volstream.delta import folders
+    from volstream.delta.log import DeltaLog
+
     location = folders.table_location(home.warehouse, feed.name)
     readers = [str(one.name) for one in home.catalog.streams.list(source_id=str(feed.name))]
     return {

@@ -5,24 +5,27 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from volstream.errors import InvalidValueError
 from volstream.home import Home
-from volstream.ingest.local import LocalTables
 from volstream.model.names import Name
 from volstream.model.objects import FeedKind, FeedTable
 from volstream.model.units import parse_duration
 from volstream.objects.base import Collection
 from volstream.objects.dynamic import DynamicTables
 from volstream.objects.functions import Functions
-from volstream.objects.items import ItemTable
-from volstream.sources import tables, versions
-from volstream.sources.appender import Appender
-from volstream.sources.events import EventStream
-from volstream.sources.items import columns_of, stored
+
+if TYPE_CHECKING:  # imported where they are used: commands that only read definitions need none of them
+    import pyarrow as pa
+
+    from volstream.ingest.local import LocalTables
+    from volstream.objects.items import ItemTable
+    from volstream.sources.appender import Appender
+    from volstream.sources.events import EventStream
 
 #: Words for units of a retention, besides the short forms of other durations.
 _UNITS = {"second": "s", "minute": "m", "hour": "h", "day": "d"}
@@ -35,7 +38,12 @@ class Sources(Collection[FeedTable]):
         super().__init__(home, home.catalog.feeds)
         self._functions = functions
         self._dynamic_tables = dynamic_tables
-        self._tables = LocalTables(home)
+
+    @cached_property
+    def _tables(self) -> LocalTables:
+        from volstream.ingest.local import LocalTables
+
+        return LocalTables(self._home)
 
     def create_stream(
         self,
@@ -54,6 +62,8 @@ class Sources(Collection[FeedTable]):
             AlreadyExistsError: the name is taken.
             InvalidValueError: not a duration.
         """
+        from volstream.sources import tables
+
         feed = tables.new_feed(
             Name.parse(name), FeedKind.EVENTS, retention=parse_retention(retention_policy), comment=comment
         )
@@ -62,6 +72,8 @@ class Sources(Collection[FeedTable]):
 
     def get_stream(self, name: str) -> EventStream:
         """Returns a stream that :meth:`create_stream` created. Raises NotFoundError."""
+        from volstream.sources.events import EventStream
+
         feed = self._of_kind(name, FeedKind.EVENTS, "stream of events")
         return EventStream(feed, self._appender(feed))
 
@@ -88,6 +100,11 @@ class Sources(Collection[FeedTable]):
             AlreadyExistsError: the name is taken; or the version exists with other data.
             InvalidValueError: an item lacks its key, or two have the same one; then nothing is created.
         """
+        import pyarrow as pa
+
+        from volstream.sources import tables, versions
+        from volstream.sources.items import columns_of, stored
+
         parsed = Name.parse(name)
         if not immutable and version is not None:
             raise InvalidValueError("Only immutable tables have versions.", "Pass immutable=True.")
@@ -117,6 +134,8 @@ class Sources(Collection[FeedTable]):
 
     def get_table(self, name: str) -> ItemTable:
         """Returns a table that :meth:`create_table` created. Raises NotFoundError."""
+        from volstream.objects.items import ItemTable
+
         feed = self._of_kind(name, FeedKind.ITEMS, "table of items")
         return ItemTable(self._home, feed, self._appender(feed), self._functions, self._dynamic_tables)
 
@@ -127,6 +146,8 @@ class Sources(Collection[FeedTable]):
             NotFoundError: there is no such source.
             ObjectInUseError: a stream or a dynamic table reads it.
         """
+        from volstream.sources import tables
+
         feed = self._definitions.find(Name.parse(name)) if if_exists else self.get(name)
         if feed is None:
             return False
@@ -135,9 +156,12 @@ class Sources(Collection[FeedTable]):
 
     def close(self) -> None:
         """Commits what can be committed without starting an engine."""
-        self._tables.close()
+        if "_tables" in self.__dict__:
+            self._tables.close()
 
     def _create(self, feed: FeedTable, columns: pa.Schema, *, if_not_exists: bool) -> None:
+        from volstream.sources import tables
+
         existing = self._definitions.find(feed.name)
         if existing is None or not if_not_exists:
             tables.create(self._home, feed, columns)
@@ -149,6 +173,8 @@ class Sources(Collection[FeedTable]):
         return feed
 
     def _appender(self, feed: FeedTable) -> Appender:
+        from volstream.sources.appender import Appender
+
         return Appender(self._home, feed.name, self._tables.table(feed.name))
 
 
