@@ -30,6 +30,7 @@ _COMMANDS = {
     "drop": "objects",
     "refresh": "volume",
     "run-job": "job",
+    "run-source": "source",
     "replay": "job",
     "retry": "failure",
     "skip": "failure",
@@ -65,6 +66,7 @@ GROUPS = {
     "Work": [
         "refresh",
         "run-job",
+        "run-source",
         "replay",
         "pause",
         "resume",

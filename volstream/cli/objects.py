@@ -24,6 +24,7 @@ _COLUMNS: Mapping[str, Sequence[str]] = {
     "streams": ("name", "source_kind", "source_name", "mode", "offset", "has_data", "stale", "stale_after", "comment"),
     "jobs": ("name", "function", "statement", "into", "trigger", "state", "last_outcome"),
     "functions": ("name", "location", "returns", "comment"),
+    "sources": ("name", "kind", "error", "error_on", "comment"),
     "batches": (
         "id",
         "job",
@@ -91,7 +92,7 @@ def list_command(
 
 
 @click.command("describe")
-@click.argument("kind", type=click.Choice([*_KINDS, "batch"]))
+@click.argument("kind", type=click.Choice([*_KINDS, "source", "batch"]))
 @click.argument("name")
 @common
 def describe_command(session: Session, output: Output, kind: str, name: str) -> None:

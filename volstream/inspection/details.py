@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 from volstream.errors import VolstreamError
 from volstream.model.names import Name
-from volstream.model.objects import Connection, DynamicJob, FileJob, Function, Job, SourceKind, Stream, Volume
+from volstream.model.objects import (
+    Connection,
+    DynamicJob,
+    FeedTable,
+    FileJob,
+    Function,
+    Job,
+    SourceKind,
+    Stream,
+    Volume,
+)
 from volstream.volumes.access import policies
 
 if TYPE_CHECKING:
@@ -24,7 +34,7 @@ def values(one: Any) -> dict[str, Any]:
     return {key: str(value) if isinstance(value, Name) else value for key, value in found.items()}
 
 
-def shown(home: Home, one: Connection | Volume | Stream | Job | Function) -> dict[str, Any]:
+def shown(home: Home, one: Connection | Volume | Stream | Job | Function | FeedTable) -> dict[str, Any]:
     """Returns the attributes that a list shows."""
     found = values(one)
     match one:
@@ -39,7 +49,7 @@ def shown(home: Home, one: Connection | Volume | Stream | Job | Function) -> dic
     return found
 
 
-def described(home: Home, one: Connection | Volume | Stream | Job | Function) -> dict[str, Any]:
+def described(home: Home, one: Connection | Volume | Stream | Job | Function | FeedTable) -> dict[str, Any]:
     """Returns all details of an object."""
     return {**shown(home, one), **_more(home, one)}
 
@@ -52,7 +62,7 @@ def _state(home: Home, stream: Stream) -> dict[str, Any]:
         return {"has_data": None, "stale": error.message, "stale_after": None}
 
 
-def _more(home: Home, one: Connection | Volume | Stream | Job | Function) -> dict[str, Any]:
+def _more(home: Home, one: Connection | Volume | Stream | Job | Function | FeedTable) -> dict[str, Any]:
     catalog = home.catalog
     match one:
         case Connection():

@@ -8,6 +8,7 @@ from typing import Any
 from volstream.home import Home
 from volstream.objects.batches import Batches
 from volstream.objects.connections import Connections
+from volstream.objects.connectors import Connectors
 from volstream.objects.dynamic import DynamicTables
 from volstream.objects.functions import Functions
 from volstream.objects.jobs import Jobs
@@ -33,6 +34,7 @@ class Objects:
         self.source = Sources(home, self.functions, self.dynamic_tables)
         self.volumes = Volumes(home, self.streams, self.jobs, self.dynamic_tables)
         self.batches = Batches(home, self.jobs)
+        self.connectors = Connectors(home)
         self.by_kind: Mapping[str, Any] = {
             "connection": self.connections,
             "volume": self.volumes,
