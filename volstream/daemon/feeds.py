@@ -151,7 +151,7 @@ class Feeds:
             self._workers.pop(gone).end()
         for new in wanted.keys() - self._workers.keys():
             worker = self._workers[new] = FeedWorker(wanted[new], self._home)
-            self._threads.append(threading.Thread(target=worker.run, name=f"source {worker.feed.name}"))
+            self._threads.append(threading.Thread(target=worker.run, name=f"source {worker.feed.name}", daemon=True))
             self._threads[-1].start()
         self._threads = [one for one in self._threads if one.is_alive()]
         self._stop.wait(_LOOK_SECONDS)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import random
 from datetime import UTC, datetime
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 from tests.integration.kafka.conftest import Kept
 from volstream.delta import folders
@@ -15,9 +17,14 @@ from volstream.errors import (
     InvalidStateError,
     InvalidValueError,
     NotFoundError,
+    TailFullError,
 )
+from volstream.ingest.local import commit_lease
 from volstream.lifecycle.stop import Stop
+from volstream.model.names import Name
 from volstream.sources.kafka.feed import TopicFeed
+from volstream.tails.snapshot import TailedTable
+from volstream.tails.writer import MAX_ROWS, Flush, TailWriter
 
 
 def feed(kept: Kept, name: str = "t") -> TopicFeed:
@@ -143,6 +150,38 @@ def test_of_two_that_read_at_once_one_gets_on_and_nothing_is_there_twice(kept: K
     assert [text for _, _, text in kept.read()] == ["1", "2", "3", "5", "4"]
 
 
+@pytest.mark.long
+def test_a_full_tail_is_committed_by_its_reader_and_while_another_does_that_nothing_is_lost(kept: Kept) -> None:
+    topic = kept.broker.topic()
+    kept.create("t", topic)
+    location = folders.table_location(kept.session.home.warehouse, Name.parse("t"))
+    tail = TailWriter(location)
+    count = MAX_ROWS // 4
+    constants = {"arrived_at": datetime.now(UTC), "format": "json", "topic": topic, "partition": -1, "offset": 0}
+    columns = [
+        pa.repeat(pa.scalar(constants[one.name], one.type), count)
+        if one.name in constants
+        else pa.nulls(count, one.type)
+        for one in tail.columns
+    ]
+    rows = pa.table([pa.repeat("insert", count), *columns], names=["__operation", *tail.columns.names])
+    for number in range(4):
+        tail.append([Flush("x", number + 1, rows)])
+    kept.broker.send(topic, "1", "2")
+    leases = kept.session.home.catalog.leases
+    leases.acquire(commit_lease(location), "another/1/1/1", "committing", 60)
+    with feed(kept) as reading:
+        for _ in range(2):
+            with pytest.raises(TailFullError):
+                keep_on(reading)
+        leases.release(commit_lease(location), "another/1/1/1")
+        assert reading.step() == 2
+    assert DeltaTable(location).count() == 4 * count
+    found = TailedTable.open(location)
+    assert found is not None
+    assert found.tail.rows(found.moved, found.tail.newest)["event"].to_pylist() == ["1", "2"]
+
+
 def test_a_lease_keeps_a_second_reader_from_beginning(kept: Kept) -> None:
     topic = kept.broker.topic()
     kept.create("t", topic)
@@ -215,7 +254,8 @@ def test_a_definition_is_checked_before_it_is_stored(kept: Kept) -> None:
     for options, said in (
         ({"format": "xml"}, "The format cannot be 'xml'"),
         ({"properties": {"group.ids": "x"}}, 'No such configuration property: "group.ids"'),
-        ({"properties": {"auto.offset.reset": "latest"}}, "volstream sets the property auto.offset.reset itself"),
+        ({"properties": {"auto.offset.reset": "latest"}}, "The property auto.offset.reset is volstream's to set"),
+        ({"properties": {"error_cb": "x"}}, "expected error_cb property as a callable"),
         ({"properties": {"sasl.password": "secret"}}, "sasl.password is a secret"),
         ({"retention_policy": "soon"}, "not a duration"),
     ):

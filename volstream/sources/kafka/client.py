@@ -208,22 +208,22 @@ class TopicReader(Closeable):
 def check_properties(properties: Mapping[str, str]) -> None:
     """Raises InvalidValueError if librdkafka does not know a property, or its value cannot be."""
     try:
-        Consumer({**properties, "bootstrap.servers": "127.0.0.1:9", "group.id": "volstream", "log_level": 0}).close()
-    except KafkaException as raised:
-        if not raised.args[0].str().startswith(_TOGETHER):
-            raise _refusal(raised) from raised
+        with _refusals():
+            Consumer(
+                {**properties, "bootstrap.servers": "127.0.0.1:9", "group.id": "volstream", "log_level": 0}
+            ).close()
+    except InvalidValueError as error:
+        if _TOGETHER not in error.message:
+            raise
 
 
 @contextmanager
 def _refusals() -> Iterator[None]:
     try:
         yield
-    except KafkaException as raised:
-        raise _refusal(raised) from raised
-
-
-def _refusal(raised: KafkaException) -> InvalidValueError:
-    return InvalidValueError(
-        f"Kafka's client refuses its properties: {raised.args[0].str()}.",
-        "Properties are named as in librdkafka: https://github.com/confluentinc/librdkafka/blob/master/CONFIGURATION.md.",
-    )
+    except (KafkaException, TypeError, ValueError) as raised:  # the latter for callbacks, which are no text
+        said = raised.args[0].str() if isinstance(raised, KafkaException) else str(raised)
+        raise InvalidValueError(
+            f"Kafka's client refuses its properties: {said}.",
+            "They are named as in librdkafka: https://github.com/confluentinc/librdkafka/blob/master/CONFIGURATION.md.",
+        ) from raised

@@ -164,14 +164,19 @@ class TopicFeed(Closeable):
             try:
                 self._writer.append(flushes)
             except TailFullError:
-                if not commit(self._home.catalog, self._feed.name, self._location, lambda: self._home.gateway):
+                if not self._commit():
                     raise
                 self._writer.append(flushes)
+            if self._home.settings.commit_seconds == 0:
+                self._commit()
         for one, flush in zip(polled.messages, flushes, strict=True):
             self._have[one] = flush.sequence
         self._reached |= polled.reached
         self._at_end = (self._at_end - polled.reached.keys()) | polled.at_end
         return sum(map(len, polled.messages.values()))
+
+    def _commit(self) -> int:
+        return commit(self._home.catalog, self._feed.name, self._location, lambda: self._home.gateway)
 
     def _stream(self, partition: int) -> str:
         return f"{self._feed.id}/{partition}"

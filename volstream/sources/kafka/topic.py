@@ -35,7 +35,7 @@ COLUMNS = pa.schema(
     ]
 )
 
-#: Properties by which every message is read exactly once, and that the definition has elsewhere: not the user's to set.
+#: Properties by which every message is read exactly once, that the definition has elsewhere, or that load code: not the user's.
 OWN = frozenset(
     {
         "bootstrap.servers",
@@ -46,6 +46,7 @@ OWN = frozenset(
         "enable.partition.eof",
         "isolation.level",
         "log_level",
+        "plugin.library.paths",
     }
 )
 
@@ -101,7 +102,7 @@ class TopicSource:
             )
         for name, value in self.properties.items():
             if name in OWN:
-                raise InvalidValueError(f"volstream sets the property {name} itself.", "Leave it out.")
+                raise InvalidValueError(f"The property {name} is volstream's to set.", "Leave it out.")
             if _SECRET.search(name) and not _REFERENCE.fullmatch(value):
                 raise InvalidValueError(
                     f"The property {name} is a secret, which the catalog does not store.",
