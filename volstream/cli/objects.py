@@ -47,7 +47,7 @@ _LIMIT = 1000
 
 _STATES = [state.value for state in ACTIVE]
 
-_KINDS = ("connection", "volume", "stream", "job", "function")
+_KINDS = ("connection", "volume", "stream", "job", "function", "source")
 
 
 @click.command("list")
@@ -92,7 +92,7 @@ def list_command(
 
 
 @click.command("describe")
-@click.argument("kind", type=click.Choice([*_KINDS, "source", "batch"]))
+@click.argument("kind", type=click.Choice([*_KINDS, "batch"]))
 @click.argument("name")
 @common
 def describe_command(session: Session, output: Output, kind: str, name: str) -> None:
@@ -110,7 +110,7 @@ def describe_command(session: Session, output: Output, kind: str, name: str) -> 
 def drop_command(
     session: Session, output: Output, kind: str, name: str, if_exists: bool, cascade: bool, force: bool
 ) -> None:
-    """Drop an object. Files and result tables stay."""
+    """Drop an object. Files and result tables stay; a source goes with its table."""
     if cascade and kind != "volume":
         raise click.UsageError("--cascade is for volumes.")
     if force and kind != "job":

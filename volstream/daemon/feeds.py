@@ -6,6 +6,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
 from volstream.catalog.definitions import note_error
 from volstream.catalog.leases import lease
 from volstream.errors import CatalogError, FencedError, TailFullError
@@ -35,11 +39,15 @@ class FeedWorker:
     """Reads one topic into its table until it is ended. While another process holds the lease, it waits.
 
     Any error is reported and retried, and does not affect other sources: what it has read so far is in the table's tail.
+
+    Attributes:
+        messages: number of messages that it has read.
     """
 
     def __init__(self, feed: FeedTable, home: Home) -> None:
         self.feed = feed
         self.stop = Stop()
+        self.messages = 0
         self._home = home
         self._turn = Stop()
         self._reads = False
@@ -100,6 +108,7 @@ class FeedWorker:
             except TailFullError as error:  # what was read waits
                 turn.wait(self.trouble.failed(error))
                 continue
+            self.messages += count
             if count or reading.has_caught_up:
                 self.trouble.recovered()
 
@@ -120,7 +129,7 @@ class FeedWorker:
             self._complained = said is not None
 
 
-class Feeds:
+class Feeds(Collector):
     """Follows the catalog: runs a worker for each topic that fills a table."""
 
     def __init__(self, home: Home, stop: Stop) -> None:
@@ -144,6 +153,15 @@ class Feeds:
         """What is wrong at present, by source."""
         workers = list(self._workers.values())
         return {str(one.feed.name): one.trouble.reason for one in workers if one.trouble.reason is not None}
+
+    def collect(self) -> Iterator[Metric]:
+        """Yields the metrics of one scrape."""
+        messages = CounterMetricFamily("volstream_source_messages", "Messages that were read.", labels=["source"])
+        failing = GaugeMetricFamily("volstream_source_failing", "1 if the topic cannot be read.", labels=["source"])
+        for one in list(self._workers.values()):
+            messages.add_metric([str(one.feed.name)], one.messages)
+            failing.add_metric([str(one.feed.name)], int(one.trouble.reason is not None))
+        yield from (messages, failing)
 
     def _look(self) -> None:
         wanted = {feed.id: feed for feed in self._home.catalog.feeds.list(kind=FeedKind.KAFKA)}

@@ -120,7 +120,8 @@ class Daemon:
         reader = StreamReader(catalog, self._settings.warehouse_path)
         ingest = IngestServer(session) if self._settings.ingest_address else None
         self._feeds = Feeds(session.home, self._stop)
-        metrics = DaemonMetrics(catalog, reader, lambda: list(self._workers.values()), scheduler, ingest)
+        others = [self._feeds] if ingest is None else [self._feeds, ingest]
+        metrics = DaemonMetrics(catalog, reader, lambda: list(self._workers.values()), scheduler, others)
         http = HttpServer(self._settings.http_port, self._healthy, lambda: self._is_ready(engine, scheduler), metrics)
         http.start()
         try:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from volstream.errors import InvalidValueError
+from volstream.errors import InvalidStateError
 from volstream.lifecycle.stop import Stop
 from volstream.model.names import Name
-from volstream.model.objects import FeedTable
-from volstream.model.units import parse_duration
+from volstream.model.objects import FeedKind, FeedTable
 from volstream.objects.base import Collection
+from volstream.objects.sources import parse_retention
 
 if TYPE_CHECKING:
     from volstream.home import Home
@@ -61,7 +60,7 @@ class Connectors(Collection[FeedTable]):
         if existing is not None:
             return existing
         source = TopicSource(tuple(brokers), topic or parsed.name, format, dict(properties or {}))
-        return create_topic_table(self._home, parsed, source, _retention(retention_policy), comment)
+        return create_topic_table(self._home, parsed, source, parse_retention(retention_policy), comment)
 
     def poll(self, name: str, stop: Stop | None = None) -> int:
         """Reads what a topic has when called into its table, for homes without a daemon; returns the number of messages.
@@ -76,14 +75,7 @@ class Connectors(Collection[FeedTable]):
         """
         from volstream.sources.kafka.feed import read_to_end
 
-        return read_to_end(self._home, self.get(name), stop or Stop())
-
-
-def _retention(policy: str | timedelta | None) -> timedelta | None:
-    """Returns a retention: ``30 days``, ``12 hours``, or a short form like ``30d``. Raises InvalidValueError."""
-    if isinstance(policy, str):
-        words = re.fullmatch(r"\s*(\d+)\s+(day|hour|minute|second)s?\s*", policy, re.IGNORECASE)
-        return timedelta(seconds=parse_duration(f"{words[1]}{words[2][0]}" if words else policy))
-    if policy is not None and policy <= timedelta(0):
-        raise InvalidValueError("A retention is longer than nothing.", "Pass None to keep events for ever.")
-    return policy
+        feed = self.get(name)
+        if feed.kind is not FeedKind.KAFKA:
+            raise InvalidStateError(f"{feed.name} is not filled from a topic.", f"It is a source of kind {feed.kind}.")
+        return read_to_end(self._home, feed, stop or Stop())

@@ -61,6 +61,7 @@ def test_a_dynamic_table_reads_a_topic(home: Home, broker: Broker) -> None:
     assert home.rows("SELECT * FROM d$") == [(7, "b")]
 
 
+@pytest.mark.long
 def test_a_column_that_is_added_is_null_in_messages(home: Home, broker: Broker) -> None:
     topic = broker.topic()
     create(home, broker, topic)
