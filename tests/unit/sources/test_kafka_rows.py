@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from volstream.sources.kafka.rows import json_text, rows
+from volstream.sources.kafka.rows import json_text, new_messages, rows
 from volstream.sources.kafka.topic import COLUMNS
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -91,3 +91,9 @@ def test_rows_have_the_columns_of_the_table_and_the_order_of_the_messages() -> N
         (5, "1", None, 3),
         (9, None, None, 3),
     ]
+
+
+def test_messages_that_come_again_are_left_out() -> None:
+    said = [Said(b"", at) for at in (3, 4, 5, 4, 5, 9)]
+    assert [one.offset() for one in new_messages(said, 4)] == [4, 5, 9]
+    assert new_messages(said, 10) == []

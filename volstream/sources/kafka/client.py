@@ -119,6 +119,7 @@ class TopicReader(Closeable):
         with self._mapped():
             asked = self._admin.describe_topics(TopicCollection([self._topic]), request_timeout=_ANSWER_SECONDS)
             found = asked[self._topic].result()
+        self._said = None
         known = str(found.topic_id)
         return Topic(None if known == _NO_ID else known, sorted(one.id for one in found.partitions))
 
@@ -175,7 +176,6 @@ class TopicReader(Closeable):
             polled.messages.setdefault(partition, []).append(message)
             polled.reached[partition] = offset + 1
             polled.at_end.discard(partition)
-            self._said = None
             return len(message)
         if error.code() == KafkaError._PARTITION_EOF:
             polled.reached[partition] = offset

@@ -24,7 +24,7 @@ from volstream.lifecycle.identity import new_owner
 from volstream.lifecycle.stop import Stop
 from volstream.log import get
 from volstream.model.objects import FeedTable
-from volstream.sources.kafka.rows import rows
+from volstream.sources.kafka.rows import new_messages, rows
 from volstream.sources.kafka.topic import COLUMNS, TopicSource
 from volstream.tails import table
 from volstream.tails.writer import Flush, TailWriter
@@ -155,25 +155,27 @@ class TopicFeed(Closeable):
 
     def _append(self, polled: Polled) -> int:
         now = datetime.now(UTC)
-        flushes: list[Flush] = []
+        flushes: dict[int, Flush] = {}
         for one, messages in polled.messages.items():
-            found = rows(messages, self._source.format, self._source.topic, one, now)
-            sequence = found["offset"][-1].as_py() + 1
-            flushes.append(Flush(self._stream(one), sequence, _fitted(found, self._writer.columns), self._have[one]))
+            new = new_messages(messages, self._reached[one])
+            if new:
+                found = _fitted(rows(new, self._source.format, self._source.topic, one, now), self._writer.columns)
+                sequence = found["offset"][-1].as_py() + 1
+                flushes[one] = Flush(self._stream(one), sequence, found, self._have[one])
         if flushes:
+            waiting = [*flushes.values()]
             try:
-                self._writer.append(flushes)
+                self._writer.append(waiting)
             except TailFullError:
                 if not self._commit():
                     raise
-                self._writer.append(flushes)
+                self._writer.append(waiting)
             if self._home.settings.commit_seconds == 0:
                 self._commit()
-        for one, flush in zip(polled.messages, flushes, strict=True):
-            self._have[one] = flush.sequence
+        self._have |= {one: flush.sequence for one, flush in flushes.items()}
         self._reached |= polled.reached
         self._at_end = (self._at_end - polled.reached.keys()) | polled.at_end
-        return sum(map(len, polled.messages.values()))
+        return sum(flush.rows.num_rows for flush in flushes.values())
 
     def _commit(self) -> int:
         return commit(self._home.catalog, self._feed.name, self._location, lambda: self._home.gateway)
@@ -200,6 +202,7 @@ def read_to_end(home: Home, feed: FeedTable, stop: Stop) -> int:
     name, mine, purpose = lease_name(feed), new_owner(), f"reading of source {feed.name}"
     ended = Stop()
     lost: list[str] = []
+    count = 0
     with lease(home.catalog.leases, name, mine, purpose, home.settings.lease_seconds, ended.set) as other:
         if other is not None:
             raise InvalidStateError(
@@ -208,25 +211,22 @@ def read_to_end(home: Home, feed: FeedTable, stop: Stop) -> int:
             )
         try:
             with TopicFeed(home, feed, lost.append) as reading:
-                count = _read(reading, stop, ended)
+                ends = reading.ends()
+                # A table that is dropped is deleted once the lease is free.
+                while (
+                    not (reading.has_reached(ends) or stop or ended) and home.catalog.feeds.by_id(feed.id) is not None
+                ):
+                    try:
+                        count += reading.step(ends)
+                    except TailFullError:  # the process that commits it makes room
+                        stop.wait(_FULL_SECONDS)
+            commit(home.catalog, feed.name, folders.table_location(home.warehouse, feed.name), lambda: home.gateway)
         except VolstreamError as error:
             note_error(home.catalog.database, feed.id, reason_of(error))
             raise
         note_error(home.catalog.database, feed.id, " ".join(lost) or None)
     for one in lost:
         _log.error("messages_lost", source=str(feed.name), why=one)
-    commit(home.catalog, feed.name, folders.table_location(home.warehouse, feed.name), lambda: home.gateway)
-    return count
-
-
-def _read(reading: TopicFeed, stop: Stop, ended: Stop) -> int:
-    ends = reading.ends()
-    count = 0
-    while not reading.has_reached(ends) and not stop and not ended:
-        try:
-            count += reading.step(ends)
-        except TailFullError:  # the process that commits it makes room
-            stop.wait(_FULL_SECONDS)
     return count
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -33,6 +33,23 @@ class Message(Protocol):
 
     def headers(self) -> Any:
         """Returns pairs of a name and bytes or None; or None."""
+
+
+M = TypeVar("M", bound=Message)
+
+
+def new_messages(messages: Sequence[M], first: int) -> list[M]:
+    """Returns the messages of a partition from the offset ``first`` on, each once.
+
+    After a new assignment, nothing but the client's care keeps it from delivering what it had fetched before.
+    """
+    found: list[M] = []
+    for message in messages:
+        offset = message.offset()
+        if offset is not None and offset >= first:
+            found.append(message)
+            first = offset + 1
+    return found
 
 
 def rows(messages: Sequence[Message], source_format: str, topic: str, partition: int, arrived_at: datetime) -> pa.Table:
