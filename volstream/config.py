@@ -188,6 +188,8 @@ class Settings(BaseSettings):
     """``host:port`` at which the daemon serves real-time streams to clients without Java; empty: it does not."""
     ingest_token: SecretStr | None = None
     """What clients of the ingestion server must present; None: the content of ``ingest.token`` in the home, made at first."""
+    upload_hosts: tuple[str, ...] = ()
+    """Hosts from which ``session.connector.upload_file`` may fetch files by ``https://`` or ``http://``."""
     ingest_certificate: Path | None = None
     """PEM file of the ingestion server's certificate; required unless it listens on this machine only."""
     ingest_key: Path | None = None

@@ -74,7 +74,7 @@ class Session(Closeable):
         objects: the collections below, by kind.
         connections, volumes, streams, jobs, functions, dynamic_tables, batches: the home's objects.
         source: tables of events, and keyed tables, that are filled through it.
-        connector: tables that topics fill.
+        connector: tables of data that come from elsewhere.
 
     Args:
         connect: connects to Spark, and again when the connection is lost; None: to the home's engine.
@@ -95,7 +95,7 @@ class Session(Closeable):
         self.dynamic_tables = self.objects.dynamic_tables
         self.batches = self.objects.batches
         self.source = self.objects.source
-        self.connector = self.objects.connectors
+        self.connector = self.objects.connector
         with Session._lock:
             Session._opened.append(self)
 

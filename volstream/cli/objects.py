@@ -24,7 +24,7 @@ _COLUMNS: Mapping[str, Sequence[str]] = {
     "streams": ("name", "source_kind", "source_name", "mode", "offset", "has_data", "stale", "stale_after", "comment"),
     "jobs": ("name", "function", "statement", "into", "trigger", "state", "last_outcome"),
     "functions": ("name", "location", "returns", "comment"),
-    "sources": ("name", "kind", "error", "error_on", "comment"),
+    "sources": ("name", "kind", "primary_key", "retention", "versions", "error", "error_on", "comment"),
     "batches": (
         "id",
         "job",
@@ -110,7 +110,7 @@ def describe_command(session: Session, output: Output, kind: str, name: str) -> 
 def drop_command(
     session: Session, output: Output, kind: str, name: str, if_exists: bool, cascade: bool, force: bool
 ) -> None:
-    """Drop an object. Files and result tables stay; a source goes with its table."""
+    """Drop an object. Files and result tables stay; a source is dropped with its table."""
     if cascade and kind != "volume":
         raise click.UsageError("--cascade is for volumes.")
     if force and kind != "job":

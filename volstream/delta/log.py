@@ -202,6 +202,15 @@ class DeltaLog:
         with mapped(self.location):
             return _schema(table)
 
+    def rows(self) -> int | None:
+        """Returns the number of rows, from the files' statistics, with those that deletion vectors delete; None if unknown."""
+        table = self._open()
+        if table is None:
+            return None
+        with mapped(self.location):
+            counts = pa.table(table.get_add_actions())["num_records"]
+        return None if counts.null_count else int(pc.sum(counts, min_count=0).as_py())
+
     def least(self, column: str) -> Any:
         """Returns a lower bound of a column's values, from the files' statistics; None: there are none."""
         table = self._open()

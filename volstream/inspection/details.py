@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
+from volstream.delta import folders
+from volstream.delta.log import DeltaLog
 from volstream.errors import VolstreamError
 from volstream.model.names import Name
 from volstream.model.objects import (
@@ -18,6 +20,8 @@ from volstream.model.objects import (
     Stream,
     Volume,
 )
+from volstream.model.units import format_duration
+from volstream.tails.snapshot import TailedTable
 from volstream.volumes.access import policies
 
 if TYPE_CHECKING:
@@ -44,6 +48,10 @@ def shown(home: Home, one: Connection | Volume | Stream | Job | Function | FeedT
             found["trigger"] = f"{trigger.kind} {detail}".strip()
         case Stream():
             found |= _state(home, one)
+        case FeedTable():
+            seconds = found.pop("retention_seconds")
+            found["retention"] = None if seconds is None else format_duration(seconds)
+            found["versions"] = ", ".join(sorted(found["options"].get("versions", {}), key=int)) or None
         case _:
             pass
     return found
@@ -93,8 +101,19 @@ def _more(home: Home, one: Connection | Volume | Stream | Job | Function | FeedT
                 "totals": catalog.consumptions.totals(one.id),
                 "code": _code(one),
             }
+        case FeedTable():
+            return _rows(home, one)
         case _:
             return {}
+
+
+def _rows(home: Home, feed: FeedTable) -> dict[str, Any]:
+    """Returns how many rows a source's table has, and how many more have arrived."""
+    location = folders.table_location(home.warehouse, feed.name)
+    tailed = TailedTable.open(location)
+    arrived = 0 if tailed is None else sum(file.rows for file in tailed.tail.files(tailed.moved))
+    readers = [str(one.name) for one in home.catalog.streams.list(source_id=str(feed.name))]
+    return {"location": location, "rows": DeltaLog(location).rows(), "not_committed": arrived, "streams": readers}
 
 
 def _code(job: Job) -> str | None:

@@ -282,10 +282,11 @@ class Function:
 
 
 class FeedKind(StrEnum):
-    """What fills a table: events, items by key, or a Kafka topic."""
+    """What fills a table: events, items by key, uploaded files, or a Kafka topic."""
 
     EVENTS = "events"
     ITEMS = "items"
+    FILES = "files"
     KAFKA = "kafka"
 
 

@@ -32,9 +32,9 @@ class Objects:
         self.jobs = Jobs(home, self.streams)
         self.dynamic_tables = DynamicTables(home, self.jobs)
         self.source = Sources(home, self.functions, self.dynamic_tables)
+        self.connector = Connectors(home)
         self.volumes = Volumes(home, self.streams, self.jobs, self.dynamic_tables)
         self.batches = Batches(home, self.jobs)
-        self.connectors = Connectors(home)
         self.by_kind: Mapping[str, Any] = {
             "connection": self.connections,
             "volume": self.volumes,

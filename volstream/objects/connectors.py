@@ -1,27 +1,107 @@
-"""Tables that are filled from elsewhere: from topics."""
+"""``session.connector``: tables of data that come from elsewhere."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import Any
 
-from volstream.errors import InvalidStateError
+from volstream.delta import folders
+from volstream.delta.log import DeltaLog
+from volstream.errors import AlreadyExistsError, InvalidStateError, InvalidValueError
+from volstream.home import Home
 from volstream.lifecycle.stop import Stop
 from volstream.model.names import Name
 from volstream.model.objects import FeedKind, FeedTable
-from volstream.objects.base import Collection
 from volstream.objects.sources import parse_retention
-
-if TYPE_CHECKING:
-    from volstream.home import Home
+from volstream.sources import tables, versions
 
 
-class Connectors(Collection[FeedTable]):
-    """Connections to data elsewhere, and the tables that they fill."""
+class UploadedTable:
+    """An immutable table of uploaded files, each of which is a version. Thread-safe.
+
+    Attributes:
+        name: the table's name, for SQL, which sees the newest version.
+    """
+
+    def __init__(self, home: Home, name: Name) -> None:
+        self.name = str(name)
+        self._home = home
+        self._feed_name = name
+        self._reader = versions.VersionReader(home, name)
+
+    @property
+    def versions(self) -> Sequence[int]:
+        """Its versions, ascending."""
+        return versions.numbers(self._home.catalog.feeds.get(self._feed_name))
+
+    def get(self, key: Any, version: int | None = None) -> Mapping[str, Any] | None:
+        """Returns the row with a key, by column, or None.
+
+        Args:
+            key: a value of the key column's type.
+            version: default: the newest.
+
+        Raises:
+            InvalidValueError: the table does not have the version.
+        """
+        return self._reader.get(key, version)
+
+    def __repr__(self) -> str:
+        return f"UploadedTable({self.name!r})"
+
+
+class Connectors:
+    """Brings data from elsewhere into tables."""
 
     def __init__(self, home: Home) -> None:
-        super().__init__(home, home.catalog.feeds)
+        self._home = home
+
+    def upload_file(
+        self,
+        uri: str,
+        name: str,
+        primary_key: str,
+        version: int | None = None,
+        *,
+        format: str | None = None,  # PySpark's name
+        options: Mapping[str, Any] | None = None,
+        connection: str | None = None,
+        comment: str | None = None,
+    ) -> UploadedTable:
+        """Copies the rows of a file into an immutable table, as a version of it. The same file twice is not an error.
+
+        Args:
+            uri: a path, or ``s3://``, ``oss://``, ``hdfs://``, or ``https://`` if the setting ``upload_hosts`` has the host.
+            primary_key: column with a value of its own in each row.
+            version: number of the version to create; default: the next one.
+            format: csv (with a header), json (an array, or a value per line), parquet, avro or orc; default: by the name.
+            options: of Spark's reader for the format, such as ``delimiter``.
+            connection: the storage connection by which an object store is reached; default: the credentials of the environment.
+
+        Raises:
+            InvalidValueError: the file does not exist or is broken, or keys are missing or occur twice; nothing is stored.
+            AlreadyExistsError: the name is taken; or the version exists with other rows.
+        """
+        from volstream.sources import files
+
+        parsed = Name.parse(name)
+        reached_by = None if connection is None else self._home.catalog.connections.get(Name.parse(connection))
+        upload = files.Upload.of(uri, format, options or {}, reached_by)
+        feed = self._home.catalog.feeds.find(parsed)
+        if feed is None:
+            if (
+                self._home.catalog.streams.find(parsed) is not None
+                or DeltaLog(folders.table_location(self._home.warehouse, parsed)).exists()
+            ):
+                raise AlreadyExistsError(f"There is already a table or stream {parsed}.", "Choose another name.")
+            feed = tables.new_feed(parsed, FeedKind.FILES, primary_key=primary_key, immutable=True, comment=comment)
+        elif feed.kind is not FeedKind.FILES or str(feed.primary_key).lower() != primary_key.lower():
+            raise InvalidValueError(
+                f"{parsed} is not a table of uploaded files with the primary key {primary_key}.", "Choose another name."
+            )
+        files.add(self._home, feed, versions.number_for(feed, version), upload)
+        return UploadedTable(self._home, parsed)
 
     def upload_kafka(
         self,
@@ -56,7 +136,7 @@ class Connectors(Collection[FeedTable]):
         from volstream.sources.kafka.topic import TopicSource
 
         parsed = Name.parse(name)
-        existing = self._definitions.meeting(parsed, or_replace=False, if_not_exists=if_not_exists)
+        existing = self._home.catalog.feeds.meeting(parsed, or_replace=False, if_not_exists=if_not_exists)
         if existing is not None:
             return existing
         source = TopicSource(tuple(brokers), topic or parsed.name, format, dict(properties or {}))
@@ -75,7 +155,7 @@ class Connectors(Collection[FeedTable]):
         """
         from volstream.sources.kafka.feed import read_to_end
 
-        feed = self.get(name)
+        feed = self._home.catalog.feeds.get(Name.parse(name))
         if feed.kind is not FeedKind.KAFKA:
             raise InvalidStateError(f"{feed.name} is not filled from a topic.", f"It is a source of kind {feed.kind}.")
         return read_to_end(self._home, feed, stop or Stop())

@@ -248,7 +248,7 @@ class Ddl:
                 f"USING kafka has no option {min(said)!r}.",
                 "It has subscribe, format, retention_policy and kafka.PROPERTY, with librdkafka's properties.",
             )
-        return self._objects.connectors.upload_kafka(
+        return self._objects.connector.upload_kafka(
             [one.strip() for one in brokers.split(",")],
             _text(statement.name),
             source_format,

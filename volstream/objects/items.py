@@ -49,7 +49,8 @@ class ItemTable:
         self._appender = appender
         self._functions = functions
         self._dynamic_tables = dynamic_tables
-        self._lookups: dict[int | None, Lookup] = {}
+        self._lookup = Lookup(self._location, [self._key])
+        self._versions = versions.VersionReader(home, feed.name)
         self._schema = pa.schema([(OPERATION, pa.string()), (self._key, pa.string()), (ITEM, pa.string())])
 
     @property
@@ -92,18 +93,13 @@ class ItemTable:
         Raises:
             InvalidValueError: the table does not have the version.
         """
-        feed = self.feed
-        if feed.immutable:
-            version = versions.numbers(feed)[-1] if version is None else version
-        elif version is not None:
+        text = key_text(key, self._key)
+        if self.feed.immutable:
+            found = self._versions.get(text, version)
+        elif version is None:
+            found = self._lookup.get(text)
+        else:
             raise InvalidValueError(f"The table {self.name} has no versions.", "Only immutable tables do.")
-        if version not in self._lookups:
-            delta = None if version is None else versions.delta_version(feed, version)
-            if version is not None and delta is None:
-                known = ", ".join(map(str, versions.numbers(feed)))
-                raise InvalidValueError(f"The table {self.name} has no version {version}.", f"Its versions: {known}.")
-            self._lookups[version] = Lookup(self._location, [self._key], delta)
-        found = self._lookups[version].get(key_text(key, self._key))
         item: dict[str, Any] | None = None if found is None else json.loads(found[ITEM])
         return item
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -15,11 +15,15 @@ from volstream.delta.log import DeltaLog
 from volstream.delta.marker import Marker
 from volstream.errors import AlreadyExistsError, InvalidValueError, ObjectInUseError
 from volstream.lifecycle.identity import new_owner
-from volstream.model.names import Name
+from volstream.model.names import Name, quote
 from volstream.model.objects import FeedTable
-from volstream.sqltext import parquet_at, table_at
+from volstream.sqltext import table_at
+from volstream.tails.lookup import Lookup
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.connect.session import SparkSession
+
     from volstream.home import Home
 
 #: Keys that an error names.
@@ -82,7 +86,7 @@ def add(home: Home, feed: FeedTable, version: int, items: pa.Table) -> None:
             try:
                 with folders.written(staged, items.schema) as file:
                     file.write_table(items)
-                overwrite(home, location, version, f"SELECT * FROM {parquet_at(staged)}", items.num_rows)
+                overwrite(home, location, version, lambda session: session.read.parquet(staged), items.num_rows)
             finally:
                 folders.remove(staged)
         note(home, feed, version)
@@ -90,7 +94,8 @@ def add(home: Home, feed: FeedTable, version: int, items: pa.Table) -> None:
 
 def present(home: Home, feed: FeedTable, version: int) -> int | None:
     """Returns the Delta version of a version of the table, also if its maker died before :func:`note`; None: there is none."""
-    known = delta_version(home.catalog.feeds.get(feed.name), version)
+    stored = home.catalog.feeds.find(feed.name)
+    known = None if stored is None else delta_version(stored, version)
     if known is not None:
         return known
     state = DeltaLog(folders.table_location(home.warehouse, feed.name)).state(_marker(version).app_id)
@@ -103,13 +108,52 @@ def _begin(location: str, version: int, items: pa.Table) -> bool:
     return DeltaLog(location).latest_version() == 0 and direct.commit(location, _marker(version), added)
 
 
-def overwrite(home: Home, location: str, version: int, query: str, count: int = 0) -> None:
-    """Replaces a table's rows by those of a query, as a version. Raises VolstreamError."""
+def overwrite(
+    home: Home, location: str, version: int, rows_in: Callable[[SparkSession], DataFrame], count: int = 0
+) -> None:
+    """Replaces a table's rows by those of a frame, by name, as a version. Columns that it lacks are NULL.
+
+    Raises:
+        VolstreamError: reading or writing failed.
+    """
     from volstream.delta.writer import DeltaWriter
+    from volstream.spark.views import Views
 
     writer = DeltaWriter(home.gateway)
     with writer.marked(_marker(version), location, rows=count) as session:
+        frame = rows_in(session)
+        given = {name.lower() for name in frame.columns}
+        columns = [
+            quote(name) if name.lower() in given else f"NULL AS {quote(name)}" for name in DeltaLog(location).columns()
+        ]
+        views = Views(session)
+        query = f"SELECT {', '.join(columns)} FROM {views.show(frame)}"
         writer.merge(session, f"INSERT OVERWRITE {table_at(location)} {query}")
+        views.forget()
+
+
+class VersionReader:
+    """Finds rows of an immutable table by key, in any of its versions. Thread-safe."""
+
+    def __init__(self, home: Home, name: Name) -> None:
+        self._home = home
+        self._name = name
+        self._lookups: dict[int, Lookup] = {}
+
+    def get(self, key: object, version: int | None = None) -> Mapping[str, Any] | None:
+        """Returns a row, by column, or None. ``version``: default: the newest. Raises InvalidValueError if there is none."""
+        feed = self._home.catalog.feeds.get(self._name)
+        known = numbers(feed)
+        wanted = max(known, default=0) if version is None else version
+        delta = delta_version(feed, wanted)
+        if delta is None:
+            raise InvalidValueError(
+                f"The table {self._name} has no version {wanted}.", f"Its versions: {', '.join(map(str, known))}."
+            )
+        if wanted not in self._lookups:
+            location = folders.table_location(self._home.warehouse, self._name)
+            self._lookups[wanted] = Lookup(location, [str(feed.primary_key)], delta)
+        return self._lookups[wanted].get(key)
 
 
 def note(home: Home, feed: FeedTable, version: int) -> None:

@@ -28,10 +28,15 @@ def access_of(volume: Volume, catalog: Catalog, settings: Settings) -> Access | 
     Raises:
         InvalidValueError: the connection uses static keys, which the settings lack.
     """
-    scheme = scheme_of(volume.location)
+    connection = catalog.connections.by_id(volume.connection_id) if volume.connection_id else None
+    return access_by(connection, volume.location, settings)
+
+
+def access_by(connection: Connection | None, location: str, settings: Settings) -> Access | None:
+    """Returns the access to the provider of a location. See :func:`access_of`."""
+    scheme = scheme_of(location)
     if scheme not in PROVIDERS:
         return None
-    connection = catalog.connections.by_id(volume.connection_id) if volume.connection_id else None
     if connection is None:
         return Access(scheme)
     return Access(

@@ -55,7 +55,7 @@ class Kept:
         return [(row["partition"], row["offset"], row["event"]) for row in self.rows(name)]
 
     def error(self, name: str = "t") -> str:
-        return self.session.connector.get(name).error or ""
+        return self.session.source.get(name).error or ""
 
 
 @pytest.fixture

@@ -56,7 +56,7 @@ def test_what_is_wrong_with_a_topic_is_told_until_it_is_well_and_holds_no_other_
     with reading(kept) as found:
         eventually(lambda: "There is no topic" in kept.error(), 20)
         assert "There is no topic" in found.failing["t"]
-        since = kept.session.connector.get("t").error_on
+        since = kept.session.source.get("t").error_on
         assert since is not None
         assert since <= datetime.now(UTC)
         kept.broker.send(there, "1")
@@ -65,7 +65,7 @@ def test_what_is_wrong_with_a_topic_is_told_until_it_is_well_and_holds_no_other_
         kept.broker.send(missing, "2")
         eventually(lambda: texts(kept) == ["2"], 60)
         eventually(lambda: not kept.error() and not found.failing, 20)
-        assert kept.session.connector.get("t").error_on is None
+        assert kept.session.source.get("t").error_on is None
 
 
 def test_a_broker_that_comes_back_is_read_on(kept: Kept) -> None:
@@ -121,9 +121,9 @@ def test_a_source_that_ends_is_not_written_any_more(kept: Kept) -> None:
     kept.create("t", topic)
     with reading(kept):
         eventually(lambda: texts(kept) == ["1"], 20)
-        source = kept.session.connector.get("t")
+        source = kept.session.source.get("t")
         feeds.end(kept.session.home.catalog, source)
-        assert kept.session.connector.list() == []
+        assert kept.session.source.list() == []
         kept.broker.send(topic, "2")
         held = kept.session.home.catalog.leases.acquire(feeds.lease_name(source), "me", "a look", 60)
         assert held is None, "nobody reads it"

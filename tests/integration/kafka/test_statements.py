@@ -35,7 +35,7 @@ def test_a_topic_is_a_table_for_queries_and_streams_and_ends_with_its_table(home
     assert connector.poll(home.name("t")) == 1
     assert home.rows(f"{AMOUNTS} s$") == [(5, "a")], "what a poll has read is committed"
     broker.send(topic, '{"amount": 7}', key=b"b", partition=1)
-    with TopicFeed(home.session.home, connector.get(home.name("t")), lambda _: None) as reading:
+    with TopicFeed(home.session.home, home.session.source.get(home.name("t")), lambda _: None) as reading:
         while not reading.step():
             pass
     assert home.rows(f"{AMOUNTS} t$") == [(5, "a"), (7, "b")], "queries see what has arrived"
@@ -44,7 +44,7 @@ def test_a_topic_is_a_table_for_queries_and_streams_and_ends_with_its_table(home
     assert home.rows(f"{AMOUNTS} s$") == [(5, "a"), (7, "b")]
 
     home.sql("DROP STREAM s$; DROP TABLE t$")
-    assert connector.list() == []
+    assert home.session.source.list() == []
     assert not Path(home.location("t")).exists()
     create(home, broker, topic)
     assert connector.poll(home.name("t")) == 2, "it begins again"
@@ -82,7 +82,7 @@ def test_options_are_those_of_sparks_source(home: Home, broker: Broker) -> None:
         more=", 'format' = 'bytes', 'startingOffsets' = 'earliest', 'retention_policy' = '2 days', "
         "'kafka.security.protocol' = 'SASL_SSL', 'kafka.sasl.password' = 'env:PASSWORD'",
     )
-    found = home.session.connector.get(home.name("t"))
+    found = home.session.source.get(home.name("t"))
     assert (found.name, found.retention_seconds) == (Name.parse(home.name("t")), 2 * 86400)
     assert {key: found.options[key] for key in ("format", "topic", "properties")} == {
         "format": "bytes",

@@ -28,7 +28,7 @@ from volstream.tails.writer import MAX_ROWS, Flush, TailWriter
 
 
 def feed(kept: Kept, name: str = "t") -> TopicFeed:
-    return TopicFeed(kept.session.home, kept.session.connector.get(name), lambda _: None)
+    return TopicFeed(kept.session.home, kept.session.source.get(name), lambda _: None)
 
 
 def keep_on(reading: TopicFeed) -> None:
@@ -185,7 +185,7 @@ def test_a_full_tail_is_committed_by_its_reader_and_while_another_does_that_noth
 def test_a_lease_keeps_a_second_reader_from_beginning(kept: Kept) -> None:
     topic = kept.broker.topic()
     kept.create("t", topic)
-    catalog, source = kept.session.home.catalog, kept.session.connector.get("t")
+    catalog, source = kept.session.home.catalog, kept.session.source.get("t")
     catalog.leases.acquire(f"source-{source.id}", "another/1/1/1", "daemon's reader of source t", 60)
     with pytest.raises(InvalidStateError, match="in use: daemon's reader of source t"):
         kept.poll()
@@ -263,9 +263,9 @@ def test_a_definition_is_checked_before_it_is_stored(kept: Kept) -> None:
             kept.create("t", "topic", **options)
     with pytest.raises(InvalidValueError, match="'localhost' is not the address of a broker"):
         kept.session.connector.upload_kafka(["localhost"], "t")
-    assert kept.session.connector.list() == []
+    assert kept.session.source.list() == []
     kept.create("t", "topic", retention_policy="30 days", properties={"sasl.password": "env:NOWHERE"})
-    assert kept.session.connector.get("t").retention_seconds == 30 * 86400
+    assert kept.session.source.get("t").retention_seconds == 30 * 86400
     with pytest.raises(AlreadyExistsError):
         kept.create("t", "topic")
     with pytest.raises(InvalidValueError, match="in the variable NOWHERE, which is not set"):

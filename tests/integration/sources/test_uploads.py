@@ -1,0 +1,177 @@
+"""``session.connector.upload_file``: files of each format become versions of immutable tables."""
+
+from __future__ import annotations
+
+import gzip
+import http.server
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pyarrow.orc
+import pyarrow.parquet as pq
+import pytest
+
+from tests.clouds import Cloud, oss, s3, unused_name
+from tests.integration.conftest import session_on
+from volstream import config
+from volstream.config import Settings
+from volstream.delta import folders
+from volstream.errors import AlreadyExistsError, InvalidValueError, VolstreamError
+from volstream.session import Session
+from volstream.spark.session import SparkGateway
+
+__all__ = ["oss", "s3"]
+
+USERS: list[dict[str, Any]] = [
+    {"id": "user1", "name": 'Simba, "the" cat', "age": 3},
+    {"id": "user2", "name": None, "age": 40},
+]
+
+
+def csv_text(users: list[dict[str, Any]]) -> str:
+    def cell(value: Any) -> str:
+        return "" if value is None else '"' + str(value).replace('"', '""') + '"'
+
+    return "\n".join([",".join(users[0]), *(",".join(map(cell, user.values())) for user in users)]) + "\n"
+
+
+def write_avro(path: Path) -> None:
+    fields = [
+        {"name": "id", "type": "string"},
+        {"name": "name", "type": ["null", "string"]},
+        {"name": "age", "type": "long"},
+    ]
+    with path.open("wb") as file:
+        fastavro.writer(file, {"type": "record", "name": "user", "fields": fields}, USERS)
+
+
+WRITERS: dict[str, Callable[[Path], object]] = {
+    "users.csv": lambda path: path.write_text(csv_text(USERS)),
+    "users.csv.gz": lambda path: path.write_bytes(gzip.compress(csv_text(USERS).encode())),
+    "users.json": lambda path: path.write_text(json.dumps(USERS, indent=1)),
+    "users.jsonl": lambda path: path.write_text("\n".join(map(json.dumps, USERS))),
+    "users.parquet": lambda path: pq.write_table(pa.Table.from_pylist(USERS), path),
+    "users.orc": lambda path: pa.orc.write_table(pa.Table.from_pylist(USERS), path),
+    "users.avro": write_avro,
+}
+
+
+@pytest.fixture
+def session(settings: Settings, gateway: SparkGateway) -> Iterator[Session]:
+    with session_on(gateway, settings.model_copy(update={"upload_hosts": ("127.0.0.1",)})) as session:
+        yield session
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_rows_of_a_file_are_found_by_key(session: Session, tmp_path: Path, name: str) -> None:
+    WRITERS[name](tmp_path / name)
+    table = session.connector.upload_file(str(tmp_path / name), name="users", primary_key="id")
+    assert {key: dict(table.get(key) or {}) for key in ("user1", "user2", "user3")} == {
+        "user1": USERS[0],
+        "user2": USERS[1],
+        "user3": {},
+    }
+    assert folders.inside(f"{session.home.warehouse}/_staging") == []
+
+
+def test_a_changed_file_is_another_version_and_the_same_one_is_not(session: Session, tmp_path: Path) -> None:
+    file = tmp_path / "staff.csv"
+    upload = session.connector.upload_file
+
+    def staff(version: int | None = None) -> Any:
+        return upload(f"file://{file}", name="staff", primary_key="ID", version=version)
+
+    file.write_text("id,name\n1,Ada\n2,Bo\n")
+    table = staff(1)
+    assert staff(1).versions == [1]
+    file.write_text("id,name\n1,Ada\n2,Bob\n")
+    with pytest.raises(AlreadyExistsError, match="Version 1 of staff exists, with other data"):
+        staff(1)
+    file.write_text("id,born,name\n2,1990,Bob\n3,2000,Cy\n")
+    staff()
+    assert table.versions == [1, 2]
+    assert (table.get(1), table.get(2)) == (None, {"id": 2, "name": "Bob", "born": 1990})
+    assert (table.get(1, version=1), table.get(3, 1)) == ({"id": 1, "name": "Ada"}, None)
+    found = session.sql("SELECT id, name, born FROM staff ORDER BY id").collect()
+    assert [tuple(row) for row in found] == [(2, "Bob", 1990), (3, "Cy", 2000)]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("a.csv", "id,n\n1,1\n2,2\n1,3\n", "id is not unique: 1"),
+        ("a.csv", "id,n\n1,1\n,2\n", "rows without a id"),
+        ("a.csv", "name,n\nx,1\n", "has no column id"),
+        ("a.csv", "id,n\n1,1,1\n", "cannot be read as csv"),
+        ("a.json", '{"id": 1}\n{"id": \n', "cannot be read as json"),
+        ("a.parquet", "not Parquet", "cannot be read as parquet"),
+        ("a.avro", "not Avro", "not an Avro file"),
+        ("a.txt", "", "format of .* is not known"),
+        ("missing.csv", None, "cannot be read: No such file"),
+    ],
+)
+def test_a_file_that_cannot_be_stored_leaves_nothing_behind(
+    session: Session, tmp_path: Path, name: str, content: str | None, reason: str
+) -> None:
+    if content is not None:
+        (tmp_path / name).write_text(content)
+    with pytest.raises(InvalidValueError, match=reason):
+        session.connector.upload_file(str(tmp_path / name), name="broken", primary_key="id")
+    assert session.source.list() == []
+    assert folders.inside(f"{session.home.warehouse}/tables/public") == []
+    assert folders.inside(f"{session.home.warehouse}/_staging") == []
+
+
+def test_files_are_fetched_from_hosts_that_are_allowed(session: Session, tmp_path: Path) -> None:
+    WRITERS["users.csv"](tmp_path / "users.csv")
+    server = http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), lambda *args: http.server.SimpleHTTPRequestHandler(*args, directory=str(tmp_path))
+    )
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        address = f"http://127.0.0.1:{server.server_port}"
+        table = session.connector.upload_file(f"{address}/users.csv", "fetched", "id")
+        assert table.get("user2") == USERS[1]
+        with pytest.raises(VolstreamError, match="404"):
+            session.connector.upload_file(f"{address}/none.csv", "fetched2", "id")
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+    with pytest.raises(InvalidValueError, match=r"not fetched from example\.com"):
+        session.connector.upload_file("https://example.com/users.csv", "fetched2", "id")
+    with pytest.raises(InvalidValueError, match="ftp:// is not supported"):
+        session.connector.upload_file("ftp://example.com/users.csv", "fetched2", "id")
+
+
+def test_a_name_that_is_taken_is_refused(session: Session, tmp_path: Path) -> None:
+    WRITERS["users.csv"](tmp_path / "users.csv")
+    session.source.create_stream("taken")
+    with pytest.raises(InvalidValueError, match="taken is not a table of uploaded files"):
+        session.connector.upload_file(str(tmp_path / "users.csv"), "taken", "id")
+
+
+@pytest.mark.parametrize("provider", ["s3", "oss"])
+def test_files_of_object_stores_are_fetched_by_a_connection(
+    request: pytest.FixtureRequest, settings: Settings, gateway: SparkGateway, tmp_path: Path, provider: str
+) -> None:
+    cloud: Cloud = request.getfixturevalue(provider)
+    access, bucket = cloud.access, unused_name()
+    assert access.keys is not None
+    keys = {"c": {"access_key_id": access.keys.id, "access_key_secret": access.keys.secret}}
+    given = config.load(settings.home, credentials=keys)
+    cloud.make_bucket(bucket)
+    cloud.put(bucket, "in/users.csv", csv_text(USERS).encode())
+    with session_on(gateway, given) as session:
+        session.connections.create("c", provider, region=access.region, endpoint=access.endpoint, credentials="static")
+        uri = f"{provider}://{bucket}/in/users.csv"
+        table = session.connector.upload_file(uri, f"users_in_{provider}", "id", connection="c")
+        assert table.get("user1") == USERS[0]
+        with pytest.raises(VolstreamError, match=r"none\.csv"):
+            session.connector.upload_file(uri.replace("users", "none"), "other", "id", connection="c")

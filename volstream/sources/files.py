@@ -1,0 +1,297 @@
+"""Uploads a file of rows as a version of an immutable table, by Spark: it is copied, checked, and stored in one commit."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import urllib.request
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, BinaryIO
+from urllib.parse import urlsplit
+
+import fastavro
+import pyarrow as pa
+
+from volstream.delta import folders
+from volstream.delta.log import PRIMARY_KEY, DeltaLog
+from volstream.delta.places import filesystem_of, make_folder
+from volstream.delta.tracking import PROPERTIES as TRACKING
+from volstream.delta.writer import DeltaWriter
+from volstream.errors import InvalidValueError, StorageError, in_brief
+from volstream.model.objects import Connection, FeedTable
+from volstream.sources import tables, versions
+from volstream.sources.tables import KEPT
+from volstream.spark.errors import condition_of, map_spark_errors
+from volstream.spark.views import Views
+from volstream.sqltext import table_at
+from volstream.storage import open_store
+from volstream.volumes.access import access_by
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.connect.session import SparkSession
+
+    from volstream.home import Home
+
+FORMATS = ("csv", "json", "parquet", "avro", "orc")
+
+#: Options of Spark's readers; a file with a broken line is refused.
+_READING: dict[str, dict[str, Any]] = {
+    "csv": {"header": True, "inferSchema": True, "multiLine": True, "escape": '"', "mode": "FAILFAST"},
+    "json": {"mode": "FAILFAST"},
+    "parquet": {},
+    "orc": {},
+}
+
+#: Bytes copied at a time; records of an Avro file converted at a time; keys that an error names.
+_PIECE, _RECORDS, _SHOWN = 1 << 20, 10_000, 5
+
+_HTTP_SECONDS = 60.0
+
+#: Spark's conditions for a file that does not have its format.
+_BROKEN = (
+    "FAILED_READ_FILE",
+    "MALFORMED_RECORD_IN_PARSING",
+    "UNABLE_TO_INFER_SCHEMA",
+    "CANNOT_READ_FILE_FOOTER",
+    "INVALID_CSV",
+)
+
+
+@dataclass(frozen=True)
+class Upload:
+    """A file to upload.
+
+    Attributes:
+        uri: a path, or ``s3://``, ``oss://``, ``hdfs://``, ``https://``.
+        format: one of :data:`FORMATS`.
+        options: further options of Spark's reader, such as ``delimiter``.
+        connection: how to reach its object store; None: with the provider's own settings.
+    """
+
+    uri: str
+    format: str
+    options: Mapping[str, Any]
+    connection: Connection | None
+
+    @classmethod
+    def of(cls, uri: str, format_: str | None, options: Mapping[str, Any], connection: Connection | None) -> Upload:
+        """Returns the upload of a file. Its name tells its format by default. Raises InvalidValueError."""
+        stem = urlsplit(uri).path.lower()
+        for compression in (".gz", ".bz2", ".zst", ".snappy"):
+            stem = stem.removesuffix(compression)
+        found = format_ or {"jsonl": "json", "ndjson": "json"}.get(stem.rpartition(".")[2], stem.rpartition(".")[2])
+        if found not in FORMATS:
+            raise InvalidValueError(
+                f"The format of {uri} is not known.", f"Pass format=..., one of: {', '.join(FORMATS)}."
+            )
+        return cls(uri, found, options, connection)
+
+
+def add(home: Home, feed: FeedTable, version: int, upload: Upload) -> None:
+    """Makes a version of a file's rows, unless the table has it already; the table is created with its first one.
+
+    Raises:
+        InvalidValueError: there is no such file, it cannot be parsed, or keys are missing or occur twice.
+        AlreadyExistsError: the table has that version, with other rows.
+        VolstreamError: reading or writing failed. Nothing is left behind.
+    """
+    location = folders.table_location(home.warehouse, feed.name)
+    with _staged(home, upload) as path, versions.alone(home, feed.name), _refusals(upload):
+        with home.gateway.fresh() as spark:
+            rows = _read(spark, path, upload)
+            feed = replace(feed, primary_key=_checked_key(rows, upload, str(feed.primary_key)))
+            existing = versions.present(home, feed, version)
+            if existing is not None:
+                _check_same(spark, Views(spark).show(rows), location, existing, feed, version)
+                versions.note(home, feed, version)
+                return
+            fields = [(field.name, field.dataType.simpleString()) for field in rows.schema.fields]
+        with _first(home, feed):
+            _fit(home, location, fields, feed)
+            versions.overwrite(home, location, version, lambda session: _read(session, path, upload))
+            versions.note(home, feed, version)
+
+
+@contextmanager
+def _first(home: Home, feed: FeedTable) -> Iterator[None]:
+    """Stores the definition unless it is stored. If the block fails then, nothing is left of it, nor of the table."""
+    if home.catalog.feeds.find(feed.name) is not None:
+        yield
+        return
+    with home.catalog.database.transaction() as transaction:
+        home.catalog.feeds.add(transaction, feed)
+    try:
+        yield
+    except BaseException:
+        tables.drop(home, feed)
+        raise
+
+
+@contextmanager
+def _refusals(upload: Upload) -> Iterator[None]:
+    """Maps Spark's errors about the file to InvalidValueError."""
+    with map_spark_errors():
+        try:
+            yield
+        except Exception as error:
+            if (condition_of(error) or "").startswith(_BROKEN):
+                raise InvalidValueError(
+                    f"{upload.uri} cannot be read as {upload.format}: {in_brief(error)}.",
+                    "Pass the options of its format: options={'delimiter': ';', ...}.",
+                ) from error
+            raise
+
+
+@contextmanager
+def _staged(home: Home, upload: Upload) -> Iterator[str]:
+    """Copies the file next to the tables, where Spark finds it on any host; yields where it is."""
+    place = urlsplit(upload.uri)
+    if place.scheme in ("hdfs", "viewfs"):
+        yield upload.uri  # Spark has the client
+        return
+    folder = f"{home.warehouse}/_staging/upload-{uuid.uuid4().hex}"
+    try:
+        make_folder(folder)
+        filesystem, root = filesystem_of(folder)
+        name = Path(place.path).name
+        with _opened(home, upload) as source:
+            if upload.format == "avro":
+                _convert(source, folder)
+            else:
+                with filesystem.open_output_stream(f"{root}/{name}", compression=None) as target:
+                    shutil.copyfileobj(source, target, _PIECE)
+        yield folder
+    finally:
+        folders.remove(folder)
+
+
+@contextmanager
+def _opened(home: Home, upload: Upload) -> Iterator[BinaryIO]:
+    uri = upload.uri
+    place = urlsplit(uri)
+    match place.scheme:
+        case "" | "file":
+            path = Path(place.path if place.scheme else uri).expanduser()
+            try:
+                with path.open("rb") as file:
+                    yield file
+            except OSError as error:
+                raise InvalidValueError(f"{path} cannot be read: {error.strerror}.") from None
+        case "s3" | "s3a" | "oss":
+            parent, _, name = uri.replace("s3a://", "s3://").rpartition("/")
+            store = open_store(parent, access_by(upload.connection, parent, home.settings))
+            try:
+                with store.open(name) as file:
+                    yield file
+            except FileNotFoundError:
+                raise InvalidValueError(f"There is no {uri}.") from None
+        case "http" | "https" if place.hostname in home.settings.upload_hosts:
+            try:
+                with urllib.request.urlopen(uri, timeout=_HTTP_SECONDS) as answer:
+                    yield answer
+            except OSError as error:
+                raise StorageError(f"{uri} cannot be read: {error}.") from error
+        case "http" | "https":
+            raise InvalidValueError(
+                f"Files are not fetched from {place.hostname}.", "Add the host to the setting upload_hosts to allow it."
+            )
+        case other:
+            raise InvalidValueError(f"{other}:// is not supported.", "Use a path, s3://, oss://, hdfs:// or https://.")
+
+
+def _convert(source: BinaryIO, folder: str) -> None:
+    """Writes the records of an Avro file as Parquet: Spark reads Avro only with a jar of its own."""
+    with tempfile.TemporaryFile() as copy:
+        shutil.copyfileobj(source, copy, _PIECE)
+        schema = pa.schema([])
+        for part in _records(copy):  # a column may be NULL in the first million
+            schema = pa.unify_schemas([schema, part.schema], promote_options="permissive")
+        with folders.written(folder, schema) as file:
+            for part in _records(copy):
+                file.write_table(pa.Table.from_pylist(part.to_pylist(), schema=schema))
+
+
+def _records(file: IO[bytes]) -> Iterator[pa.Table]:
+    file.seek(0)
+    waiting: list[Any] = []
+    try:
+        for record in fastavro.reader(file):
+            waiting.append(record)
+            if len(waiting) >= _RECORDS:
+                yield pa.Table.from_pylist(waiting)
+                waiting = []
+    except (ValueError, EOFError, KeyError, IndexError) as error:
+        raise InvalidValueError(f"The file is not an Avro file: {error}.") from None
+    if waiting:
+        yield pa.Table.from_pylist(waiting)
+
+
+def _read(spark: SparkSession, path: str, upload: Upload) -> DataFrame:
+    format_ = "parquet" if upload.format == "avro" else upload.format
+    options = {**_READING[format_], **upload.options}
+    if format_ == "json" and "multiLine" not in options and not upload.uri.startswith(("hdfs:", "viewfs:")):
+        options["multiLine"] = _is_one_value(path)
+    return spark.read.format(format_).options(**options).load(path)
+
+
+def _is_one_value(folder: str) -> bool:
+    """True if a JSON file is an array, rather than a value per line."""
+    (file,) = folders.files(folder)
+    filesystem, root = filesystem_of(folder)
+    with filesystem.open_input_stream(f"{root}/{file.name}") as stream:  # decompresses by the name
+        return bool(stream.read(_PIECE).lstrip()[:1] == b"[")
+
+
+def _checked_key(rows: DataFrame, upload: Upload, primary_key: str) -> str:
+    """Returns the key column as the file spells it. Raises InvalidValueError unless every row has a key of its own."""
+    names = {name.lower(): name for name in rows.columns}
+    column = names.get(primary_key.lower())
+    if column is None:
+        raise InvalidValueError(
+            f"{upload.uri} has no column {primary_key}.", f"Its columns: {', '.join(rows.columns)}."
+        )
+    quoted = f"`{column.replace('`', '``')}`"
+    counted = rows.groupBy(rows[quoted].alias("key")).count().where("count > 1 OR key IS NULL")
+    found = counted.orderBy("key").limit(_SHOWN + 1).collect()
+    if any(row["key"] is None for row in found):
+        raise InvalidValueError(f"{upload.uri} has rows without a {primary_key}.", "Nothing was stored.")
+    versions.raise_if_any([row["key"] for row in found], column)
+    return column
+
+
+def _check_same(spark: SparkSession, view: str, location: str, existing: int, feed: FeedTable, version: int) -> None:
+    """Raises AlreadyExistsError unless the version has the same rows."""
+    stored = f"SELECT * FROM {table_at(location)} VERSION AS OF {existing}"
+    given = f"SELECT * FROM {view}"
+    try:
+        differing = (
+            spark.sql(f"({stored} EXCEPT ALL {given}) UNION ALL ({given} EXCEPT ALL {stored})").limit(1).collect()
+        )
+    except Exception as error:  # other columns, or other types
+        raise versions.differs(feed, version) from error
+    if differing:
+        raise versions.differs(feed, version)
+
+
+def _fit(home: Home, location: str, fields: list[tuple[str, str]], feed: FeedTable) -> None:
+    """Creates the table, or adds the columns that it lacks."""
+    schema = DeltaLog(location).schema()
+    writer = DeltaWriter(home.gateway)
+    if schema is None:
+        properties = {**TRACKING, **KEPT, PRIMARY_KEY: json.dumps([feed.primary_key])}
+        writer.create(location, _ddl(fields), properties)
+        return
+    known = {name.lower() for name in schema.columns}
+    new = [(name, kind) for name, kind in fields if name.lower() not in known]
+    if new:
+        writer.add_columns(location, _ddl(new))
+
+
+def _ddl(fields: list[tuple[str, str]]) -> str:
+    return ", ".join(f"`{name.replace('`', '``')}` {kind}" for name, kind in fields)
