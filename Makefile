@@ -5,7 +5,8 @@
 # make test-long  the other tests: 10,000 files or events, random histories, both clouds end to end, other Sparks, ...
 # make storm    kills the processes of a home at random and looks whether its tables are true (SEED=1 KILLS=1000 CATALOG=sqlite|postgres
 #               STORM="--files 2200 --jobs 1"; --help); make fuzz feeds broken inputs to all that reads text (SEED=1 INPUTS=1000000)
-# make demo     setup, then the picture demo; demo-s3 and demo-oss: the same in a bucket, without an account
+# make demo     setup, then the picture demo; demo-s3 and demo-oss: the same in a bucket,
+#               without an account; demo-ingest: sensors' readings from three processes
 # make bench    setup, then the benchmarks (BENCH="--part live" runs one of them; see --help)
 # make docs     the site of docs/ as HTML, into docs/_build, after its reference pages were written anew from the code
 # make lint     style, types and layers
@@ -16,7 +17,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup java engine engine-s3 broker compiled-and-linted test test-long test-services storm fuzz lint lock docs demo demo-s3 demo-oss bench clean
+.PHONY: setup java engine engine-s3 broker compiled-and-linted test test-long test-services storm fuzz lint lock docs demo demo-ingest demo-s3 demo-oss bench clean
 
 setup: .venv/packages
 	@$(MAKE) --no-print-directory -j 2 engine .venv/compiled
@@ -119,6 +120,9 @@ docs: .venv/packages
 
 demo: setup
 	$(BIN)/python examples/pictures/demo.py
+
+demo-ingest: setup
+	$(BIN)/python examples/ingest/demo.py
 
 demo-s3 demo-oss: demo-%: setup
 	$(BIN)/python examples/pictures/demo.py $*

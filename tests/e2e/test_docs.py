@@ -30,12 +30,22 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 #: Pages whose commands one reader runs, one after the other.
 SITTINGS = {
     "begin": ["README.md", "docs/tutorial.md"],
+    "sql": ["docs/guides/sql.md", "docs/guides/python.md"],
+    "rows": ["docs/guides/realtime.md", "docs/guides/sources.md"],
     "kafka": ["docs/guides/kafka.md"],
-    "sql": ["docs/guides/sql.md", "docs/guides/python.md", "docs/guides/realtime.md"],
 }
 
 #: What is shown in blocks of shell that are not run: they set up the machine and run this very test.
-_EXEMPT = ["make demo", "make test", "make demo-s3", "make demo-oss", "make test-long", "make storm", "make fuzz"]
+_EXEMPT = [
+    "make demo",
+    "make test",
+    "make demo-s3",
+    "make demo-oss",
+    "make demo-ingest",
+    "make test-long",
+    "make storm",
+    "make fuzz",
+]
 
 _MARK = "=== command"
 
@@ -67,7 +77,9 @@ def examples(page: Path) -> list[Example]:
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("sitting", ["begin", *(pytest.param(one, marks=pytest.mark.long) for one in ("sql", "kafka"))])
+@pytest.mark.parametrize(
+    "sitting", ["begin", *(pytest.param(one, marks=pytest.mark.long) for one in ("sql", "rows", "kafka"))]
+)
 def test_every_command_prints_what_the_page_says(tmp_path: Path, sitting: str, request: pytest.FixtureRequest) -> None:
     commands = [one for page in SITTINGS[sitting] for one in examples(ROOT / page)]
     # One shell runs them all, as a reader's would: exports and the daemon's $! live on.
@@ -96,7 +108,8 @@ def test_every_command_prints_what_the_page_says(tmp_path: Path, sitting: str, r
         try:
             output, _ = shell.communicate(timeout=220)
         finally:
-            Home(tmp_path).run("engine", "stop", "--now")
+            for home in ("home", "data"):  # of commands, and of the programs that pages show
+                Home(tmp_path).run("engine", "stop", "--now", "--home", str(tmp_path / home))
 
     outputs = output.split(f"{_MARK}\n")[1:]
     assert len(outputs) == len(commands), output

@@ -421,6 +421,8 @@ tails = Table(
     metadata,
     Column("name", String(500), primary_key=True),
     Column("location", Text, nullable=False),
+    # Why its rows cannot be committed at present.
+    Column("trouble", Said),
 )
 
 leases = Table(

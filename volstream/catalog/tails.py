@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sqlalchemy import delete, select
+from sqlalchemy import delete, select, update
 
 from volstream.catalog.database import Database
 from volstream.catalog.tables import tails
@@ -28,6 +28,16 @@ class Tails:
         """Returns the locations of the tables, by name."""
         with self._database.transaction() as transaction:
             return {Name.parse(row.name): row.location for row in transaction.execute(select(tails).order_by("name"))}
+
+    def troubles(self) -> Mapping[Name, str | None]:
+        """Returns for each table why its rows cannot be committed at present; None: nothing is known to be wrong."""
+        with self._database.reading() as transaction:
+            return {Name.parse(row.name): row.trouble for row in transaction.execute(select(tails).order_by("name"))}
+
+    def note_trouble(self, name: Name, reason: str | None) -> None:
+        """Records why a table's rows cannot be committed; None: they can."""
+        with self._database.transaction() as transaction:
+            transaction.execute(update(tails).where(tails.c.name == str(name)).values(trouble=reason))
 
     def remove(self, name: Name) -> None:
         """Forgets a table."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -11,9 +11,13 @@ from volstream.cli.options import common, founding
 from volstream.cli.output import Output, age
 from volstream.engine.control import engine_status
 from volstream.errors import JavaError, VolstreamError
+from volstream.inspection.details import arrived_rows
 from volstream.lifecycle.privacy import make_directory
+from volstream.model.names import Name
 from volstream.model.objects import QueueType
 from volstream.session import Session
+
+T = TypeVar("T")
 
 _TOML = """\
 # Settings of this home; every one can also be given as an environment variable VOLSTREAM_<NAME>.
@@ -79,8 +83,10 @@ def status_command(session: Session, output: Output) -> None:
     volumes = [_volume(session, volume) for volume in session.volumes.list()]
     streams = [_stream(session, stream) for stream in session.streams.list()]
     jobs = [_job(session, job) for job in session.jobs.list()]
+    tables = [_table(session, name, reason) for name, reason in session.home.catalog.tails.troubles().items()]
     if output.as_json:
-        output.result({"home": home, "engine": status, "volumes": volumes, "streams": streams, "jobs": jobs}, "")
+        found = {"home": home, "engine": status, "volumes": volumes, "streams": streams, "jobs": jobs, "tables": tables}
+        output.result(found, "")
         return
     running = (
         f"{status.state}, {status.kind}, pid {status.pid}, up {age(status.up_seconds)}" if status else "not running"
@@ -93,6 +99,8 @@ def status_command(session: Session, output: Output) -> None:
     )
     output.table(streams, ["stream", "source", "offset", "has_data", "unread", "note"], "No streams.")
     output.table(jobs, ["job", "state", "trigger", "waiting", "failed", "last run", "outcome"], "No jobs.")
+    if tables:  # others have no rows that arrive one by one
+        output.table(tables, ["table", "not_committed", "note"], "")
 
 
 def _volume(session: Session, volume: Any) -> dict[str, Any]:
@@ -146,7 +154,12 @@ def _job(session: Session, job: Any) -> dict[str, Any]:
     }
 
 
-def _or_note(question: Callable[[], bool]) -> tuple[bool | None, str | None]:
+def _table(session: Session, name: Name, trouble: str | None) -> dict[str, Any]:
+    arrived, note = _or_note(lambda: arrived_rows(session.home, name))
+    return {"table": str(name), "not_committed": arrived, "note": trouble or note}
+
+
+def _or_note(question: Callable[[], T]) -> tuple[T | None, str | None]:
     try:
         return question(), None
     except VolstreamError as error:

@@ -4,16 +4,18 @@ deletes events that are too old."""
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 
 from volstream.config import Settings
 from volstream.delta.log import DeltaLog
-from volstream.errors import VolstreamError, in_brief
+from volstream.errors import CatalogError, VolstreamError, in_brief
 from volstream.home import Home
 from volstream.ingest.local import commit
 from volstream.lifecycle.backoff import Backoff
 from volstream.lifecycle.stop import Stop
 from volstream.lifecycle.supervisor import run_loop
 from volstream.log import get
+from volstream.model.names import Name
 from volstream.sources.retention import expire
 from volstream.tails.writer import MovePlanner
 
@@ -35,6 +37,8 @@ class Committer:
         self._seconds = min(settings.commit_seconds or _LOOK_SECONDS, _LOOK_SECONDS)
         self._stop = stop
         self._next_sweep = time.monotonic()
+        # What is recorded, also by a daemon that ended.
+        self._troubles = {name: reason for name, reason in home.catalog.tails.troubles().items() if reason is not None}
 
     def run(self) -> None:
         """Runs in its own thread; returns when stopped."""
@@ -51,15 +55,29 @@ class Committer:
             try:
                 if DeltaLog(location).exists():
                     commit(catalog, name, location, lambda: self._home.gateway)
+                    self._note(name, None)
                     if sweeps:
                         MovePlanner(location).sweep()
                 else:
                     catalog.tails.remove(name)
             except VolstreamError as error:  # the rows are safe, and the next turn tries again
-                _log.warning("commit_failed", table=str(name), error=in_brief(error))
+                self._note(name, in_brief(error))
         for feed in catalog.feeds.list() if sweeps else ():
             try:
                 if expire(self._home, feed):
                     _log.info("events_expired", source=str(feed.name))
             except VolstreamError as error:
                 _log.warning("expiry_failed", source=str(feed.name), error=in_brief(error))
+
+    def _note(self, name: Name, reason: str | None) -> None:
+        """Logs and records what prevents a table's commits, once, for ``volstream status``; None: nothing does."""
+        if reason == self._troubles.get(name):
+            return
+        if reason is None:
+            del self._troubles[name]
+            _log.info("commits_again", table=str(name))
+        else:
+            self._troubles[name] = reason
+            _log.warning("commit_failed", table=str(name), error=reason)
+        with suppress(CatalogError):  # while it is unavailable, the log has it
+            self._home.catalog.tails.note_trouble(name, reason)

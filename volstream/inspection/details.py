@@ -107,13 +107,22 @@ def _more(home: Home, one: Connection | Volume | Stream | Job | Function | FeedT
             return {}
 
 
+def arrived_rows(home: Home, name: Name) -> int:
+    """Returns about how many rows have arrived for a table and are not committed. Raises DependencyError."""
+    tailed = TailedTable.open(folders.table_location(home.warehouse, name))
+    return 0 if tailed is None else sum(file.rows for file in tailed.tail.files(tailed.moved))
+
+
 def _rows(home: Home, feed: FeedTable) -> dict[str, Any]:
     """Returns how many rows a source's table has, and how many more have arrived."""
     location = folders.table_location(home.warehouse, feed.name)
-    tailed = TailedTable.open(location)
-    arrived = 0 if tailed is None else sum(file.rows for file in tailed.tail.files(tailed.moved))
     readers = [str(one.name) for one in home.catalog.streams.list(source_id=str(feed.name))]
-    return {"location": location, "rows": DeltaLog(location).rows(), "not_committed": arrived, "streams": readers}
+    return {
+        "location": location,
+        "rows": DeltaLog(location).rows(),
+        "not_committed": arrived_rows(home, feed.name),
+        "streams": readers,
+    }
 
 
 def _code(job: Job) -> str | None:

@@ -70,12 +70,19 @@ def test_what_arrives_is_committed_again_and_again(home: Home) -> None:
 
 def test_a_table_that_cannot_be_committed_holds_no_other_up(home: Home) -> None:
     broken, whole = table(home, "a"), table(home, "b")
-    for entry in Path(broken, "_delta_log").glob("*.json"):
+    entries = {entry: entry.read_text() for entry in Path(broken, "_delta_log").glob("*.json")}
+    for entry in entries:
         entry.write_text("not a log")
     with committing(home):
         eventually(lambda: len(committed(whole)) == 1)
         arrive(whole, 2)
         eventually(lambda: len(committed(whole)) == 2)
+        # The status tells, until it is mended.
+        eventually(lambda: "cannot be read" in str(home.catalog.tails.troubles()[Name("a", "t")]))
+        for entry, text in entries.items():
+            entry.write_text(text)
+        eventually(lambda: home.catalog.tails.troubles()[Name("a", "t")] is None)
+    assert len(committed(broken)) == 1
 
 
 def test_a_table_that_was_dropped_is_forgotten(home: Home) -> None:

@@ -1,17 +1,19 @@
-"""Adds the tables that are filled through ``session.source`` and ``session.connector``, and functions of their items."""
+"""Adds the tables that are filled through ``session.source`` and ``session.connector``, functions of their items, and
+what prevents the commit of rows that have arrived."""
 
 import sqlalchemy as sa
 from alembic import op
 
-from volstream.catalog.tables import UtcDateTime
+from volstream.catalog.tables import Said, UtcDateTime
 
 revision = "0006"
 down_revision = "0005"
 
 
 def upgrade() -> None:
-    """Adds the table and the column."""
+    """Adds the table and the columns."""
     op.add_column("functions", sa.Column("of_items", sa.Boolean(), nullable=False, server_default=sa.false()))
+    op.add_column("tails", sa.Column("trouble", Said()))
     op.create_table(
         "feeds",
         sa.Column("id", sa.String(36), primary_key=True),
