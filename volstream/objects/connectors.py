@@ -153,7 +153,7 @@ class Connectors:
             InvalidStateError: it is no topic; a daemon reads it; or it was re-created.
             BrokerError: the brokers cannot be reached.
         """
-        from volstream.sources.kafka.feed import read_to_end
+        from volstream.sources.kafka.poll import read_to_end
 
         feed = self._home.catalog.feeds.get(Name.parse(name))
         if feed.kind is not FeedKind.KAFKA:

@@ -16,7 +16,7 @@ from volstream.tails.table import INSERT, OPERATION
 _LAST_MILLISECOND = 253_402_300_799_999
 
 
-class Message(Protocol):
+class KafkaMessage(Protocol):
     """A message, as confluent-kafka has them."""
 
     def key(self) -> bytes | None:
@@ -35,7 +35,7 @@ class Message(Protocol):
         """Returns pairs of a name and bytes or None; or None."""
 
 
-M = TypeVar("M", bound=Message)
+M = TypeVar("M", bound=KafkaMessage)
 
 
 def new_messages(messages: Sequence[M], first: int) -> list[M]:
@@ -52,7 +52,9 @@ def new_messages(messages: Sequence[M], first: int) -> list[M]:
     return found
 
 
-def rows(messages: Sequence[Message], source_format: str, topic: str, partition: int, arrived_at: datetime) -> pa.Table:
+def rows(
+    messages: Sequence[KafkaMessage], source_format: str, topic: str, partition: int, arrived_at: datetime
+) -> pa.Table:
     """Returns a row for each message: the operation, and :data:`~volstream.sources.kafka.topic.COLUMNS`."""
     count = len(messages)
     values = [message.value() for message in messages]
@@ -97,10 +99,10 @@ def _refused(constant: str) -> None:
 _DECODER = json.JSONDecoder(parse_constant=_refused, parse_int=float)
 
 
-def _microseconds(message: Message) -> int | None:
+def _microseconds(message: KafkaMessage) -> int | None:
     kind, milliseconds = message.timestamp()
     return milliseconds * 1000 if kind and 0 <= milliseconds <= _LAST_MILLISECOND else None
 
 
-def _headers(message: Message) -> list[dict[str, object]]:
+def _headers(message: KafkaMessage) -> list[dict[str, object]]:
     return [{"name": name, "value": value} for name, value in message.headers() or ()]
