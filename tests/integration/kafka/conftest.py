@@ -44,7 +44,11 @@ class Kept:
         """All that has arrived, in the order of partitions and offsets."""
         location = folders.table_location(self.session.home.warehouse, Name.parse(name))
         found = TailedTable.open(location)
-        base = pa.table(QueryBuilder().register("t", open_table(location)).execute("SELECT * FROM t").read_all())
+        # The version to which the tail belongs: rows may move meanwhile.
+        version = None if found is None else found.version
+        base = pa.table(
+            QueryBuilder().register("t", open_table(location, version)).execute("SELECT * FROM t").read_all()
+        )
         rows = base.to_pylist()
         if found is not None:
             rows += found.tail.rows(found.moved, found.tail.newest).to_pylist()
