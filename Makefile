@@ -1,5 +1,6 @@
 # make setup    everything that volstream needs on this machine: .venv, packages, Java, jars
 # make engine-s3  what the engine needs besides for a warehouse in S3
+# make broker   what the tests need besides for a Kafka broker
 # make test     setup, then lint and the tests
 # make test-long  the other tests: 10,000 files or events, random histories, both clouds end to end, other Sparks, ...
 # make storm    kills the processes of a home at random and looks whether its tables are true (SEED=1 KILLS=1000 CATALOG=sqlite|postgres
@@ -16,7 +17,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup java engine engine-s3 compiled-and-linted test test-long test-services storm fuzz lint lock docs demo demo-ingest demo-s3 demo-oss bench clean
+.PHONY: setup java engine engine-s3 broker compiled-and-linted test test-long test-services storm fuzz lint lock docs demo demo-ingest demo-s3 demo-oss bench clean
 
 setup: .venv/packages
 	@$(MAKE) --no-print-directory -j 2 engine .venv/compiled
@@ -70,15 +71,19 @@ compiled-and-linted: .venv/compiled
 engine-s3: java
 	@$(BIN)/python -m volstream.engine.setup --s3
 
+# Its jars, for the tests.
+broker: java
+	@$(BIN)/python -m tests.broker
+
 # What needs no more than the packages runs beside the making of the engine's archive. Not test-services: it may install packages
 # of the system, as java may.
-test: .venv/packages test-services
+test: .venv/packages test-services broker
 	@$(MAKE) --no-print-directory -j 2 engine compiled-and-linted
 	$(BIN)/python -m pytest -n 2 -m 'not long' tests/unit
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not long' --durations=40 tests/integration
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not long' --durations=20 tests/e2e
 
-test-long: setup engine-s3 test-services
+test-long: setup engine-s3 test-services broker
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m long tests
 
 test-services:

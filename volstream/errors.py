@@ -20,6 +20,7 @@
     │   ├── StorageError                  (transient)
     │   │   └── StorageDeniedError        not transient: permission
     │   ├── QueueError                    (transient)
+    │   ├── BrokerError                   a Kafka broker (transient)
     │   ├── CatalogError                  (transient)
     │   │   └── CatalogFullError              its disk is full; also a DiskFullError
     │   ├── TailFullError                 rows arrive for a table faster than they are committed (transient)
@@ -158,6 +159,12 @@ class StorageDeniedError(StorageError):
 
 class QueueError(DependencyError):
     """A queue failed; may be temporary."""
+
+    transient = True
+
+
+class BrokerError(DependencyError):
+    """A Kafka broker failed, or cannot be reached; may be temporary."""
 
     transient = True
 

@@ -17,8 +17,11 @@ from pathlib import Path
 import click
 import pytest
 
+from tests.broker import broker
 from tests.e2e.homes import SETTINGS, Home
 from volstream.cli.main import _COMMANDS, GROUPS, volstream
+
+__all__ = ["broker"]
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,6 +33,7 @@ SITTINGS = {
     "sql": ["docs/guides/sql.md", "docs/guides/python.md"],
     "rows": ["docs/guides/realtime.md", "docs/guides/sources.md"],
     "load": ["docs/guides/loading.md"],
+    "kafka": ["docs/guides/kafka.md"],
 }
 
 #: What is shown in blocks of shell that are not run: they set up the machine and run this very test.
@@ -75,15 +79,17 @@ def examples(page: Path) -> list[Example]:
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(
-    "sitting", ["begin", *(pytest.param(one, marks=pytest.mark.long) for one in ("sql", "rows", "load"))]
+    "sitting", ["begin", *(pytest.param(one, marks=pytest.mark.long) for one in ("sql", "rows", "load", "kafka"))]
 )
-def test_every_command_prints_what_the_page_says(tmp_path: Path, sitting: str) -> None:
+def test_every_command_prints_what_the_page_says(tmp_path: Path, sitting: str, request: pytest.FixtureRequest) -> None:
     commands = [one for page in SITTINGS[sitting] for one in examples(ROOT / page)]
     # One shell runs them all, as a reader's would: exports and the daemon's $! live on.
     script = "exec 2>&1\n" + "".join(f"echo '{_MARK}'\n{one.command}\necho \"=== code $?\"\n" for one in commands)
     environment = {key: value for key, value in os.environ.items() if not key.startswith("VOLSTREAM_")}
     if "VOLSTREAM_CACHE" in os.environ:
         environment["VOLSTREAM_CACHE"] = os.environ["VOLSTREAM_CACHE"]
+    if sitting == "kafka":
+        environment["BROKER"] = request.getfixturevalue("broker").address
     # No retry may come in between two commands.
     own = {key: SETTINGS[key] for key in ("VOLSTREAM_CORES", "VOLSTREAM_DRIVER_MEMORY", "VOLSTREAM_SETTLE_SECONDS")}
     environment |= own | {

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 
 from sqlalchemy import Connection as Transaction
-from sqlalchemy import Row, Table, and_, delete, select, update
+from sqlalchemy import Row, Table, and_, delete, func, select, update
 
 from volstream.catalog import tables
 from volstream.catalog.database import Database
@@ -280,6 +280,15 @@ def note_trouble(database: Database, volume_id: str, reason: str | None) -> None
     """Records what is wrong with a volume, for other processes to see; None: nothing is wrong any more."""
     with database.transaction() as transaction:
         transaction.execute(update(tables.volumes).where(tables.volumes.c.id == volume_id).values(trouble=reason))
+
+
+def note_error(database: Database, feed_id: str, reason: str | None) -> None:
+    """Records what is wrong with a source, and since when, for other processes to see; None: nothing is wrong any more."""
+    since = None if reason is None else func.coalesce(tables.feeds.c.error_on, datetime.now(UTC))
+    with database.transaction() as transaction:
+        transaction.execute(
+            update(tables.feeds).where(tables.feeds.c.id == feed_id).values(error=reason, error_on=since)
+        )
 
 
 def _named(row: Row[Any]) -> dict[str, Any]:

@@ -31,6 +31,7 @@ _COMMANDS = {
     "drop": "objects",
     "refresh": "volume",
     "run-job": "job",
+    "run-source": "source",
     "replay": "job",
     "retry": "failure",
     "skip": "failure",
@@ -67,6 +68,7 @@ GROUPS = {
     "Work": [
         "refresh",
         "run-job",
+        "run-source",
         "replay",
         "pause",
         "resume",

@@ -24,7 +24,7 @@ _COLUMNS: Mapping[str, Sequence[str]] = {
     "streams": ("name", "source_kind", "source_name", "mode", "offset", "has_data", "stale", "stale_after", "comment"),
     "jobs": ("name", "function", "statement", "into", "trigger", "state", "last_outcome"),
     "functions": ("name", "location", "returns", "comment"),
-    "sources": ("name", "kind", "primary_key", "retention", "versions", "error", "comment"),
+    "sources": ("name", "kind", "primary_key", "retention", "versions", "error", "error_on", "comment"),
     "batches": (
         "id",
         "job",

@@ -23,7 +23,7 @@ class DaemonMetrics(Collector):
     Args:
         workers: returns the workers of the volumes it keeps now.
         scheduler: source of the counts of runs and of failing jobs.
-        ingest: the ingestion server; None: there is none.
+        others: parts of the daemon with metrics of their own.
     """
 
     def __init__(
@@ -32,21 +32,21 @@ class DaemonMetrics(Collector):
         reader: StreamReader,
         workers: Callable[[], Iterable[VolumeWorker]],
         scheduler: Scheduler,
-        ingest: Collector | None = None,
+        others: Iterable[Collector] = (),
     ) -> None:
         self._catalog = catalog
         self._reader = reader
         self._workers = workers
         self._scheduler = scheduler
-        self._ingest = ingest
+        self._others = others
 
     def collect(self) -> Iterator[Metric]:
         """Yields the metrics of one scrape."""
         yield from self._volumes()
         yield from self._streams()
         yield from self._jobs()
-        if self._ingest is not None:
-            yield from self._ingest.collect()
+        for other in self._others:
+            yield from other.collect()
 
     def _volumes(self) -> Iterator[Metric]:
         lag = GaugeMetricFamily(

@@ -9,6 +9,7 @@ from typing import Any
 from volstream.catalog import Catalog
 from volstream.config import Settings
 from volstream.daemon.engine import DaemonEngine, KeptEngine, RemoteEngine, watch_of
+from volstream.daemon.feeds import Feeds
 from volstream.daemon.housekeeping import Housekeeper, clean
 from volstream.daemon.http import HttpServer
 from volstream.daemon.ingest import IngestServer
@@ -62,6 +63,7 @@ class Daemon:
         self._serving = False
         self._owned: Engine | None = None
         self._scheduler: Scheduler | None = None
+        self._feeds: Feeds | None = None
 
     def run(self) -> None:
         """Serves until the stop signal; then finishes work in progress. Called by the main thread.
@@ -117,7 +119,9 @@ class Daemon:
         )
         reader = StreamReader(catalog, self._settings.warehouse_path)
         ingest = IngestServer(session) if self._settings.ingest_address else None
-        metrics = DaemonMetrics(catalog, reader, lambda: list(self._workers.values()), scheduler, ingest)
+        self._feeds = Feeds(session.home, self._stop)
+        others = [self._feeds] if ingest is None else [self._feeds, ingest]
+        metrics = DaemonMetrics(catalog, reader, lambda: list(self._workers.values()), scheduler, others)
         http = HttpServer(self._settings.http_port, self._healthy, lambda: self._is_ready(engine, scheduler), metrics)
         http.start()
         try:
@@ -127,6 +131,7 @@ class Daemon:
                 self._owned.announce(http_port=http.port)
             self._threads.run("scheduler", scheduler.run)
             self._threads.run("volumes", lambda: self._follow(catalog))
+            self._threads.run("sources", self._feeds.run)
             self._threads.run("commits", Committer(session.home, self._settings, self._stop).run)
             self._threads.run("housekeeping", Housekeeper(catalog, self._settings, self._stop).run)
             _log.info(
@@ -224,10 +229,16 @@ class Daemon:
         return well, {"status": "ok" if well else "stopping"}
 
     def _is_ready(self, engine: DaemonEngine, scheduler: Scheduler) -> tuple[bool, Mapping[str, Any]]:
-        """Returns whether it keeps its volumes. Failing jobs are reported, but are the user's to fix, not this daemon's."""
+        """Returns whether it keeps its volumes. Failing jobs and sources are reported, but are not this daemon's to fix."""
         wrong = {str(one.volume.name): one.reason for one in list(self._workers.values()) if one.reason is not None}
         ready = self._serving and not wrong
         said = {"status": "ready" if ready else "not ready", "volumes": len(self._kept)}
         held = {str(one.volume.name): one.held_removals for one in self._kept if one.held_removals}
-        failing = {"failing_volumes": wrong, "failing_jobs": dict(scheduler.failing), "held_removals": held}
+        sources = {} if self._feeds is None else self._feeds.failing
+        failing = {
+            "failing_volumes": wrong,
+            "failing_jobs": dict(scheduler.failing),
+            "failing_sources": sources,
+            "held_removals": held,
+        }
         return ready, said | {name: found for name, found in failing.items() if found} | {"engine": engine.status()}

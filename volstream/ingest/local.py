@@ -159,6 +159,11 @@ class LocalTables:
                     _log.exception("commit_failed", table=str(name))
 
 
+def commit_lease(location: str) -> str:
+    """Returns the name of the lease under which a table's rows are committed."""
+    return f"tail-{hashlib.sha256(location.encode()).hexdigest()[:32]}"
+
+
 def commit(catalog: Catalog, name: Name, location: str, spark: Callable[[], SparkGateway]) -> int:
     """Commits what has arrived for a table, unless another process is doing that; returns the number of rows.
 
@@ -167,7 +172,7 @@ def commit(catalog: Catalog, name: Name, location: str, spark: Callable[[], Spar
     """
     if not table.exists(location):
         return 0
-    lease, owner = f"tail-{hashlib.sha256(location.encode()).hexdigest()[:32]}", new_owner()
+    lease, owner = commit_lease(location), new_owner()
     if catalog.leases.acquire(lease, owner, f"committing rows of {name}", _LEASE_SECONDS) is not None:
         return 0
     try:

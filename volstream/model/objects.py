@@ -298,7 +298,8 @@ class FeedTable:
         primary_key: column that identifies an item; None: rows are only added.
         retention_seconds: age at which events are deleted; None: never.
         immutable: only whole versions are added.
-        options: what its kind needs besides; of Kafka ``brokers``, ``topic``, ``format`` and ``properties``; of an immutable
+        options: what its kind needs besides; of Kafka ``brokers``, ``topic``, ``format`` and ``properties``, and
+            once it was read ``topic_id`` and ``tail_id``, which its offsets belong to; of an immutable
             table ``versions``, the Delta versions of its own.
         error: what is wrong with its source at present, and since when; None: nothing.
     """

@@ -65,6 +65,7 @@ class Ddl:
             "job": self._create_job,
             "function": self._create_function,
             "dynamic": self._create_dynamic,
+            "external": self._create_external,
         }
 
     def run(self, statement: Statement) -> Result:
@@ -254,6 +255,35 @@ class Ddl:
             **self._existing(statement),
         )
 
+    def _create_external(self, statement: Statement) -> Any:
+        """Creates a table that a topic fills, by the options of Spark's Kafka source."""
+        said = dict(statement.options["options"])
+        missing = sorted({"kafka.bootstrap.servers", "subscribe"} - said.keys())
+        if missing:
+            raise InvalidValueError(
+                f"USING kafka needs the option {missing[0]!r}.", f"OPTIONS ('{missing[0]}' = '...')"
+            )
+        if said.pop("startingOffsets", "earliest") != "earliest":
+            raise InvalidValueError("Topics are read from their earliest message.", "Leave startingOffsets out.")
+        brokers, topic = said.pop("kafka.bootstrap.servers"), said.pop("subscribe")
+        source_format, retention = said.pop("format", "json"), said.pop("retention_policy", None)
+        properties = {name[6:]: said.pop(name) for name in list(said) if name.startswith("kafka.")}
+        if said:
+            raise InvalidValueError(
+                f"USING kafka has no option {min(said)!r}.",
+                "It has subscribe, format, retention_policy and kafka.PROPERTY, with librdkafka's properties.",
+            )
+        return self._objects.connector.upload_kafka(
+            [one.strip() for one in brokers.split(",")],
+            _text(statement.name),
+            source_format,
+            topic=topic,
+            properties=properties,
+            retention_policy=retention,
+            comment=statement.options.get("comment"),
+            if_not_exists=statement.if_not_exists,
+        )
+
     def _reset(self, statement: Statement) -> Result:
         options = statement.options
         if "number" in options:
@@ -315,7 +345,7 @@ class Ddl:
 
 
 def _said(kind: str) -> str:
-    return "Dynamic table" if kind == "dynamic" else kind.capitalize()
+    return f"{kind.capitalize()} table" if kind in ("dynamic", "external") else kind.capitalize()
 
 
 def _trigger(options: Mapping[str, Any]) -> Trigger:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from volstream.delta import direct, folders
 from volstream.delta.log import PRIMARY_KEY, DeltaLog
 from volstream.errors import AlreadyExistsError, InvalidStateError, ObjectInUseError
+from volstream.ingest import feeds
 from volstream.model.names import Name
 from volstream.model.objects import FeedKind, FeedTable, SourceKind
 
@@ -66,7 +67,7 @@ def drop(home: Home, feed: FeedTable) -> None:
     """Drops a source with its table.
 
     Raises:
-        ObjectInUseError: a stream, and thereby maybe a dynamic table, reads it.
+        ObjectInUseError: a stream, and thereby maybe a dynamic table, reads it; or its reader does not end.
     """
     readers = [
         stream.name
@@ -78,8 +79,7 @@ def drop(home: Home, feed: FeedTable) -> None:
             f"The stream {readers[0]} reads the table {feed.name}.",
             "Drop the stream, or the dynamic table that has it, first.",
         )
-    with home.catalog.database.transaction() as transaction:
-        home.catalog.feeds.remove(transaction, feed)
+    feeds.end(home.catalog, feed)
     home.catalog.tails.remove(feed.name)
     folders.remove(folders.table_location(home.warehouse, feed.name))
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _OWNED = re.compile(
     r"CREATE (OR REPLACE )?((STORAGE )?CONNECTION|(EXTERNAL )?VOLUME|(TABLE )?STREAM|JOB|DYNAMIC TABLE|MATERIALIZED VIEW) [^(]"
+    r"|CREATE EXTERNAL TABLE .* USING KAFKA\b"
     r"|ALTER (VOLUME|STREAM|JOB|DYNAMIC TABLE|MATERIALIZED VIEW)\b"
     r"|REFRESH (DYNAMIC TABLE|MATERIALIZED VIEW) \S"
     r"|ALTER TABLE .* SET PROPERTIES\b"
@@ -35,7 +36,7 @@ class Statement:
 
     Attributes:
         action: ``create``, ``alter``, ``show``, ``describe``, ``drop``, ``refresh``.
-        kind: ``connection``, ``volume``, ``stream``, ``job``, ``function``, ``dynamic``, ``table``, ``directory``.
+        kind: ``connection``, ``volume``, ``stream``, ``job``, ``function``, ``dynamic``, ``external``, ``table``, ``directory``.
         name: name of the object; None for SHOW of many.
         options: the clauses of the statement, by name in lower case.
     """
@@ -165,7 +166,7 @@ class _Reader:
                 }
             case "load":
                 return {rule: {str(one.children[0]).lower(): self._string(one.children[1]) for one in children}}
-            case "properties":
+            case "properties" | "options":
                 return {rule: self._properties(children)}
             case "property":
                 return {"properties": self._properties([tree])}

@@ -9,6 +9,7 @@ from volstream.delta.log import PRIMARY_KEY, DeltaLog
 from volstream.delta.marker import OWNER
 from volstream.delta.writer import with_retries
 from volstream.errors import AlreadyExistsError, InvalidStateError, SqlError
+from volstream.ingest import feeds
 from volstream.model.names import DEFAULT_SCHEMA, Name
 from volstream.model.objects import DynamicJob, Stream
 from volstream.spark.errors import as_sql_errors, map_spark_errors
@@ -214,6 +215,9 @@ class SparkStatements:
                 else f"first: volstream drop job {job.name}"
             )
             raise InvalidStateError(f"The table {name} belongs to job {job.name}.", f"Run {first}.")
+        feed = self._home.catalog.feeds.find(name)
+        if feed is not None:
+            feeds.end(self._home.catalog, feed)
         return self._drop_table(spark, name, text)
 
     def _drop_table(self, spark: SparkSession, name: Name, text: str) -> DataFrame:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -12,7 +12,7 @@ from deltalake.transaction import AddAction, CommitProperties, Transaction
 
 from volstream.delta import folders
 from volstream.delta.log import DeltaLog
-from volstream.delta.native import DataFile, NativeTable
+from volstream.delta.native import DataFile, NativeTable, View
 from volstream.delta.options import options_of
 from volstream.delta.places import mapped, open_table
 from volstream.errors import FencedError, InvalidStateError, StorageError, TailFullError
@@ -39,11 +39,14 @@ class Flush:
         stream_id: identifies the stream that sent them.
         sequence: number of the flush in its stream, increasing from 1.
         rows: the operation of each row (``table.OPERATION``) and the table's columns.
+        after: the number that the newest flush of the stream must have, 0 if there is none: for streams that several processes
+            may write, of which only one may go on. None: any.
     """
 
     stream_id: str
     sequence: int
     rows: pa.Table
+    after: int | None = None
 
 
 class TailWriter:
@@ -75,29 +78,75 @@ class TailWriter:
 
         Raises:
             TailFullError: rows must be committed to the table first; nothing was written.
+            FencedError: another process has written one of the streams (``Flush.after``); nothing was written.
             StorageError: too many concurrent writers.
             DependencyError: the tail cannot be written.
         """
         with self._lock:
             for _ in range(_ATTEMPTS):
-                try:
-                    self._append_new(batches)
-                    return
-                except FencedError:  # another writer was faster: with a commit, or in creating the tail
+                view = self._newest()
+                if view is None:
                     continue
+                new = self._new(batches)
+                if not new or self._append_new(view, new):
+                    return
         raise _crowded(self.target)
 
-    def _append_new(self, batches: Sequence[Flush]) -> None:
-        view = self._table.open()
-        new = [one for one in batches if one.sequence > (self._table.transaction(_writer(one.stream_id)) or 0)]
-        if not new:
-            return
+    def newest(self, stream_ids: Sequence[str]) -> tuple[str, Mapping[str, int]]:
+        """Returns the tail's Delta id, and the number of the newest flush of each stream; 0: there is none.
+
+        Creates the tail if there is none.
+
+        Raises:
+            StorageError: too many concurrent writers.
+            DependencyError: the tail cannot be read.
+        """
+        with self._lock:
+            for _ in range(_ATTEMPTS):
+                view = self._newest()
+                if view is not None:
+                    return view.table_id, {one: self._sequence(one) for one in stream_ids}
+        raise _crowded(self.target)
+
+    def _newest(self) -> View | None:
+        """Returns the tail's newest version; None if another writer has just created it."""
+        try:
+            return self._table.open()
+        except FencedError:
+            return None
+
+    def _new(self, batches: Sequence[Flush]) -> Sequence[Flush]:
+        """Returns the batches that the tail does not have. Raises FencedError."""
+        new: list[Flush] = []
+        known: dict[str, int] = {}
+        for one in batches:
+            newest = known.setdefault(one.stream_id, self._sequence(one.stream_id))
+            if one.sequence <= newest:
+                continue
+            if one.after is not None and one.after != newest:
+                raise FencedError(
+                    f"Another process has written rows of {one.stream_id} up to {newest} to the table at {self.target}; "
+                    f"this one has rows after {one.after}."
+                )
+            known[one.stream_id] = one.sequence
+            new.append(one)
+        return new
+
+    def _sequence(self, stream_id: str) -> int:
+        return self._table.transaction(_writer(stream_id)) or 0
+
+    def _append_new(self, view: View, new: Sequence[Flush]) -> bool:
+        """Appends batches to a version of the tail; returns False if another writer was faster."""
         if view.rows >= MAX_ROWS or view.bytes >= MAX_BYTES:
             raise TailFullError(
                 f"{view.rows:,} rows have arrived for the table at {self.target} and are not committed yet.",
                 "Try again later. If it does not help, commits fail: see the log of the daemon.",
             )
-        self._append(Tail.of(view), new)
+        try:
+            self._append(Tail.of(view), new)
+        except FencedError:
+            return False
+        return True
 
     def _append(self, tail: Tail, batches: Sequence[Flush]) -> None:
         file = self._table.new_file()

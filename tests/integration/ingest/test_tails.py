@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 from tests import tails
 from tests.interrupts import interrupted, meanwhile
 from tests.tails import committed, everything, no_spark
-from volstream.errors import DependencyError, InvalidStateError, NotFoundError, TailFullError
+from volstream.errors import DependencyError, FencedError, InvalidStateError, NotFoundError, TailFullError
 from volstream.tails import writer
 from volstream.tails.move import move
 from volstream.tails.snapshot import TailedTable
@@ -25,6 +27,10 @@ from volstream.tails.writer import Flush, MovePlanner, TailWriter
 def batch(sequence: int, *ids: str, stream: str = "s", operation: str = INSERT) -> Flush:
     rows = {"__operation": [operation] * len(ids), "id": list(ids), "n": [sequence] * len(ids)}
     return Flush(stream, sequence, pa.table(rows))
+
+
+def following(after: int, sequence: int, *ids: str) -> Flush:
+    return replace(batch(sequence, *ids), after=after)
 
 
 def ids(rows: list[dict[str, object]]) -> list[object]:
@@ -55,6 +61,34 @@ def test_a_batch_that_was_appended_is_not_appended_again_even_after_it_moved(loc
     move(location, no_spark)
     TailWriter(location).append([batch(1, "a"), batch(2, "b")])
     assert ids(everything(location)) == ["a", "b"]
+
+
+def test_of_two_writers_of_one_stream_that_must_follow_each_other_one_is_refused(location: str) -> None:
+    first, second = TailWriter(location), TailWriter(location)
+    first.append([following(0, 2, "a", "b"), following(2, 3, "c")])
+    second.append([following(0, 2, "a", "b")])
+    assert second.newest(["s", "t"])[1] == {"s": 3, "t": 0}
+    with pytest.raises(FencedError, match=r"up to 3 .*rows after 2"):
+        second.append([batch(1, "x", stream="t"), following(2, 5, "c", "d", "e")])
+    second.append([following(3, 4, "d")])
+    with pytest.raises(FencedError, match="rows after 4"):
+        TailWriter(location).append([following(4, 6, "e"), following(4, 7, "f")])
+    assert ids(everything(location)) == ["a", "b", "c", "d"]
+
+
+def test_writers_that_must_follow_each_other_and_write_at_once_write_everything_once(location: str) -> None:
+    def write() -> None:
+        mine = TailWriter(location)
+        while (newest := mine.newest(["s"])[1]["s"]) < 20:
+            with suppress(FencedError):
+                mine.append([following(newest, newest + 1, f"{newest:02}")])
+
+    threads = [threading.Thread(target=write) for _ in range(3)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert ids(everything(location)) == [f"{number:02}" for number in range(20)]
 
 
 def test_many_small_flushes_leave_few_files(location: str) -> None:

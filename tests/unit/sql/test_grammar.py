@@ -46,6 +46,18 @@ def test_the_statements_of_the_source_document_are_parsed() -> None:
     assert stream.options["properties"] == {"TABLE_STREAM_MODE": "STANDARD"}
 
 
+@pytest.mark.parametrize("text", ["IF NOT EXISTS a.b USING KAFKA", "a.b IF NOT EXISTS using kafka"])
+def test_a_topic_is_an_external_table_with_the_options_of_sparks_source(text: str) -> None:
+    said = f"CREATE EXTERNAL TABLE {text} OPTIONS ('subscribe' = 't', 'kafka.x' = 1) COMMENT 'c'"
+    assert options(said) == {"options": {"subscribe": "t", "kafka.x": "1"}, "comment": "c"}
+    found = parse(said)
+    assert (found.action, found.kind, found.name, found.if_not_exists) == ("create", "external", Name("a", "b"), True)
+
+
+def test_external_tables_of_spark_are_sparks() -> None:
+    assert not owned(names.words("CREATE EXTERNAL TABLE t (a INT) USING parquet LOCATION '/x'"))
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -1,0 +1,85 @@
+"""Readers that are killed at any point, alone or two at once: each message is there once."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.integration.kafka.conftest import Kept
+from tests.waiting import eventually
+
+
+def reader(kept: Kept, fault: str = "") -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "tests.integration.kafka.reader", str(kept.session.home.settings.home)]
+    with Path(kept.session.home.settings.home, "reader.log").open("ab") as log:
+        return subprocess.Popen(command, stderr=log, env={**os.environ, "VOLSTREAM_FAULT": fault})
+
+
+def send(kept: Kept, topic: str, numbers: range) -> None:
+    producer = kept.broker.producer(**{"linger.ms": "5"})
+    for number in numbers:
+        producer.produce(topic, str(number), partition=number % 2)
+        producer.poll(0)
+    assert producer.flush(60) == 0
+
+
+def numbers(kept: Kept) -> list[int]:
+    return sorted(int(text or -1) for _, _, text in kept.read())
+
+
+@pytest.mark.parametrize("passes", [1, pytest.param(2, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "point", ["kafka.polled", pytest.param("tail.written", marks=pytest.mark.long), "tail.appended"]
+)
+def test_a_kill_at_any_named_point_loses_and_doubles_nothing(kept: Kept, point: str, passes: int) -> None:
+    topic = kept.broker.topic(2)
+    send(kept, topic, range(30_000))  # more than one batch
+    kept.create("t", topic)
+    killed = reader(kept, f"{point}#{passes}")
+    assert killed.wait(60) == -signal.SIGKILL
+    before = numbers(kept)
+    assert len(before) == len(set(before))
+    assert point == "kafka.polled" or (len(before) > 0) == (point == "tail.appended" or passes > 1)
+    kept.poll()
+    assert numbers(kept) == [*range(30_000)]
+
+
+@pytest.mark.parametrize("kills", [2, pytest.param(200, marks=[pytest.mark.long, pytest.mark.timeout(1800)])])
+def test_kills_at_random_of_two_that_read_at_once_lose_and_double_nothing(kept: Kept, kills: int) -> None:
+    chosen = random.Random(kills)
+    topic = kept.broker.topic(2)
+    kept.create("t", topic)
+    running = [reader(kept), reader(kept)]
+    sent = 0
+
+    def has_more_than(count: int) -> bool:
+        assert [one.poll() for one in running] == [None, None], "nobody but this test ends a reader"
+        return len(kept.read()) > count
+
+    try:
+        for _ in range(kills):
+            before = len(kept.read())
+            send(kept, topic, range(sent, sent + 500))
+            sent += 500
+            eventually(partial(has_more_than, before), 60)
+            send(kept, topic, range(sent, sent + 500))
+            sent += 500
+            time.sleep(chosen.uniform(0, 0.5))
+            victim = running.pop(chosen.randrange(2))
+            victim.kill()
+            victim.wait(10)
+            running.append(reader(kept))
+        eventually(partial(has_more_than, sent - 1), 60)
+    finally:
+        for one in running:
+            one.kill()
+            one.wait(10)
+    assert numbers(kept) == [*range(sent)]

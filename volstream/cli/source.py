@@ -1,0 +1,22 @@
+"""Sources: ``run-source``."""
+
+from __future__ import annotations
+
+import click
+
+from volstream.cli.options import common
+from volstream.cli.output import Output
+from volstream.lifecycle.stop import Stop, stop_on_signals
+from volstream.model.text import counted
+from volstream.session import Session
+
+
+@click.command("run-source")
+@click.argument("source")
+@common
+def run_source_command(session: Session, output: Output, source: str) -> None:
+    """Read what the topic of SOURCE has by now into its table, without a daemon."""
+    stop = Stop()
+    with stop_on_signals(stop, first=lambda: output.message("Stopping. Interrupt again to end at once.")):
+        count = session.connector.poll(source, stop)
+    output.result({"source": source, "messages": count}, f"{counted(count, 'message')} read into {source}.")

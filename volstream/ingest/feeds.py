@@ -1,0 +1,39 @@
+"""The tables that volstream fills by itself: who does it, and how that ends."""
+
+from __future__ import annotations
+
+from volstream.catalog import Catalog
+from volstream.errors import ObjectInUseError
+from volstream.lifecycle.identity import new_owner
+from volstream.lifecycle.stop import Stop
+from volstream.model.objects import FeedTable
+
+#: Between two looks at whether the reader has ended.
+_LOOK_SECONDS = 0.1
+
+#: The reader sees within a second that its source is gone, and then ends what it does.
+_END_SECONDS = 30.0
+
+
+def lease_name(feed: FeedTable) -> str:
+    """Returns the name of the lease under which a source is read."""
+    return f"source-{feed.id}"
+
+
+def end(catalog: Catalog, feed: FeedTable) -> None:
+    """Forgets a source, and waits until nobody writes its table any more, which can then be deleted.
+
+    Raises:
+        ObjectInUseError: its reader does not end.
+    """
+    with catalog.database.transaction() as transaction:
+        catalog.feeds.remove(transaction, feed)
+    mine = new_owner()
+    waits = Stop()
+    for _ in range(int(_END_SECONDS / _LOOK_SECONDS)):
+        other = catalog.leases.acquire(lease_name(feed), mine, f"dropping source {feed.name}", _END_SECONDS)
+        if other is None:
+            catalog.leases.release(lease_name(feed), mine)
+            return
+        waits.wait(_LOOK_SECONDS)
+    raise ObjectInUseError(f"Source {feed.name} is still being read.", f"Run DROP TABLE {feed.name} again later.")

@@ -1,0 +1,1 @@
+"""Kafka topics that fill tables: definitions, the client, messages as rows, and the reading itself."""

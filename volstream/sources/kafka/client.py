@@ -1,0 +1,229 @@
+"""Reads a topic from a cluster. The only module that imports confluent-kafka.
+
+Partitions are assigned by hand, and offsets are given: nothing is committed to the brokers, and no group is joined.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicCollection,
+    TopicPartition,
+    Uuid,
+)
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # it lists no exports
+
+from volstream.errors import BrokerError, InvalidValueError, NotFoundError
+from volstream.lifecycle.closeable import Closeable
+
+#: What one poll returns at most: so many messages, or bytes (and the messages of one call more), gathered for so long.
+_MAX_MESSAGES, _MAX_BYTES, _GATHER_SECONDS = 20_000, 8 << 20, 0.5
+
+#: Interval of looks at whether a poll is done.
+_LOOK_SECONDS = 0.05
+
+#: Messages per call of the client: at a megabyte each, the default maximum of brokers, they fit into memory.
+_CHUNK = 100
+
+#: Time for an answer of the cluster.
+_ANSWER_SECONDS = 5.0
+
+#: Brokers older than 2.8 have no ids of topics; clients tell this one.
+_NO_ID = str(Uuid(0, 0))
+
+_GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
+
+#: How the client begins its message for properties that do not fit together, or with what there is on this host.
+_TOGETHER = "Failed to create consumer"
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic at one moment.
+
+    Attributes:
+        id: given to one topic only: one that is re-created has another. None: the brokers have none.
+        partitions: their numbers.
+    """
+
+    id: str | None
+    partitions: Sequence[int]
+
+
+@dataclass
+class Polled:
+    """What a poll has found.
+
+    Attributes:
+        messages: by partition, in order.
+        reached: the offset after the last message of each partition of which something was heard.
+        at_end: partitions of which this was the end when it was fetched.
+        out_of_range: the brokers do not have the next message of a partition (any more).
+    """
+
+    messages: dict[int, list[Message]] = field(default_factory=dict)
+    reached: dict[int, int] = field(default_factory=dict)
+    at_end: set[int] = field(default_factory=set)
+    out_of_range: bool = False
+
+
+class TopicReader(Closeable):
+    """Reads one topic. For use by one thread. Does no I/O before its first call.
+
+    Methods raise BrokerError if the cluster cannot be reached or refuses, and NotFoundError if it has no such topic.
+
+    Args:
+        properties: librdkafka's, with secrets.
+
+    Raises:
+        InvalidValueError: the properties do not fit together.
+    """
+
+    def __init__(self, brokers: Sequence[str], topic: str, properties: Mapping[str, str]) -> None:
+        self._brokers = ",".join(brokers)
+        self._topic = topic
+        self._said: str | None = None
+        told: dict[str, Any] = {
+            # Kafka's clients must have one, although there is no group.
+            "group.id": "volstream",
+            "queued.max.messages.kbytes": 32 << 10,
+            **properties,
+            "bootstrap.servers": self._brokers,
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "auto.offset.reset": "error",
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+            "log_level": 0,  # what is wrong is raised
+            "error_cb": self._hear,
+        }
+        with _refusals():
+            self._consumer = Consumer(told)
+            self._admin = AdminClient(
+                {key: value for key, value in told.items() if key in properties}
+                | {key: told[key] for key in ("bootstrap.servers", "log_level", "error_cb")}
+            )
+
+    def topic(self) -> Topic:
+        """Returns the topic as it is now."""
+        with self._mapped():
+            asked = self._admin.describe_topics(TopicCollection([self._topic]), request_timeout=_ANSWER_SECONDS)
+            found = asked[self._topic].result()
+        self._said = None
+        known = str(found.topic_id)
+        return Topic(None if known == _NO_ID else known, sorted(one.id for one in found.partitions))
+
+    def bounds(self, partitions: Sequence[int]) -> tuple[Mapping[int, int], Mapping[int, int]]:
+        """Returns the first offset of each partition, and the one after the last that can be read: transactions that are open
+        hold back what follows them."""
+        with self._mapped():
+            asked = [
+                self._admin.list_offsets(
+                    {TopicPartition(self._topic, one): wanted for one in partitions},
+                    isolation_level=IsolationLevel.READ_COMMITTED,
+                    request_timeout=_ANSWER_SECONDS,
+                )
+                for wanted in (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
+            ]
+            first, after = ({one.partition: found.result().offset for one, found in each.items()} for each in asked)
+        return first, after
+
+    def assign(self, offsets: Mapping[int, int]) -> None:
+        """Makes the next poll go on with these partitions, at these offsets."""
+        with self._mapped():
+            self._consumer.assign([TopicPartition(self._topic, one, offset) for one, offset in offsets.items()])
+
+    def poll(self, ends: Mapping[int, int]) -> Polled:
+        """Returns the next messages of the assigned partitions. Waits half a second for more; less if there are many.
+
+        Args:
+            ends: offsets by partition: once all of them are reached, it waits no longer; empty: it does not look.
+        """
+        polled = Polled()
+        count = size = 0
+        deadline = time.monotonic() + _GATHER_SECONDS
+        while count < _MAX_MESSAGES and size < _MAX_BYTES and not polled.out_of_range:
+            left = deadline - time.monotonic()
+            if left <= 0 or (ends and all(polled.reached.get(one, -1) >= end for one, end in ends.items())):
+                break
+            with self._mapped():
+                found = self._consumer.consume(_CHUNK, min(left, _LOOK_SECONDS))
+                for message in found:
+                    size += self._take(polled, message)
+            count += len(found)
+        return polled
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self._consumer.close()
+
+    def _take(self, polled: Polled, message: Message) -> int:
+        """Adds a message, or what it tells, to what was polled; returns its size in bytes."""
+        error, partition, offset = message.error(), message.partition(), message.offset()
+        assert partition is not None, "it comes from a partition"
+        assert offset is not None, "it comes from a partition"
+        if error is None:
+            polled.messages.setdefault(partition, []).append(message)
+            polled.reached[partition] = offset + 1
+            polled.at_end.discard(partition)
+            return len(message)
+        if error.code() == KafkaError._PARTITION_EOF:
+            polled.reached[partition] = offset
+            polled.at_end.add(partition)
+        elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+            polled.out_of_range = True
+        else:
+            raise KafkaException(error)
+        return 0
+
+    def _hear(self, error: KafkaError) -> None:
+        if error.code() != KafkaError._ALL_BROKERS_DOWN or self._said is None:  # which does not say why
+            self._said = error.str()
+
+    @contextmanager
+    def _mapped(self) -> Iterator[None]:
+        try:
+            yield
+        except KafkaException as raised:
+            error: KafkaError = raised.args[0]
+            if error.code() in _GONE:
+                raise NotFoundError(
+                    f"There is no topic {self._topic} on {self._brokers}.", "Create it; reading begins then by itself."
+                ) from raised
+            self._admin.poll(0)  # a request without an answer does not know why: its connections do, and tell it now
+            said = f"{error.str()} ({self._said})" if self._said else error.str()
+            raise BrokerError(f"The Kafka brokers {self._brokers} do not answer as they should: {said}.") from raised
+
+
+def check_properties(properties: Mapping[str, str]) -> None:
+    """Raises InvalidValueError if librdkafka does not know a property, or its value cannot be."""
+    try:
+        with _refusals():
+            Consumer(
+                {**properties, "bootstrap.servers": "127.0.0.1:9", "group.id": "volstream", "log_level": 0}
+            ).close()
+    except InvalidValueError as error:
+        if _TOGETHER not in error.message:
+            raise
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    try:
+        yield
+    except (KafkaException, TypeError, ValueError) as raised:  # the latter for callbacks, which are no text
+        said = raised.args[0].str() if isinstance(raised, KafkaException) else str(raised)
+        raise InvalidValueError(
+            f"Kafka's client refuses its properties: {said}.",
+            "They are named as in librdkafka: https://github.com/confluentinc/librdkafka/blob/master/CONFIGURATION.md.",
+        ) from raised

@@ -1,0 +1,205 @@
+"""Reads a topic into its table. A batch and the offsets up to which it reaches are one commit of the table's tail.
+
+Each partition is a stream of the tail (:class:`~volstream.tails.writer.Flush`): its number is the offset of the next message
+to read, so that whoever reads next goes on there, and whoever has read the same messages before is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from volstream.delta import folders
+from volstream.errors import InvalidStateError, NotFoundError, TailFullError
+from volstream.ingest.local import commit
+from volstream.lifecycle import faults
+from volstream.lifecycle.closeable import Closeable
+from volstream.model.objects import FeedTable
+from volstream.sources.kafka.rows import new_messages, rows
+from volstream.sources.kafka.topic import COLUMNS, TopicSource
+from volstream.tails import table
+from volstream.tails.writer import Flush, TailWriter
+
+if TYPE_CHECKING:
+    from volstream.home import Home
+    from volstream.sources.kafka.client import Polled, Topic, TopicReader
+
+
+class TopicFeed(Closeable):
+    """Reads a topic into its table, step by step. For one thread. Of several processes one gets on: see :meth:`step`.
+
+    Args:
+        lost: told what the brokers had deleted before it was read.
+
+    Raises:
+        NotFoundError: the table is gone.
+        InvalidStateError: the table lacks one of the columns, or has it with another type.
+        InvalidValueError: the properties of the topic cannot be used on this host.
+        DependencyError: the table cannot be read, or the client is not installed.
+    """
+
+    def __init__(self, home: Home, feed: FeedTable, lost: Callable[[str], object]) -> None:
+        location = folders.table_location(home.warehouse, feed.name)
+        _check_columns(feed, location)
+        self._home = home
+        self._feed = feed
+        self._source = TopicSource.of(feed)
+        self._lost = lost
+        self._location = location
+        self._writer = TailWriter(location)
+        self._have: dict[int, int] = {}
+        self._reached: dict[int, int] = {}
+        self._at_end: set[int] = set()
+        self._assigned = False
+        self._polled: Polled | None = None
+        home.catalog.tails.add(feed.name, location)
+        self._reader: TopicReader = self._source.reader()
+
+    @property
+    def has_caught_up(self) -> bool:
+        """True if the newest look at each partition found its end."""
+        return self._assigned and self._at_end == self._have.keys()
+
+    def ends(self) -> Mapping[int, int]:
+        """Returns the offset after the last message of each partition, as of now. Raises as :meth:`step`."""
+        return self._reader.bounds(self._topic().partitions)[1]
+
+    def has_reached(self, ends: Mapping[int, int]) -> bool:
+        """True if everything before these offsets is in the table."""
+        return self._assigned and all(self._reached.get(one, 0) >= end for one, end in ends.items())
+
+    def step(self, ends: Mapping[int, int] | None = None) -> int:
+        """Reads for half a second, or until a batch is full, and appends what was read; returns the number of messages.
+
+        May be called again after an error.
+
+        Args:
+            ends: offsets by partition, at which it need not wait for more.
+
+        Raises:
+            BrokerError, NotFoundError: the brokers, or the topic, cannot be reached.
+            InvalidStateError: it is not the topic that was read before; or the tail is not the one that has the offsets.
+            FencedError: another process reads the topic.
+            TailFullError: the tail is full, and another process commits it.
+            VolstreamError: it cannot be appended or committed; nothing of it is in the table.
+        """
+        if self._polled is None:
+            if not self._assigned:
+                self._assign(self._topic())
+            self._assigned = False  # unless the poll succeeds, nobody knows what it has taken
+            left = {one: end for one, end in (ends or {}).items() if self._reached.get(one, 0) < end}
+            self._polled = self._reader.poll(left)
+            self._assigned = True
+            faults.point("kafka.polled")
+        # Ids are never given again: what was polled came from this topic if it is still there.
+        topic = self._topic()
+        count = self._append(self._polled)
+        polled, self._polled = self._polled, None
+        if polled.out_of_range or {*topic.partitions} - self._have.keys():
+            self._assign(topic)
+        return count
+
+    def close(self) -> None:
+        """Closes the connections to the brokers."""
+        self._reader.close()
+
+    def _topic(self) -> Topic:
+        """Returns the topic. Raises InvalidStateError if it was re-created."""
+        found = self._reader.topic()
+        known = self._feed.options.get("topic_id")
+        if known is not None and found.id is not None and found.id != known:
+            raise _replaced(self._feed, self._source.topic)
+        if known is None and found.id is not None:
+            self._note("topic_id", found.id)
+        return found
+
+    def _assign(self, topic: Topic) -> None:
+        """Goes on after what the tail has, or with the first message that the brokers still have."""
+        tail_id, have = self._writer.newest([self._stream(one) for one in topic.partitions])
+        if self._feed.options.get("tail_id") is None:
+            self._note("tail_id", tail_id)
+        elif self._feed.options["tail_id"] != tail_id:
+            raise InvalidStateError(
+                f"The tail of table {self._feed.name} was replaced, and with it the offsets up to which topic "
+                f"{self._source.topic} was read.",
+                "Restore the home from a backup; or drop the table and create it again, to read the topic from its start.",
+            )
+        first, after = self._reader.bounds(topic.partitions)
+        self._have = {one: have[self._stream(one)] for one in topic.partitions}
+        for one, offset in self._have.items():
+            if offset > after[one]:
+                raise _replaced(self._feed, self._source.topic)
+            if 0 < offset < first[one]:
+                self._lost(
+                    f"The brokers deleted messages {offset} to {first[one] - 1} of partition {one} of topic "
+                    f"{self._source.topic} before they were read."
+                )
+        self._reached = {one: max(offset, first[one]) for one, offset in self._have.items()}
+        self._at_end = set()
+        self._reader.assign(self._reached)
+        self._assigned = True
+
+    def _append(self, polled: Polled) -> int:
+        now = datetime.now(UTC)
+        flushes: dict[int, Flush] = {}
+        for one, messages in polled.messages.items():
+            new = new_messages(messages, self._reached[one])
+            if new:
+                found = _fitted(rows(new, self._source.format, self._source.topic, one, now), self._writer.columns)
+                sequence = found["offset"][-1].as_py() + 1
+                flushes[one] = Flush(self._stream(one), sequence, found, self._have[one])
+        if flushes:
+            waiting = [*flushes.values()]
+            try:
+                self._writer.append(waiting)
+            except TailFullError:
+                if not self._commit():
+                    raise
+                self._writer.append(waiting)
+            if self._home.settings.commit_seconds == 0:
+                self._commit()
+        self._have |= {one: flush.sequence for one, flush in flushes.items()}
+        self._reached |= polled.reached
+        self._at_end = (self._at_end - polled.reached.keys()) | polled.at_end
+        return sum(flush.rows.num_rows for flush in flushes.values())
+
+    def _commit(self) -> int:
+        return commit(self._home.catalog, self._feed.name, self._location, lambda: self._home.gateway)
+
+    def _stream(self, partition: int) -> str:
+        return f"{self._feed.id}/{partition}"
+
+    def _note(self, key: str, value: str) -> None:
+        self._feed = self._home.catalog.feeds.change(self._feed, options={**self._feed.options, key: value})
+
+
+def _check_columns(feed: FeedTable, location: str) -> None:
+    """Raises NotFoundError, InvalidStateError. Before the tail is opened, which would adapt itself to the table."""
+    try:
+        present = table.columns_of(location)
+    except NotFoundError:
+        raise NotFoundError(f"There is no table {feed.name} any more.", f"Run: DROP TABLE {feed.name}.") from None
+    for wanted in COLUMNS:
+        if wanted.name not in present.names or not present.field(wanted.name).type.equals(wanted.type):
+            raise InvalidStateError(
+                f"The table {feed.name} has no column {wanted.name} of the type that messages need.",
+                "Do not drop, rename or retype its columns; columns may be added.",
+            )
+
+
+def _fitted(found: pa.Table, columns: pa.Schema) -> pa.Table:
+    """Returns the rows with NULL in the columns that the user has added."""
+    for added in columns:
+        if added.name not in found.column_names:
+            found = found.append_column(added.with_nullable(True), pa.nulls(found.num_rows, added.type))
+    return found
+
+
+def _replaced(feed: FeedTable, topic: str) -> InvalidStateError:
+    return InvalidStateError(
+        f"The topic {topic} was deleted and re-created, or cut off: its offsets are not those that table {feed.name} has.",
+        f"Read it into another table; or drop {feed.name} and create it again.",
+    )

@@ -1,0 +1,68 @@
+"""Reads what a topic has by now into its table, for homes without a daemon."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from volstream.catalog.definitions import note_error
+from volstream.catalog.leases import lease
+from volstream.delta import folders
+from volstream.errors import InvalidStateError, TailFullError, VolstreamError, reason_of
+from volstream.ingest.feeds import lease_name
+from volstream.ingest.local import commit
+from volstream.lifecycle.identity import new_owner
+from volstream.lifecycle.stop import Stop
+from volstream.log import get
+from volstream.model.objects import FeedTable
+from volstream.sources.kafka.feed import TopicFeed
+
+if TYPE_CHECKING:
+    from volstream.home import Home
+
+_log = get("sources")
+
+#: While another process commits a full tail.
+_FULL_SECONDS = 1.0
+
+
+def read_to_end(home: Home, feed: FeedTable, stop: Stop) -> int:
+    """Reads what a topic has when called into its table, and commits it; returns the number of messages.
+
+    The definition tells afterwards what is wrong, if anything is.
+
+    Args:
+        stop: set to end early; what was read stays.
+
+    Raises:
+        InvalidStateError: another process reads it, such as a daemon.
+        VolstreamError: see :class:`TopicFeed`.
+    """
+    name, mine, purpose = lease_name(feed), new_owner(), f"reading of source {feed.name}"
+    ended = Stop()
+    lost: list[str] = []
+    count = 0
+    with lease(home.catalog.leases, name, mine, purpose, home.settings.lease_seconds, ended.set) as other:
+        if other is not None:
+            raise InvalidStateError(
+                f"Source {feed.name} is in use: {other.purpose}.",
+                "A daemon reads it by itself; a command that runs must end first.",
+            )
+        try:
+            with TopicFeed(home, feed, lost.append) as reading:
+                ends = reading.ends()
+                # A table that is dropped is deleted once the lease is free.
+                while (
+                    not (reading.has_reached(ends) or stop or ended) and home.catalog.feeds.by_id(feed.id) is not None
+                ):
+                    try:
+                        count += reading.step(ends)
+                    except TailFullError:  # the process that commits it makes room
+                        stop.wait(_FULL_SECONDS)
+            commit(home.catalog, feed.name, folders.table_location(home.warehouse, feed.name), lambda: home.gateway)
+        except VolstreamError as error:
+            note_error(home.catalog.database, feed.id, reason_of(error))
+            raise
+        note_error(home.catalog.database, feed.id, " ".join(lost) or None)
+    for one in lost:
+        _log.error("messages_lost", source=str(feed.name), why=one)
+    return count

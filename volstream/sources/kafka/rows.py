@@ -1,0 +1,108 @@
+"""Messages of a Kafka topic as rows of its table. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Protocol, TypeVar
+
+import pyarrow as pa
+
+from volstream.sources.kafka.topic import COLUMNS
+from volstream.tails.table import INSERT, OPERATION
+
+#: The last millisecond of the year 9999: Kafka accepts any number, Spark shows no later time.
+_LAST_MILLISECOND = 253_402_300_799_999
+
+
+class KafkaMessage(Protocol):
+    """A message, as confluent-kafka has them."""
+
+    def key(self) -> bytes | None:
+        """Returns the key."""
+
+    def value(self) -> bytes | None:
+        """Returns the value; None: a tombstone."""
+
+    def offset(self) -> int | None:
+        """Returns the number in the partition."""
+
+    def timestamp(self) -> tuple[int, int]:
+        """Returns the kind of time, 0 for none, and milliseconds since 1970."""
+
+    def headers(self) -> Any:
+        """Returns pairs of a name and bytes or None; or None."""
+
+
+M = TypeVar("M", bound=KafkaMessage)
+
+
+def new_messages(messages: Sequence[M], first: int) -> list[M]:
+    """Returns the messages of a partition from the offset ``first`` on, each once.
+
+    After a new assignment, nothing but the client's care keeps it from delivering what it had fetched before.
+    """
+    found: list[M] = []
+    for message in messages:
+        offset = message.offset()
+        if offset is not None and offset >= first:
+            found.append(message)
+            first = offset + 1
+    return found
+
+
+def rows(
+    messages: Sequence[KafkaMessage], source_format: str, topic: str, partition: int, arrived_at: datetime
+) -> pa.Table:
+    """Returns a row for each message: the operation, and :data:`~volstream.sources.kafka.topic.COLUMNS`."""
+    count = len(messages)
+    values = [message.value() for message in messages]
+    texts: Sequence[str | None] = [None] * count
+    if source_format == "json":
+        texts = [None if value is None else json_text(value) for value in values]
+        values = [value if text is None else None for value, text in zip(values, texts, strict=True)]
+    columns = [
+        pa.repeat(pa.scalar(arrived_at, COLUMNS.field("arrived_at").type), count),
+        pa.repeat(source_format, count),
+        pa.array(texts, pa.string()),
+        pa.array(values, pa.binary()),
+        pa.array([message.key() for message in messages], pa.binary()),
+        pa.repeat(topic, count),
+        pa.repeat(pa.scalar(partition, pa.int32()), count),
+        pa.array([message.offset() for message in messages], pa.int64()),
+        pa.array([_microseconds(message) for message in messages], COLUMNS.field("timestamp").type),
+        pa.array([_headers(message) for message in messages], COLUMNS.field("headers").type),
+    ]
+    return pa.table([pa.repeat(INSERT, count), *columns], schema=COLUMNS.insert(0, pa.field(OPERATION, pa.string())))
+
+
+def json_text(value: bytes) -> str | None:
+    """Returns a message's value as text if it is JSON in UTF-8, else None.
+
+    More than JSON's grammar is not asked: numbers may be too large for any type. What is nested deeper than Python's
+    recursion limit is taken for no JSON.
+    """
+    try:
+        text = value.decode()
+        _DECODER.decode(text)
+    except (ValueError, RecursionError):
+        return None
+    return text
+
+
+def _refused(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON.")
+
+
+#: ``float`` for integers, too: Python refuses to read integers of more than 4,300 digits.
+_DECODER = json.JSONDecoder(parse_constant=_refused, parse_int=float)
+
+
+def _microseconds(message: KafkaMessage) -> int | None:
+    kind, milliseconds = message.timestamp()
+    return milliseconds * 1000 if kind and 0 <= milliseconds <= _LAST_MILLISECOND else None
+
+
+def _headers(message: KafkaMessage) -> list[dict[str, object]]:
+    return [{"name": name, "value": value} for name, value in message.headers() or ()]
