@@ -4,51 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from volstream.delta import folders
-from volstream.delta.log import DeltaLog
-from volstream.errors import AlreadyExistsError, InvalidStateError, InvalidValueError
+from volstream.errors import InvalidStateError, InvalidValueError
 from volstream.home import Home
 from volstream.lifecycle.stop import Stop
 from volstream.model.names import Name
 from volstream.model.objects import FeedKind, FeedTable
 from volstream.objects.sources import parse_retention
-from volstream.sources import tables, versions
 
-
-class UploadedTable:
-    """An immutable table of uploaded files, each of which is a version. Thread-safe.
-
-    Attributes:
-        name: the table's name, for SQL, which sees the newest version.
-    """
-
-    def __init__(self, home: Home, name: Name) -> None:
-        self.name = str(name)
-        self._home = home
-        self._feed_name = name
-        self._reader = versions.VersionReader(home, name)
-
-    @property
-    def versions(self) -> Sequence[int]:
-        """Its versions, ascending."""
-        return versions.numbers(self._home.catalog.feeds.get(self._feed_name))
-
-    def get(self, key: Any, version: int | None = None) -> Mapping[str, Any] | None:
-        """Returns the row with a key, by column, or None.
-
-        Args:
-            key: a value of the key column's type.
-            version: default: the newest.
-
-        Raises:
-            InvalidValueError: the table does not have the version.
-        """
-        return self._reader.get(key, version)
-
-    def __repr__(self) -> str:
-        return f"UploadedTable({self.name!r})"
+if TYPE_CHECKING:  # imported where it is used: commands that only read definitions need none of it
+    from volstream.objects.uploads import UploadedTable
 
 
 class Connectors:
@@ -83,18 +49,15 @@ class Connectors:
             InvalidValueError: the file does not exist or is broken, or keys are missing or occur twice; nothing is stored.
             AlreadyExistsError: the name is taken; or the version exists with other rows.
         """
-        from volstream.sources import files
+        from volstream.objects.uploads import UploadedTable
+        from volstream.sources import files, tables, versions
 
         parsed = Name.parse(name)
         reached_by = None if connection is None else self._home.catalog.connections.get(Name.parse(connection))
         upload = files.Upload.of(uri, format, options or {}, reached_by)
         feed = self._home.catalog.feeds.find(parsed)
         if feed is None:
-            if (
-                self._home.catalog.streams.find(parsed) is not None
-                or DeltaLog(folders.table_location(self._home.warehouse, parsed)).exists()
-            ):
-                raise AlreadyExistsError(f"There is already a table or stream {parsed}.", "Choose another name.")
+            tables.check_free(self._home, parsed)
             feed = tables.new_feed(parsed, FeedKind.FILES, primary_key=primary_key, immutable=True, comment=comment)
         elif feed.kind is not FeedKind.FILES or str(feed.primary_key).lower() != primary_key.lower():
             raise InvalidValueError(
@@ -139,7 +102,7 @@ class Connectors:
         existing = self._home.catalog.feeds.meeting(parsed, or_replace=False, if_not_exists=if_not_exists)
         if existing is not None:
             return existing
-        source = TopicSource(tuple(brokers), topic or parsed.name, format, dict(properties or {}))
+        source = TopicSource(tuple(brokers), topic or _as_written(name), format, dict(properties or {}))
         return create_topic_table(self._home, parsed, source, parse_retention(retention_policy), comment)
 
     def poll(self, name: str, stop: Stop | None = None) -> int:
@@ -159,3 +122,8 @@ class Connectors:
         if feed.kind is not FeedKind.KAFKA:
             raise InvalidStateError(f"{feed.name} is not filled from a topic.", f"It is a source of kind {feed.kind}.")
         return read_to_end(self._home, feed, stop or Stop())
+
+
+def _as_written(name: str) -> str:
+    """Returns a table's name without its schema; unlike a table's, a topic's is case-sensitive."""
+    return name.rpartition(".")[2].strip().strip("`")

@@ -84,6 +84,12 @@ def drop(home: Home, feed: FeedTable) -> None:
     folders.remove(folders.table_location(home.warehouse, feed.name))
 
 
+def check_free(home: Home, name: Name) -> None:
+    """Raises AlreadyExistsError if a table or a stream has the name."""
+    if home.catalog.streams.find(name) is not None or DeltaLog(folders.table_location(home.warehouse, name)).exists():
+        raise AlreadyExistsError(f"There is already a table or stream {name}.", "Choose another name.")
+
+
 def create(home: Home, feed: FeedTable, columns: pa.Schema) -> None:
     """Creates an empty table for a source, and stores its definition. Its changes are tracked.
 
@@ -91,9 +97,8 @@ def create(home: Home, feed: FeedTable, columns: pa.Schema) -> None:
         AlreadyExistsError: the name is taken, by a source, a table or a stream.
         InvalidStateError: the warehouse is in an object store.
     """
+    check_free(home, feed.name)
     location = folders.table_location(home.warehouse, feed.name)
-    if home.catalog.streams.find(feed.name) is not None or DeltaLog(location).exists():
-        raise AlreadyExistsError(f"There is already a table or stream {feed.name}.", "Choose another name.")
     with home.catalog.database.transaction() as transaction:
         home.catalog.feeds.add(transaction, feed)
         key = {} if feed.primary_key is None else {PRIMARY_KEY: json.dumps([feed.primary_key])}
