@@ -90,12 +90,15 @@ def test_wrong_bytes_far_behind_the_header_are_found(files: Files) -> None:
         ("x.CSV.BZ2", bz2.compress(b"a,b\n1,2\n3,4\n")),
         ("x.csv.zst", pa.compress(b"a,b\n1,2\n3,4\n", codec="zstd", asbytes=True)),
     ],
+    ids=["gz", "bz2", "zst"],
 )
 def test_compressed_files_are_read(files: Files, name: str, content: bytes) -> None:
     assert files.rows(name, content) == [{"a": 1, "b": 2}, {"a": 3, "b": 4}]
 
 
-@pytest.mark.parametrize("content", [b"a,b\n1,2\n", gzip.compress(b"a,b\n" + b"1,2\n" * 99)[:-9]])
+@pytest.mark.parametrize(
+    "content", [b"a,b\n1,2\n", gzip.compress(b"a,b\n" + b"1,2\n" * 99)[:-9]], ids=["plain", "cut off"]
+)
 def test_a_file_that_cannot_be_decompressed_says_so(files: Files, content: bytes) -> None:
     with pytest.raises(FileRejectedError, match=r"cannot be decompressed \(gzip\)"):
         files.rows("x.csv.gz", content, TEXT)
