@@ -27,6 +27,9 @@ from volstream.errors import JavaError
 from volstream.jvm import jars, java
 from volstream.jvm.jars import Jar
 
+#: Where a reader of a topic can be killed, besides where any writer can.
+POINTS = ("kafka.polled",)
+
 _SET_UP = "Run `make broker`."
 
 _VERSION = "4.4.0"

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.broker import POINTS
 from tests.integration.kafka.conftest import Kept
 from tests.waiting import eventually
 
@@ -36,9 +37,7 @@ def numbers(kept: Kept) -> list[int]:
 
 
 @pytest.mark.parametrize("passes", [1, pytest.param(2, marks=pytest.mark.long)])
-@pytest.mark.parametrize(
-    "point", ["kafka.polled", pytest.param("tail.written", marks=pytest.mark.long), "tail.appended"]
-)
+@pytest.mark.parametrize("point", [*POINTS, pytest.param("tail.written", marks=pytest.mark.long), "tail.appended"])
 def test_a_kill_at_any_named_point_loses_and_doubles_nothing(kept: Kept, point: str, passes: int) -> None:
     topic = kept.broker.topic(2)
     send(kept, topic, range(30_000))  # more than one batch
