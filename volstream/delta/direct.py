@@ -3,7 +3,8 @@
 deltalake cannot do that: it rewrites whole files, and accepts a transaction number that was already used. The commit is therefore
 written here according to the Delta protocol: computed against the newest version, put into the log under the next number if
 that is free, else recomputed. Only for tables without anything else to maintain (constraints, partitions, column mapping), on a
-local file system, where a file can be created without overwriting another. If changes are tracked, only to add rows.
+local file system, where a file can be created without overwriting another. If changes are tracked, only to add rows, or to
+replace those of a primary key.
 
 What does not belong here: tables written by a single process (``native``), and commits that need Spark (``writer``).
 """
@@ -30,10 +31,19 @@ from deltalake.schema import Schema
 from deltalake.transaction import AddAction
 
 from volstream.delta.datafile import NewFile
-from volstream.delta.log import CHARACTERS, last_checkpoint, lengths_of
+from volstream.delta.log import CHARACTERS, PRIMARY_KEY, last_checkpoint, lengths_of
 from volstream.delta.marker import Marker
 from volstream.delta.places import filesystem_of, is_remote, make_durable, mapped, open_table
-from volstream.delta.tracking import FEATURES, TrackedCommit, new_columns
+from volstream.delta.tracking import (
+    FEATURES,
+    Replaced,
+    TrackedCommit,
+    id_column,
+    ids_of,
+    kept_ids,
+    new_columns,
+    write_feed,
+)
 from volstream.delta.tracking import PROPERTIES as TRACKING
 from volstream.delta.vectors import deleted_rows, write_vectors
 from volstream.errors import StorageError
@@ -48,6 +58,9 @@ _HARMLESS = frozenset({"comment", CHARACTERS})
 
 #: Writer features of tables created here. Any reader that supports deletion vectors can read them.
 _CREATED = ("appendOnly", "deletionVectors", "invariants")
+
+#: What an action tells about the ids of a file's rows.
+_OF_ROWS = ("baseRowId", "defaultRowCommitVersion")
 
 #: A checkpoint every ten commits, like Delta.
 _CHECKPOINT_COMMITS = 10
@@ -68,7 +81,8 @@ class RowChanges:
     """The changes that a commit makes to a table's rows.
 
     Attributes:
-        rows: tables of rows to add, with columns of the table, in any case.
+        rows: tables of rows to add, with columns of the table, in any case. If rows of a primary key are replaced, they are read
+            again for each attempt.
         schema: schema of ``rows``.
         key: text column that selects the rows to remove.
         gone: values of ``key`` whose rows are removed. None: the commit only adds rows.
@@ -126,13 +140,13 @@ def create(location: str, schema: pa.Schema, properties: Mapping[str, str], *, t
     return True
 
 
-def can_write(location: str) -> bool:
-    """True if rows can be added and removed without Spark; False if the table does not exist."""
+def can_write(location: str, key: str) -> bool:
+    """True if rows can be added, and removed by a column, without Spark; False if the table does not exist."""
     if is_remote(location):
         return False
     with mapped(location):
         try:
-            return _suits(open_table(location), removes=True)
+            return _suits(open_table(location), key)
         except TableNotFoundError:
             return False
 
@@ -169,13 +183,15 @@ class _Commit:
     change: RowChanges | None
     _written: list[AddAction] | None = None
     _files: list[NewFile] = field(default_factory=list)
+    _groups: list[pa.Table] = field(default_factory=list)  #: the rows to add, if others are replaced
+    _feed: list[str] = field(default_factory=list)
     _rows: int = 0
     _may_be_there: bool = False
 
     def run(self) -> bool:
         for _ in range(_ATTEMPTS):
             table = open_table(self.location)
-            if not _suits(table, removes=self.change is not None and self.change.gone is not None):
+            if not _suits(table, None if self.change is None or self.change.gone is None else self.change.key):
                 self.forget()
                 return False
             used = table.transaction_version(self.marker.app_id)
@@ -195,8 +211,16 @@ class _Commit:
 
     def forget(self) -> None:
         """Removes the files of a commit that was not made; keeps them if the outcome is unknown."""
-        for file in () if self._may_be_there else self._files:
+        if not self._may_be_there:
+            self._drop()
+
+    def _drop(self) -> None:
+        for file in self._files:
             file.drop()
+        for path in self._feed:
+            with suppress(FileNotFoundError):
+                os.unlink(path)
+        self._files, self._feed, self._groups, self._rows = [], [], [], 0
 
     def _actions(self, table: DeltaTable) -> Sequence[Mapping[str, Any]] | None:
         """Returns the commit's actions; None: Spark has to do it."""
@@ -204,16 +228,22 @@ class _Commit:
         transaction = {"txn": {"appId": self.marker.app_id, "version": self.marker.version, "lastUpdated": now}}
         user: dict[str, Any] = {"userMetadata": self.marker.user_metadata}
         tracked = TrackedCommit(table, self.location)
-        user |= tracked.info()
+        with_rows = self.change is not None and self.change.gone is not None and _is_tracked(table)
+        user |= tracked.info(keeps_ids=with_rows)
         if self.change is None:
             return [_info("WRITE", {"mode": "Append", "partitionBy": "[]"}, isBlindAppend=True, **user), transaction]
-        if self._written is None:
-            self._written = self._write(self.change, table)
+        removed = _without(table, self.location, self.change.key, self.change.gone or (), now, with_rows=with_rows)
+        if removed is None:
+            return None
+        if self._written is None or with_rows:  # which ids rows keep depends on the version
+            self._drop()
+            self._written = self._write(self.change, table, removed.rows)
         if self._written is None:
             return None
-        replaced = _without(table, self.location, self.change.key, self.change.gone or (), now)
-        if replaced is None:
-            return None
+        replaced, feed = removed.actions, list[Mapping[str, Any]]()
+        if removed.rows is not None:
+            feed = write_feed(self.location, table, self.change.key, removed.rows, self._groups)
+            self._feed = [f"{self.location}/{one['cdc']['path']}" for one in feed]
         added = [
             {
                 "add": {
@@ -235,23 +265,34 @@ class _Commit:
             "numOutputBytes": str(sum(one.size for one in self._written)),
         }
         told = _info("WRITE", mode, isBlindAppend=self.change.gone is None, operationMetrics=metrics, **user)
-        return [told, transaction, *replaced, *added, *(tracked.domain() if added else [])]
+        return [told, transaction, *replaced, *added, *feed, *(tracked.domain() if added else [])]
 
-    def _write(self, change: RowChanges, table: DeltaTable) -> list[AddAction] | None:
-        """Writes the rows to add; nothing refers to them yet. None: the table does not allow one of them."""
+    def _write(self, change: RowChanges, table: DeltaTable, replaced: Replaced | None) -> list[AddAction] | None:
+        """Writes the rows to add; nothing refers to them yet. None: the table does not allow one of them.
+
+        Args:
+            replaced: rows whose ids those to add keep.
+        """
+        ids = None if replaced is None else id_column(table)
         rules = _ColumnRules.of(table)
         names = {one.name.lower(): one.name for one in table.schema().fields}
         schema = pa.schema([pa.field(names[one.name.lower()], one.type) for one in change.schema])
+        key = names.get(change.key.lower(), change.key)
+        written = schema if ids is None else schema.append(pa.field(ids, pa.int64()))
         added: list[AddAction] = []
         file: NewFile | None = None
         for group in _groups(change.rows):
             if file is None:
                 tracked = schema.names[-_TRACKED_COLUMNS:]
-                file = NewFile(self.location, schema, tracked=tracked, group_rows=_GROUP_ROWS, longest=_LONGEST)
+                file = NewFile(self.location, written, tracked=tracked, group_rows=_GROUP_ROWS, longest=_LONGEST)
                 self._files.append(file)
             renamed = group.rename_columns(schema.names)
             if not rules.allow(renamed):
                 return None
+            if replaced is not None:
+                self._groups.append(renamed)
+                if ids is not None:
+                    renamed = renamed.append_column(written.field(ids), kept_ids(renamed, key, replaced))
             file.write(renamed)
             self._rows += group.num_rows
             if file.bytes >= _FILE_BYTES:
@@ -282,10 +323,20 @@ def _groups(rows: Iterable[pa.Table]) -> Iterable[pa.Table]:
         yield pa.concat_tables(waiting)
 
 
-def _suits(table: DeltaTable, *, removes: bool) -> bool:
-    """True if a commit, which removes rows or only adds some, can maintain everything that the table demands."""
+def _is_tracked(table: DeltaTable) -> bool:
+    return not FEATURES.isdisjoint(table.protocol().writer_features or ())
+
+
+def _suits(table: DeltaTable, gone_by: str | None) -> bool:
+    """True if a commit can maintain everything that the table demands.
+
+    Args:
+        gone_by: the column by which it removes rows; None: it only adds some.
+    """
     protocol, metadata = table.protocol(), table.metadata()
-    supported = _KNOWN if removes else _KNOWN | FEATURES
+    # Without a key, rows do not replace each other one by one.
+    one_by_one = gone_by is None or json.loads(metadata.configuration.get(PRIMARY_KEY) or "[]") == [gone_by]
+    supported = _KNOWN | FEATURES if one_by_one else _KNOWN
     known = protocol.min_writer_version <= 2 or (
         protocol.min_writer_version == 7 and supported.issuperset(protocol.writer_features or ())
     )
@@ -325,26 +376,40 @@ class _ColumnRules:
         return True
 
 
+@dataclass(frozen=True)
+class _Removed:
+    """The removal of rows.
+
+    Attributes:
+        rows: the removed rows; None: nobody asked for them, or there are none.
+    """
+
+    actions: Sequence[Mapping[str, Any]]
+    rows: Replaced | None = None
+
+
 def _without(
-    table: DeltaTable, location: str, key: str, gone: Collection[str], now: int
-) -> list[Mapping[str, Any]] | None:
+    table: DeltaTable, location: str, key: str, gone: Collection[str], now: int, *, with_rows: bool
+) -> _Removed | None:
     """Returns the actions that remove the rows of some keys; None: the table has no deletion vectors, or is a shallow clone."""
     if not gone:
-        return []
+        return _Removed([])
     values = sorted(gone)
     asked = pa.array(values, pa.string())
     filesystem, root = filesystem_of(location)
-    hit: dict[str, np.ndarray] = {}
+    hit: dict[str, tuple[np.ndarray, pa.Table]] = {}
     for path in _candidates(table, key, values):
         if any(character in path for character in "/%:"):
             return None
-        found = _positions(pq.ParquetFile(filesystem.open_input_file(f"{root}/{path}")), key, values, asked)
+        file = pq.ParquetFile(filesystem.open_input_file(f"{root}/{path}"))
+        found, rows = _matches(file, key, values, asked, None if with_rows else [key])
         if found.size:
-            hit[path] = found
+            hit[path] = found, rows
     if not hit:
-        return []
+        return _Removed([])
     before = deleted_rows(table, hit)
-    deleted = {path: np.union1d(found, before[path]) if path in before else found for path, found in hit.items()}
+    fresh = {path: ~np.isin(found, before[path]) if path in before else None for path, (found, _) in hit.items()}
+    deleted = {path: np.union1d(found, before[path]) if path in before else found for path, (found, _) in hit.items()}
     touched = {path: rows for path, rows in deleted.items() if path not in before or rows.size > before[path].size}
     adds = _adds(location, table.version(), touched)
     whole = {path for path, rows in touched.items() if rows.size == json.loads(adds[path]["stats"])["numRecords"]}
@@ -361,6 +426,7 @@ def _without(
             "extendedFileMetadata": True,
             "partitionValues": {},
             "size": add["size"],
+            **{name: add[name] for name in _OF_ROWS if name in add},
         }
         if add.get("deletionVector"):
             removed["deletionVector"] = add["deletionVector"]
@@ -369,7 +435,17 @@ def _without(
             statistics = {**json.loads(add["stats"]), "tightBounds": False}
             present = {"dataChange": True, "stats": json.dumps(statistics), "deletionVector": vectors[path]}
             actions.append({"add": {**add, **present}})
-    return actions
+    if not with_rows or not touched:
+        return _Removed(actions)
+    images, ids = [], []
+    for path in touched:
+        found, rows = hit[path]
+        kept = fresh[path]
+        if kept is not None:
+            found, rows = found[kept], rows.filter(pa.array(kept))
+        images.append(rows)
+        ids.append(ids_of(adds[path], rows, found, id_column(table)))
+    return _Removed(actions, Replaced(pa.concat_tables(images, promote_options="default"), pa.concat_arrays(ids)))
 
 
 def _candidates(table: DeltaTable, key: str, values: Sequence[str]) -> list[str]:
@@ -392,9 +468,12 @@ def _meets(values: Sequence[str], low: str | None, high: str | None) -> bool:
     return at < len(values) and (high is None or values[at] <= high)
 
 
-def _positions(file: pq.ParquetFile, key: str, values: Sequence[str], asked: pa.Array) -> np.ndarray:
-    """Returns the positions of a file's rows with one of the keys."""
+def _matches(
+    file: pq.ParquetFile, key: str, values: Sequence[str], asked: pa.Array, columns: list[str] | None
+) -> tuple[np.ndarray, pa.Table]:
+    """Returns the positions of a file's rows with one of the keys, and some or all columns of these rows."""
     found: list[np.ndarray] = []
+    rows: list[pa.Table] = []
     first = 0
     with file:
         # A file from before the column was added has no row with a key.
@@ -402,11 +481,14 @@ def _positions(file: pq.ParquetFile, key: str, values: Sequence[str], asked: pa.
         for number in range(groups):
             group = file.metadata.row_group(number)
             if _meets(values, *_ends(group, key)):
-                keys = file.read_row_group(number, columns=[key])[key]
-                matches = pc.is_in(keys, value_set=asked).to_numpy()
-                found.append(np.flatnonzero(matches) + first)
+                read = file.read_row_group(number, columns=columns)
+                matches = pc.is_in(read[key], value_set=asked)
+                found.append(np.flatnonzero(matches.to_numpy()) + first)
+                rows.append(read.filter(matches))
             first += group.num_rows
-    return np.concatenate(found) if found else np.empty(0, np.int64)
+    if not found:
+        return np.empty(0, np.int64), file.schema_arrow.empty_table()
+    return np.concatenate(found), pa.concat_tables(rows)
 
 
 def _ends(group: pq.RowGroupMetaData, key: str) -> tuple[str | None, str | None]:
@@ -440,7 +522,7 @@ def _adds(location: str, version: int, wanted: Collection[str]) -> Mapping[str, 
         adds = pq.read_table(name, columns=["add"], filesystem=filesystem)["add"].combine_chunks()
         listed = pc.is_in(pc.struct_field(adds, "path"), value_set=pa.array(sorted(left), pa.string()))
         for add in adds.filter(listed).to_pylist():
-            kept = ("path", "size", "modificationTime", "stats", "deletionVector")
+            kept = ("path", "size", "modificationTime", "stats", "deletionVector", *_OF_ROWS)
             present = {one: add[one] for one in kept if add.get(one) is not None}
             if "deletionVector" in present:
                 vector = {part: value for part, value in add["deletionVector"].items() if value is not None}

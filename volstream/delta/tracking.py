@@ -1,8 +1,9 @@
-"""What a commit to a table with tracked changes has to maintain, as far as it only adds rows: row ids and its own time.
+"""What a commit to a table with tracked changes has to maintain: row ids, the change feed, and its own time.
 
 Delta's protocol: each added file has the id of its first row and the version that added it; the greatest id so far is kept in
-the table's domain metadata; the first action of a commit has a time that is later than that of the commit before. The change
-feed of a commit that only adds rows consists of these rows.
+the table's domain metadata; the first action of a commit has a time that is later than that of the commit before. A row that
+replaces another one keeps its id, in a column of the data file that the schema does not have. The change feed of a commit that
+only adds rows consists of these rows; another one has files of its own, with the old and the new rows.
 """
 
 from __future__ import annotations
@@ -10,17 +11,20 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from volstream.delta.log import last_checkpoint
-from volstream.delta.places import filesystem_of
+from volstream.delta.places import filesystem_of, make_durable
 
-#: Writer features of such a table, which :mod:`volstream.delta.direct` supports for added rows.
+#: Writer features of such a table, which :mod:`volstream.delta.direct` supports.
 FEATURES = frozenset({"domainMetadata", "rowTracking", "changeDataFeed", "inCommitTimestamp"})
 
 #: Table properties that make changes readable: row ids that survive rewriting, the change feed, and commit times in the log.
@@ -31,14 +35,102 @@ PROPERTIES = {
 }
 
 _DOMAIN = "delta.rowTracking"
+_ID_COLUMN = "delta.rowTracking.materializedRowIdColumnName"
 
 
 def new_columns() -> Mapping[str, str]:
     """Returns the properties that name the columns in which rewritten rows keep their ids."""
     return {
-        "delta.rowTracking.materializedRowIdColumnName": f"_row-id-col-{uuid.uuid4()}",
+        _ID_COLUMN: f"_row-id-col-{uuid.uuid4()}",
         "delta.rowTracking.materializedRowCommitVersionColumnName": f"_row-commit-version-col-{uuid.uuid4()}",
     }
+
+
+#: The column of a row's kind in the files of a change feed, and their folder.
+_KIND, _FEED = "_change_type", "_change_data"
+
+
+@dataclass(frozen=True)
+class Replaced:
+    """Rows that a commit removes, by key.
+
+    Attributes:
+        rows: the rows as they are in their data files, with all columns there.
+        ids: their row ids.
+    """
+
+    rows: pa.Table
+    ids: pa.Array
+
+
+def ids_of(add: Mapping[str, Any], rows: pa.Table, positions: np.ndarray, column: str | None) -> pa.Array:
+    """Returns the ids of some rows of a data file.
+
+    Args:
+        add: the action that added the file.
+        rows: with all columns of the file.
+        positions: their positions in it.
+        column: the name of the column in which rewritten rows keep their ids.
+    """
+    fresh = pa.array(positions + int(add.get("baseRowId") or 0), pa.int64())
+    return (
+        fresh
+        if column is None or column not in rows.column_names
+        else pc.coalesce(rows[column].combine_chunks(), fresh)
+    )
+
+
+def id_column(table: DeltaTable) -> str | None:
+    """Returns the name of the column in which rewritten rows keep their ids; None: the table has no row ids."""
+    found: str | None = table.metadata().configuration.get(_ID_COLUMN)
+    return found if "rowTracking" in (table.protocol().writer_features or ()) else None
+
+
+def kept_ids(rows: pa.Table, key: str, replaced: Replaced) -> pa.Array:
+    """Returns for each of the rows to add the id of the row that it replaces; NULL: none, it gets a new one."""
+    at = pc.index_in(rows[key].combine_chunks(), value_set=replaced.rows[key].combine_chunks())
+    return replaced.ids.take(at)
+
+
+def write_feed(
+    location: str, table: DeltaTable, key: str, replaced: Replaced, added: Sequence[pa.Table]
+) -> list[Mapping[str, Any]]:
+    """Writes the change feed of a commit that removes rows, and adds some; returns its actions. Durable on return."""
+    if table.metadata().configuration.get("delta.enableChangeDataFeed") != "true":
+        return []
+    schema = pa.schema([pa.field(one.name, one.type) for one in pa.schema(table.schema().to_arrow())])
+    new = pa.concat_tables([_of_schema(one, schema) for one in added]) if added else schema.empty_table()
+    old = _of_schema(replaced.rows, schema)
+    kept = pc.is_in(old[key], value_set=new[key].combine_chunks())
+    known = pc.is_in(new[key], value_set=old[key].combine_chunks())
+    images = pa.concat_tables(
+        [
+            _labelled(old, pc.if_else(kept, "update_preimage", "delete")),
+            _labelled(new, pc.if_else(known, "update_postimage", "insert")),
+        ]
+    )
+    if not images.num_rows:
+        return []
+    filesystem, root = filesystem_of(location)
+    name = f"{_FEED}/cdc-{uuid.uuid4()}.parquet"
+    filesystem.create_dir(f"{root}/{_FEED}", recursive=True)
+    pq.write_table(images, f"{root}/{name}", filesystem=filesystem, compression="zstd")
+    make_durable(filesystem, f"{root}/{name}", f"{root}/{_FEED}")
+    size = filesystem.get_file_info(f"{root}/{name}").size
+    return [{"cdc": {"path": name, "partitionValues": {}, "size": size, "dataChange": False}}]
+
+
+def _of_schema(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    given = {name.lower(): name for name in rows.column_names}
+    columns = [
+        rows[given[one.name.lower()]].cast(one.type) if one.name.lower() in given else pa.nulls(len(rows), one.type)
+        for one in schema
+    ]
+    return pa.table(columns, schema=schema)
+
+
+def _labelled(rows: pa.Table, kinds: pa.ChunkedArray) -> pa.Table:
+    return rows.append_column(pa.field(_KIND, pa.string()), kinds.cast(pa.string()))
 
 
 class TrackedCommit:
@@ -54,9 +146,14 @@ class TrackedCommit:
         if self._has_ids:
             self._next = before.high_water_mark() + 1
 
-    def info(self) -> Mapping[str, int]:
-        """Returns what the first action has to tell."""
-        return {} if self._time is None else {"inCommitTimestamp": self._time}
+    def info(self, *, keeps_ids: bool) -> Mapping[str, Any]:
+        """Returns what the first action has to tell.
+
+        Args:
+            keeps_ids: rows that replace others keep their ids.
+        """
+        told: dict[str, Any] = {} if self._time is None else {"inCommitTimestamp": self._time}
+        return told | ({"tags": {"delta.rowTracking.preserved": "true"}} if self._has_ids and keeps_ids else {})
 
     def added(self, rows: int) -> Mapping[str, int]:
         """Returns what the action that adds the next file has to contain besides."""

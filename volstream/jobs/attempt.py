@@ -81,7 +81,7 @@ class CommitPreparation:
 
         def prepare() -> None:
             with suppress(VolstreamError):  # the commit will run into the same error
-                if not direct.can_write(location):
+                if not direct.can_write(location, "_file_path"):
                     self._parts.delta.prepare(location)
 
         threading.Thread(target=prepare, name=f"commit of {self._job.name}", daemon=True).start()

@@ -149,7 +149,7 @@ def test_a_table_with_features_it_does_not_support_is_left_to_spark(tmp_path: Pa
     place = str(tmp_path / "t")
     write_deltalake(place, pa.table({"path": ["a"]}), configuration=properties)
     asked = RowChanges([], pa.schema([("path", pa.string())]), "path", ["a"])
-    assert not direct.can_write(place)
+    assert not direct.can_write(place, "path")
     assert not direct.commit(place, marker(1), asked)
     assert DeltaTable(place).version() == 0
 

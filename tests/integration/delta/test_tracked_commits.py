@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,7 +11,7 @@ import pytest
 
 from volstream.delta import direct
 from volstream.delta.direct import RowChanges
-from volstream.delta.log import DeltaLog
+from volstream.delta.log import PRIMARY_KEY, DeltaLog
 from volstream.delta.marker import Marker
 from volstream.spark.session import SparkGateway
 
@@ -72,11 +74,74 @@ def test_the_change_feed_and_the_times_of_commits_are_those_of_spark(gateway: Sp
     assert times == sorted({*times})
 
 
-def test_rows_of_tracked_tables_are_removed_by_spark_alone(location: str) -> None:
+def test_rows_without_a_primary_key_are_replaced_by_spark_alone(location: str) -> None:
     append(location, 1, "a")
-    rows = pa.table({"id": ["a"], "n": [2]}, schema=SCHEMA)
-    assert not direct.commit(location, Marker("test", 2, {}), RowChanges([rows], SCHEMA, "id", ["a"]))
+    assert not upsert(location, 2, {"a": 2})
     assert DeltaLog(location).latest_version() == 1
+
+
+def upsert(location: str, number: int, upserted: Mapping[str, int], deleted: Collection[str] = ()) -> bool:
+    rows = pa.table({"id": [*upserted], "n": [*upserted.values()]}, schema=SCHEMA)
+    change = RowChanges([rows], SCHEMA, "id", [*upserted, *deleted])
+    return direct.commit(location, Marker("test", number, {}), change)
+
+
+def test_rows_of_a_key_keep_their_ids_and_their_changes_are_those_of_spark(
+    gateway: SparkGateway, tmp_path: Path
+) -> None:
+    """Turns of direct commits and of Spark's statements; afterwards Spark reads every change of every version."""
+    location = str(tmp_path / "keyed")
+    assert direct.create(location, SCHEMA, {PRIMARY_KEY: '["id"]'}, tracked=True)
+    spark, table = gateway.session(), f"delta.`{location}`"
+    choice, names = random.Random(7), [f"k{number:02}" for number in range(30)]
+    model, wanted, ids = dict[str, int](), list[tuple[int, str, str, int]](), dict[str, int]()
+    version = 0
+    for number in range(1, 25):
+        some = choice.sample(names, choice.choice([1, 5, 20]))
+        match choice.choice(["upsert", "upsert", "upsert", "update", "delete", "insert", "optimize"]):
+            case "upsert":
+                gone = [name for name in some if choice.random() < 0.3]
+                upserted = {name: number for name in some if name not in gone}
+                assert upsert(location, number, upserted, gone)
+                after = {name: n for name, n in model.items() if name not in gone} | upserted
+            case "update":
+                spark.sql(f"UPDATE {table} SET n = {number} WHERE id IN ({listed(some)})").collect()
+                after = model | {name: number for name in some if name in model}
+            case "delete":
+                spark.sql(f"DELETE FROM {table} WHERE id IN ({listed(some)})").collect()
+                after = {name: n for name, n in model.items() if name not in some}
+            case "insert":
+                after = model | {name: number for name in some if name not in model}
+                new = ", ".join(f"('{name}', {number})" for name in after if name not in model)
+                if new:
+                    spark.sql(f"INSERT INTO {table} VALUES {new}").collect()
+            case _:
+                spark.sql(f"OPTIMIZE {table}").collect()
+                after = model
+        version = DeltaLog(location).latest_version() or 0
+        for name in {*model, *after}:
+            if name not in after:
+                wanted.append((version, "delete", name, model[name]))
+            elif name not in model:
+                wanted.append((version, "insert", name, after[name]))
+            elif after[name] != model[name]:
+                wanted += [
+                    (version, "update_preimage", name, model[name]),
+                    (version, "update_postimage", name, after[name]),
+                ]
+        found = spark.sql(f"SELECT id, n, _metadata.row_id AS i FROM {table}").collect()
+        assert {row.id: row.n for row in found} == after
+        now = {row.id: row.i for row in found}
+        assert len({*now.values()}) == len(now)
+        assert {name: now[name] for name in now if name in model} == {name: ids[name] for name in now if name in model}
+        model, ids = after, now
+    changes = spark.sql(f"SELECT * FROM table_changes_by_path('{location}', 1, {version})").collect()
+    seen = [(row._commit_version, row._change_type, row.id, row.n) for row in changes]
+    assert sorted(seen) == sorted(wanted)
+
+
+def listed(names: Collection[str]) -> str:
+    return ", ".join(f"'{name}'" for name in names)
 
 
 def test_the_time_of_a_commit_is_later_than_the_one_before_even_if_the_clock_went_back(location: str) -> None:
