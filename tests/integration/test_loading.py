@@ -91,6 +91,7 @@ def test_new_columns_are_added_with_types_for_the_values_of_all_files(place: Pla
     assert (None, None, '{"id":"x","more":"y"}') in table(place, "id, more, _rescued_data")
 
 
+@pytest.mark.long
 def test_each_of_many_batches_may_bring_a_column(place: Place) -> None:
     place.put("0.csv", "id\n0\n")
     load(place, schema="id INT", max_files=1)

@@ -8,8 +8,6 @@ from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from volstream.errors import InvalidValueError
 from volstream.home import Home
 from volstream.model.names import Name

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 from volstream.delta import direct
 from volstream.delta.direct import RowChanges
@@ -43,6 +44,7 @@ def rows(paths: list[str], number: int) -> pa.Table:
     return pa.Table.from_pylist([{**one, "path": path} for path in paths], schema=SCHEMA)
 
 
+@pytest.mark.long
 def test_spark_and_direct_commits_take_turns_on_one_table(gateway: SparkGateway, tmp_path: Path) -> None:
     location = str(tmp_path / "t")
     table = f"delta.`{location}`"

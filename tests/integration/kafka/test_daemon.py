@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
+import pytest
+
 from tests.integration.kafka.conftest import Kept, no_engine
 from tests.waiting import eventually
 from volstream.daemon.feeds import Feeds
@@ -68,6 +70,7 @@ def test_what_is_wrong_with_a_topic_is_told_until_it_is_well_and_holds_no_other_
         assert kept.session.source.get("t").error_on is None
 
 
+@pytest.mark.long
 def test_a_broker_that_comes_back_is_read_on(kept: Kept) -> None:
     topic = kept.broker.topic()
     kept.broker.send(topic, "1")

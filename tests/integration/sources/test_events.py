@@ -95,6 +95,7 @@ def test_an_event_that_does_not_have_its_format_is_refused(
         stream.upload_all([event], format_)
 
 
+@pytest.mark.long
 def test_streams_and_dynamic_tables_follow_events(session: Session) -> None:
     stream = session.source.create_stream("clicks")
     session.sql("CREATE STREAM new_clicks ON TABLE clicks").collect()

@@ -69,13 +69,13 @@ def commit(session: Session, name: str = "t") -> int:
 
 def test_two_commits_at_once_are_one(session: Session) -> None:
     table = session.source.create_table("contended", "id")
-    for turn in range(3):
+    for turn in range(2):
         table.insert_all({"id": number, "turn": turn} for number in range(200))
         with ThreadPoolExecutor(2) as pool:
             counts = list(pool.map(lambda _: commit(session, "contended"), range(2)))
         assert max(counts) == 200
     found = session.sql("SELECT count(*) AS n, count(DISTINCT id) AS ids FROM contended").collect()
-    assert (found[0].n, found[0].ids, table.get(7)) == (200, 200, {"id": 7, "turn": 2})
+    assert (found[0].n, found[0].ids, table.get(7)) == (200, 200, {"id": 7, "turn": 1})
 
 
 @hypothesis_settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -165,6 +165,7 @@ def test_a_table_is_made_immutable_with_all_that_was_inserted(session: Session) 
     assert (table.get(1), table.get(1, 1)) == ({"id": 1, "n": 5}, {"id": 1, "n": 1})
 
 
+@pytest.mark.long
 def test_a_projection_follows_its_table(session: Session) -> None:
     people = session.source.create_table("people", "id")
     people.insert_all([{"id": 1, "name": "Ada", "age": 36}, {"id": 2, "name": "Bo", "age": 7}])

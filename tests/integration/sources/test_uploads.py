@@ -60,6 +60,9 @@ WRITERS: dict[str, Callable[[Path], object]] = {
     "users.avro": write_avro,
 }
 
+#: The others are long.
+_TRIED = ("users.csv", "users.jsonl")
+
 
 @pytest.fixture
 def session(settings: Settings, gateway: SparkGateway) -> Iterator[Session]:
@@ -67,7 +70,9 @@ def session(settings: Settings, gateway: SparkGateway) -> Iterator[Session]:
         yield session
 
 
-@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize(
+    "name", [name if name in _TRIED else pytest.param(name, marks=pytest.mark.long) for name in WRITERS]
+)
 def test_rows_of_a_file_are_found_by_key(session: Session, tmp_path: Path, name: str) -> None:
     WRITERS[name](tmp_path / name)
     table = session.connector.upload_file(str(tmp_path / name), name="users", primary_key="id")
