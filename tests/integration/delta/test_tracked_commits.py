@@ -86,8 +86,9 @@ def upsert(location: str, number: int, upserted: Mapping[str, int], deleted: Col
     return direct.commit(location, Marker("test", number, {}), change)
 
 
+@pytest.mark.parametrize("turns", [6, pytest.param(40, marks=pytest.mark.long)])
 def test_rows_of_a_key_keep_their_ids_and_their_changes_are_those_of_spark(
-    gateway: SparkGateway, tmp_path: Path
+    gateway: SparkGateway, tmp_path: Path, turns: int
 ) -> None:
     """Turns of direct commits and of Spark's statements; afterwards Spark reads every change of every version."""
     location = str(tmp_path / "keyed")
@@ -96,7 +97,7 @@ def test_rows_of_a_key_keep_their_ids_and_their_changes_are_those_of_spark(
     choice, names = random.Random(7), [f"k{number:02}" for number in range(30)]
     model, wanted, ids = dict[str, int](), list[tuple[int, str, str, int]](), dict[str, int]()
     version = 0
-    for number in range(1, 25):
+    for number in range(1, turns + 1):
         some = choice.sample(names, choice.choice([1, 5, 20]))
         match choice.choice(["upsert", "upsert", "upsert", "update", "delete", "insert", "optimize"]):
             case "upsert":
