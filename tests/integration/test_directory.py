@@ -51,6 +51,7 @@ def compiles(place: Place, files: int) -> bool:
     return settings == COMPILED
 
 
+@pytest.mark.long
 def test_reads_of_a_directory_with_many_rows_are_compiled(place: Place, writer: DirectoryWriter) -> None:
     listed = rows({f"{number:06}": 1 for number in range(LARGE_ROWS)})
     writer.commit_first(writer.open(), [listed], LARGE_ROWS)

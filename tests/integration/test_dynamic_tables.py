@@ -30,6 +30,7 @@ def versions(home: Home, table: str = "d$") -> int:
     return len(home.sql(f"DESCRIBE HISTORY {table}"))
 
 
+@pytest.mark.long
 def test_it_is_filled_on_creation_and_updated_by_each_refresh(home: Home) -> None:
     home.tracked(stream=None)
     home.sql("INSERT INTO t$ VALUES (1, 'a', 10), (2, 'b', 20), (3, 'c', 30)")

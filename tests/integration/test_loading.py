@@ -220,6 +220,7 @@ def test_only_files_that_meet_the_condition_are_loaded_and_tell_the_columns(plac
     assert table(place, "_file_path, id") == [("a.csv", 1)]
 
 
+@pytest.mark.long
 def test_rows_may_follow_a_moved_file_without_reading_it(place: Place) -> None:
     place.put("a.csv", "id\n1\n")
     load(place, on_move=OnMove.REKEY)
@@ -229,6 +230,7 @@ def test_rows_may_follow_a_moved_file_without_reading_it(place: Place) -> None:
     assert table(place, "_file_path, id") == [("b.csv", 1)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("isolate", [False, True])
 def test_a_large_file_is_loaded_whole(place: Place, isolate: bool) -> None:
     lines = [f"{number},{'x' * 50}" for number in range(150_000)]

@@ -55,6 +55,7 @@ def test_the_append_only_example_of_the_source_document_works(home: Home) -> Non
     assert set(versions(home).values()) == {1}
 
 
+@pytest.mark.long
 def test_the_standard_example_of_the_source_document_works(home: Home) -> None:
     home.sql(
         "CREATE TABLE t$ (id INT, name VARCHAR, age INT); ALTER TABLE t$ set PROPERTIES ('change_tracking' = 'true')"

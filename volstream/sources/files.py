@@ -260,7 +260,7 @@ def _checked_key(rows: DataFrame, upload: Upload, primary_key: str) -> str:
     counted = rows.groupBy(rows[quoted].alias("key")).count().where("count > 1 OR key IS NULL")
     found = counted.orderBy("key").limit(_SHOWN + 1).collect()
     if any(row["key"] is None for row in found):
-        raise InvalidValueError(f"{upload.uri} has rows without a {primary_key}.", "Nothing was stored.")
+        raise InvalidValueError(f"{upload.uri} has rows without a value for {primary_key}.", "Nothing was stored.")
     versions.raise_if_any([row["key"] for row in found], column)
     return column
 

@@ -86,6 +86,7 @@ def test_spark_and_direct_commits_take_turns_on_one_table(gateway: SparkGateway,
     assert '{"attempt": 1}' in {row.userMetadata for row in history}
 
 
+@pytest.mark.long
 def test_only_one_of_spark_and_a_direct_commit_with_the_same_number_counts(
     gateway: SparkGateway, tmp_path: Path
 ) -> None:

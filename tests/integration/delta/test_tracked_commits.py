@@ -30,6 +30,7 @@ def location(tmp_path: Path) -> str:
     return location
 
 
+@pytest.mark.long
 def test_rows_have_ids_that_are_unique_and_stay(gateway: SparkGateway, location: str) -> None:
     spark = gateway.session()
     table = f"delta.`{location}`"

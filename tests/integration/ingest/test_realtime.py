@@ -90,6 +90,7 @@ def test_the_example_of_the_document_ends_with_eight_rows(connection: Connection
     assert sorted(tuple(row) for row in plain.collect()) == wanted
 
 
+@pytest.mark.long
 def test_a_key_of_several_columns_and_types_is_merged_by_spark(connection: Connection) -> None:
     connection.cursor().execute("CREATE TABLE k (a INT, b DATE, v STRING, PRIMARY KEY (a, b))")
     first, second = date(2026, 1, 1), date(2026, 1, 2)
