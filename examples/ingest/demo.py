@@ -75,13 +75,15 @@ def main() -> int:
     with Session.builder.config("home", HOME).create() as session:
         for command in COMMANDS:
             session.sql(command).collect()
-        daemon, address = start()
-        try:
-            session.sql("SELECT 1").collect()  # waits for the daemon's engine
+    daemon, address = start()
+    try:
+        # The daemon ends the engine that made the tables, and starts its own: a new session waits for that.
+        with Session.builder.config("home", HOME).create() as session:
+            show(session, time.monotonic())  # the first of its kind takes long
             return follow(session, address)
-        finally:
-            daemon.send_signal(signal.SIGTERM)
-            daemon.wait(60)
+    finally:
+        daemon.send_signal(signal.SIGTERM)
+        daemon.wait(60)
 
 
 def start() -> tuple[subprocess.Popen[bytes], str]:
