@@ -198,10 +198,11 @@ class Session(Closeable):
         Raises:
             As :meth:`~volstream.objects.jobs.Jobs.load` and :meth:`~volstream.objects.jobs.Jobs.run`.
         """
-        table = Name.parse(name)
-        job = Name(table.schema, f"load_{table.name}")
-        self.jobs.load(str(job), volume, name, **{"trigger": on_change(), **options})
-        self.jobs.run(str(job))
+        from volstream.jobs.load import default_name
+
+        job = default_name(name)
+        self.jobs.load(job, volume, name, **{"trigger": on_change(), **options})
+        self.jobs.run(job)
         return self.table(name)
 
     def table(self, name: str) -> DataFrame:

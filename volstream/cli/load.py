@@ -11,7 +11,6 @@ from volstream.cli.output import Output
 from volstream.cli.trigger import says, triggers
 from volstream.inspection import details
 from volstream.loading.options import FileFormat, NewColumns
-from volstream.model.names import Name
 from volstream.model.objects import FileJob
 from volstream.session import Session
 
@@ -43,8 +42,8 @@ def load_command(
     session: Session, output: Output, volume: str, into: str, name: str | None, no_header: bool, **options: Any
 ) -> None:
     """Load the files of VOLUME, csv, json or parquet, as rows of a table, and keep the table up to date."""
-    table = Name.parse(into)
-    named = name or str(Name(table.schema, f"load_{table.name}"))
-    job = session.jobs.load(named, volume, into, header=not no_header, **options)
+    from volstream.jobs.load import default_name  # late: reads schemas with Arrow
+
+    job = session.jobs.load(name or default_name(into), volume, into, header=not no_header, **options)
     assert isinstance(job, FileJob), "a job that loads is one of files"
     output.result(details.values(job), f"Job {job.name} -> table {job.into} ({job.returns}); runs {says(job.trigger)}.")

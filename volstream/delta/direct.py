@@ -31,7 +31,7 @@ from deltalake.schema import Schema
 from deltalake.transaction import AddAction
 
 from volstream.delta.datafile import NewFile
-from volstream.delta.log import CHARACTERS, PRIMARY_KEY, last_checkpoint, lengths_of
+from volstream.delta.log import CHARACTERS, PRIMARY_KEY, actions, checkpoint_files, last_checkpoint, lengths_of
 from volstream.delta.marker import Marker
 from volstream.delta.places import filesystem_of, is_remote, make_durable, mapped, open_table
 from volstream.delta.tracking import (
@@ -500,25 +500,18 @@ def _ends(group: pq.RowGroupMetaData, key: str) -> tuple[str | None, str | None]
 
 def _adds(location: str, version: int, wanted: Collection[str]) -> Mapping[str, dict[str, Any]]:
     """Returns the ``add`` actions from the log for some data files of a table's version."""
-    filesystem, root = filesystem_of(location)
-    log = f"{root}/_delta_log"
     left, found = set(wanted), dict[str, dict[str, Any]]()
-    checkpoint, parts = last_checkpoint(location)
-    for number in range(version, min(checkpoint, version), -1):
-        with filesystem.open_input_stream(f"{log}/{number:020d}.json") as stream:
-            lines = stream.read().decode().splitlines()
-        for line in lines:
-            add = json.loads(line).get("add") if '"add"' in line else None
+    checkpoint = last_checkpoint(location)
+    for number in range(version, min(checkpoint[0], version), -1):
+        for action in actions(location, number, '"add"'):
+            add = action.get("add")
             if add is not None and add["path"] in left:
                 left.remove(add["path"])
                 found[add["path"]] = {name: value for name, value in add.items() if value is not None}
         if not left:
             return found
-    stem = f"{log}/{checkpoint:020d}.checkpoint"
-    names = (
-        [f"{stem}.{part:010d}.{parts:010d}.parquet" for part in range(1, parts + 1)] if parts else [f"{stem}.parquet"]
-    )
-    for name in names:
+    filesystem, _ = filesystem_of(location)
+    for name in checkpoint_files(location, checkpoint):
         adds = pq.read_table(name, columns=["add"], filesystem=filesystem)["add"].combine_chunks()
         listed = pc.is_in(pc.struct_field(adds, "path"), value_set=pa.array(sorted(left), pa.string()))
         for add in adds.filter(listed).to_pylist():

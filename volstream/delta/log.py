@@ -339,6 +339,25 @@ def last_checkpoint(location: str) -> tuple[int, int]:
         return -1, 0
 
 
+def checkpoint_files(location: str, checkpoint: tuple[int, int]) -> Sequence[str]:
+    """Returns the paths of a checkpoint's files, in the table's filesystem; ``checkpoint`` is from :func:`last_checkpoint`."""
+    version, parts = checkpoint
+    if version < 0:
+        return []
+    stem = f"{filesystem_of(location)[1]}/_delta_log/{version:020d}.checkpoint"
+    if not parts:
+        return [f"{stem}.parquet"]
+    return [f"{stem}.{part:010d}.{parts:010d}.parquet" for part in range(1, parts + 1)]
+
+
+def actions(location: str, version: int, mentioning: str) -> Sequence[Mapping[str, Any]]:
+    """Returns the actions of one commit whose text contains ``mentioning``, in order."""
+    filesystem, path = filesystem_of(location)
+    with filesystem.open_input_stream(f"{path}/_delta_log/{version:020d}.json") as stream:
+        lines = stream.read().decode().splitlines()
+    return [json.loads(line) for line in lines if mentioning in line]
+
+
 def _schema(table: DeltaTable) -> Schema:
     fields = json.loads(table.schema().to_json())["fields"]
     metadata = table.metadata()

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from volstream.delta.log import last_checkpoint
+from volstream.delta.log import actions, checkpoint_files, last_checkpoint
 from volstream.delta.places import filesystem_of, make_durable
 
 #: Writer features of such a table, which :mod:`volstream.delta.direct` supports.
@@ -141,10 +141,11 @@ class TrackedCommit:
         self._next = 0
         features = {*(table.protocol().writer_features or ())}
         self._has_ids = "rowTracking" in features
-        before = _Before(location, table.version())
-        self._time = max(int(time.time() * 1000), before.time() + 1) if "inCommitTimestamp" in features else None
+        self._time: int | None = None
+        if "inCommitTimestamp" in features:
+            self._time = max(int(time.time() * 1000), _time_of(location, table.version()) + 1)
         if self._has_ids:
-            self._next = before.high_water_mark() + 1
+            self._next = _greatest_id(location, table.version()) + 1
 
     def info(self, *, keeps_ids: bool) -> Mapping[str, Any]:
         """Returns what the first action has to tell.
@@ -170,52 +171,35 @@ class TrackedCommit:
         return [{"domainMetadata": {"domain": _DOMAIN, "configuration": told, "removed": False}}]
 
 
-class _Before:
-    """The log of a table up to a version."""
+def _time_of(location: str, version: int) -> int:
+    """Returns the time of a version's commit."""
+    for action in actions(location, version, '"commitInfo"'):
+        if "commitInfo" in action:
+            info = action["commitInfo"]
+            return int(info.get("inCommitTimestamp") or info["timestamp"])
+    return 0
 
-    def __init__(self, location: str, version: int) -> None:
-        self._filesystem, root = filesystem_of(location)
-        self._log = f"{root}/_delta_log"
-        self._version = version
-        self._checkpoint, self._parts = last_checkpoint(location)
 
-    def time(self) -> int:
-        """Returns the time of the version's commit."""
-        for action in self._actions(self._version, '"commitInfo"'):
-            if "commitInfo" in action:
-                info = action["commitInfo"]
-                return int(info.get("inCommitTimestamp") or info["timestamp"])
-        return 0
+def _greatest_id(location: str, version: int) -> int:
+    """Returns the greatest row id that was given up to a version; -1: none."""
+    checkpoint = last_checkpoint(location)
+    for number in range(version, min(checkpoint[0], version), -1):
+        for action in actions(location, number, _DOMAIN):
+            domain = action.get("domainMetadata")
+            if domain is not None and domain["domain"] == _DOMAIN:
+                return _mark(domain)
+    return max((_greatest_in(location, name) for name in checkpoint_files(location, checkpoint)), default=-1)
 
-    def high_water_mark(self) -> int:
-        """Returns the greatest row id that was given; -1: none."""
-        for number in range(self._version, min(self._checkpoint, self._version), -1):
-            for action in self._actions(number, _DOMAIN):
-                domain = action.get("domainMetadata")
-                if domain is not None and domain["domain"] == _DOMAIN:
-                    return int(json.loads(domain["configuration"])["rowIdHighWaterMark"])
-        return max((self._mark_in(name) for name in self._checkpoint_files()), default=-1)
 
-    def _actions(self, version: int, mentioning: str) -> list[dict[str, Any]]:
-        with self._filesystem.open_input_stream(f"{self._log}/{version:020d}.json") as stream:
-            lines = stream.read().decode().splitlines()
-        return [json.loads(line) for line in lines if mentioning in line]
+def _greatest_in(location: str, checkpoint_file: str) -> int:
+    filesystem, _ = filesystem_of(location)
+    with pq.ParquetFile(filesystem.open_input_file(checkpoint_file)) as file:
+        if "domainMetadata" not in file.schema_arrow.names:
+            return -1
+        domains = file.read(columns=["domainMetadata"])["domainMetadata"].combine_chunks()
+    ours = domains.filter(pc.equal(pc.struct_field(domains, "domain"), _DOMAIN))
+    return max(map(_mark, ours.to_pylist()), default=-1)
 
-    def _checkpoint_files(self) -> list[str]:
-        if self._checkpoint < 0:
-            return []
-        stem = f"{self._log}/{self._checkpoint:020d}.checkpoint"
-        if not self._parts:
-            return [f"{stem}.parquet"]
-        return [f"{stem}.{part:010d}.{self._parts:010d}.parquet" for part in range(1, self._parts + 1)]
 
-    def _mark_in(self, name: str) -> int:
-        file = pq.ParquetFile(self._filesystem.open_input_file(name))
-        with file:
-            if "domainMetadata" not in file.schema_arrow.names:
-                return -1
-            domains = file.read(columns=["domainMetadata"])["domainMetadata"].combine_chunks()
-        ours = domains.filter(pc.equal(pc.struct_field(domains, "domain"), _DOMAIN))
-        return max(
-            (int(json.loads(one["configuration"])["rowIdHighWaterMark"]) for one in ours.to_pylist()), default=-1
-        )
+def _mark(domain: Mapping[str, Any]) -> int:
+    return int(json.loads(domain["configuration"])["rowIdHighWaterMark"])

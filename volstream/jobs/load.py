@@ -9,7 +9,14 @@ import pyarrow as pa
 
 from volstream.functions.schema import checked, from_ddl, to_ddl
 from volstream.loading.options import LOADER, RESCUED
+from volstream.model.names import Name
 from volstream.model.objects import FileJob
+
+
+def default_name(into: str) -> str:
+    """Returns the name of a job that loads a table if the user gives none. Raises InvalidValueError."""
+    table = Name.parse(into)
+    return str(Name(table.schema, f"load_{table.name}"))
 
 
 def loads(job: FileJob) -> bool:

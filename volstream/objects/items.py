@@ -12,6 +12,7 @@ import pyarrow as pa
 from volstream.delta import folders
 from volstream.errors import InvalidStateError, InvalidValueError
 from volstream.home import Home
+from volstream.model.groups import groups
 from volstream.model.names import Name, quote
 from volstream.model.objects import FeedTable, Trigger, TriggerKind
 from volstream.objects.dynamic import DynamicTables
@@ -144,7 +145,8 @@ class ItemTable:
             return
         key = primary_key or self._key
         columns_of(key)
-        function = Name.parse(f"{Name.parse(name).schema}.{quote(f'{Name.parse(name).name}_projection')}")
+        target = Name.parse(name)
+        function = Name(target.schema, f"{target.name}_projection")
         self._functions.create(str(function), _location(transformation), "STRING", of_items=True, or_replace=True)
         path = literal(f"$['{key}']")
         query = (
@@ -167,19 +169,11 @@ class ItemTable:
                 f"The table {self.name} is immutable.",
                 "Create its next version: session.source.create_table(..., immutable=True, version=...).",
             )
-        count = 0
-        waiting: list[tuple[str, str, str | None]] = []
-        for row in rows:
-            waiting.append(row)
-            if len(waiting) >= _TOGETHER:
-                count += self._append(waiting)
-                waiting = []
-        return count + self._append(waiting)
+        return sum(self._append(some) for some in groups(rows, _TOGETHER))
 
     def _append(self, rows: Sequence[tuple[str, str, str | None]]) -> int:
-        if rows:
-            columns = zip(*rows, strict=True)
-            self._appender.append(pa.table([pa.array(one, pa.string()) for one in columns], schema=self._schema))
+        columns = zip(*rows, strict=True)
+        self._appender.append(pa.table([pa.array(one, pa.string()) for one in columns], schema=self._schema))
         return len(rows)
 
 

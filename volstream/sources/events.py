@@ -15,6 +15,7 @@ import fastavro
 import pyarrow as pa
 
 from volstream.errors import InvalidValueError
+from volstream.model.groups import groups
 from volstream.model.objects import FeedTable
 from volstream.sources.appender import Appender
 from volstream.sources.tables import EVENT_COLUMNS
@@ -67,26 +68,19 @@ class EventStream:
         """
         if format not in FORMATS:
             raise InvalidValueError(f"{format!r} is not a format of events.", f"Use one of: {', '.join(FORMATS)}.")
-        count = 0
-        waiting: list[tuple[str | None, bytes | None]] = []
-        for event in events:
-            waiting += _stored(event, format)
-            if len(waiting) >= _TOGETHER:
-                count += self._send(waiting, format)
-                waiting = []
-        return count + self._send(waiting, format)
+        rows = (row for event in events for row in _stored(event, format))
+        return sum(self._send(some, format) for some in groups(rows, _TOGETHER))
 
     def __repr__(self) -> str:
         return f"EventStream({self.name!r})"
 
     def _send(self, events: list[tuple[str | None, bytes | None]], format_: str) -> int:
-        if events:
-            now, count = datetime.now(UTC), len(events)
-            texts, payloads = zip(*events, strict=True)
-            columns = [[INSERT] * count, [now] * count, [format_] * count, texts, payloads]
-            arrays = [pa.array(values, one.type) for values, one in zip(columns, _SCHEMA, strict=True)]
-            self._appender.append(pa.table(arrays, schema=_SCHEMA))
-        return len(events)
+        now, count = datetime.now(UTC), len(events)
+        texts, payloads = zip(*events, strict=True)
+        columns = [[INSERT] * count, [now] * count, [format_] * count, texts, payloads]
+        arrays = [pa.array(values, one.type) for values, one in zip(columns, _SCHEMA, strict=True)]
+        self._appender.append(pa.table(arrays, schema=_SCHEMA))
+        return count
 
 
 def _stored(event: Any, format_: str) -> list[tuple[str | None, bytes | None]]:

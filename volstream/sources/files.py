@@ -23,6 +23,7 @@ from volstream.delta.places import filesystem_of, make_folder
 from volstream.delta.tracking import PROPERTIES as TRACKING
 from volstream.delta.writer import DeltaWriter
 from volstream.errors import InvalidValueError, StorageError, in_brief
+from volstream.model.groups import groups
 from volstream.model.objects import Connection, FeedTable
 from volstream.sources import tables, versions
 from volstream.sources.tables import KEPT
@@ -219,17 +220,11 @@ def _convert(source: BinaryIO, folder: str) -> None:
 
 def _records(file: IO[bytes]) -> Iterator[pa.Table]:
     file.seek(0)
-    waiting: list[Any] = []
     try:
-        for record in fastavro.reader(file):
-            waiting.append(record)
-            if len(waiting) >= _RECORDS:
-                yield pa.Table.from_pylist(waiting)
-                waiting = []
+        for some in groups(fastavro.reader(file), _RECORDS):
+            yield pa.Table.from_pylist(some)
     except (ValueError, EOFError, KeyError, IndexError) as error:
         raise InvalidValueError(f"The file is not an Avro file: {error}.") from None
-    if waiting:
-        yield pa.Table.from_pylist(waiting)
 
 
 def _read(spark: SparkSession, path: str, upload: Upload) -> DataFrame:

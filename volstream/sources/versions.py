@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from volstream.catalog.leases import lease
 from volstream.delta import direct, folders, rows
 from volstream.delta.direct import RowChanges
 from volstream.delta.log import DeltaLog
@@ -29,20 +30,15 @@ if TYPE_CHECKING:
 #: Keys that an error names.
 _SHOWN = 5
 
-_LEASE_SECONDS = 600.0
-
 
 @contextmanager
 def alone(home: Home, name: Name) -> Iterator[None]:
     """Holds off others who make a version of the table. Raises ObjectInUseError if somebody does already."""
-    lease, owner = f"version-{name}"[:200], new_owner()
-    held = home.catalog.leases.acquire(lease, owner, f"making a version of {name}", _LEASE_SECONDS)
-    if held is not None:
-        raise ObjectInUseError(f"A version of {name} is being made by {held.owner}.", "Try again later.")
-    try:
+    named, purpose = f"version-{name}"[:200], f"making a version of {name}"
+    with lease(home.catalog.leases, named, new_owner(), purpose, home.settings.lease_seconds) as other:
+        if other is not None:
+            raise ObjectInUseError(f"A version of {name} is being made by {other.owner}.", "Try again later.")
         yield
-    finally:
-        home.catalog.leases.release(lease, owner)
 
 
 def number_for(feed: FeedTable, version: int | None) -> int:

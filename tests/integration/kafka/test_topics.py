@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -29,6 +31,18 @@ from volstream.tails.writer import MAX_ROWS, Flush, TailWriter
 
 def feed(kept: Kept, name: str = "t") -> TopicFeed:
     return TopicFeed(kept.session.home, kept.session.source.get(name), lambda _: None)
+
+
+@contextmanager
+def caught_up(kept: Kept) -> Iterator[tuple[str, TopicFeed]]:
+    """A topic with one message, and the reader of its table ``t``, which has read it."""
+    topic = kept.broker.topic()
+    kept.broker.send(topic, "1")
+    kept.create("t", topic)
+    with feed(kept) as reading:
+        while not reading.has_caught_up:
+            reading.step()
+        yield topic, reading
 
 
 def keep_on(reading: TopicFeed) -> None:
@@ -115,12 +129,7 @@ def test_transactions_leave_gaps_and_what_was_aborted_is_not_read(kept: Kept) ->
 
 
 def test_partitions_that_are_added_are_read_from_their_first_message(kept: Kept) -> None:
-    topic = kept.broker.topic()
-    kept.broker.send(topic, "1")
-    kept.create("t", topic)
-    with feed(kept) as reading:
-        while not reading.has_caught_up:
-            reading.step()
+    with caught_up(kept) as (topic, reading):
         kept.broker.add_partitions(topic, 2)
         kept.broker.send(topic, "2", partition=1)
         kept.broker.send(topic, "3")
@@ -209,12 +218,7 @@ def test_a_topic_that_was_deleted_and_created_again_is_refused(kept: Kept) -> No
 
 
 def test_a_topic_that_is_replaced_while_it_is_read_is_refused(kept: Kept) -> None:
-    topic = kept.broker.topic()
-    kept.broker.send(topic, "1")
-    kept.create("t", topic)
-    with feed(kept) as reading:
-        while not reading.has_caught_up:
-            reading.step()
+    with caught_up(kept) as (topic, reading):
         kept.broker.delete(topic)
         kept.broker.topic(name=topic)
         kept.broker.send(topic, "a", "b", "c")

@@ -9,7 +9,6 @@ import io
 import json
 import threading
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -19,7 +18,6 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.integration.conftest import session_on
-from tests.tails import no_spark
 from tests.waiting import eventually
 from volstream.config import Settings
 from volstream.daemon.tails import Committer
@@ -30,18 +28,6 @@ from volstream.objects.sources import parse_retention
 from volstream.session import Session
 from volstream.sources.retention import expire
 from volstream.spark.session import SparkGateway
-
-
-@pytest.fixture
-def session(settings: Settings, gateway: SparkGateway) -> Iterator[Session]:
-    with session_on(gateway, settings) as session:
-        yield session
-
-
-@pytest.fixture
-def without_engine(settings: Settings) -> Iterator[Session]:
-    with Session(settings, no_spark) as session:
-        yield session
 
 
 def events(session: Session, name: str) -> list[Any]:

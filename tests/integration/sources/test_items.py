@@ -5,7 +5,6 @@ All tests share one engine, whose catalog knows tables by name: each that uses S
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -13,28 +12,12 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from tests.integration.conftest import session_on
 from tests.integration.sources import projected
-from tests.tails import no_spark
-from volstream.config import Settings
 from volstream.errors import AlreadyExistsError, InvalidStateError, InvalidValueError, VolstreamError
 from volstream.session import Session
-from volstream.spark.session import SparkGateway
 from volstream.tails.move import move
 
 SIMBA = {"id": "user1", "first_name": "simba", "last_name": "khadder"}
-
-
-@pytest.fixture
-def session(settings: Settings, gateway: SparkGateway) -> Iterator[Session]:
-    with session_on(gateway, settings) as session:
-        yield session
-
-
-@pytest.fixture
-def without_engine(settings: Settings) -> Iterator[Session]:
-    with Session(settings, no_spark) as session:
-        yield session
 
 
 def test_the_snippets_of_the_document_run(without_engine: Session) -> None:
