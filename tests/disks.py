@@ -32,6 +32,14 @@ class Disk:
         """Frees the space again. Idempotent."""
         self._ballast.unlink(missing_ok=True)
 
+    def seal(self) -> None:
+        """Makes it read-only, as a file system with an error is. Nothing may have a file of it open for writing."""
+        subprocess.run(["mount", "-o", "remount,ro", self._place], check=True)
+
+    def unseal(self) -> None:
+        """Makes it writable again. Idempotent."""
+        subprocess.run(["mount", "-o", "remount,rw", self._place], check=True)
+
     def resize(self, size: str) -> None:
         subprocess.run(["mount", "-o", f"remount,size={size}", self._place], check=True)
 

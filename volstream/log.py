@@ -1,41 +1,77 @@
 """Structured logs: a constant event name plus fields, to standard error. Warnings and above, unless the caller sets the level.
 
-structlog is imported by the first module that logs, so that a command that only queries the catalog does not pay for it.
+structlog is imported with the first line that is written: most commands write none, and its import takes 0.1 s.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from volstream.model.text import json_document, visible
 
 if TYPE_CHECKING:
-    from structlog.typing import EventDict, FilteringBoundLogger, Processor
+    from structlog.typing import EventDict, Processor
 
 #: Libraries whose log lines below critical are hidden: volstream raises its own error for what they report.
 _QUIET = ("pyspark", "py4j", "grpc", "alembic", "sqlalchemy", "watchdog.observers.inotify_buffer", "fsevents")
 
-_level, _json, _applied = "WARNING", False, False
+_level, _json = logging.WARNING, False
+
+#: True once standard logging, and structlog, are configured as the variables above say.
+_logging_configured = _structlog_configured = False
+
+
+class Logger:
+    """Logs lines that name a component. The methods are those of structlog's loggers."""
+
+    def __init__(self, component: str) -> None:
+        self._component = component
+
+    def debug(self, event: str, **fields: Any) -> None:
+        """Logs what helps to find a fault of volstream's."""
+        self._log(logging.DEBUG, event, fields)
+
+    def info(self, event: str, **fields: Any) -> None:
+        """Logs a step."""
+        self._log(logging.INFO, event, fields)
+
+    def warning(self, event: str, **fields: Any) -> None:
+        """Logs what may need attention."""
+        self._log(logging.WARNING, event, fields)
+
+    def error(self, event: str, **fields: Any) -> None:
+        """Logs what needs attention."""
+        self._log(logging.ERROR, event, fields)
+
+    def exception(self, event: str, **fields: Any) -> None:
+        """Logs an error with the traceback of the exception that is being handled."""
+        self._log(logging.ERROR, event, {"exc_info": True, **fields})
+
+    def _log(self, level: int, event: str, fields: dict[str, Any]) -> None:
+        if level < _level:
+            return
+        import structlog
+
+        if not _structlog_configured:
+            _configure_structlog()
+        structlog.get_logger(component=self._component).log(level, event, **fields)
 
 
 def configure(level: str, *, json: bool = False) -> None:
     """Sends logs of ``level`` and above to standard error, as readable lines or as JSON."""
-    global _level, _json, _applied
-    _level, _json = level.upper(), json
-    _applied = False
-    get("log")
+    global _level, _json, _structlog_configured
+    _level, _json = logging.getLevelNamesMapping()[level.upper()], json
+    _structlog_configured = False
+    _configure_logging()
 
 
-def get(component: str) -> FilteringBoundLogger:
+def get(component: str) -> Logger:
     """Returns a logger whose lines name ``component``."""
-    import structlog
-
-    if not _applied:
-        _apply()
-    logger: FilteringBoundLogger = structlog.get_logger(component=component)
-    return logger
+    if not _logging_configured:
+        _configure_logging()
+    return Logger(component)
 
 
 class _Formatter(logging.Formatter):
@@ -50,16 +86,22 @@ def _visible(_logger: object, _method: str, event: EventDict) -> EventDict:
     return event if _json else {key: visible(one) if isinstance(one, str) else one for key, one in event.items()}
 
 
-def _apply() -> None:
-    global _applied
-    import structlog
-
-    _applied = True
+def _configure_logging() -> None:
+    """Configures the logs of libraries."""
+    global _logging_configured
+    _logging_configured = True
     others = logging.StreamHandler(sys.stderr)
     others.setFormatter(_Formatter("%(levelname)s %(name)s %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[others], force=True)
     for name in _QUIET:
         logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
+def _configure_structlog() -> None:
+    global _structlog_configured
+    import structlog
+
+    _structlog_configured = True
     renderer: Processor = (
         structlog.processors.JSONRenderer(json_document)
         if _json
@@ -74,7 +116,7 @@ def _apply() -> None:
             _visible,
             renderer,
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[_level]),
-        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
+        wrapper_class=structlog.make_filtering_bound_logger(_level),
+        logger_factory=lambda *_: structlog.WriteLogger(sys.stderr),
         cache_logger_on_first_use=False,
     )

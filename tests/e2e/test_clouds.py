@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import re
-import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests import buckets
+from tests.buckets import KEYS, Cloud
 from tests.e2e.homes import Daemon, Home, patiently
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.long]
-
-LOCALSTACK = Path(__file__).parent.parent.parent / "localstack"
 
 _FUNCTIONS = """
 def read(file):
@@ -27,9 +23,9 @@ def described(what, url):
 
 #: The source document's OSS example and its twin, but for where the stand-ins are.
 _SQL = """
-CREATE STORAGE CONNECTION conn_{cloud} TYPE {cloud} REGION = '{region}' ENDPOINT = '{endpoint}'{role};
+CREATE STORAGE CONNECTION conn_{cloud} TYPE {cloud} REGION = '{place.region}' ENDPOINT = '{place.endpoint}';
 CREATE EXTERNAL VOLUME vol_{cloud} LOCATION '{cloud}://demo/dish-images/' USING CONNECTION conn_{cloud}
-  NOTIFICATION = (QUEUE_TYPE = '{queue_type}', QUEUE_NAME = '{queue}', VIRTUAL_CLUSTER = 'DEFAULT')
+  NOTIFICATION = (QUEUE_TYPE = '{place.queue_type}', QUEUE_NAME = '{place.queue}', VIRTUAL_CLUSTER = 'DEFAULT')
   DIRECTORY = (ENABLE = TRUE) RECURSIVE = TRUE;
 CREATE STREAM str_{cloud} ON VOLUME vol_{cloud};
 CREATE FUNCTION IF NOT EXISTS public.fc_image_to_text AS 'functions.py:described' RETURNS STRING;
@@ -46,79 +42,26 @@ WHERE __change_type IN ('INSERT', 'UPDATE_AFTER') AND lower(relative_path) LIKE 
 
 
 @pytest.fixture(scope="module")
-def clouds() -> Iterator[dict[str, dict[str, str]]]:
-    """Where both clouds are, on free ports."""
-    command = [sys.executable, str(LOCALSTACK / "up.py"), "--s3-port", "0", "--oss-port", "0", "--mns-port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
-        said = ""
-        assert process.stdout is not None
-        for line in process.stdout:
-            said += line
-            if line.startswith("Ready"):
-                break
-        s3, oss, mns = (re.search(rf"{what} at (http://[\d.]+:\d+)", said) for what in ("STS", "OSS and STS", "MNS"))
-        assert s3, said
-        assert oss, said
-        assert mns, said
-        role = ", ".join(re.findall(r"acs:ram::\S+?(?=,)", said))
-        yield {
-            "s3": {
-                "endpoint": s3[1],
-                "queue": "demo-events",
-                "region": "us-east-1",
-                "queue_type": "AWS_SQS",
-                "role": "",
-            },
-            "oss": {
-                "endpoint": oss[1],
-                "queue": f"{mns[1]}/queues/demo-events",
-                "region": "cn-hangzhou",
-                "queue_type": "ALICLOUD_MNS",
-                "role": "",
-                "its_role": role,
-            },
-        }
-        process.kill()
-
-
-@pytest.fixture(scope="module")
-def stores(clouds: dict[str, dict[str, str]]) -> dict[str, Any]:
-    """By cloud: what puts an object, and what deletes one."""
-    import boto3
-    import oss2
-
-    keys = {"aws_access_key_id": "test", "aws_secret_access_key": "test"}
-    s3 = boto3.client("s3", endpoint_url=clouds["s3"]["endpoint"], region_name="us-east-1", **keys)
-    auth = oss2.AuthV4("test", "test")
-    oss = oss2.Bucket(auth, clouds["oss"]["endpoint"], "demo", region="cn-hangzhou", is_verify_object_strict=False)
-    return {
-        "s3": (
-            lambda key, text: s3.put_object(Bucket="demo", Key=key, Body=text.encode()),
-            lambda key: s3.delete_object(Bucket="demo", Key=key),
-        ),
-        "oss": (lambda key, text: oss.put_object(key, text.encode()), oss.delete_object),
-    }
+def clouds() -> Iterator[Mapping[str, Cloud]]:
+    """Both, on free ports."""
+    with buckets.clouds() as running:
+        yield running
 
 
 @pytest.fixture
 def keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (
-        "AWS_ACCESS_KEY_ID",
-        "AWS_SECRET_ACCESS_KEY",
-        "ALIBABA_CLOUD_ACCESS_KEY_ID",
-        "ALIBABA_CLOUD_ACCESS_KEY_SECRET",
-    ):
-        monkeypatch.setenv(name, "test")
+    for name, value in KEYS.items():
+        monkeypatch.setenv(name, value)
 
 
 @pytest.mark.usefixtures("keys")
 def test_the_examples_run_on_both_clouds_and_a_second_daemon_takes_over(
-    tmp_path: Path, clouds: dict[str, dict[str, str]], stores: dict[str, Any]
+    tmp_path: Path, clouds: Mapping[str, Cloud]
 ) -> None:
     home = Home(tmp_path)
     (tmp_path / "functions.py").write_text(_FUNCTIONS)
     for cloud, place in clouds.items():
-        (tmp_path / "made.sql").write_text(_SQL.format(cloud=cloud, **place))
+        (tmp_path / "made.sql").write_text(_SQL.format(cloud=cloud, place=place))
         home.ok("sql", "-f", "made.sql")
         home.ok(
             "create-job",
@@ -133,10 +76,11 @@ def test_the_examples_run_on_both_clouds_and_a_second_daemon_takes_over(
             f"texts_{cloud}",
             "--on-change",
         )
+    stores = {cloud: place.bucket() for cloud, place in clouds.items()}
     expected: dict[str, dict[str, str]] = {"s3": {}, "oss": {}}
 
     def put(cloud: str, path: str, text: str) -> None:
-        stores[cloud][0](f"dish-images/{path}", text)
+        stores[cloud].put(f"dish-images/{path}", text)
         expected[cloud][path] = text
 
     first = Daemon(home)
@@ -159,7 +103,7 @@ def test_the_examples_run_on_both_clouds_and_a_second_daemon_takes_over(
         first.kill()
         for number in range(0, 60, 5):
             for cloud in clouds:
-                stores[cloud][1](f"dish-images/{number % 3}/dish {number}+%.jpg")
+                stores[cloud].delete(f"dish-images/{number % 3}/dish {number}+%.jpg")
                 del expected[cloud][f"{number % 3}/dish {number}+%.jpg"]
         for cloud in clouds:
             put(cloud, "late.jpg", "late")

@@ -43,6 +43,13 @@ def test_everything_is_consistent_after_a_thousand_kills(tmp_path: Path, seed: i
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("store", ["s3", "oss"])
+def test_everything_is_consistent_after_kills_where_files_are_in_a_bucket(tmp_path: Path, store: str) -> None:
+    weathers(tmp_path, Plan(seed=1, kills=150, store=store))
+
+
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_2200_files_converge_after_a_storm(tmp_path: Path) -> None:
     weathers(tmp_path, Plan(seed=1, kills=12, files=2200, batch=50, jobs=1, longest_pause=4.0))

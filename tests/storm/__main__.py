@@ -1,12 +1,12 @@
 """Kills the processes of a home at random moments while its files change, and looks whether its tables are true afterwards.
 
 SIGKILL meets daemon, JVM, Python workers, children of ``--isolate``, background engines and commands, at any moment and at the
-points of ``volstream.lifecycle.faults``; some are frozen for a while; the home's disk is full at times (where a tmpfs can be
-mounted), and the database server of the catalog crashes. After the last kill the daemon is left alone until results, failures and
-directories are what the files say; the seconds that this took are printed. What happens follows from the seed: one that fails is
-run again by the same seed and options. The working folder, with the log of all that was done, is kept then.
-
-Not done here: a disk that becomes read-only (root may write in any folder), a clock that is moved, a store in a bucket.
+points of ``volstream.lifecycle.faults``; some are frozen for a while; the home's disk is full at times, or read-only after the
+power went (where a tmpfs can be mounted); the clock is moved (where there is a C compiler); the database server of the catalog
+crashes; bucket and queue of the last volume are slow or fail (``--store``). After the last kill the daemon is left alone until
+results, failures and directories are what the files say; the seconds that this took are printed. What happens follows from the
+seed: one that fails is run again by the same seed and options. The working folder, with the log of all that was done, is kept
+then.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from tests.storm.storm import Plan, Storm, UntrueError
 @click.option("--seed", type=int, default=1, show_default=True)
 @click.option("--kills", type=int, default=1000, show_default=True, help="Processes to kill.")
 @click.option("--catalog", type=click.Choice(["sqlite", "postgres"]), default="sqlite", show_default=True)
+@click.option("--store", type=click.Choice(["local", "s3", "oss"]), default="local", show_default=True)
 @click.option("--files", type=int, default=60, show_default=True, help="Of each volume, to begin with.")
 @click.option("--batch", type=int, default=50, show_default=True, help="Files of a batch.")
 @click.option(
@@ -33,10 +34,10 @@ from tests.storm.storm import Plan, Storm, UntrueError
 @click.option("--longest-pause", type=float, default=0.9, show_default=True, help="Seconds between two steps.")
 @click.option("--keep", is_flag=True, help="Keep the working folder in any case.")
 def main(
-    seed: int, kills: int, catalog: str, files: int, batch: int, jobs: str, longest_pause: float, keep: bool
+    seed: int, kills: int, catalog: str, store: str, files: int, batch: int, jobs: str, longest_pause: float, keep: bool
 ) -> None:
     folder = Path(tempfile.mkdtemp(prefix="volstream-storm-"))
-    plan = Plan(seed, kills, catalog, files, batch, jobs=int(jobs), longest_pause=longest_pause)
+    plan = Plan(seed, kills, catalog, files, batch, jobs=int(jobs), longest_pause=longest_pause, store=store)
     click.echo(f"{plan} in {folder}")
     try:
         report = Storm(plan, folder, click.echo).run()

@@ -1,10 +1,11 @@
-"""The files of a storm's volume: random changes to them, and the final state."""
+"""The files of a storm's volume, in a folder or a bucket: random changes to them, and the final state."""
 
 from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.e2e.homes import write
@@ -19,20 +20,20 @@ _SORTS = {"good": 88, BAD: 3, FLAKY: 8, DEADLY: 1}
 _NAMES = ("plain", "two words", "it's", "ünïcode", "${x}", "100%", "a#b", "[1]", "per\\cent")
 
 
-class Folder:
-    """A folder whose files change at random: what is done follows from the seed alone.
+class Files(ABC):
+    """Files that change at random: what is done follows from the seed alone.
 
     Attributes:
+        location: of the volume.
         texts: of each file that is there, by its path.
     """
 
-    def __init__(self, path: Path, seed: str) -> None:
-        self.path = path
+    def __init__(self, location: str, seed: str) -> None:
+        self.location = location
         self.texts: dict[str, str] = {}
         self._chance = random.Random(f"files {seed}")
         self._made = 0
         self._most = 150
-        path.mkdir(parents=True)
 
     def fill(self, count: int) -> None:
         """Adds new files. Later on it has about half as many more."""
@@ -57,13 +58,21 @@ class Folder:
         )[0]
         return act()
 
+    @abstractmethod
     def contents(self) -> Mapping[str, str]:
-        """The current contents by path, read from the disk."""
-        return {
-            one.relative_to(self.path).as_posix(): one.read_text(encoding="utf-8")
-            for one in self.path.rglob("*")
-            if one.is_file()
-        }
+        """The current contents by path, as they are stored."""
+
+    @abstractmethod
+    def _write(self, paths: Sequence[str]) -> None:
+        """Writes the texts of these paths."""
+
+    @abstractmethod
+    def _remove(self, paths: Sequence[str], folder: str | None = None) -> None:
+        """Removes files: those of a whole folder, if it is given."""
+
+    @abstractmethod
+    def _rename(self, moved: Mapping[str, str], folders: tuple[str, str] | None = None) -> None:
+        """Gives files new paths: those of a whole folder, if its old and its new path are given."""
 
     def _new_path(self) -> str:
         self._made += 1
@@ -75,7 +84,7 @@ class Folder:
             self._made += 1
             sort = self._chance.choices([*_SORTS], [*_SORTS.values()])[0]
             self.texts[path] = f"{sort} text {self._made} " + "x" * self._chance.randrange(2000)
-        write(self.path, {path: self.texts[path] for path in paths})
+        self._write(paths)
         return f"write {paths}"
 
     def _any(self) -> str | None:
@@ -93,7 +102,7 @@ class Folder:
         if path is None:
             return self._add()
         del self.texts[path]
-        (self.path / path).unlink()
+        self._remove([path])
         return f"delete {path}"
 
     def _move(self) -> str:
@@ -101,9 +110,7 @@ class Folder:
         if old is None:
             return self._add()
         self.texts[new] = self.texts.pop(old)
-        target = self.path / new
-        target.parent.mkdir(parents=True, exist_ok=True)
-        (self.path / old).rename(target)
+        self._rename({old: new})
         return f"move {old} to {new}"
 
     def _add_folder(self) -> str:
@@ -121,7 +128,7 @@ class Folder:
             return self._add()
         for path in paths:
             del self.texts[path]
-        shutil.rmtree(self.path / folder)
+        self._remove(paths, folder)
         return f"delete {folder}/"
 
     def _move_folder(self) -> str:
@@ -130,7 +137,40 @@ class Folder:
             return self._add()
         self._made += 1
         new = f"moved {self._made}"
-        for path in paths:
-            self.texts[new + path.removeprefix(folder)] = self.texts.pop(path)
-        (self.path / folder).rename(self.path / new)
+        moved = {path: new + path.removeprefix(folder) for path in paths}
+        for old, path in moved.items():
+            self.texts[path] = self.texts.pop(old)
+        self._rename(moved, (folder, new))
         return f"move {folder}/ to {new}/"
+
+
+class Folder(Files):
+    """Files of a folder, which is made."""
+
+    def __init__(self, path: Path, seed: str) -> None:
+        super().__init__(str(path), seed)
+        self.path = path
+        path.mkdir(parents=True)
+
+    def contents(self) -> Mapping[str, str]:
+        return {
+            one.relative_to(self.path).as_posix(): one.read_text(encoding="utf-8")
+            for one in self.path.rglob("*")
+            if one.is_file()
+        }
+
+    def _write(self, paths: Sequence[str]) -> None:
+        write(self.path, {path: self.texts[path] for path in paths})
+
+    def _remove(self, paths: Sequence[str], folder: str | None = None) -> None:
+        if folder is not None:
+            shutil.rmtree(self.path / folder)
+            return
+        for path in paths:
+            (self.path / path).unlink()
+
+    def _rename(self, moved: Mapping[str, str], folders: tuple[str, str] | None = None) -> None:
+        for old, new in [folders] if folders is not None else moved.items():
+            target = self.path / new
+            target.parent.mkdir(parents=True, exist_ok=True)
+            (self.path / old).rename(target)

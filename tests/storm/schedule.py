@@ -19,6 +19,9 @@ class Deed(StrEnum):
     LULL = "lull"  # until something works again, so that what follows meets work
     CATALOG = "catalog"  # the database server is started again
     DISK = "disk"  # is full for a while
+    SEALED = "sealed"  # the disk, after the power went: it is read-only for a while
+    CLOCK = "clock"  # is moved, and moved back
+    CLOUD = "cloud"  # bucket and queue are slow or fail for a while
 
 
 class Kind(StrEnum):
@@ -42,6 +45,9 @@ _DEEDS = {
     Deed.LULL: 5,
     Deed.CATALOG: 2,
     Deed.DISK: 2,
+    Deed.SEALED: 1,
+    Deed.CLOCK: 2,
+    Deed.CLOUD: 4,
 }
 
 #: How often each is aimed at. Those that take long to come again are hit more rarely.
@@ -86,7 +92,7 @@ class Step:
         changes: files that are changed before the deed.
         aims: at whom the deed is aimed, where it has an aim.
         seconds: how long the deed lasts, where it does.
-        choice: which command is run (0 to 1).
+        choice: which command is run, how far the clock is moved, what a cloud does (0 to 1).
         point: where a daemon or command that is started at this step kills itself, as ``VOLSTREAM_FAULT`` says it; or empty.
     """
 

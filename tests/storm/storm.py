@@ -8,19 +8,23 @@ import subprocess
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TextIO
 
 import psutil
 
+from tests.buckets import KEYS, Cloud, clouds
 from tests.disks import mounted
 from tests.e2e.homes import COMMAND_SECONDS, VOLSTREAM, Daemon, Home, patiently
 from tests.postgres import served
+from tests.proxies import Mood, Proxy, before
 from tests.storm import truth
-from tests.storm.files import BAD, DEADLY, FLAKY, Folder
+from tests.storm.bucket import BucketFiles
+from tests.storm.clock import Clock
+from tests.storm.files import BAD, DEADLY, FLAKY, Files, Folder
 from tests.storm.schedule import Aim, Deed, Kind, Step, steps
 from tests.storm.truth import Expected
 from tests.storm.victims import MARK, Victims
@@ -93,6 +97,7 @@ class Plan:
         jobs: 1; 2, with one whose files are run in children; or 4, on two volumes.
         longest_pause: seconds between two steps.
         lull: seconds after which a lull ends even where nothing works.
+        store: of the last volume: ``local``, ``s3`` or ``oss``.
     """
 
     seed: int
@@ -103,6 +108,7 @@ class Plan:
     jobs: int = 4
     longest_pause: float = 0.9
     lull: float = 12.0
+    store: str = "local"
 
 
 @dataclass
@@ -148,17 +154,25 @@ class Storm:
         self._began = time.monotonic()
         self._temporary = folder / "tmp"
         self._victims = Victims(uuid.uuid4().hex)
-        variables = {MARK: self._victims._mark, "TMPDIR": str(self._temporary), **_SETTINGS}
+        self._clock = Clock(folder)
+        variables = {
+            MARK: self._victims.mark,
+            "TMPDIR": str(self._temporary),
+            **_SETTINGS,
+            **self._clock.variables,
+            **(KEYS if plan.store != "local" else {}),
+        }
         self.home = Home(folder, seconds=COMMAND_SECONDS * 2, variables=variables)
         self._variables = variables
         self._daemon: Daemon | None = None
         self._fault = ""  # where the daemon kills itself
         self._stops = 0
-        self._full_until = self._catalog_until = 0.0
+        self._troubled_until = 0.0
         self._commands: list[_Command] = []
         self._frozen: list[tuple[float, psutil.Process]] = []
         self._last_kill = time.monotonic()
         self._later: list[threading.Thread] = []
+        self._proxies: Mapping[str, Proxy] = {}
         self._log: TextIO = (folder / "storm.log").open("w", encoding="utf-8", buffering=1)
         self.jobs: list[Expected] = []
 
@@ -173,7 +187,7 @@ class Storm:
             self._postgres = stack.enter_context(served()) if self.plan.catalog == "postgres" else None
             if self._postgres is not None:
                 self._variables["VOLSTREAM_CATALOG_URL"] = self._postgres.new_database()
-            self._make()
+            self._make(stack)
             self._blow()
             self._settle()
             self.report.seconds = time.monotonic() - self._began
@@ -186,26 +200,45 @@ class Storm:
 
     # Making
 
-    def _make(self) -> None:
+    def _make(self, stack: ExitStack) -> None:
         plan, home = self.plan, self.home
         (self._folder / "functions.py").write_text(_FUNCTIONS, encoding="utf-8")
         volumes = ("a", "b") if plan.jobs > 2 else ("a",)
-        folders = {name: Folder(self._folder / "files" / name, f"{plan.seed} {name}") for name in volumes}
-        for name, folder in folders.items():
-            folder.fill(plan.files)
-            home.ok("create-volume", name, str(folder.path), "--max-removals", "all")
-        self._folders = [*folders.values()]
         last = volumes[-1]
+        in_cloud = () if plan.store == "local" else self._enter_cloud(stack)
+        self._files: dict[str, Files] = {}
+        for name in volumes:
+            seed, options = f"{plan.seed} {name}", in_cloud if name == last else ()
+            files = BucketFiles(self._cloud, seed) if options else Folder(self._folder / "files" / name, seed)
+            files.fill(plan.files)
+            home.ok("create-volume", name, files.location, "--max-removals", "all", *options)
+            self._files[name] = files
         for job, volume, function, options in (
             ("latest", "a", "read", ("--on-change", "--retries", _RETRIES, "--max-files", str(plan.batch))),
             ("apart", last, "fragile", ("--every", "2s", "--isolate", "--retries", "2", "--max-files", "25")),
             ("each", "a", "read", ("--on-change", "--write", "append", "--retries", _RETRIES, "--max-files", "20")),
             ("moved", last, "read", ("--on-move", "rekey", "--retries", _RETRIES, "--max-files", "30")),
         )[: plan.jobs]:
-            self._job(job, volume, folders[volume], function, *options)
+            self._job(job, volume, function, *options)
         self._note(f"made {plan}; a disk of its own: {self._disk.why_not or True}")
+        self._note(f"a clock of its own: {self._clock.why_not or True}")
 
-    def _job(self, job: str, volume: str, folder: Folder, function: str, *options: str) -> None:
+    def _enter_cloud(self, stack: ExitStack) -> Sequence[str]:
+        """Starts the cloud of the plan, behind proxies; the options of a volume in it."""
+        kind = self.plan.store
+        self._cloud: Cloud = stack.enter_context(clouds([kind]))[kind]
+        self._proxies = {url: stack.enter_context(before(url)) for url in {self._cloud.endpoint, self._cloud.messages}}
+        seen = replace(
+            self._cloud,
+            endpoint=self._proxies[self._cloud.endpoint].url,
+            messages=self._proxies[self._cloud.messages].url,
+        )
+        given = ("--type", kind, "--region", seen.region, "--endpoint", seen.endpoint)
+        self.home.ok("create-connection", "cloud", *given)
+        queue = {"s3": "sqs", "oss": "mns"}[kind]
+        return ("--connection", "cloud", "--queue-type", queue, "--queue-name", seen.queue)
+
+    def _job(self, job: str, volume: str, function: str, *options: str) -> None:
         self.home.ok(
             "create-job",
             job,
@@ -220,7 +253,7 @@ class Storm:
             *options,
         )
         fails = (BAD, DEADLY) if function == "fragile" else (BAD,)
-        self.jobs.append(Expected(job, volume, folder, fails, appends="append" in options))
+        self.jobs.append(Expected(job, volume, self._files[volume], fails, appends="append" in options))
 
     # Blowing
 
@@ -228,9 +261,9 @@ class Storm:
         for step in steps(self.plan.seed, longest_pause=self.plan.longest_pause):
             self._keep_daemon(step.point)
             time.sleep(step.pause)
-            for folder in self._folders:
+            for volume, files in self._files.items():
                 for _ in range(step.changes):
-                    self._note(f"{step.number} {folder.path.name}: {folder.change()}")
+                    self._note(f"{step.number} {volume}: {files.change()}")
             self._do(step)
             self._look_at_commands()
             self._thaw(time.monotonic())
@@ -242,8 +275,7 @@ class Storm:
         self._note(f"{step.number} {step.deed} {step.point}")
         match step.deed:
             case Deed.POWER:
-                for process in self._victims.all():
-                    self._kill(process, "power")
+                self._cut_power()
             case Deed.FREEZE:
                 self._freeze(step)
             case Deed.COMMAND:
@@ -256,6 +288,12 @@ class Storm:
                 self._restart_catalog(step.seconds)
             case Deed.DISK if not self._disk.why_not:
                 self._fill_disk(step.seconds)
+            case Deed.SEALED if not self._disk.why_not:
+                self._seal_disk(step)
+            case Deed.CLOCK if not self._clock.why_not:
+                self._move_clock(step)
+            case Deed.CLOUD if self._proxies:
+                self._spoil_cloud(step)
             case _:
                 for aim in step.aims:
                     for one in (
@@ -274,6 +312,10 @@ class Storm:
     @property
     def _command_pids(self) -> set[int]:
         return {command.process.pid for command in self._commands}
+
+    def _cut_power(self) -> None:
+        for process in self._victims.all():
+            self._kill(process, "power")
 
     def _kill(self, process: psutil.Process, kind: str) -> None:
         if self._victims.kill(process):
@@ -318,7 +360,7 @@ class Storm:
 
     def _is_troubled(self) -> bool:
         """Whether disk or catalog were recently unavailable."""
-        return time.monotonic() < max(self._full_until, self._catalog_until) + 30.0
+        return time.monotonic() < self._troubled_until + 30.0
 
     def _judge_text(self, who: str, text: str) -> None:
         if "Traceback" in text or "This is a bug" in text:
@@ -436,15 +478,55 @@ class Storm:
     def _restart_catalog(self, seconds: float) -> None:
         assert self._postgres is not None
         self._postgres.stop()
-        self._catalog_until = time.monotonic() + seconds
+        self._troubled_until = time.monotonic() + seconds
         time.sleep(seconds / 2)
         self._postgres.start()
 
     def _fill_disk(self, seconds: float) -> None:
         """Takes up the free space and frees it later."""
-        self._full_until = time.monotonic() + seconds
+        self._troubled_until = time.monotonic() + seconds
         self._disk.fill()
-        timer = threading.Timer(seconds, self._disk.empty)
+        self._after(seconds, self._disk.empty)
+
+    def _seal_disk(self, step: Step) -> None:
+        """Cuts the power; the disk is read-only when it is back, until somebody mends it."""
+        self._cut_power()
+        for process in (self._daemon, *self._commands):
+            if process is not None:
+                process.process.wait()
+        self._troubled_until = time.monotonic() + step.seconds
+        self._disk.seal()
+        try:
+            self._keep_daemon()
+            self._command(step)
+            time.sleep(step.seconds)
+        finally:
+            self._disk.unseal()
+
+    def _move_clock(self, step: Step) -> None:
+        """Moves the clock by up to an hour, ahead or behind, and back again later."""
+        moved = round((step.choice - 0.5) * 7200)
+        self._note(f"  by {moved} s for {step.seconds:.1f} s")
+        self._clock.move(moved)
+        self._after(step.seconds, lambda: self._clock.move(0))
+
+    def _spoil_cloud(self, step: Step) -> None:
+        """Makes bucket or queue, or both, slow or failing."""
+        moods = [mood for mood in Mood if mood is not Mood.GOOD]
+        mood = moods[int(step.choice * len(moods))]
+        proxies = [*self._proxies.values()][: 1 + step.number % 2]
+        self._note(f"  {len(proxies)} servers are {mood} for {step.seconds * 3:.1f} s")
+        for proxy in proxies:
+            proxy.mood = mood
+
+        def better() -> None:
+            for proxy in proxies:
+                proxy.mood = Mood.GOOD
+
+        self._after(step.seconds * 3, better)
+
+    def _after(self, seconds: float, do: Callable[[], None]) -> None:
+        timer = threading.Timer(seconds, do)
         timer.start()
         self._later.append(timer)
 
@@ -466,9 +548,10 @@ class Storm:
         self._look_at_commands()
         self._keep_daemon()
         self.home.ok("resume", "latest")
+        for job in self.jobs:  # what was planned while the clock was wrong
+            self.home.ok("retry", job.job)
         if self.plan.jobs > 1:
             skipped = [one["path"] for one in self.home.json("list", "failures", "--state", "skipped")]
-            self.home.ok("retry", "apart")
             if skipped:
                 self.home.ok("retry", "apart", "--", *skipped)
         if self.plan.jobs > 2:

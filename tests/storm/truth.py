@@ -12,7 +12,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
 from tests.e2e.homes import Home
-from tests.storm.files import Folder
+from tests.storm.files import Files
 
 #: More differences of one kind are not reported.
 _TOLD = 5
@@ -29,15 +29,15 @@ class Expected:
 
     job: str
     volume: str
-    folder: Folder
+    files: Files
     fails: Collection[str]
     appends: bool = False
 
     def failing(self) -> set[str]:
-        return {path for path, text in self.folder.contents().items() if text.split()[0] in self.fails}
+        return {path for path, text in self.files.contents().items() if text.split()[0] in self.fails}
 
     def rows(self) -> Mapping[str, str]:
-        return {path: text for path, text in self.folder.contents().items() if text.split()[0] not in self.fails}
+        return {path: text for path, text in self.files.contents().items() if text.split()[0] not in self.fails}
 
 
 def of_table(home: Home, expected: Expected) -> Iterator[str]:
@@ -66,7 +66,7 @@ def of_table(home: Home, expected: Expected) -> Iterator[str]:
     found = {row["_file_path"]: row["text"] for row in rows}
     yield from _told(expected.job, "there is no row", want.keys() - found.keys())
     # A file that was deleted and came back as one that fails, in one range, is a change: its former row stays.
-    now = expected.folder.contents()
+    now = expected.files.contents()
     former = {path for path in expected.failing() & found.keys() if found[path] != now[path]}
     yield from _told(expected.job, "there is a row of no file", found.keys() - want.keys() - former)
     wrong = [path for path in want.keys() & found.keys() if want[path] != found[path]]
@@ -91,9 +91,9 @@ def of_status(home: Home, jobs: Sequence[Expected]) -> Iterator[str]:
         if (said["state"], said["waiting"], said["failed"]) != ("active", 0, len(job.failing())):
             yield f"{job.job}: status says {said}"
     for volume in status["volumes"]:
-        [folder] = {id(job.folder): job.folder for job in jobs if _is(volume["volume"], job.volume)}.values()
-        if volume["files"] != len(folder.contents()) or volume["held_removals"] or volume["note"]:
-            yield f"{volume['volume']}: status says {volume}, and there are {len(folder.contents())} files"
+        [files] = {id(job.files): job.files for job in jobs if _is(volume["volume"], job.volume)}.values()
+        if volume["files"] != len(files.contents()) or volume["held_removals"] or volume["note"]:
+            yield f"{volume['volume']}: status says {volume}, and there are {len(files.contents())} files"
     yield from (f"{one['stream']}: status says {one}" for one in status["streams"] if one["has_data"] or one["note"])
     open_ones = [one["id"] for one in home.json("list", "batches") if one["state"] in ("planned", "intent")]
     yield from _told("batches", "still open", open_ones)
@@ -107,7 +107,7 @@ def of_spark(home: Home, jobs: Sequence[Expected]) -> Iterator[str]:
     """Errors of tables and directories as Spark reads them."""
     for job in jobs:
         listed = home.rows(f"SELECT relative_path, size FROM DIRECTORY(VOLUME {job.volume})")
-        there = [(path, len(text.encode())) for path, text in job.folder.contents().items()]
+        there = [(path, len(text.encode())) for path, text in job.files.contents().items()]
         if sorted((row["relative_path"], row["size"]) for row in listed) != sorted(there):
             yield f"{job.volume}: the directory is another one to Spark"
         if not job.appends and home.pairs(job.job) != sorted(job.rows().items()):

@@ -26,7 +26,7 @@ class Victims:
     """
 
     def __init__(self, mark: str) -> None:
-        self._mark = mark
+        self.mark = mark
         self.killed: set[int] = set()
 
     def all(self) -> Sequence[psutil.Process]:
@@ -34,7 +34,7 @@ class Victims:
         found = []
         for process in psutil.process_iter():
             with suppress(psutil.Error):
-                if process.environ().get(MARK) == self._mark and process.status() != psutil.STATUS_ZOMBIE:
+                if process.environ().get(MARK) == self.mark and process.status() != psutil.STATUS_ZOMBIE:
                     found.append((process.create_time(), process.pid, process))
         return [process for _, _, process in sorted(found, key=lambda one: one[:2])]
 

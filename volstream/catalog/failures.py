@@ -13,7 +13,7 @@ from sqlalchemy import Connection as Transaction
 from volstream.catalog.database import Database
 from volstream.catalog.tables import digest, failures, intents, writable
 from volstream.errors import FencedError
-from volstream.model.work import OVERTAKEN, Failure, FailureKind, FailureState
+from volstream.model.work import CLOCK_SKEW, OVERTAKEN, Failure, FailureKind, FailureState
 
 _CHUNK = 500  # bound values per statement, below every database's limit
 
@@ -112,10 +112,14 @@ class Failures:
         return found & failures.c.path.like(wanted.like)
 
     def due(self, job_id: str, now: datetime, limit: int) -> Sequence[Failure]:
-        """Returns failures that are due for a retry, the longest overdue first, including files that may be back unchanged."""
+        """Returns failures that are due for a retry, the longest overdue first, including files that may be back unchanged.
+
+        Those that were recorded while a clock was ahead are due at once: the time of their retry is wrong, too.
+        """
+        due = (failures.c.next_try <= now) | (failures.c.failed_on > now + CLOCK_SKEW)
         query = (
             select(failures)
-            .where(failures.c.job_id == job_id, failures.c.state.in_(_DUE), failures.c.next_try <= now)
+            .where(failures.c.job_id == job_id, failures.c.state.in_(_DUE), due)
             .order_by(failures.c.next_try, failures.c.path)
             .limit(limit)
         )
@@ -123,8 +127,10 @@ class Failures:
             return [_failure(row) for row in transaction.execute(query)]
 
     def next_due(self, job_id: str) -> datetime | None:
-        """Returns the time of the job's next retry, or None."""
-        query = select(func.min(failures.c.next_try)).where(failures.c.job_id == job_id, failures.c.state.in_(_DUE))
+        """Returns the time of the job's next retry, or None. See :meth:`due`."""
+        now = datetime.now(UTC)
+        when = case((failures.c.failed_on > now + CLOCK_SKEW, now), else_=failures.c.next_try)
+        query = select(func.min(when)).where(failures.c.job_id == job_id, failures.c.state.in_(_DUE))
         with self._database.reading() as transaction:
             due: datetime | None = transaction.execute(query).scalar_one()
             return due

@@ -15,6 +15,10 @@ from volstream.catalog.tables import leases
 from volstream.errors import CatalogError
 from volstream.lifecycle.identity import is_gone
 
+#: All processes take a lease of one name for about the same time. An expiry that is this many times as far ahead was written
+#: while the database's clock was wrong, and nobody would ever renew it.
+_FARTHEST = 10
+
 
 @dataclass(frozen=True)
 class Lease:
@@ -35,7 +39,8 @@ class Leases:
     def acquire(self, name: str, owner: str, purpose: str, seconds: float) -> Lease | None:
         """Takes or renews the lease for ``seconds``; returns None on success, else the lease that prevents it.
 
-        A lease is free if it has expired, or if its owner was a process of this host that no longer exists.
+        A lease is free if it has expired, if its owner was a process of this host that no longer exists, or if it was taken
+        while the clock was ahead of what it is now.
         """
         with self._database.transaction() as transaction:
             now = self._database.now(transaction)
@@ -45,7 +50,8 @@ class Leases:
                 if self._database.add_missing(transaction, leases, ["name"], [values]):
                     return None
                 row = transaction.execute(select(leases).where(leases.c.name == name).with_for_update()).one_or_none()
-            if row.owner != owner and row.expires > now and not is_gone(row.owner):
+            holds = now < row.expires <= now + _FARTHEST * seconds
+            if row.owner != owner and holds and not is_gone(row.owner):
                 return Lease(*row)
             transaction.execute(update(leases).where(leases.c.name == name).values(**values))
             return None

@@ -75,7 +75,7 @@ class Scheduler:
         self._not_before: dict[str, float] = {}
         self._not_run: dict[str, str] = {}  # by job: the reason last logged
         self._seen: int | None = None  # the catalog's version when the jobs below were found without work
-        self._idle_until: dict[str, float] = {}  # by job; in epoch seconds
+        self._idle_until: dict[str, float] = {}  # by job; monotonic
         self._backoff = Backoff(first_seconds=1.0, cap_seconds=60.0)
         self.runs: dict[tuple[str, str], int] = {}
         self.failing: dict[str, str] = {}
@@ -131,7 +131,7 @@ class Scheduler:
             return by_clock <= now
         if job.trigger.kind is not TriggerKind.ON_CHANGE:
             return False
-        if time.time() < self._idle_until.get(job.id, 0.0):
+        if time.monotonic() < self._idle_until.get(job.id, 0.0):
             return False
         if self._runner_of(job).has_work():
             return True
@@ -143,7 +143,8 @@ class Scheduler:
         catalog, which are cheap to notice. Changes of tables do not appear in the catalog."""
         if isinstance(job, FileJob):
             due = self._catalog.failures.next_due(job.id)
-            self._idle_until[job.id] = float("inf") if due is None else due.timestamp()
+            wait = float("inf") if due is None else (due - datetime.now(UTC)).total_seconds()
+            self._idle_until[job.id] = time.monotonic() + wait
 
     def _collect(self, job: Job) -> None:
         """Records the result of a run that has ended."""

@@ -9,6 +9,7 @@ from croniter import croniter
 
 from volstream.errors import InvalidValueError
 from volstream.model.objects import Trigger, TriggerKind
+from volstream.model.work import CLOCK_SKEW
 
 
 def check_cron(line: str, zone: ZoneInfo) -> None:
@@ -23,10 +24,6 @@ def check_cron(line: str, zone: ZoneInfo) -> None:
         raise InvalidValueError(f"No day matches the cron line {line!r}.") from None
 
 
-#: Maximum difference between hosts' clocks. A start further in the future was recorded by a wrong clock and is ignored.
-_SKEW = timedelta(minutes=1)
-
-
 def next_due(
     trigger: Trigger, last_started: datetime | None, created_on: datetime, zone: ZoneInfo, now: datetime
 ) -> datetime | None:
@@ -39,7 +36,7 @@ def next_due(
         zone: time zone of cron lines. When summer time ends, a line with given hours is due at the first of the two
             identical times; one for all hours, at both.
     """
-    ahead = last_started is not None and last_started > now + _SKEW
+    ahead = last_started is not None and last_started > now + CLOCK_SKEW
     match trigger.kind:
         case TriggerKind.EVERY:
             assert trigger.every is not None, "made with its trigger"
@@ -48,7 +45,7 @@ def next_due(
             return last_started + timedelta(seconds=trigger.every)
         case TriggerKind.CRON:
             assert trigger.cron is not None, "made with its trigger"
-            start = now - _SKEW if ahead else last_started or created_on
+            start = now - CLOCK_SKEW if ahead else last_started or created_on
             times = croniter(trigger.cron, start.astimezone(zone))
             due: datetime = times.get_next(datetime)
             while _is_second(due, zone) and not trigger.cron.split()[1].startswith("*"):

@@ -11,8 +11,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import structlog
-
 from volstream import log as logs
 from volstream.errors import VolstreamError, reason_of
 from volstream.lifecycle.backoff import Backoff
@@ -104,7 +102,7 @@ class Trouble:
     def __init__(
         self,
         name: str,
-        log: structlog.typing.FilteringBoundLogger,
+        log: logs.Logger,
         backoff: Backoff,
         told: Callable[[str | None], None] = lambda _: None,
     ) -> None:
@@ -152,7 +150,7 @@ def run_loop(
     name: str,
     tick: Callable[[], None],
     stop: Stop,
-    log: structlog.typing.FilteringBoundLogger,
+    log: logs.Logger,
     backoff: Backoff,
     *,
     survives: Callable[[Exception], bool] = is_transient,

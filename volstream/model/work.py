@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
+
+#: Maximum difference between hosts' clocks. A time further in the future was recorded by a clock that was wrong.
+CLOCK_SKEW = timedelta(minutes=1)
 
 
 @dataclass(frozen=True)

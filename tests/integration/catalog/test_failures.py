@@ -153,6 +153,16 @@ def test_failures_can_be_selected_by_kind_and_sql_pattern(catalog: Catalog, job:
     assert sorted(moved) == found(like="scans/%.pdf") == found(states=[FailureState.SKIPPED])
 
 
+def test_a_failure_recorded_while_the_clock_was_ahead_is_due_at_once(catalog: Catalog, job: Job) -> None:
+    now = datetime.now(UTC)
+    ahead = {"failed_on": now + timedelta(hours=1), "next_try": now + timedelta(hours=1)}
+    fail(catalog, job, {"path": "a", **ahead}, {"path": "b", "next_try": now + timedelta(hours=1)})
+    assert [one.path for one in catalog.failures.due(job.id, now, 10)] == ["a"]
+    due = catalog.failures.next_due(job.id)
+    assert due is not None
+    assert due < now + timedelta(minutes=1)
+
+
 def test_a_postponed_failure_waits_and_becomes_due_again(catalog: Catalog, job: Job) -> None:
     fail(catalog, job, {"path": "a"}, {"path": "b"})
     (a, _) = catalog.failures.active(job.id)

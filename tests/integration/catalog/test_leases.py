@@ -23,6 +23,11 @@ def expire(catalog: Catalog, name: str) -> None:
         transaction.execute(update(tables.leases).where(tables.leases.c.name == name).values(expires=past))
 
 
+def elsewhere() -> str:
+    """A process of another host."""
+    return f"not-{socket.gethostname()}/{os.getpid()}/1.00/abcd"
+
+
 def test_a_free_lease_is_acquired_and_a_held_one_names_its_holder(catalog: Catalog) -> None:
     assert catalog.leases.acquire("volume:1", "host-a", "daemon", 60) is None
     other = catalog.leases.acquire("volume:1", "host-b", "refresh", 60)
@@ -56,8 +61,13 @@ def test_a_lease_of_a_dead_process_on_this_host_is_free_at_once(catalog: Catalog
 
 
 def test_a_lease_of_another_host_is_held_until_it_expires(catalog: Catalog) -> None:
-    catalog.leases.acquire("name", f"not-{socket.gethostname()}/{os.getpid()}/1.00/abcd", "test", 3600)
+    catalog.leases.acquire("name", elsewhere(), "test", 60)
     assert catalog.leases.acquire("name", new_owner(), "test", 60) is not None
+
+
+def test_a_lease_taken_while_the_clock_was_an_hour_ahead_is_free(catalog: Catalog) -> None:
+    catalog.leases.acquire("name", elsewhere(), "test", 3660)
+    assert catalog.leases.acquire("name", new_owner(), "test", 60) is None
 
 
 def test_a_release_frees_only_our_own_lease(catalog: Catalog) -> None:
