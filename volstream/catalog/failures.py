@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, case, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Row, case, delete, func, insert, literal, select, update
 from sqlalchemy import Connection as Transaction
 
 from volstream.catalog.database import Database
@@ -129,7 +129,9 @@ class Failures:
     def next_due(self, job_id: str) -> datetime | None:
         """Returns the time of the job's next retry, or None. See :meth:`due`."""
         now = datetime.now(UTC)
-        when = case((failures.c.failed_on > now + CLOCK_SKEW, now), else_=failures.c.next_try)
+        when = case(
+            (failures.c.failed_on > now + CLOCK_SKEW, literal(now, failures.c.next_try.type)), else_=failures.c.next_try
+        )
         query = select(func.min(when)).where(failures.c.job_id == job_id, failures.c.state.in_(_DUE))
         with self._database.reading() as transaction:
             due: datetime | None = transaction.execute(query).scalar_one()
