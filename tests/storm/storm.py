@@ -332,7 +332,8 @@ class Storm:
         """Starts a daemon if none is running."""
         daemon = self._daemon
         if daemon is not None:
-            code = daemon.process.poll()
+            killed = daemon.process.pid in self._victims.killed  # it may take a moment to end
+            code = daemon.process.wait() if killed else daemon.process.poll()
             if code is None:
                 return
             self._judge_daemon(daemon, code)
