@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -226,3 +228,16 @@ def test_the_folder_of_functions_is_private_to_the_user(tmp_path: Path) -> None:
     own_folder(tmp_path / "guessed")
     own_folder(tmp_path / "guessed")
     assert (tmp_path / "guessed").stat().st_mode & 0o777 == 0o700
+
+
+def test_code_that_was_not_used_for_a_month_is_removed(tmp_path: Path) -> None:
+    shipped = tmp_path / f"volstream-functions-{os.getuid()}"
+    for name, days in (("old", 31), ("half-written", 40), ("used", 1)):
+        folder = shipped / name
+        folder.mkdir(parents=True)
+        (folder / "f.py").touch()
+        then = time.time() - days * 86400
+        os.utime(folder, (then, then))
+    code = "from volstream.functions.source import forget_unused; forget_unused()"
+    subprocess.run([sys.executable, "-c", code], env={**os.environ, "TMPDIR": str(tmp_path)}, check=True, timeout=30)
+    assert [one.name for one in shipped.iterdir()] == ["used"]

@@ -86,6 +86,7 @@ def test_a_directory_is_reported_as_a_subtree_without_delay() -> None:
     bench = Bench()
     bench.settler.add(PathChange("d", PathChangeKind.DIRECTORY_GONE), 0)
     bench.settler.add(PathChange("d", PathChangeKind.DIRECTORY_NEW), 0.1)
+    assert len(bench.settler) == 1, "what waits, for the queue's depth"
     assert bench.release(0.2) == [SubtreeHint("d/", "directory new")]
 
 
