@@ -24,6 +24,7 @@ from volstream.sqltext import literal
 from volstream.tails.lookup import Lookup
 from volstream.tails.move import move
 from volstream.tails.table import DELETE, OPERATION, UPSERT
+from volstream.tails.writer import TailWriter
 
 #: Items of one flush at most.
 _TOGETHER = 10_000
@@ -118,7 +119,8 @@ class ItemTable:
             if feed.immutable and feed.options.get("versions"):
                 raise InvalidStateError(f"The table {self.name} is immutable already.")
             number = versions.number_for(feed, version)
-            self._home.catalog.feeds.change(feed, immutable=True)  # from now on nothing else arrives
+            self._home.catalog.feeds.change(feed, immutable=True)
+            TailWriter(self._location).seal()  # whoever was told that rows arrived finds them in the version
             move(self._location, lambda: self._home.gateway)
             DeltaWriter(self._home.gateway).set_properties(self._location, tables.KEPT)
             versions.note(self._home, feed, number)

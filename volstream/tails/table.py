@@ -37,6 +37,9 @@ INSERT, UPSERT, DELETE = "insert", "upsert", "delete"
 NEWEST = "volstream:tail"
 FLOOR, MOVE, THROUGH, BEFORE = (f"{NEWEST}:{part}" for part in ("floor", "move", "through", "before"))
 
+#: Set once a tail takes no more rows.
+SEALED = f"{NEWEST}:sealed"
+
 
 def location(target: str) -> str:
     """Returns where the tail of the table at ``target`` is. Delta ignores folders whose names begin so."""

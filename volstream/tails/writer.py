@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -19,7 +20,7 @@ from volstream.errors import FencedError, InvalidStateError, StorageError, TailF
 from volstream.lifecycle import faults
 from volstream.tails import table
 from volstream.tails.snapshot import Tail
-from volstream.tails.table import ARRIVAL, BEFORE, FLOOR, MOVE, NEWEST, POSITION, THROUGH
+from volstream.tails.table import ARRIVAL, BEFORE, FLOOR, MOVE, NEWEST, POSITION, SEALED, THROUGH
 
 #: Maximum number of attempts; each one fails only because another commit came first.
 _ATTEMPTS = 100
@@ -79,6 +80,7 @@ class TailWriter:
         Raises:
             TailFullError: rows must be committed to the table first; nothing was written.
             FencedError: another process has written one of the streams (``Flush.after``); nothing was written.
+            InvalidStateError: the tail is sealed; nothing was written.
             StorageError: too many concurrent writers.
             DependencyError: the tail cannot be written.
         """
@@ -87,8 +89,28 @@ class TailWriter:
                 view = self._newest()
                 if view is None:
                     continue
+                if self._table.transaction(SEALED):
+                    raise InvalidStateError(f"The table at {self.target} takes no more rows.", "It was made immutable.")
                 new = self._new(batches)
                 if not new or self._append_new(view, new):
+                    return
+        raise _crowded(self.target)
+
+    def seal(self) -> None:
+        """Makes the tail refuse rows from now on, those of appends in flight included. Idempotent.
+
+        Raises:
+            StorageError: too many concurrent writers.
+            DependencyError: the tail cannot be written.
+        """
+        with self._lock:
+            for _ in range(_ATTEMPTS):
+                view = self._newest()
+                if view is None:
+                    continue
+                # As an append does, so that of an append and this one is refused.
+                with suppress(FencedError):
+                    self._table.commit(view, {NEWEST: Tail.of(view).newest, SEALED: 1}, changes_data=False)
                     return
         raise _crowded(self.target)
 

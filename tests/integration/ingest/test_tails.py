@@ -141,6 +141,20 @@ def test_rows_that_keep_arriving_do_not_hold_up_a_commit(location: str) -> None:
     assert ids(committed(location)) == ["a", "b"]
 
 
+def test_a_sealed_tail_refuses_rows_those_in_flight_included(location: str) -> None:
+    tail = TailWriter(location)
+    tail.append([batch(1, "a")])
+    with (
+        meanwhile("call", "volstream.tails.writer.TailWriter._append", lambda: TailWriter(location).seal()),
+        pytest.raises(InvalidStateError, match="takes no more rows"),
+    ):
+        tail.append([batch(2, "b")])
+    TailWriter(location).seal()
+    assert ids(everything(location)) == ["a"]
+    assert move(location, no_spark) == 1
+    assert ids(committed(location)) == ["a"]
+
+
 def test_two_writers_that_begin_at_once_share_one_tail(location: str) -> None:
     def other() -> None:
         TailWriter(location).append([batch(1, "b", stream="other")])
