@@ -39,6 +39,7 @@ def files(place: Place, identity: str) -> list[dict[str, Any]]:
     return rows
 
 
+@pytest.mark.long
 def test_a_batch_of_which_outcomes_are_missing_is_not_committed_but_repeated(place: Place) -> None:
     for name in "abc":
         place.put(name, name)

@@ -113,6 +113,7 @@ def test_changes_from_is_a_relation_in_sql(changed: Home) -> None:
     ]
 
 
+@pytest.mark.long
 def test_changes_from_works_on_directories(place: Place) -> None:
     place.put("a", "1")
     place.refresh()

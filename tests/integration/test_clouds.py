@@ -182,6 +182,7 @@ def test_messages_that_are_not_events_are_recorded_as_rejected_and_acknowledged(
     assert one.subject == "no event at all"
 
 
+@pytest.mark.long
 def test_a_worker_that_takes_over_receives_what_its_predecessor_held(bucket: Bucket) -> None:
     volume = bucket.volume("v")
     with bucket.kept(volume):

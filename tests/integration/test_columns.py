@@ -56,6 +56,7 @@ def test_a_new_column_is_detected_before_any_file_is_processed_and_evolves_the_t
     assert place.table("_file_path, n, first") == [("a", 3, "o"), ("b", 5, "t")]
 
 
+@pytest.mark.long
 def test_a_column_of_another_type_is_rejected_before_any_file_is_processed(place: Place) -> None:
     place.put("a", "one")
     function = code(place, "n: int", "Row(len(text))")
@@ -76,6 +77,7 @@ def test_a_column_of_another_type_is_rejected_before_any_file_is_processed(place
     assert place.table() == [("a", 3), ("b", 3)]
 
 
+@pytest.mark.long
 def test_a_column_that_is_no_longer_declared_is_null_from_then_on(place: Place) -> None:
     place.put("a", "one")
     place.session.jobs.create("j", code(place, "n: int\n    s: str", "Row(len(text), text)"), "t", volume="v")

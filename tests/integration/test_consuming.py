@@ -261,6 +261,7 @@ def test_a_consumption_can_be_discarded(filled: Home) -> None:
     assert unread(filled) == 0
 
 
+@pytest.mark.long
 def test_a_block_writes_rows_derived_from_the_stream(filled: Home) -> None:
     filled.sql("CREATE TABLE v$ (id INT, name STRING, twice INT)")
     with filled.session.streams.get(filled.name("s")).consume() as batch:
@@ -334,6 +335,7 @@ def test_a_block_merges_changes_by_key(filled: Home, own: bool) -> None:
     assert filled.rows("SELECT * FROM u$") == [(1, "again"), (3, "C")]
 
 
+@pytest.mark.long
 def test_a_batch_of_a_statement_is_listed_and_can_be_read_back(filled: Home) -> None:
     filled.sql("INSERT INTO u$ SELECT id, name FROM s$")
     (batch,) = filled.session.batches.list()

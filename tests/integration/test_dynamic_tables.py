@@ -151,6 +151,7 @@ def test_it_equals_its_query_after_any_history_and_unchanged_rows_stay(home: Hom
             assert {row: now[row] for row in same} == {row: known[row] for row in same}
 
 
+@pytest.mark.long
 def test_it_is_a_scheduled_job_that_can_be_paused(home: Home) -> None:
     home.tracked(stream=None)
     home.sql("CREATE DYNAMIC TABLE d$ REFRESH EVERY '1m' AS SELECT id FROM t$")

@@ -13,13 +13,13 @@ from tests.fuzz.targets import CommandLine, Target, readers
 
 def test_no_parser_raises_an_undocumented_exception() -> None:
     found: list[Finding] = []
-    fuzz(readers(), "every run", 4000, found.append)
+    fuzz(readers(), "every run", 2000, found.append)
     assert found == []
 
 
 def test_every_command_ends_in_a_documented_way(tmp_path: Path) -> None:
     found: list[Finding] = []
-    fuzz(CommandLine(tmp_path / "home").targets(), "every run", 120, found.append)
+    fuzz(CommandLine(tmp_path / "home").targets(), "every run", 60, found.append)
     assert found == []
 
 

@@ -105,9 +105,14 @@ def test_each_of_many_batches_may_bring_a_column(place: Place) -> None:
 @pytest.mark.parametrize(
     ("event", "function"),
     [
-        ("call", "volstream.delta.writer.DeltaWriter.add_columns"),
         ("return", "volstream.jobs.load_columns.adopt"),
-        ("call", "volstream.jobs.attempt.Attempts._commit"),
+        *(
+            pytest.param("call", function, marks=pytest.mark.long)
+            for function in (
+                "volstream.delta.writer.DeltaWriter.add_columns",
+                "volstream.jobs.attempt.Attempts._commit",
+            )
+        ),
     ],
 )
 def test_an_interruption_while_a_column_is_added_loses_and_doubles_nothing(
@@ -176,6 +181,7 @@ def test_a_failed_file_keeps_its_rows(place: Place) -> None:
     assert table(place, "_file_path, id") == [("a.json", 1)]
 
 
+@pytest.mark.long
 def test_an_empty_volume_gets_its_columns_from_its_first_files(place: Place) -> None:
     assert load(place) == "_rescued_data STRING"
     more(place, a="id,name\n1,x\n")
@@ -188,6 +194,7 @@ def test_without_files_and_new_columns_a_schema_is_needed(place: Place) -> None:
     assert load(place, new_columns="rescue", schema="id INT") == "id INT, _rescued_data STRING"
 
 
+@pytest.mark.long
 def test_an_existing_table_keeps_its_columns_and_types(place: Place) -> None:
     place.session.sql(f"CREATE TABLE {place.at} (Id INT, note STRING) USING DELTA")
     place.session.sql(f"INSERT INTO {place.at} VALUES (0, 'mine')")
@@ -201,6 +208,7 @@ def test_an_existing_table_keeps_its_columns_and_types(place: Place) -> None:
     ]
 
 
+@pytest.mark.long
 def test_another_schema_and_a_replay_put_rescued_values_into_their_column(place: Place) -> None:
     place.put("a.json", '{"id":1,"at":{"x":1.5}}\n{"id":"b"}')
     load(place, schema="id INT", new_columns="rescue")

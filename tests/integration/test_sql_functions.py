@@ -119,6 +119,7 @@ def test_edited_code_runs_at_the_next_statement(home: Home, code: Path) -> None:
         home.sql("SELECT f$(1)")
 
 
+@pytest.mark.long
 def test_an_exception_in_the_function_is_reported_and_consumes_nothing(home: Home, code: Path) -> None:
     home.tracked()
     home.sql(f"CREATE FUNCTION f$ AS '{code}:fails' RETURNS INT; CREATE TABLE u$ (age INT)")

@@ -206,6 +206,7 @@ def test_the_python_interface_creates_the_same_job(home: Home) -> None:
     assert (job.statement, job.into.name) == (home.own(COPY), "u")
 
 
+@pytest.mark.long
 def test_the_run_lists_a_volume_that_was_never_listed(place: Place) -> None:
     place.put("a.txt")
     home = Home(place.session)

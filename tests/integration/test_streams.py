@@ -133,6 +133,7 @@ def test_reading_never_moves_the_offset(place: Place) -> None:
     assert place.session.streams.get("s").offset == 0
 
 
+@pytest.mark.long
 def test_a_read_pins_its_end(place: Place) -> None:
     """Rule R-9 of docs/streams.md."""
     place.put("a")
@@ -175,6 +176,7 @@ def test_net_changes_carry_the_version_that_wrote_each_image(place: Place) -> No
         assert row["__commit_timestamp"] == times[row["__commit_version"]]  # type: ignore[index]  # an int
 
 
+@pytest.mark.long
 def test_append_only_shows_files_as_they_were_first_written(place: Place) -> None:
     """Rule R-12 of docs/streams.md."""
     place.put("old", "1")

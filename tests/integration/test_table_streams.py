@@ -291,6 +291,7 @@ def test_writing_a_frame_of_a_stream_warns_that_nothing_is_consumed(home: Home) 
     _ = home.session.table(home.name("t")).write  # a warning would be an error
 
 
+@pytest.mark.long
 def test_an_added_column_is_null_in_older_images(home: Home) -> None:
     """Rule R-15 of docs/streams.md."""
     home.tracked(stream=None)
@@ -390,6 +391,7 @@ def test_a_log_cleaned_up_behind_a_checkpoint_makes_a_stream_stale(home: Home) -
         home.sql("SELECT * FROM s$")
 
 
+@pytest.mark.long
 def test_a_stream_reports_until_when_it_can_be_read(home: Home) -> None:
     """Rule R-24 of docs/streams.md."""
     home.tracked()

@@ -15,9 +15,9 @@ from volstream.catalog.tables import leases
 from volstream.errors import CatalogError
 from volstream.lifecycle.identity import is_gone
 
-#: All processes take a lease of one name for about the same time. An expiry that is this many times as far ahead was written
-#: while the database's clock was wrong, and nobody would ever renew it.
-_FARTHEST = 10
+#: An expiry farther ahead than this, or than ten times what the next owner asks for, was written while the database's clock was
+#: ahead: leases are taken for less than that, and renewed.
+_FARTHEST_SECONDS = 900.0
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Leases:
                 if self._database.add_missing(transaction, leases, ["name"], [values]):
                     return None
                 row = transaction.execute(select(leases).where(leases.c.name == name).with_for_update()).one_or_none()
-            holds = now < row.expires <= now + _FARTHEST * seconds
+            holds = now < row.expires <= now + max(_FARTHEST_SECONDS, 10 * seconds)
             if row.owner != owner and holds and not is_gone(row.owner):
                 return Lease(*row)
             transaction.execute(update(leases).where(leases.c.name == name).values(**values))

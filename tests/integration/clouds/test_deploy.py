@@ -44,6 +44,7 @@ def seconds(text: str) -> float:
     return float(match[1])
 
 
+@pytest.mark.long
 def test_the_cloudformation_template_passes_its_linter() -> None:
     import cfnlint.api  # takes a second, which every process of a test run would pay
 

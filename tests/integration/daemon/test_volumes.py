@@ -81,7 +81,7 @@ def test_a_worker_that_lost_its_lease_waits_and_then_maintains_the_volume_again(
     with world.worker() as worker:
         (world.files / "a").write_text("a")
         eventually(lambda: world.has("a"))
-        world.take_lease("elsewhere/1/1.00/x", 3600)
+        world.take_lease("elsewhere/1/1.00/x", 600)
         eventually(lambda: not worker.keeps)
         (world.files / "b").write_text("b")  # nobody watches
         world.session.home.catalog.leases.release(lease_name(world.volume), "elsewhere/1/1.00/x")
@@ -120,7 +120,7 @@ def test_a_volume_that_is_handed_over_goes_to_a_worker_with_a_free_slot(world: W
 
 
 def test_a_stop_before_the_lease_is_acquired_is_not_lost(world: World) -> None:
-    world.session.home.catalog.leases.acquire(lease_name(world.volume), "elsewhere/1/1.00/x", "test", 3600)
+    world.session.home.catalog.leases.acquire(lease_name(world.volume), "elsewhere/1/1.00/x", "test", 600)
     with world.worker() as worker:
         assert not worker.keeps
 
@@ -228,7 +228,7 @@ def test_a_folder_that_is_ignored_cannot_be_refreshed(world: World) -> None:
 
 def test_only_the_worker_that_maintains_a_volume_reports_what_is_wrong_with_it(world: World) -> None:
     catalog = world.session.home.catalog
-    catalog.leases.acquire(lease_name(world.volume), "elsewhere/1/1.00/x", "test", 3600)
+    catalog.leases.acquire(lease_name(world.volume), "elsewhere/1/1.00/x", "test", 600)
     note_trouble(catalog.database, world.volume.id, "The queue does not exist.")
     world.volume = world.session.volumes.get("v")
     with world.worker() as worker:

@@ -56,6 +56,7 @@ def test_rows_have_ids_that_are_unique_and_stay(gateway: SparkGateway, location:
     assert len({row_id for row_id, _ in after.values()}) == len(after) == 16
 
 
+@pytest.mark.long
 def test_the_change_feed_and_the_times_of_commits_are_those_of_spark(gateway: SparkGateway, location: str) -> None:
     spark = gateway.session()
     table = f"delta.`{location}`"

@@ -264,6 +264,7 @@ def test_unneeded_history_is_removed_and_asking_for_it_says_so(tmp_path: Path) -
     directory.close()
 
 
+@pytest.mark.long
 def test_the_log_has_checkpoints_and_the_directory_stays_readable(directory: Directory) -> None:
     directory.list_first({"a": 0})
     for number in range(1, 110):

@@ -137,7 +137,7 @@ def test_streams_see_committed_rows_and_queries_see_all(connection: Connection) 
         ),
         pytest.param("INSERT OVERWRITE t VALUES ('c', 3)", [("c", 3)], marks=pytest.mark.long),
         ("INSERT INTO t VALUES ('c', 3)", [("a", 1), ("b", 2), ("c", 3)]),
-        ("ALTER TABLE t ADD COLUMNS (m INT)", [("a", 1, None), ("b", 2, None)]),
+        pytest.param("ALTER TABLE t ADD COLUMNS (m INT)", [("a", 1, None), ("b", 2, None)], marks=pytest.mark.long),
     ],
 )
 def test_a_statement_that_changes_rows_sees_those_that_have_arrived(

@@ -276,7 +276,14 @@ def test_the_command_serves_commits_and_ends_when_it_is_asked_to(home: Path, ser
     assert server.stop() == 0
 
 
-@pytest.mark.parametrize("point", ["tail.written", "tail.appended", "tail.planned", "tail.moved"])
+@pytest.mark.parametrize(
+    "point",
+    [
+        "tail.appended",
+        "tail.moved",
+        *(pytest.param(point, marks=pytest.mark.long) for point in ("tail.written", "tail.planned")),
+    ],
+)
 def test_a_server_that_is_killed_loses_and_doubles_nothing(home: Path, serve: Serve, point: str) -> None:
     """The client goes on with the next server, where it was."""
     server = serve(home, f"{point}#2")

@@ -113,6 +113,7 @@ def test_events_are_received_and_committed_without_an_engine(without_engine: Ses
     assert DeltaTable(f"{session.home.warehouse}/tables/public/s").count() == 40
 
 
+@pytest.mark.long
 def test_old_events_are_deleted_and_others_stay(settings: Settings, gateway: SparkGateway) -> None:
     with session_on(gateway, settings.model_copy(update={"commit_seconds": 0.1})) as session:
         stream = session.source.create_stream("fading", retention_policy="1 second")
