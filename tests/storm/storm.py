@@ -338,6 +338,7 @@ class Storm:
                 return
             self._judge_daemon(daemon, code)
         self._daemon = Daemon(self.home, **({"FAULT": point} if point else {}))
+        self._victims.killed.discard(self._daemon.process.pid)  # of an earlier process: pids come again
         self._fault, self._stops = point, 0
         self._note(f"  daemon {self._daemon.process.pid} {point}")
 
@@ -453,6 +454,7 @@ class Storm:
                 stdout=sink,
                 stderr=sink,
             )
+        self._victims.killed.discard(process.pid)
         self._note(f"  {process.pid}: volstream {' '.join(words)} {step.point}")
         self._commands.append(_Command(words, process, output, time.monotonic()))
 
