@@ -45,9 +45,8 @@ def batches(frame: DataFrame) -> Iterator[pa.Table]:
 
 
 def relation(session: SparkSession, table: pa.Table) -> DataFrame:
-    """Returns the rows of ``table`` with its column types, even if it is empty, which PySpark cannot type itself."""
-    if table.num_rows:
-        return session.createDataFrame(table)
+    """Returns the rows of ``table`` with its column types, even if it is empty; a timestamp without a zone stays one."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    return session.createDataFrame([], from_arrow_schema(table.schema))
+    types = from_arrow_schema(table.schema, prefer_timestamp_ntz=True)
+    return session.createDataFrame(table if table.num_rows else [], types)

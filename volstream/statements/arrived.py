@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from volstream.delta import folders
 from volstream.errors import InvalidStateError
 from volstream.model.names import Name
+from volstream.spark.frames import relation
+from volstream.spark.views import Views
 from volstream.sql import names
 from volstream.tails import table
 from volstream.tails.move import move
@@ -35,10 +37,13 @@ _READING = (
 _CHANGING = ("UPDATE", "DELETE", "MERGE", "TRUNCATE", "ALTER", "RESTORE", "REPLACE")
 
 
-def query(statement: str, reference: names.Reference, location: str) -> str | None:
+def query(views: Views, statement: str, reference: names.Reference, location: str) -> str | None:
     """Returns SQL for the rows of a table with those that have arrived; None: the statement shall see the table itself.
 
+    Few rows go to Spark with the statement: it would need half a second to find the newest version of the tail.
+
     Args:
+        views: of the statement.
         reference: where the statement names the table.
         location: the table's.
 
@@ -48,7 +53,10 @@ def query(statement: str, reference: names.Reference, location: str) -> str | No
     if not table.exists(location) or not _reads(statement, reference):
         return None
     found = TailedTable.open(location)
-    return None if found is None or not found.has_unmoved else found.query()
+    if found is None or not found.has_unmoved:
+        return None
+    few = found.few_unmoved()
+    return found.query(None if few is None else f"SELECT * FROM {views.show(relation(views.spark, few))}")
 
 
 def commit_before(home: Home, statement: str) -> None:

@@ -83,8 +83,10 @@ class Binding:
                     replacement = self._filtered(replacement, statement, alias, merged_into)
             elif (location := self.attach(reference.name)) is not None:
                 compile_if_large(self.spark, location)
-                unmoved = arrived.query(statement, reference, location) if self._with_arrived else None
-                replacement = None if unmoved is None else self.views.of(unmoved)
+                unmoved = arrived.query(self.views, statement, reference, location) if self._with_arrived else None
+                if unmoved is not None:
+                    # A view costs a call of Spark.
+                    replacement = f"({unmoved})" if reference.takes_alias else self.views.of(unmoved)
             elif facts.is_fact(reference.name):
                 replacement = self.views.of(f"SELECT * FROM {parquet_at(facts.write(self._home, reference.name))}")
             if replacement is not None:
@@ -153,7 +155,7 @@ class Binding:
     def attach(self, name: Name) -> str | None:
         """Registers a table of the warehouse, and its schema, in Spark; returns its location, or None if it does not exist."""
         location = folders.table_location(self._home.warehouse, name)
-        if self._is_folder(f"{self._tables}/{name.schema}"):
+        if name.schema != DEFAULT_SCHEMA and self._is_folder(f"{self._tables}/{name.schema}"):
             self._use_schema(name.schema)
         if self._is_folder(f"{location}/_delta_log"):
             self.spark.sql(f"CREATE TABLE IF NOT EXISTS {name.qualified} USING DELTA LOCATION {literal(location)}")

@@ -18,6 +18,9 @@ from volstream.tails.table import ARRIVAL, DELETE, OPERATION, POSITION
 #: Attempts to read both tables consistently, since a move may be committed between the two reads.
 _LOOKS = 10
 
+#: So many rows, of so many bytes, are few.
+_FEW_ROWS, _FEW_BYTES = 10_000, 1 << 20
+
 
 @dataclass(frozen=True)
 class Tail:
@@ -122,11 +125,24 @@ class TailedTable:
         """True if the tail has rows that the table does not have."""
         return self.tail.newest > self.moved
 
-    def query(self) -> str:
-        """Returns SQL for the table's rows together with those of its tail; with a key, the newest row of each."""
+    def few_unmoved(self) -> pa.Table | None:
+        """Returns the rows that the table does not have; None if they are many."""
+        files = self.tail.files(self.moved)
+        if sum(one.rows for one in files) > _FEW_ROWS or sum(one.bytes for one in files) > _FEW_BYTES:
+            return None
+        rows = self.tail.rows(self.moved, self.tail.newest)
+        return rows if rows.nbytes <= _FEW_BYTES else None
+
+    def query(self, arrived: str | None = None) -> str:
+        """Returns SQL for the table's rows together with those of its tail; with a key, the newest row of each.
+
+        Args:
+            arrived: SQL for the rows that the table does not have; default: as the tail has them.
+        """
         columns = ", ".join(map(quote, self.columns))
         base = f"SELECT {columns} FROM {table_at(self.location)} VERSION AS OF {self.version}"
-        arrived = self.tail.query(self.moved, self.tail.newest)
+        if arrived is None:
+            arrived = self.tail.query(self.moved, self.tail.newest)
         own = ", ".join(self._own())
         if not self.key:
             return f"{base} UNION ALL SELECT {own} FROM ({arrived})"
