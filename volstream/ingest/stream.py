@@ -33,8 +33,9 @@ from volstream.tails.writer import Flush
 
 _log = get("ingest")
 
-#: Buffers sent in one request at most, so that a request stays small.
-_TOGETHER = 16
+#: Bytes of buffers that are sent in one request, unless the first has more: a request is one commit of the tail, however
+#: many buffers it has.
+_REQUEST_BYTES = 32 << 20
 
 _UNSET = object()
 
@@ -419,7 +420,9 @@ class RealtimeStream(Closeable):
                 return
 
     def _take(self) -> None:
-        while self._full and len(self._sending) < _TOGETHER:
+        size = 0
+        while self._full and (not self._sending or size + self._full[0].size <= _REQUEST_BYTES):
+            size += self._full[0].size
             self._sending.append(self._full.popleft())
 
     def _send(self) -> None:

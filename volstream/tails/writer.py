@@ -173,11 +173,7 @@ class TailWriter:
     def _append(self, tail: Tail, batches: Sequence[Flush]) -> None:
         file = self._table.new_file()
         try:
-            for number, one in enumerate(batches, tail.newest + 1):
-                count = one.rows.num_rows
-                own = [pa.repeat(pa.scalar(number, pa.int64()), count), pa.array(range(count), pa.int32())]
-                rows = one.rows.select(self._table.spec.schema.names[len(own) :])
-                file.write(pa.table([*own, *rows.columns], schema=self._table.spec.schema))
+            file.write(self._numbered(batches, tail.newest + 1))
             added = [file.close()]
             small = [one for one in tail.view.files if one.rows < _SMALL_ROWS]
             removed: Sequence[DataFile] = small if len(small) >= _SMALL_FILES else ()
@@ -191,6 +187,16 @@ class TailWriter:
         self._table.commit(tail.view, {NEWEST: tail.newest + len(batches), **writers}, added=added, removed=removed)
         faults.point("tail.appended")
         self._table.maintain()
+
+    def _numbered(self, batches: Sequence[Flush], first: int) -> pa.Table:
+        """Returns the rows of batches, the first of which is the arrival ``first``, as a tail has them."""
+        schema = self._table.spec.schema
+        parts = []
+        for number, one in enumerate(batches, first):
+            count = one.rows.num_rows
+            own = [pa.repeat(pa.scalar(number, pa.int64()), count), pa.array(range(count), pa.int32())]
+            parts.append(pa.table([*own, *one.rows.select(schema.names[len(own) :]).columns], schema=schema))
+        return pa.concat_tables(parts)
 
     def _merged(self, tail: Tail, files: Iterable[DataFile]) -> AddAction:
         rows = pa.concat_tables([tail.view.read(one) for one in files])

@@ -137,8 +137,15 @@ def test_buffers_that_wait_are_sent_together_and_in_order(table: Recorded) -> No
         apply(stream, *(f"{number:02}" for number in range(40)))
         table.gate.set()
     assert ids(table) == [f"{number:02}" for number in range(40)]
-    assert len(table.arrived) < 10
-    assert max(map(len, table.arrived)) <= 16
+    assert len(table.arrived) <= 2
+
+
+def test_no_more_than_32_mib_are_sent_together(table: Recorded) -> None:
+    table.gate.clear()
+    with append(table, mutation_buffer_lines_num=1) as stream:
+        apply(stream, *(f"{number}" * (9 << 20) for number in range(7)))
+        table.gate.set()
+    assert max(map(len, table.arrived)) == 3
 
 
 def test_manual_flushes_are_the_only_ones_and_full_buffers_are_an_error(table: Recorded) -> None:
