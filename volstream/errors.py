@@ -22,9 +22,9 @@
     │   ├── QueueError                    (transient)
     │   ├── BrokerError                   a Kafka broker (transient)
     │   ├── CatalogError                  (transient)
-    │   │   └── CatalogFullError              its disk is full; also a DiskFullError
+    │   │   └── CatalogDiskError              its disk is full or read-only; also a DiskError
     │   ├── TailFullError                 rows arrive for a table faster than they are committed (transient)
-    │   ├── DiskFullError                 the warehouse is full (transient)
+    │   ├── DiskError                     a disk is full, or read-only (transient)
     │   ├── JavaError                     no usable Java
     │   ├── PortInUseError                a port to listen on is taken
     │   └── EngineError                   the home's Spark engine
@@ -181,14 +181,14 @@ class TailFullError(DependencyError):
     transient = True
 
 
-class DiskFullError(DependencyError):
-    """The warehouse, the catalog or a scratch directory is full."""
+class DiskError(DependencyError):
+    """The disk of the warehouse, the catalog or a scratch directory is full, or read-only."""
 
     transient = True
 
 
-class CatalogFullError(CatalogError, DiskFullError):
-    """The catalog is full. Callers that tolerate an unavailable catalog tolerate this as well."""
+class CatalogDiskError(CatalogError, DiskError):
+    """The catalog's disk takes nothing more. Callers that tolerate an unavailable catalog tolerate this as well."""
 
 
 class JavaError(DependencyError):

@@ -199,6 +199,21 @@ def test_a_full_disk_ends_the_run_with_4_and_the_next_run_succeeds_once_there_is
         assert [path for path, _ in home.pairs(name)] == [f"{number}.txt" for number in range(4)]
 
 
+def test_a_read_only_disk_ends_every_command_with_4_and_a_word_about_it(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    write(tmp_path / "files", {"a.txt": "a"})
+    home.path.mkdir(mode=0o700)
+    with mounted(home.path, "64m") as disk:
+        if disk.why_not:
+            pytest.skip(f"no tmpfs can be mounted: {disk.why_not}")
+        home.ok("create-volume", "v", str(tmp_path / "files"))
+        disk.seal()
+        for command in (["refresh", "v"], ["create-volume", "w", str(tmp_path)], ["sql", "SELECT 1"], ["daemon"]):
+            refused(home.run(*command), 4, "read-only")
+        disk.unseal()
+        assert home.json("refresh", "v")["inserted"] == 1
+
+
 @pytest.mark.long
 def test_ctrl_c_finishes_the_current_batch_and_exits_with_130(
     home: Home, name: str, files: Path, tmp_path: Path

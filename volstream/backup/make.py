@@ -46,7 +46,7 @@ def make(
     Raises:
         InvalidValueError: the folder is not empty, or is in the warehouse.
         InvalidStateError: a volume's directory still has the format of volstream 0.1.
-        StorageError, DependencyError, DiskFullError, CatalogError: reading or writing failed.
+        StorageError, DependencyError, DiskError, CatalogError: reading or writing failed.
     """
     _prepare(folder, settings)
     warehouse, target = settings.warehouse_path, f"{folder}/{WAREHOUSE}"

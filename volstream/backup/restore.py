@@ -34,7 +34,7 @@ def restore(
     Raises:
         InvalidValueError: the folder is not a finished backup.
         InvalidStateError: the home's catalog or warehouse is not empty.
-        StorageError, DependencyError, DiskFullError, CatalogError: reading or writing failed.
+        StorageError, DependencyError, DiskError, CatalogError: reading or writing failed.
     """
     manifest = Manifest.read(folder)
     warehouse = settings.warehouse_path

@@ -16,8 +16,9 @@ from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, NoSuchModuleErr
 from sqlalchemy.pool import PoolProxiedConnection, QueuePool
 
 from volstream.catalog.tables import metadata
-from volstream.errors import CatalogError, CatalogFullError, InvalidValueError
+from volstream.errors import CatalogDiskError, CatalogError, InvalidValueError
 from volstream.lifecycle import faults
+from volstream.lifecycle.disks import disk_error, is_read_only, read_only_error
 from volstream.lifecycle.privacy import make_directory
 
 #: The migration that this code requires; a test compares it with the newest file in ``migrations/versions``.
@@ -92,6 +93,12 @@ class Database:
             self._migrate_once()
             with self._engine.connect().execution_options(**{_READ_ONLY: True}) as connection, connection.begin():
                 yield connection
+
+    @property
+    def _file(self) -> Path | None:
+        """The database's file, if it is one."""
+        name = self._url.database if self.is_embedded else None
+        return Path(name) if name and not name.startswith("file:") else None
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
@@ -193,8 +200,8 @@ class Database:
         if self._migrated:
             return
         # If the database is named by a SQLite URI, creating it is up to the user.
-        if self.is_embedded and self._url.database and not self._url.database.startswith("file:"):
-            path = Path(self._url.database)
+        path = self._file
+        if path is not None:
             try:
                 make_directory(path.parent)
             except InvalidValueError as error:
@@ -219,6 +226,11 @@ class Database:
                 connection.commit()
         self._migrated = True
 
+    def _is_sealed(self) -> bool:
+        """True if the database is a file on a read-only disk: SQLite does not say so."""
+        folder = self._file.parent if self._file is not None else None
+        return folder is not None and folder.is_dir() and is_read_only(folder)
+
     @contextmanager
     def _mapped(self) -> Iterator[None]:
         where = self.describe()
@@ -226,8 +238,11 @@ class Database:
             yield
         except OperationalError as error:
             reason = str(error.orig).strip()
-            if "disk is full" in reason or "No space left" in reason or "disk I/O error" in reason:
-                raise CatalogFullError(f"The catalog {where} is full: {reason}.", "Free some space.") from error
+            what = f"the catalog {where}"
+            disk = read_only_error(what) if self._is_sealed() else disk_error(error, what)
+            if disk is not None or "disk I/O error" in reason:  # SQLite's word for much
+                message = disk.message if disk else f"The disk of the catalog {where} failed: {reason}."
+                raise CatalogDiskError(message, "Free space or mount it writable, then try again.") from error
             raise CatalogError(
                 f"The catalog {where} is not available: {reason}.", "Check that the database is running and writable."
             ) from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import importlib
 import os
 import sys
@@ -10,7 +9,8 @@ import sys
 import click
 
 from volstream.cli.output import Output
-from volstream.errors import DiskFullError, VolstreamError
+from volstream.errors import VolstreamError
+from volstream.lifecycle.disks import disk_error
 
 #: Command -> the module of this folder that has it, where its name is ``<command with _>_command``.
 _COMMANDS = {
@@ -156,13 +156,11 @@ def run(arguments: list[str]) -> int:
     except VolstreamError as error:
         output.error(error)
         return error.exit_code
-    except Exception as error:  # noqa: BLE001  # the outermost handler: anything else is a bug, except a full disk
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            full = DiskFullError(
-                f"{error.filename or 'A disk'} cannot take more: {error.strerror}.", "Free some space."
-            )
-            output.error(full)
-            return full.exit_code
+    except Exception as error:  # noqa: BLE001  # the outermost handler: anything else is a bug, except a disk's state
+        disk = disk_error(error, error.filename or "a file") if isinstance(error, OSError) else None
+        if disk is not None:
+            output.error(disk)
+            return disk.exit_code
         import traceback
 
         output.message(traceback.format_exc().rstrip())

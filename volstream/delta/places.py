@@ -8,7 +8,6 @@ No other module creates pyarrow filesystems or opens tables with deltalake.
 
 from __future__ import annotations
 
-import errno
 import functools
 import os
 import uuid
@@ -24,7 +23,8 @@ from pyarrow import fs
 
 from volstream.cloud.access import Access, Keys
 from volstream.delta.options import options_of
-from volstream.errors import DependencyError, DiskFullError, InvalidStateError, StorageError
+from volstream.errors import DependencyError, InvalidStateError, StorageError
+from volstream.lifecycle.disks import disk_error
 
 _S3 = ("s3", "s3a")
 
@@ -106,32 +106,33 @@ def make_durable(filesystem: fs.FileSystem, *paths: str, folders: bool = True) -
 
 @contextmanager
 def mapped(location: str) -> Iterator[None]:
-    """Maps exceptions of deltalake and pyarrow, except for a missing table, to DependencyError or its subclass DiskFullError;
+    """Maps exceptions of deltalake and pyarrow, except for a missing table, to DependencyError or its subclass DiskError;
     for a location in an object store, to StorageError, which may be temporary."""
     try:
         yield
     except TableNotFoundError:
         raise
     except (DeltaError, OSError) as error:
-        _check_space(location, error)
+        _check_disk(location, error)
         kind = StorageError if is_remote(location) else DependencyError
         raise kind(f"The table at {location} cannot be read or written: {error}.") from error
 
 
-def _check_space(location: str, error: Exception) -> None:
-    """Raises DiskFullError if an error means that; pyarrow and deltalake report it only as text."""
-    if getattr(error, "errno", None) == errno.ENOSPC or os.strerror(errno.ENOSPC) in str(error):
-        raise DiskFullError(f"No space left on the disk of {location}.", "Free space, then try again.") from error
+def _check_disk(location: str, error: Exception) -> None:
+    """Raises DiskError if an error means that."""
+    disk = disk_error(error, location)
+    if disk is not None:
+        raise disk from error
 
 
 @contextmanager
 def reached(location: str) -> Iterator[None]:
-    """Maps pyarrow's exceptions: in an object store to StorageError, and those of a full disk to DiskFullError. Other disk
-    failures are not temporary."""
+    """Maps errors of pyarrow: in an object store to StorageError, those of a full or read-only disk to DiskError. Other errors of
+    disks are not temporary, and pass."""
     try:
         yield
     except OSError as error:
-        _check_space(location, error)
+        _check_disk(location, error)
         if not is_remote(location):
             raise
         raise StorageError(f"{location} cannot be read or written: {error}.") from error

@@ -7,8 +7,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from volstream.errors import DiskFullError, EngineError, EngineLostError, SqlError, VolstreamError
+from volstream.errors import DiskError, EngineError, EngineLostError, SqlError, VolstreamError
 from volstream.jvm.death import remedy_of
+from volstream.lifecycle.disks import disk_error
 from volstream.spark.loading import load
 
 #: Delta's errors for conflicting writers, after which the same statement can be retried. Conditions have suffixes such as
@@ -24,8 +25,6 @@ _CONFLICTS = (
 
 #: The server does not know the session: it was restarted, or ended the session.
 _SESSION_LOST = ("INVALID_HANDLE.SESSION_", "NO_ACTIVE_SESSION")
-
-_DISK_FULL = ("No space left on device", "Disk quota exceeded", "ENOSPC")
 
 #: gRPC raises a bare ValueError for a call on a closed channel.
 _CLOSED_CHANNEL = re.compile(r"Cannot invoke RPC.*closed", re.IGNORECASE)
@@ -51,7 +50,7 @@ def map_spark_errors() -> Iterator[None]:
     Raises:
         EngineLostError: the connection broke or was closed, or the server lost the session.
         EngineError: the server rejected the token.
-        DiskFullError: Spark ran out of disk space.
+        DiskError: Spark could not write to its disk.
     """
     try:
         yield
@@ -135,10 +134,8 @@ def _translated(error: BaseException) -> VolstreamError | None:
         )
     if (condition_of(error) or "").startswith(_SESSION_LOST) or "server side session identifier" in str(error):
         return engine_lost("it no longer knows this session")
-    if any(mark in _text(error) for mark in _DISK_FULL):
-        reason = f"No space left on the disk: Spark could not write ({_first_line(error)})."
-        return DiskFullError(reason, "Free space, then try again.")
-    return None
+    disk = disk_error(_text(error), "the engine")
+    return disk and DiskError(f"{disk.message} Spark said: {_first_line(error)}", disk.remedy)
 
 
 def _grpc_status(error: BaseException) -> object:

@@ -13,7 +13,7 @@ import pytest
 from tests import tails
 from tests.waiting import eventually
 from volstream.errors import (
-    DiskFullError,
+    DiskError,
     InvalidStateError,
     InvalidValueError,
     NotFoundError,
@@ -236,7 +236,7 @@ def test_a_row_of_another_stream_is_refused(table: Recorded) -> None:
     [
         (TailFullError("full"), RetryStatus.THROTTLED),
         (StorageError("away"), RetryStatus.FAILED),
-        (DiskFullError("full"), RetryStatus.FAILED),
+        (DiskError("full"), RetryStatus.FAILED),
         (NotFoundError("gone"), RetryStatus.PRECHECK_FAILED),
         (RuntimeError("bug"), RetryStatus.INTERNAL_ERROR),
     ],

@@ -6,7 +6,7 @@ import grpc
 import pytest
 from pyspark.errors.exceptions import connect as raised
 
-from volstream.errors import DiskFullError, EngineError, EngineLostError, SqlError
+from volstream.errors import DiskError, EngineError, EngineLostError, SqlError
 from volstream.spark.errors import condition_of, is_conflict, map_spark_errors, sql_error
 
 
@@ -48,7 +48,7 @@ def test_a_refused_token_is_not_a_lost_engine() -> None:
     ],
 )
 def test_a_full_disk_is_recognised_in_the_message_and_in_the_causes(error: Exception) -> None:
-    with pytest.raises(DiskFullError), map_spark_errors():
+    with pytest.raises(DiskError), map_spark_errors():
         raise error
 
 
@@ -70,7 +70,7 @@ def test_the_condition_is_given_by_spark_or_by_the_start_of_the_message() -> Non
 
 
 def test_the_condition_of_our_own_error_is_that_of_its_cause() -> None:
-    ours = DiskFullError("full")
+    ours = DiskError("full")
     ours.__cause__ = raised.UnknownException("[DELTA_CONCURRENT_WRITE] x")
     assert condition_of(ours) == "DELTA_CONCURRENT_WRITE"
 

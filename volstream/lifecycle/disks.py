@@ -1,0 +1,39 @@
+"""Errors of disks that take nothing more: full ones, and those that the kernel has made read-only."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+from volstream.errors import DiskError
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+#: Texts of these errors in messages of libraries, which lose the number.
+_FULL_TEXTS = (*map(os.strerror, _FULL), "ENOSPC", "disk is full")
+_SEALED_TEXTS = (os.strerror(errno.EROFS), "EROFS", "readonly database")
+
+
+def disk_error(error: BaseException | str, what: str) -> DiskError | None:
+    """Returns the error for a disk that is full or read-only, if that is what ``error`` or its text says; otherwise None.
+
+    Args:
+        what: was to be written.
+    """
+    number, text = getattr(error, "errno", None), str(error)
+    if number in _FULL or any(one in text for one in _FULL_TEXTS):
+        return DiskError(f"No space left on the disk of {what}.", "Free space, then try again.")
+    if number == errno.EROFS or any(one in text for one in _SEALED_TEXTS):
+        return read_only_error(what)
+    return None
+
+
+def read_only_error(what: str) -> DiskError:
+    """Returns the error for a read-only disk. ``what`` was to be written."""
+    return DiskError(f"The disk of {what} is read-only.", "See the system's log, and mount it writable.")
+
+
+def is_read_only(path: Path) -> bool:
+    """True if the disk of an existing file or folder is read-only."""
+    return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
