@@ -12,7 +12,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 #: Texts of these errors in messages of libraries, which lose the number.
 _FULL_TEXTS = (*map(os.strerror, _FULL), "ENOSPC", "disk is full")
-_SEALED_TEXTS = (os.strerror(errno.EROFS), "EROFS", "readonly database")
+_SEALED_TEXTS = (os.strerror(errno.EROFS), "EROFS")
 
 
 def disk_error(error: BaseException | str, what: str) -> DiskError | None:
