@@ -183,6 +183,9 @@ def _measure_soak(scratch: Path, refreshes: int) -> None:
             steps.append(step)
     finally:
         _console.print(soak.table(steps))
+    soak.draw(steps, Path(__file__).with_name("soak.png"))
+    for name, factor in soak.growth(steps).items():
+        _say(f"{name}: {factor:.2f} times what it was a third earlier")
 
 
 def _measure_burst(home: Path, tree: Tree, count: int, rounds: int) -> None:

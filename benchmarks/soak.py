@@ -10,10 +10,11 @@ from __future__ import annotations
 import gc
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from statistics import fmean
 
 import psutil
 from rich.table import Table
@@ -101,6 +102,41 @@ def run(folder: Path, refreshes: int) -> Iterator[Step]:
             )
     finally:
         catalog.close()
+
+
+def growth(steps: Sequence[Step]) -> dict[str, float]:
+    """Returns by how much each figure grew in the second half: the mean of its last third over that of its second one.
+
+    The first third is left out: history is complete after the first step, caches and free lists are soon afterwards.
+    """
+    third = len(steps) // 3
+    return {name: fmean(values[-third:]) / fmean(values[third : 2 * third]) for name, values in _series(steps).items()}
+
+
+def _series(steps: Sequence[Step]) -> dict[str, list[float]]:
+    return {
+        "time of a refresh": [step.refresh for step in steps],
+        "time of a batch": [step.batch for step in steps],
+        "disk": [float(step.disk) for step in steps],
+        "memory": [float(step.memory) for step in steps],
+    }
+
+
+def draw(steps: Sequence[Step], target: Path) -> None:
+    """Draws a line for each figure, relative to its mean, over the number of refreshes."""
+    from matplotlib.figure import Figure as Chart
+
+    chart = Chart(figsize=(7, 3), layout="constrained", facecolor="#ffffff")
+    panel = chart.subplots()
+    at = [step.refreshes for step in steps]
+    for name, values in _series(steps).items():
+        panel.plot(at, [value / fmean(values) for value in values], marker="o", label=name)
+    panel.set_ylim(0, 2)
+    panel.set_xlabel("refreshes")
+    panel.set_ylabel("share of the mean")
+    panel.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    panel.legend(frameon=False)
+    chart.savefig(target, dpi=150)
 
 
 def table(steps: list[Step]) -> Table:
