@@ -39,6 +39,7 @@ For completion in the shell, add `eval "$(_VOLSTREAM_COMPLETE=bash_source volstr
 | 3 | your input or state: not found, exists already, invalid, stale, busy |
 | 4 | something volstream needs is not available: storage, catalog, Java, the engine, a port |
 | 5 | finished, but some files failed |
+| 6 | `diff --exit-code`: there are differences |
 | 130 | interrupted; what is committed stays |
 """
 

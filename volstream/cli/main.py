@@ -46,6 +46,10 @@ _COMMANDS = {
     "read-batch": "batch",
     "explain-file": "file",
     "sql": "sql",
+    "apply": "pipeline",
+    "diff": "pipeline",
+    "export": "pipeline",
+    "graph": "pipeline",
     "backup": "backup",
     "restore": "backup",
 }
@@ -65,6 +69,7 @@ GROUPS = {
         "describe",
         "drop",
     ],
+    "Pipelines as code": ["apply", "diff", "export"],
     "Work": [
         "refresh",
         "run-job",
@@ -78,7 +83,7 @@ GROUPS = {
         "advance-stream",
         "resolve",
     ],
-    "Looking": ["try", "logs", "explain-file", "read-batch", "sql"],
+    "Looking": ["try", "logs", "explain-file", "read-batch", "graph", "sql"],
 }
 
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
