@@ -146,9 +146,7 @@ def run(arguments: list[str]) -> int:
     """Runs a command and returns its exit code; prints errors to standard error."""
     output = Output.for_errors(arguments)
     try:
-        volstream(arguments, prog_name="volstream", standalone_mode=False, obj={})
-    except click.exceptions.Exit as error:
-        return error.exit_code
+        code = volstream(arguments, prog_name="volstream", standalone_mode=False, obj={})
     except click.ClickException as error:
         error.show()
         return 2
@@ -173,4 +171,4 @@ def run(arguments: list[str]) -> int:
         output.message(traceback.format_exc().rstrip())
         output.message("This is a bug in volstream; please report it with the lines above.")
         return 1
-    return 0
+    return code if isinstance(code, int) else 0  # click returns the code of an Exit, and what a command returns

@@ -43,12 +43,12 @@ def parse_columns(text: str) -> Mapping[str, Column]:
         raise _not_columns(text)
     found: dict[str, Column] = {}
     for one in listed:
+        if isinstance(one, exp.Identifier) or (isinstance(one, exp.ColumnDef) and one.args.get("kind") is None):
+            raise _not_columns(text)
         if not isinstance(one, exp.ColumnDef) or one.find(exp.PrimaryKeyColumnConstraint):
             raise InvalidValueError(
                 f"The columns {text!r} have a constraint.", 'Write a primary key as primary_key = ["COLUMN"].'
             )
-        if one.args.get("kind") is None:
-            raise _not_columns(text)
         if one.name.lower() in found:
             raise InvalidValueError(f"The column {one.name!r} is declared twice.")
         found[one.name.lower()] = Column(one.name, _spelled(one.args["kind"]), one.sql(dialect="databricks"))

@@ -44,8 +44,11 @@ def check(plan: Plan) -> None:
     if not blocked:
         return
     lines = [f"{one.where}: {change.key} cannot be altered: {change.blocked}." for one, change in blocked]
-    first = blocked[0][0]
-    raise InvalidStateError("\n".join([*lines, "Nothing was changed."]), f"{_way_out(first)}, and apply again.")
+    drops = "; ".join(dict.fromkeys(_drop(one) for one, _ in blocked))
+    raise InvalidStateError(
+        "\n".join([*lines, "Nothing was changed."]),
+        f"Use another name in the file, or drop what is there first: {drops}.",
+    )
 
 
 def _changes(wanted: Definition, existing: Definition) -> Iterator[Change]:
@@ -59,7 +62,7 @@ def _changes(wanted: Definition, existing: Definition) -> Iterator[Change]:
     for key, one in KEYS[wanted.kind].items():
         before, after = existing.values[key], wanted.values[key]
         if key == "columns":
-            reason = conflict(after, before, existing.values[ADDED])
+            reason = conflict(after, before, existing.values.get(ADDED, ()))
             if reason or missing_columns(after, before):
                 yield Change(key, before, after, reason)
         elif not (one.at_start or _is_same(wanted, key, after, before)):
@@ -100,13 +103,9 @@ def _shown(value: Any) -> str:
     return "not set" if value is None else repr(value)
 
 
-def _way_out(definition: Definition) -> str:
+def _drop(definition: Definition) -> str:
+    """Returns the command that drops an object."""
     kind, name = definition.kind, definition.name
-    match kind:
-        case Kind.TABLE:
-            drop = f'volstream sql "DROP TABLE {name}"'
-        case Kind.DYNAMIC_TABLE:
-            drop = f'volstream sql "DROP DYNAMIC TABLE {name}"'
-        case _:
-            drop = f"volstream drop {kind.noun} {name}"
-    return f"Give the {kind.noun} another name in the file, or drop it ({drop})"
+    if kind in (Kind.TABLE, Kind.DYNAMIC_TABLE):
+        return f'volstream sql "DROP {kind.noun.upper()} {name}"'
+    return f"volstream drop {kind.noun} {name}"

@@ -127,17 +127,16 @@ def _scratch(home: Home, plan: Plan) -> Iterator[Home]:
         tempfile.TemporaryDirectory(prefix="volstream-apply-") as folder,
         _ScratchHome(home, Path(folder)) as scratch,
     ):
-        _copy_definitions(home, scratch)
-        named = {name for action in plan.actions for name in relations(action.definition)}
-        for name in sorted(named):
-            _copy_table(home, scratch, name)
+        if home.settings.is_made:
+            _copy_definitions(home, scratch)
+            named = {name for action in plan.actions for name in relations(action.definition)}
+            for name in sorted(named):
+                _copy_table(home, scratch, name)
         yield scratch
 
 
 def _copy_definitions(home: Home, scratch: Home) -> None:
     kinds = ("connections", "volumes", "streams", "jobs", "functions", "feeds")
-    if not home.settings.is_made:
-        return
     with scratch.catalog.database.transaction() as transaction:
         for kind in kinds:
             for one in getattr(home.catalog, kind).list():
