@@ -62,14 +62,14 @@ java: .venv/packages
 
 # Not a stamp: the jars are in the user's cache, which others may clean, and looking takes a moment.
 engine: java
-	@$(BIN)/python -m volstream.engine.setup
+	@$(BIN)/python -m volstream setup
 
 compiled-and-linted: .venv/compiled
 	@$(MAKE) --no-print-directory lint
 
 # For a warehouse in S3.
 engine-s3: java
-	@$(BIN)/python -m volstream.engine.setup --s3
+	@$(BIN)/python -m volstream setup --s3
 
 # Its jars, for the tests.
 broker: java

@@ -80,7 +80,8 @@ def examples(page: Path) -> list[Example]:
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(
-    "sitting", ["begin", *(pytest.param(one, marks=pytest.mark.long) for one in ("sql", "rows", "load", "kafka", "pipelines"))]
+    "sitting",
+    ["begin", *(pytest.param(one, marks=pytest.mark.long) for one in ("sql", "rows", "load", "kafka", "pipelines"))],
 )
 def test_every_command_prints_what_the_page_says(tmp_path: Path, sitting: str, request: pytest.FixtureRequest) -> None:
     commands = [one for page in SITTINGS[sitting] for one in examples(ROOT / page)]

@@ -14,6 +14,8 @@ from volstream.errors import DiskFullError, VolstreamError
 
 #: Command -> the module of this folder that has it, where its name is ``<command with _>_command``.
 _COMMANDS = {
+    "setup": "setup",
+    "completion": "setup",
     "init": "home",
     "status": "home",
     "doctor": "doctor",
@@ -56,6 +58,7 @@ _COMMANDS = {
 
 #: The commands by purpose, in the order of the help.
 GROUPS = {
+    "This machine": ["setup", "completion"],
     "A home": ["init", "status", "doctor", "daemon", "ingest-server", "engine", "backup", "restore"],
     "Objects": [
         "create-connection",
