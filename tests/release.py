@@ -33,8 +33,10 @@ _STORY: Sequence[tuple[Sequence[str], Sequence[str]]] = [
     (["init"], ["Next: volstream create-volume NAME DIRECTORY"]),
     (["create-volume", "notes", "notes", "--pattern", "*.txt"], ["Volume notes at"]),
     (
-        ["create-job", "count", "--on-volume", "notes", "--function", "words.py:count"]
-        + ["--returns", "words INT", "--into", "words"],
+        [
+            *["create-job", "count", "--on-volume", "notes", "--function", "words.py:count"],
+            *["--returns", "words INT", "--into", "words"],
+        ],
         ["Job count -> table words (words INT)"],
     ),
     (["refresh", "notes"], ["2 files (32 B): 2 new, 0 changed, 0 gone."]),
