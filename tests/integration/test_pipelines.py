@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests import objects
 from tests.commands import Shell
 from volstream import config
 from volstream.errors import VolstreamError
@@ -61,12 +62,25 @@ retention_policy = "30d"
 kind = "items"
 primary_key = "id"
 
+[sources.orders]
+kind = "kafka"
+brokers = ["broker:9092"]
+properties."sasl.password" = "${env:NOT_SET_HERE}"
+
 [streams.item_changes]
 on_table = "items"
 """
 
 TITLES = [
-    *["connection here", "connection lake", "volume notes", "function one", "source events", "source items"],
+    *[
+        "connection here",
+        "connection lake",
+        "volume notes",
+        "function one",
+        "source events",
+        "source items",
+        "source orders",
+    ],
     *["stream changes", "stream item_changes", "job loads", "job silver.count"],
 ]
 
@@ -105,7 +119,7 @@ def test_every_kind_is_created_and_applying_again_changes_nothing(pipeline: Pipe
     pipeline.write(ALL)
     assert sorted(pipeline.apply()) == sorted(f"create {title}" for title in TITLES)
     assert pipeline.apply() == []
-    assert pipeline.shell.ok("apply", str(pipeline.file)) == "Nothing to change: 10 objects as in the file.\n"
+    assert pipeline.shell.ok("apply", str(pipeline.file)) == "Nothing to change: 11 objects as in the file.\n"
     job = json.loads(pipeline.shell.ok("describe", "job", "silver.count", "--format", "json"))
     assert job["function"] == f"{pipeline.folder}/f.py:one"
 
@@ -121,12 +135,59 @@ def test_an_export_applies_to_the_same_home_and_to_an_empty_one(pipeline: Pipeli
     assert pipeline.export() == exported
 
 
+def test_secrets_are_neither_stored_nor_exported(pipeline: Pipeline) -> None:
+    pipeline.write(ALL)
+    pipeline.apply()
+    source = json.loads(pipeline.shell.ok("describe", "source", "orders", "--format", "json"))
+    assert source["options"]["properties"] == {"sasl.password": "env:NOT_SET_HERE"}
+    assert 'properties."sasl.password" = "${env:NOT_SET_HERE}"' in pipeline.export()
+    pipeline.write(ALL.replace("${env:NOT_SET_HERE}", "literal"))
+    assert "source orders" in pipeline.refused()
+
+
+def test_a_connection_may_be_dropped_with_the_last_use_of_it_and_a_job_renamed(pipeline: Pipeline) -> None:
+    pipeline.write(
+        '[connections.here]\ntype = "local"\n[volumes.v]\nlocation = "files"\nconnection = "here"\n[streams.s]\non_volume = "v"\n'
+        '[jobs.a]\nstream = "s"\nfunction = "f.py:one"\nreturns = "n INT"\ninto = "t"\n'
+    )
+    pipeline.apply()
+    pipeline.write(
+        '[volumes.v]\nlocation = "files"\n[streams.s]\non_volume = "v"\n'
+        '[jobs.b]\nstream = "s"\nfunction = "f.py:one"\nreturns = "n INT"\ninto = "t"\n'
+    )
+    done = pipeline.apply("--prune", "--yes")
+    assert done == ["drop job a", "alter volume v", "create job b", "drop connection here"]
+
+
+def test_buckets_need_not_be_reachable_if_the_user_says_so(pipeline: Pipeline) -> None:
+    pipeline.write('[volumes.v]\nlocation = "nowhere"\n')
+    assert "does not exist" in pipeline.refused()
+    assert pipeline.apply("--no-check") == ["create volume v"]
+
+
+def test_a_condition_does_not_change_in_the_middle_of_a_plan(pipeline: Pipeline) -> None:
+    text = (
+        '[connections.c]\ntype = "local"\n[volumes.v]\nlocation = "files"\n[jobs.j]\non_volume = "v"\nfunction = "f.py:one"\n'
+        'returns = "n INT"\ninto = "t"\n'
+    )
+    pipeline.write(text)
+    pipeline.apply()
+    with Session(config.load(pipeline.shell.home)) as session:
+        job = session.jobs.get("j")
+        catalog, stream = session.home.catalog, session.streams.get("j_stream")
+        plan = objects.plan(job)
+        catalog.consumptions.open((plan, [objects.batch(plan)], stream))
+    pipeline.write('[connections.another]\ntype = "local"\n' + text + 'where = "size > 1"\n')
+    assert "has an unfinished plan" in pipeline.refused()
+    assert "another" not in pipeline.export()
+
+
 def test_an_export_into_a_folder_refers_to_code_there_and_overwrites_nothing(pipeline: Pipeline) -> None:
     pipeline.write(ALL)
     pipeline.apply()
     code, _, err = pipeline.shell("export", str(pipeline.folder))
     assert (code, "The file" in err, "--force" in err) == (3, True, True)
-    assert "10 objects written to" in pipeline.shell.ok("export", str(pipeline.folder), "--force")
+    assert "11 objects written to" in pipeline.shell.ok("export", str(pipeline.folder), "--force")
     assert 'function = "f.py:one"' in pipeline.file.read_text()
     assert pipeline.apply() == []
     pipeline.shell.ok("export", str(pipeline.folder / "new" / "all.toml"))
@@ -187,7 +248,7 @@ def test_a_diff_changes_nothing_and_can_set_the_exit_code(pipeline: Pipeline) ->
     code, out, _ = pipeline.shell("diff", str(pipeline.file), "--exit-code")
     assert code == 6
     assert "+ volume notes\n" in out
-    assert "10 to create." in out
+    assert "11 to create." in out
     assert not pipeline.shell.home.exists()
     assert pipeline.shell("diff", str(pipeline.file))[0] == 0
     pipeline.apply()
@@ -196,7 +257,7 @@ def test_a_diff_changes_nothing_and_can_set_the_exit_code(pipeline: Pipeline) ->
 
 def test_a_dry_run_checks_everything_and_changes_nothing(pipeline: Pipeline) -> None:
     pipeline.write(ALL)
-    assert "10 to create." in pipeline.shell.ok("apply", str(pipeline.file), "--dry-run")
+    assert "11 to create." in pipeline.shell.ok("apply", str(pipeline.file), "--dry-run")
     assert not pipeline.shell.home.exists()
     pipeline.write(ALL.replace('location = "files"', 'location = "nowhere"'))
     assert "does not exist" in pipeline.refused("--dry-run")
@@ -297,9 +358,9 @@ def test_a_failure_in_the_middle_says_what_was_done_and_can_be_repeated(pipeline
     code, _, err = pipeline.shell("apply", str(pipeline.file))
     assert code != 0
     assert "pipeline.toml: source items: " in err
-    assert "4 changes of 10 were made before, and stay." in err
+    assert "4 changes of 11 were made before, and stay." in err
     (tables / "items").unlink()
-    assert len(pipeline.apply()) == 6
+    assert len(pipeline.apply()) == 7
     assert pipeline.apply() == []
 
 
@@ -314,7 +375,7 @@ def test_data_is_not_exported_and_that_is_said(pipeline: Pipeline, tmp_path: Pat
 def test_a_session_applies_files_too(pipeline: Pipeline) -> None:
     pipeline.write('[profile.a]\nwhere = "files"\n' + ALL.replace('"files"', '"${var:where}"'))
     with Session(config.load(pipeline.shell.home)) as session:
-        assert len(session.apply(pipeline.file, profile="a").changes) == 10
+        assert len(session.apply(pipeline.file, profile="a").changes) == 11
         assert session.apply(pipeline.file, profile="a").changes == []
 
 

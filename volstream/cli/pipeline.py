@@ -35,10 +35,24 @@ _PRUNE = click.option(
 @_PROFILE
 @click.option("--dry-run", is_flag=True, help="Check everything and show what would be done; change nothing.")
 @_PRUNE
+@click.option(
+    "--check/--no-check",
+    "contact",
+    default=True,
+    show_default=True,
+    help="Contact buckets and queues of volumes first.",
+)
 @click.option("--yes", is_flag=True, help="Do not ask before dropping.")
 @founding
 def apply_command(
-    session: Session, output: Output, path: Path, profile: str | None, dry_run: bool, prune: bool, yes: bool
+    session: Session,
+    output: Output,
+    path: Path,
+    profile: str | None,
+    dry_run: bool,
+    prune: bool,
+    contact: bool,
+    yes: bool,
 ) -> None:
     """Create and alter objects so that the home has what FILE.toml, or the files of DIR, say.
 
@@ -48,7 +62,7 @@ def apply_command(
     from volstream.pipelines.apply import carry_out, check_plan, plan_of
 
     plan = plan_of(session.objects, path, profile, prune=prune)
-    check_plan(session.objects, plan)
+    check_plan(session.objects, plan, contact=contact)
     if dry_run:
         _show(output, plan)
         return

@@ -10,7 +10,7 @@ from volstream.cli.output import Output
 @click.command("setup")
 @click.option("--s3", is_flag=True, help="Also for a warehouse in S3.")
 def setup_command(s3: bool) -> None:
-    """Prepare this machine's engine: find Java, fetch the jars, and make an archive of classes that halves its start.
+    """Prepare this machine's engine: find Java, fetch the jars, and make an archive of classes for a quick start.
 
     Commands fetch missing jars by themselves; the archive is made here only. What is there already is kept.
     """

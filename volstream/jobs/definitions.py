@@ -149,9 +149,7 @@ def alter_job(catalog: Catalog, name: Name, zone: ZoneInfo, *, directory: Path |
     _check_trigger(changes.get("trigger", job.trigger), zone)
     if not isinstance(job, FileJob):
         return catalog.jobs.change(job, **changes)
-    plan = catalog.consumptions.open_plan(job.stream_id)
-    if plan is not None and changes.keys() & {"where", "into", "on_move"}:
-        raise InvalidStateError(f"The job {name} has an unfinished plan {plan.id}.", "Run it to the end first.")
+    check_no_plan(catalog, job, changes)
     _check_limits(dataclasses.replace(job, **{key: value for key, value in changes.items() if key != "function"}))
     arguments = changes.get("arguments", job.arguments)
     if loads(job):
@@ -170,6 +168,13 @@ def alter_job(catalog: Catalog, name: Name, zone: ZoneInfo, *, directory: Path |
     healing = Wanted((FailureState.QUARANTINED,), LASTING)
     catalog.failures.set_state(job.id, FailureState.RETRYING, paths=None, next_try=datetime.now(UTC), wanted=healing)
     return changed
+
+
+def check_no_plan(catalog: Catalog, job: Job, changes: Mapping[str, Any]) -> None:
+    """Raises InvalidStateError if an unfinished plan of a job was made with what is to be changed."""
+    plan = catalog.consumptions.open_plan(job.stream_id)
+    if plan is not None and changes.keys() & {"where", "into", "on_move"}:
+        raise InvalidStateError(f"The job {job.name} has an unfinished plan {plan.id}.", "Run it to the end first.")
 
 
 def _load_changes(job: FileJob, changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from volstream.errors import VolstreamError
+from volstream.jobs.definitions import check_no_plan
 from volstream.model.names import DEFAULT_SCHEMA
 from volstream.model.text import counted
 from volstream.objects.all import Objects
@@ -35,16 +36,22 @@ def plan_of(objects: Objects, path: Path, profile: str | None = None, *, prune: 
         raise located(error, str(path)) from None
 
 
-def check_plan(objects: Objects, plan: Plan) -> None:
+def check_plan(objects: Objects, plan: Plan, *, contact: bool = True) -> None:
     """Raises the error that :func:`carry_out` would end with, as far as it can be known before anything is changed.
+
+    Args:
+        contact: contact the stores and queues of volumes that are created or altered.
 
     Raises:
         InvalidStateError: an object has something that cannot be altered.
         VolstreamError: an operation is not possible.
     """
     check(plan)
+    for action in plan.changes:
+        if action.definition.kind is Kind.JOB and action.verb is Verb.ALTER:
+            check_no_plan(objects.home.catalog, objects.jobs.get(str(action.definition.name)), action.changed)
     if plan.changes:
-        rehearse(objects.home, plan)
+        rehearse(objects.home, plan, contact=contact)
 
 
 def carry_out(objects: Objects, plan: Plan, done: Callable[[Action], None]) -> None:

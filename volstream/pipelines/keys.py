@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
@@ -106,8 +107,6 @@ def exact_size(count: int) -> str:
 
 def moment(value: Any) -> str:
     """Reads a time."""
-    from datetime import datetime
-
     try:
         read = value if isinstance(value, datetime) else datetime.fromisoformat(text(value))
     except ValueError:

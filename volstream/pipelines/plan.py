@@ -15,11 +15,16 @@ from volstream.pipelines.order import in_order
 KEPT_KINDS = (Kind.TABLE, Kind.SOURCE)
 
 
+#: Kinds of which one stands in the way of another, on the same stream or with the same name.
+_CONSUMERS = (Kind.JOB, Kind.DYNAMIC_TABLE, Kind.STREAM)
+
+
 def compare(wanted: Sequence[Definition], existing: Sequence[Definition], *, prune: bool = False) -> Plan:
     """Returns what makes ``existing`` what is ``wanted``, in the order of dependence.
 
     Args:
-        prune: drop what is not wanted, first, in the opposite order; but no table with rows of its own.
+        prune: drop what is not wanted, in the opposite order, but no table with rows of its own: first what consumes, so that
+            others can consume instead, and last what is consumed, when nothing uses it any more.
 
     Raises:
         InvalidValueError, SqlError: the definitions need each other, or have a statement that cannot be parsed.
@@ -27,7 +32,8 @@ def compare(wanted: Sequence[Definition], existing: Sequence[Definition], *, pru
     present = {one.identity: one for one in existing}
     asked = {one.identity for one in wanted}
     surplus = [one for one in existing if prune and one.identity not in asked and one.kind not in KEPT_KINDS]
-    actions = [Action(Verb.DROP, one) for one in reversed(in_order(surplus))]
+    drops = [Action(Verb.DROP, one) for one in reversed(in_order(surplus))]
+    actions = [drop for drop in drops if drop.definition.kind in _CONSUMERS]
     for one in in_order(wanted):
         before = present.get(one.identity)
         if before is None:
@@ -35,7 +41,7 @@ def compare(wanted: Sequence[Definition], existing: Sequence[Definition], *, pru
             continue
         changes = list(_changes(one, before))
         actions.append(Action(Verb.ALTER if changes else Verb.KEEP, one, changes))
-    return Plan(actions)
+    return Plan([*actions, *(drop for drop in drops if drop.definition.kind not in _CONSUMERS)])
 
 
 def check(plan: Plan) -> None:

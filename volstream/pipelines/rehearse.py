@@ -31,16 +31,17 @@ from volstream.spark.session import SparkGateway
 _SOME_COLUMNS = "value STRING"
 
 
-def rehearse(home: Home, plan: Plan) -> None:
+def rehearse(home: Home, plan: Plan, *, contact: bool = True) -> None:
     """Raises the error that carrying out a plan would end with, as far as it can be known before.
 
-    Contacts the stores and queues of volumes that are created or altered.
+    Args:
+        contact: contact the stores and queues of volumes that are created or altered.
 
     Raises:
         VolstreamError: an action is not possible; the message names file and object.
     """
     with _scratch(home, plan) as scratch:
-        maker = _Rehearsal(Objects(scratch))
+        maker = _Rehearsal(Objects(scratch), contact)
         for action in plan.actions:
             try:
                 maker.carry_out(action)
@@ -66,14 +67,18 @@ class _ScratchHome(Home):
 class _Rehearsal(Maker):
     """Carries out the parts of actions that need no Spark."""
 
+    def __init__(self, objects: Objects, contact: bool) -> None:
+        super().__init__(objects)
+        self._contact = contact
+
     def carry_out(self, action: Action) -> None:
         for schema in schemas_of(action.definition):
             Path(self.objects.home.warehouse, "tables", schema).mkdir(parents=True, exist_ok=True)
         super().carry_out(action)
 
-    def volume(self, action: Action, *, check: bool = True) -> None:
+    def volume(self, action: Action, *, check: bool = False) -> None:
         """Contacts store and queue, so that it need not be done again."""
-        super().volume(action, check=check)
+        super().volume(action, check=check or self._contact)
 
     def stream(self, action: Action) -> None:
         """Leaves out where it starts: the scratch home has no history."""

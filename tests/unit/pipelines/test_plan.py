@@ -89,7 +89,7 @@ def test_nothing_is_dropped_unless_asked_and_never_what_has_rows() -> None:
     existing = [volume(), job(), table("n INT"), one(Kind.SOURCE, "e", kind="events"), volume("other")]
     assert steps(compare([volume("other")], existing)) == ["keep volume other"]
     pruned = steps(compare([volume("other")], existing, prune=True))
-    assert pruned == ["drop job j", "drop volume v", "keep volume other"]
+    assert pruned == ["drop job j", "keep volume other", "drop volume v"]
 
 
 def test_what_a_file_leaves_out_goes_back_to_its_default() -> None:
