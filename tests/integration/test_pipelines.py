@@ -159,6 +159,20 @@ def test_a_connection_may_be_dropped_with_the_last_use_of_it_and_a_job_renamed(p
     assert done == ["drop job a", "alter volume v", "create job b", "drop connection here"]
 
 
+@pytest.mark.parametrize("kind", ["streams", "sources", "tables"])
+def test_a_table_in_the_way_is_seen_before_anything_is_changed(pipeline: Pipeline, kind: str) -> None:
+    pipeline.write('[sources.taken]\nkind = "events"\n')
+    pipeline.apply()
+    keys = {
+        "streams": 'on_table = "taken"',
+        "sources": 'kind = "items"\nprimary_key = "id"',
+        "tables": 'columns = "n INT"',
+    }
+    pipeline.write(f'[connections.c]\ntype = "local"\n[{kind}.taken]\n{keys[kind]}\n')
+    assert "taken" in pipeline.refused()
+    assert "[connections.c]" not in pipeline.export()
+
+
 def test_buckets_need_not_be_reachable_if_the_user_says_so(pipeline: Pipeline) -> None:
     pipeline.write('[volumes.v]\nlocation = "nowhere"\n')
     assert "does not exist" in pipeline.refused()
@@ -285,6 +299,11 @@ def test_a_dry_run_checks_everything_and_changes_nothing(pipeline: Pipeline) -> 
         ('on_table = "items"', 'on_table = "items"\nidentity = ["x"]', "has no column 'x' to identify rows"),
         ("[streams.item_changes]", "[streams.count_stream]", ""),
         ("[streams.changes]", "[streams.loads_stream]", "loads_stream, which already exists"),
+        (
+            "[sources.orders]",
+            "[tables.events]\ncolumns = 'n INT'\n[sources.orders]",
+            "There is already a table or stream events",
+        ),
         ("[sources.events]", "[sources.changes]", "There is already a table changes"),
     ],
 )

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
-#: The collections of a catalog, by the noun of the command line.
-_COLLECTIONS = {
-    "connection": "connections",
-    "volume": "volumes",
-    "stream": "streams",
-    "job": "jobs",
-    "function": "functions",
-    "source": "feeds",
-}
+if TYPE_CHECKING:
+    from volstream.catalog.definitions import Definitions
 
 Completer = Callable[[click.Context, click.Parameter, str], list[str]]
 
@@ -46,7 +39,15 @@ def _names(home: Any, kind: str) -> Sequence[str]:
     if not settings.is_made:
         return []
     catalog = Catalog(settings.database_url)
+    collections: Mapping[str, Definitions[Any]] = {
+        "connection": catalog.connections,
+        "volume": catalog.volumes,
+        "stream": catalog.streams,
+        "job": catalog.jobs,
+        "function": catalog.functions,
+        "source": catalog.feeds,
+    }
     try:
-        return [str(one.name) for one in getattr(catalog, _COLLECTIONS[kind]).list()]
+        return [str(one.name) for one in collections[kind].list()]
     finally:
         catalog.close()

@@ -8,7 +8,7 @@ import click
 
 from volstream.cli.options import common, founding, interactive, pictured
 from volstream.cli.output import Output
-from volstream.errors import AlreadyExistsError, InvalidStateError
+from volstream.errors import AlreadyExistsError, InvalidStateError, InvalidValueError
 from volstream.model.text import counted
 from volstream.pipelines.model import Plan, Verb
 from volstream.session import Session
@@ -115,8 +115,14 @@ def export_command(session: Session, output: Output, target: Path, force: bool) 
         file = target / _EXPORTED if target.is_dir() or target.suffix != ".toml" else target
         if file.exists() and not force:
             raise AlreadyExistsError(f"The file {file} exists.", "Overwrite it with --force, or give another name.")
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(to_toml(found, left_out, file.parent.resolve()), encoding="utf-8")
+        text = to_toml(found, left_out, file.parent.resolve())
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise InvalidValueError(
+                f"{file} cannot be written: {error.strerror}.", "Give another file or folder."
+            ) from None
         output.result({"file": str(file), "objects": len(found)}, f"{counted(len(found), 'object')} written to {file}.")
     if left_out and not output.as_json:
         output.message(f"Left out, because their data is all there is to them: {', '.join(left_out)}.")

@@ -98,14 +98,17 @@ def installed(settings: Settings) -> list[Path]:
 
 
 def fetch_missing(settings: Settings, runtime: Java, say: Callable[[str], None]) -> None:
-    """Fetches the jars of this engine that the cache lacks. Does nothing if there are none.
+    """Fetches the jars of this engine that the cache lacks, unless the settings forbid it. Does nothing if there are none.
 
     Args:
         say: is told before, because it takes a while.
 
     Raises:
-        JavaError: the download failed.
+        JavaError: the download failed, or is forbidden.
     """
+    if not settings.fetch_jars:
+        installed(settings)
+        return
     cache, wanted = config.cache_directory(), (*jars.DELTA, *jars_of(settings))
     missing = jars.lacking(cache, wanted)
     if missing:

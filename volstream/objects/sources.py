@@ -199,5 +199,5 @@ def parse_retention(given: str | timedelta | None) -> timedelta | None:
         return None
     words = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(second|minute|hour|day|week)s?", text)
     if words is not None and words[2] == "week":
-        return timedelta(weeks=float(words[1]))
+        return timedelta(seconds=parse_duration(f"{7 * float(words[1]):f}d"))
     return timedelta(seconds=parse_duration(f"{words[1]}{_UNITS[words[2]]}" if words is not None else given))

@@ -69,6 +69,8 @@ def _read(path: Path) -> RawFile:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:  # TOMLDecodeError and UnicodeDecodeError are ValueErrors
         raise InvalidValueError(f"{path} cannot be read: {error}.") from None
+    except RecursionError:
+        raise InvalidValueError(f"{path} cannot be read: its values are nested too deeply.") from None
     known = [*(kind.value for kind in Kind), *_OTHERS]
     for key in content:
         if key not in known:

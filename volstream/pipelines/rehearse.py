@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from volstream.catalog.definitions import Definitions
 from volstream.errors import EngineError, NotFoundError, VolstreamError
 from volstream.home import Home
 from volstream.jobs.definitions import create_job
@@ -23,7 +24,7 @@ from volstream.objects.all import Objects
 from volstream.pipelines.columns import parse_columns
 from volstream.pipelines.make import Maker, options, schemas_of
 from volstream.pipelines.model import Action, Definition, Kind, Plan, Verb
-from volstream.pipelines.order import relations
+from volstream.pipelines.order import RELATIONS, relations
 from volstream.pipelines.read import located
 from volstream.spark.session import SparkGateway
 
@@ -42,11 +43,14 @@ def rehearse(home: Home, plan: Plan, *, contact: bool = True) -> None:
     """
     with _scratch(home, plan) as scratch:
         maker = _Rehearsal(Objects(scratch), contact)
-        for action in plan.actions:
-            try:
-                maker.carry_out(action)
-            except VolstreamError as error:
-                raise located(_explained(error, action.definition, plan), action.definition.where) from None
+        try:
+            for action in plan.actions:
+                try:
+                    maker.carry_out(action)
+                except VolstreamError as error:
+                    raise located(_explained(error, action.definition, plan), action.definition.where) from None
+        finally:
+            maker.objects.source.close()
 
 
 class _ScratchHome(Home):
@@ -88,8 +92,11 @@ class _Rehearsal(Maker):
 
     def table(self, action: Action) -> None:
         """Creates an empty table with columns of the same names."""
+        from volstream.sources.tables import check_free
+
         one = action.definition
         if action.verb is Verb.CREATE:
+            check_free(self.objects.home, one.name)
             tracked = one.values["properties"].get("change_tracking", "false") == "true"
             columns = [column.name for column in parse_columns(one.values["columns"]).values()]
             _empty_table(self.objects.home, one.name, columns, one.values["primary_key"], tracked=tracked)
@@ -134,18 +141,33 @@ def _scratch(home: Home, plan: Plan) -> Iterator[Home]:
     ):
         if home.settings.is_made:
             _copy_definitions(home, scratch)
-            named = {name for action in plan.actions for name in relations(action.definition)}
-            for name in sorted(named):
+            for name in sorted(set(_named(plan))):
                 _copy_table(home, scratch, name)
         yield scratch
 
 
+def _named(plan: Plan) -> Iterator[Name]:
+    """Yields the names of tables that matter to a plan: those that it reads, and those that might be in its way."""
+    for action in plan.actions:
+        yield from relations(action.definition)
+        if action.verb is Verb.CREATE and action.definition.kind in RELATIONS:
+            yield action.definition.name
+
+
 def _copy_definitions(home: Home, scratch: Home) -> None:
-    kinds = ("connections", "volumes", "streams", "jobs", "functions", "feeds")
-    with scratch.catalog.database.transaction() as transaction:
-        for kind in kinds:
-            for one in getattr(home.catalog, kind).list():
-                getattr(scratch.catalog, kind).add(transaction, one)
+    there, here = home.catalog, scratch.catalog
+    kinds: Sequence[tuple[Definitions[Any], Definitions[Any]]] = [
+        (there.connections, here.connections),
+        (there.volumes, here.volumes),
+        (there.streams, here.streams),
+        (there.jobs, here.jobs),
+        (there.functions, here.functions),
+        (there.feeds, here.feeds),
+    ]
+    with here.database.transaction() as transaction:
+        for stored, copied in kinds:
+            for one in stored.list():
+                copied.add(transaction, one)
 
 
 def _copy_table(home: Home, scratch: Home, name: Name) -> None:

@@ -301,6 +301,14 @@ def test_an_engine_that_cannot_start_shows_the_last_lines_of_the_jvm(settings: S
         attach(settings)
 
 
+def test_an_engine_that_may_not_fetch_its_jars_says_how_to_get_them(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VOLSTREAM_CACHE", str(tmp_path / "empty"))
+    with pytest.raises(JavaError, match="volstream setup"):
+        attach(settings.model_copy(update={"fetch_jars": False}))
+
+
 def test_missing_jars_are_fetched_at_the_first_use_which_is_said(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
