@@ -11,13 +11,15 @@
 # make docs     the site of docs/ as HTML, into docs/_build, after its reference pages were written anew from the code
 # make lint     style, types and layers
 # make lock     writes requirements.lock anew, from which setup installs (LOCK=--upgrade takes newer versions)
+# make release-check  builds the distributions, installs the wheel in a fresh environment elsewhere, and tries it (RELEASE=--fetch:
+#               with an empty cache, so that the jars are fetched)
 # make clean    removes what the others made in this folder (jars stay in the user's cache)
 
 SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup java engine engine-s3 broker compiled-and-linted test test-long test-services storm fuzz lint lock docs demo demo-ingest demo-s3 demo-oss bench clean
+.PHONY: setup java engine engine-s3 broker compiled-and-linted test test-long test-services storm fuzz lint lock docs demo demo-ingest demo-s3 demo-oss bench release-check clean
 
 setup: .venv/packages
 	@$(MAKE) --no-print-directory -j 2 engine .venv/compiled
@@ -62,14 +64,14 @@ java: .venv/packages
 
 # Not a stamp: the jars are in the user's cache, which others may clean, and looking takes a moment.
 engine: java
-	@$(BIN)/python -m volstream.engine.setup
+	@$(BIN)/python -m volstream setup
 
 compiled-and-linted: .venv/compiled
 	@$(MAKE) --no-print-directory lint
 
 # For a warehouse in S3.
 engine-s3: java
-	@$(BIN)/python -m volstream.engine.setup --s3
+	@$(BIN)/python -m volstream setup --s3
 
 # Its jars, for the tests.
 broker: java
@@ -129,6 +131,9 @@ demo-s3 demo-oss: demo-%: setup
 
 bench: setup
 	$(BIN)/python -m benchmarks $(BENCH)
+
+release-check: setup
+	$(BIN)/python -m tests.release $(RELEASE)
 
 clean:
 	rm -rf docs/_build .venv .demo .bench .bench-environments .bench-files .cache build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -28,8 +28,8 @@ Results go to standard output, everything else to standard error. With `json` a 
 list of rows, or a list of such lists if it ran several statements. Durations are written `30s`, `5m`, `1h`, `2d`, sizes
 `64MiB`, `1GiB`.
 
-For completion in the shell, add `eval "$(_VOLSTREAM_COMPLETE=bash_source volstream)"` to `~/.bashrc`, or the same with
-`zsh_source` to `~/.zshrc`.
+For completion of commands, options and names in the shell, add `eval "$(volstream completion bash)"` to `~/.bashrc`, or the
+same with `zsh` to `~/.zshrc`; for fish run `volstream completion fish > ~/.config/fish/completions/volstream.fish`.
 
 | exit code | meaning |
 |---|---|
@@ -39,6 +39,7 @@ For completion in the shell, add `eval "$(_VOLSTREAM_COMPLETE=bash_source volstr
 | 3 | your input or state: not found, exists already, invalid, stale, busy |
 | 4 | something volstream needs is not available: storage, catalog, Java, the engine, a port |
 | 5 | finished, but some files failed |
+| 6 | `diff --exit-code`: there are differences |
 | 130 | interrupted; what is committed stays |
 """
 

@@ -140,6 +140,8 @@ class Settings(BaseSettings):
     """The engine's JVM flags. The default halves start-up time and suits small tables; set it to empty for heavy SQL."""
     spark_conf: dict[str, str] = Field(default={}, repr=False)
     """Additional Spark settings of the engine; they override volstream's own."""
+    fetch_jars: bool = True
+    """Whether commands fetch jars that the engine lacks; false: only ``volstream setup`` does."""
     engine_idle_seconds: Seconds = 600.0
     """A background engine without clients shuts down after this time."""
     engine_start_seconds: Seconds = 120.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
     from pyspark.sql.connect.udf import UDFRegistration
 
+    from volstream.pipelines.model import Plan
     from volstream.spark.session import SparkGateway
 
 
@@ -220,6 +222,27 @@ class Session(Closeable):
             f"Write SQL (INSERT INTO t SELECT ... FROM {parsed}), or consume the stream: "
             f"with session.streams.get({str(parsed)!r}).consume() as batch.",
         )
+
+    def apply(self, path: str | os.PathLike[str], profile: str | None = None, *, prune: bool = False) -> Plan:
+        """Makes the home what a pipeline's file, or the files of a folder, say; applying again changes nothing.
+
+        Args:
+            profile: the profile whose variables apply.
+            prune: drop what the files lack; tables and sources stay.
+
+        Returns:
+            What was done, in order.
+
+        Raises:
+            InvalidValueError, NotFoundError, FunctionLoadError, SqlError: the files are wrong; nothing was changed.
+            InvalidStateError: an object has something that cannot be altered; nothing was changed.
+            VolstreamError: an operation failed; the message says which were carried out before.
+        """
+        from pathlib import Path
+
+        from volstream.pipelines.apply import apply
+
+        return apply(self.objects, Path(path), profile, prune=prune)
 
     def close(self) -> None:
         """Closes the connections. The engine keeps running, and ends after being idle for a while."""

@@ -148,7 +148,7 @@ def test_a_dead_jvm_is_restarted_and_every_file_counts_once(home: Home, name: st
 def test_a_daemon_without_java_keeps_running_reports_it_and_exits_on_sigterm(home: Home, tmp_path: Path) -> None:
     with home.daemon(CACHE=str(tmp_path / "empty")) as daemon:
         patiently(lambda: daemon.engine_state()["state"] == "restarting")
-        assert "make setup" in daemon.engine_state()["reason"]
+        assert "volstream setup" in daemon.engine_state()["reason"]
         assert daemon.get("/healthz")[0] == 200
         daemon.signal()
         assert daemon.ended(10) == 0

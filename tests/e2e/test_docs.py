@@ -34,6 +34,7 @@ SITTINGS = {
     "rows": ["docs/guides/realtime.md", "docs/guides/sources.md"],
     "load": ["docs/guides/loading.md"],
     "kafka": ["docs/guides/kafka.md"],
+    "pipelines": ["docs/guides/pipelines.md"],
 }
 
 #: What is shown in blocks of shell that are not run: they set up the machine and run this very test.
@@ -79,7 +80,8 @@ def examples(page: Path) -> list[Example]:
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(
-    "sitting", ["begin", *(pytest.param(one, marks=pytest.mark.long) for one in ("sql", "rows", "load", "kafka"))]
+    "sitting",
+    ["begin", *(pytest.param(one, marks=pytest.mark.long) for one in ("sql", "rows", "load", "kafka", "pipelines"))],
 )
 def test_every_command_prints_what_the_page_says(tmp_path: Path, sitting: str, request: pytest.FixtureRequest) -> None:
     commands = [one for page in SITTINGS[sitting] for one in examples(ROOT / page)]

@@ -195,9 +195,31 @@ COMMANDS = tuple(
         "engine|status",
         "engine|stop|--now",
         "replay|j|--where|size < 3",
+        "diff|p.toml|--exit-code|--prune",
+        "apply|p.toml|--profile|a|--dry-run|--no-check",
+        "apply|p.toml|--yes",
+        "export|-|--format|json",
+        "export|exported|--force",
+        "graph|--format|mermaid",
+        "completion|zsh",
         "--version",
         "--help",
         "create-job|--help",
         "sql|-f|script.sql",
     )
+)
+
+#: Files of pipelines, each beside ``f.py``.
+PIPELINES = (
+    '[variables]\nroot = "/in"\n[profile.a]\nroot = "x"\n[volumes.v]\nlocation = "${var:root}/b"\npattern = ["*.txt", "a/**"]\n',
+    '[connections.c]\ntype = "s3"\nregion = "eu-west-1"\nendpoint = "http://127.0.0.1:1"\ncomment = "$${env:HOME} ${x}"\n',
+    '[volumes.v]\nlocation = "s3://bucket/x"\nconnection = "c"\nqueue_type = "sqs"\nqueue_name = "q"\nrecursive = false\n',
+    '[streams."a.b"]\non_table = "t"\nmode = "append-only"\nidentity = ["id"]\nat_timestamp = 2026-01-01T00:00:00Z\n',
+    '[jobs.j]\non_volume = "v"\nfunction = "f.py:f"\nreturns = "n INT, `a b` STRING"\ninto = "t"\nevery = "30s"\narg.a = "1"\n',
+    '[jobs.l]\non_volume = "v"\ninto = "t"\nload = { format = "csv", delimiter = ";", schema = "n INT" }\nmax_bytes = "1GiB"\n',
+    "[jobs.s]\nstatement = \"INSERT INTO t SELECT f(a) FROM s WHERE x = 'it''s'\"\ncron = '*/5 * * * *'\n",
+    '[tables."s.t"]\ncolumns = "id BIGINT NOT NULL, d DECIMAL(3,1)"\nprimary_key = ["id"]\nproperties.change_tracking = true\n',
+    '[functions.f]\nfunction = \'f.py:f\'\nreturns = \'ARRAY<STRING>\'\n[dynamic_tables.d]\nquery = """\nSELECT f(a) FROM s.t\n"""\n',
+    '[sources.k]\nkind = "kafka"\nbrokers = ["b:1"]\nproperties."sasl.password" = "${env:HOME}"\nretention_policy = "2 weeks"\n',
+    '[sources.i]\nkind = "items"\nprimary_key = "id"\n[streams.s]\non_table = "i"\nshow_initial_rows = true\nat_version = 3\n',
 )

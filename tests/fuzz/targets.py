@@ -26,14 +26,15 @@ from volstream.model.names import Name
 from volstream.model.removals import RemovalLimit
 from volstream.model.selection import Selection
 from volstream.model.units import format_duration, format_size, parse_duration, parse_size
+from volstream.pipelines import report
+from volstream.pipelines.export import to_toml
+from volstream.pipelines.plan import compare
+from volstream.pipelines.read import read
 from volstream.queues import oss_events, s3_events
-
-#: Exit codes that the README documents, but for 1: that is a bug.
-#: Exit codes that the README documents, but for 1: that is a bug.
 from volstream.sql import adapt, grammar, incremental, names
 
 #: Exit codes that the README documents, but for 1: that is a bug.
-_CODES = (0, 2, 3, 4, 5, 130)
+_CODES = (0, 2, 3, 4, 5, 6, 130)
 
 #: After so many commands the home is as it was: those that drop things leave little to do.
 _FRESH = 200
@@ -163,6 +164,7 @@ class CommandLine:
         for name in ("a.txt", "a/b.csv"):
             (folder / "files" / name).write_text(name)
         (folder / "f.py").write_text("def f(file, *, a=''): ...\ndef g(x): ...\n")
+        (folder / "p.toml").write_text(f"{corpus.PIPELINES[4]}[volumes.v]\nlocation = 'files'\n")
         (folder / "script.sql").write_text("SHOW VOLUMES; SHOW JOBS")
         for arguments in (
             ["create-volume", "v", "files"],
@@ -181,6 +183,7 @@ class CommandLine:
             Target("command", corpus.COMMANDS, lambda text: self._run(text.split("\n")), 4),
             Target("sql", (*corpus.STATEMENTS, *corpus.SPARK_STATEMENTS), lambda text: self._run(["sql", text]), 4),
             Target("settings", corpus.TOML, self._settings, 20),
+            Target("pipeline", corpus.PIPELINES, self._pipeline, 20),
         )
 
     def _run(self, arguments: Sequence[str]) -> None:
@@ -198,7 +201,13 @@ class CommandLine:
         said = io.StringIO()
         with (
             contextlib.chdir(self._folder),
-            _environment({"VOLSTREAM_HOME": str(self._folder / "home"), "VOLSTREAM_CACHE": str(self._folder / "none")}),
+            _environment(
+                {
+                    "VOLSTREAM_HOME": str(self._folder / "home"),
+                    "VOLSTREAM_CACHE": str(self._folder / "none"),
+                    "VOLSTREAM_FETCH_JARS": "false",
+                }
+            ),
             contextlib.redirect_stdout(said),
             contextlib.redirect_stderr(said),
         ):
@@ -214,6 +223,19 @@ class CommandLine:
         settings.for_cluster("gpu")
         repr(settings)
         settings.model_dump_json(exclude={"home"})
+
+    def _pipeline(self, text: str) -> None:
+        file = self._folder / "pipeline" / "pipeline.toml"
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(text.encode("utf-8", "surrogateescape" if "\ud800" not in text else "replace"))
+        (file.parent / "f.py").write_text("def f(file, *, a=''): ...\n")
+        wanted = read(file)
+        plan = compare(wanted, [], prune=True)
+        "\n".join(report.shown(plan))
+        exported = file.with_name("exported.toml")
+        exported.write_text(to_toml(wanted), encoding="utf-8")
+        if {one.identity: one for one in read(exported)} != {one.identity: one for one in wanted}:
+            raise WrongError(f"{text!r} is exported as {exported.read_text()!r}")
 
 
 def _is_harmless(arguments: Sequence[str]) -> bool:

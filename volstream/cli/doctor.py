@@ -7,6 +7,7 @@ from collections import Counter
 
 import click
 
+from volstream.cli.complete import names_of
 from volstream.cli.options import founding
 from volstream.cli.output import Output
 from volstream.errors import DependencyError
@@ -17,7 +18,7 @@ _SIGNS = {"ok": "ok", "warning": "WARN", "failed": "FAIL", "skipped": "-"}
 
 
 @click.command("doctor")
-@click.argument("volume", required=False)
+@click.argument("volume", required=False, shell_complete=names_of("volume"))
 @click.option(
     "--canary",
     is_flag=True,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from volstream.catalog.failures import Wanted
+from volstream.cli.complete import names_of
 from volstream.cli.options import common, kinds, like
 from volstream.cli.output import Output
 from volstream.model.text import counted
@@ -25,7 +26,7 @@ def _chosen(function: Callable[..., None]) -> Callable[..., None]:
         kinds("Failures of this kind; may be repeated."),
         click.option("--all", "every", is_flag=True, help="All of them; for retry, all that are not skipped."),
         click.argument("paths", nargs=-1),
-        click.argument("job"),
+        click.argument("job", shell_complete=names_of("job")),
     ):
         function = option(function)
     return function

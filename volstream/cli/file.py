@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from volstream.cli.complete import names_of
 from volstream.cli.options import DURATION, common, parse_arguments
 from volstream.cli.output import Output
 from volstream.errors import FilesFailedError, NotFoundError
@@ -14,7 +15,7 @@ from volstream.session import Session
 
 
 @click.command("explain-file")
-@click.argument("volume")
+@click.argument("volume", shell_complete=names_of("volume"))
 @click.argument("path", type=click.Path())
 @common
 def explain_file_command(session: Session, output: Output, volume: str, path: str) -> None:

@@ -46,7 +46,7 @@ _TOML = """\
 @click.command("init")
 @founding
 def init_command(session: Session, output: Output) -> None:
-    """Create the home with its catalog and settings file, and check what the engine needs."""
+    """Create the home with its catalog and settings file, check Java, and fetch the engine's jars once."""
     from volstream.jvm import connectors, java
 
     settings = session.home.settings
@@ -58,8 +58,7 @@ def init_command(session: Session, output: Output) -> None:
     session.volumes.list()  # creates the catalog
     missing = ""
     try:
-        java.find()
-        connectors.installed(settings)
+        connectors.fetch_missing(settings, java.find(), output.message)
     except JavaError as error:
         missing = str(error)
     value = {
@@ -69,7 +68,7 @@ def init_command(session: Session, output: Output) -> None:
     }
     text = f"Home {settings.home} is ready."
     if missing:
-        text += f"\nThe engine is not: {missing}"
+        text += f"\nThe engine is not: {missing} What needs no SQL and no function works without it."
     text += "\nNext: volstream create-volume NAME DIRECTORY"
     output.result(value, text)
 

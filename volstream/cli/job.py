@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from volstream.catalog.failures import Wanted
+from volstream.cli.complete import names_of
 from volstream.cli.options import (
     DURATION,
     NUMBER,
@@ -46,9 +47,15 @@ if TYPE_CHECKING:
 
 @click.command("create-job")
 @click.argument("name")
-@click.option("--stream", metavar="STREAM", help="The stream whose files are processed.")
 @click.option(
-    "--on-volume", "volume", metavar="VOLUME", help="Create a stream for the job that starts with the files present."
+    "--stream", metavar="STREAM", help="The stream whose files are processed.", shell_complete=names_of("stream")
+)
+@click.option(
+    "--on-volume",
+    "volume",
+    metavar="VOLUME",
+    help="Create a stream for the job that starts with the files present.",
+    shell_complete=names_of("volume"),
 )
 @click.option("--function", required=True, metavar="FILE.py:FUNC|pkg.mod:FUNC")
 @click.option("--into", required=True, metavar="TABLE")
@@ -90,7 +97,7 @@ def create_job_command(
 
 
 @click.command("alter-job")
-@click.argument("name")
+@click.argument("name", shell_complete=names_of("job"))
 @click.option(
     "--function", metavar="FILE.py:FUNC|pkg.mod:FUNC", help="New function, or the same to accept changed code."
 )
@@ -150,7 +157,7 @@ def alter_job_command(
 
 
 @click.command("run-job")
-@click.argument("name")
+@click.argument("name", shell_complete=names_of("job"))
 @click.option("--until-empty", is_flag=True, help="Continue while new changes arrive.")
 @click.option("--plan", "plan_only", is_flag=True, help="Show what a run would do and how long it would take.")
 @common
@@ -165,7 +172,7 @@ def run_job_command(session: Session, output: Output, name: str, until_empty: bo
 
 
 @click.command("replay")
-@click.argument("job")
+@click.argument("job", shell_complete=names_of("job"))
 @click.option("--where", metavar="SQL", help='Only files for which this holds, such as "size < 1000000".')
 @common
 def replay_command(session: Session, output: Output, job: str, where: str | None) -> None:
@@ -176,7 +183,7 @@ def replay_command(session: Session, output: Output, job: str, where: str | None
 
 
 @click.command("pause")
-@click.argument("job")
+@click.argument("job", shell_complete=names_of("job"))
 @common
 def pause_command(session: Session, output: Output, job: str) -> None:
     """Stop running JOB until it is resumed. It keeps its position."""
@@ -184,7 +191,7 @@ def pause_command(session: Session, output: Output, job: str) -> None:
 
 
 @click.command("resume")
-@click.argument("job")
+@click.argument("job", shell_complete=names_of("job"))
 @common
 def resume_command(session: Session, output: Output, job: str) -> None:
     """Resume a paused JOB."""
@@ -192,7 +199,7 @@ def resume_command(session: Session, output: Output, job: str) -> None:
 
 
 @click.command("logs")
-@click.argument("job")
+@click.argument("job", shell_complete=names_of("job"))
 @click.option(
     "--lines", type=click.IntRange(1, 1_000_000), default=100, show_default=True, help="How many of the last lines."
 )

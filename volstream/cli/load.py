@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from volstream.cli.complete import names_of
 from volstream.cli.options import choice, common, existing
 from volstream.cli.output import Output
 from volstream.cli.trigger import says, triggers
@@ -16,7 +17,7 @@ from volstream.session import Session
 
 
 @click.command("load")
-@click.argument("volume")
+@click.argument("volume", shell_complete=names_of("volume"))
 @click.option("--into", required=True, metavar="TABLE")
 @click.option("--name", metavar="JOB", help="The job's name; by default load_TABLE.")
 @click.option(

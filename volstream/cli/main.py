@@ -14,6 +14,8 @@ from volstream.lifecycle.disks import disk_error
 
 #: Command -> the module of this folder that has it, where its name is ``<command with _>_command``.
 _COMMANDS = {
+    "setup": "setup",
+    "completion": "setup",
     "init": "home",
     "status": "home",
     "doctor": "doctor",
@@ -46,12 +48,17 @@ _COMMANDS = {
     "read-batch": "batch",
     "explain-file": "file",
     "sql": "sql",
+    "apply": "pipeline",
+    "diff": "pipeline",
+    "export": "pipeline",
+    "graph": "pipeline",
     "backup": "backup",
     "restore": "backup",
 }
 
 #: The commands by purpose, in the order of the help.
 GROUPS = {
+    "This machine": ["setup", "completion"],
     "A home": ["init", "status", "doctor", "daemon", "ingest-server", "engine", "backup", "restore"],
     "Objects": [
         "create-connection",
@@ -65,6 +72,7 @@ GROUPS = {
         "describe",
         "drop",
     ],
+    "Pipelines as code": ["apply", "diff", "export"],
     "Work": [
         "refresh",
         "run-job",
@@ -78,7 +86,7 @@ GROUPS = {
         "advance-stream",
         "resolve",
     ],
-    "Looking": ["try", "logs", "explain-file", "read-batch", "sql"],
+    "Looking": ["try", "logs", "explain-file", "read-batch", "graph", "sql"],
 }
 
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
@@ -141,9 +149,7 @@ def run(arguments: list[str]) -> int:
     """Runs a command and returns its exit code; prints errors to standard error."""
     output = Output.for_errors(arguments)
     try:
-        volstream(arguments, prog_name="volstream", standalone_mode=False, obj={})
-    except click.exceptions.Exit as error:
-        return error.exit_code
+        code = volstream(arguments, prog_name="volstream", standalone_mode=False, obj={})
     except click.ClickException as error:
         error.show()
         return 2
@@ -166,4 +172,4 @@ def run(arguments: list[str]) -> int:
         output.message(traceback.format_exc().rstrip())
         output.message("This is a bug in volstream; please report it with the lines above.")
         return 1
-    return 0
+    return code if isinstance(code, int) else 0  # click returns the code of an Exit, and what a command returns

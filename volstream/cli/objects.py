@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from volstream.catalog.failures import ACTIVE, Wanted
+from volstream.cli.complete import names_of
 from volstream.cli.options import common, kinds, like
 from volstream.cli.output import Output
 from volstream.inspection import details
@@ -52,11 +53,13 @@ _KINDS = ("connection", "volume", "stream", "job", "function", "source")
 
 @click.command("list")
 @click.argument("kind", type=click.Choice([*_COLUMNS]))
-@click.option("--job", metavar="NAME", help="Only batches or failures of this job.")
+@click.option("--job", metavar="NAME", help="Only batches or failures of this job.", shell_complete=names_of("job"))
 @click.option(
     "--state", "states", type=click.Choice(_STATES), multiple=True, help="Only failures in this state; may be repeated."
 )
-@click.option("--volume", metavar="NAME", help="Only rejected messages of this volume.")
+@click.option(
+    "--volume", metavar="NAME", help="Only rejected messages of this volume.", shell_complete=names_of("volume")
+)
 @kinds("Failures of this kind only.")
 @like("Failures of files whose path is LIKE this, such as 'scans/%.pdf'.")
 @click.option(
@@ -93,7 +96,7 @@ def list_command(
 
 @click.command("describe")
 @click.argument("kind", type=click.Choice([*_KINDS, "batch"]))
-@click.argument("name")
+@click.argument("name", shell_complete=names_of())
 @common
 def describe_command(session: Session, output: Output, kind: str, name: str) -> None:
     """Show one object in full."""
@@ -102,7 +105,7 @@ def describe_command(session: Session, output: Output, kind: str, name: str) -> 
 
 @click.command("drop")
 @click.argument("kind", type=click.Choice([*_KINDS]))
-@click.argument("name")
+@click.argument("name", shell_complete=names_of())
 @click.option("--if-exists", is_flag=True, help="Do nothing if it does not exist.")
 @click.option("--cascade", is_flag=True, help="Volume: drop its streams and jobs too.")
 @click.option("--force", is_flag=True, help="Job: drop it even if a batch is open.")

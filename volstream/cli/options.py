@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from enum import StrEnum
@@ -33,9 +33,16 @@ def founding(function: F) -> F:
     return _with_home(function, must_exist=False)
 
 
-def _with_home(function: F, *, must_exist: bool) -> F:
+def pictured(function: F) -> F:
+    """Adds the same as :func:`common`, with formats of pictures; the command gets the chosen one as ``form``."""
+    return _with_home(function, must_exist=True, pictures=("dot", "mermaid"))
+
+
+def _with_home(function: F, *, must_exist: bool, pictures: Sequence[str] = ()) -> F:
     @click.option("--home", metavar="DIR", help="The home directory.  [env: VOLSTREAM_HOME]")
-    @click.option("--format", "format_", type=click.Choice(["text", "json"]), default="text", show_default=True)
+    @click.option(
+        "--format", "format_", type=click.Choice(["text", "json", *pictures]), default="text", show_default=True
+    )
     @functools.wraps(function)
     def command(home: str | None, format_: str, **options: Any) -> Any:
         _check_text(options)
@@ -45,6 +52,8 @@ def _with_home(function: F, *, must_exist: bool) -> F:
                     f"There is no volstream home at {session.home.settings.home}.",
                     "Create one with volstream init, or give another with --home or VOLSTREAM_HOME.",
                 )
+            if pictures:
+                options["form"] = format_
             return function(session, Output(format_ == "json"), **options)
 
     return command  # type: ignore[return-value]  # the same command with two more options

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from volstream.cli.complete import names_of
 from volstream.cli.options import common
 from volstream.cli.output import Output
 from volstream.lifecycle.stop import Stop, stop_on_signals
@@ -12,7 +13,7 @@ from volstream.session import Session
 
 
 @click.command("run-source")
-@click.argument("source")
+@click.argument("source", shell_complete=names_of("source"))
 @common
 def run_source_command(session: Session, output: Output, source: str) -> None:
     """Read what the topic of SOURCE has by now into its table, without a daemon."""

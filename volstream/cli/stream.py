@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from volstream.cli.complete import names_of
 from volstream.cli.options import (
     NUMBER,
     TIMESTAMP,
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 @click.command("create-stream")
 @click.argument("name")
-@click.option("--on-volume", "volume", metavar="VOLUME")
+@click.option("--on-volume", "volume", metavar="VOLUME", shell_complete=names_of("volume"))
 @click.option("--on-table", "table", metavar="TABLE")
 @click.option("--mode", type=choice(Mode), default=Mode.STANDARD.value, show_default=True)
 @click.option("--show-initial-rows", is_flag=True, help="Start with the files or rows present.")
@@ -55,7 +56,7 @@ def create_stream_command(
 
 
 @click.command("reset-stream")
-@click.argument("stream")
+@click.argument("stream", shell_complete=names_of("stream"))
 @click.option("--to-version", type=NUMBER, metavar="N")
 @click.option("--to-timestamp", type=TIMESTAMP, metavar="TIME")
 @common
@@ -68,7 +69,7 @@ def reset_stream_command(
 
 
 @click.command("advance-stream")
-@click.argument("stream")
+@click.argument("stream", shell_complete=names_of("stream"))
 @click.option("--to-version", type=NUMBER, metavar="N")
 @common
 def advance_stream_command(session: Session, output: Output, stream: str, to_version: int | None) -> None:
@@ -78,7 +79,7 @@ def advance_stream_command(session: Session, output: Output, stream: str, to_ver
 
 
 @click.command("resolve")
-@click.argument("stream")
+@click.argument("stream", shell_complete=names_of("stream"))
 @click.argument("outcome", type=click.Choice(["committed", "aborted"]))
 @common
 def resolve_command(session: Session, output: Output, stream: str, outcome: str) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from volstream.cli.complete import names_of
 from volstream.cli.options import (
     choice,
     common,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 @click.command("create-volume")
 @click.argument("name")
 @click.argument("location", type=click.Path())
-@click.option("--connection", metavar="NAME")
+@click.option("--connection", metavar="NAME", shell_complete=names_of("connection"))
 @click.option("--queue-type", type=choice(QueueType), help="Where change events come from; the default suits LOCATION.")
 @click.option("--queue-name")
 @click.option(
@@ -74,8 +75,8 @@ def create_volume_command(session: Session, output: Output, name: str, location:
 
 
 @click.command("alter-volume")
-@click.argument("name")
-@click.option("--connection", metavar="NAME")
+@click.argument("name", shell_complete=names_of("volume"))
+@click.option("--connection", metavar="NAME", shell_complete=names_of("connection"))
 @click.option("--queue-type", type=choice(QueueType))
 @click.option("--queue-name")
 @click.option("--virtual-cluster", help="The cluster whose daemon keeps the volume.")
@@ -117,7 +118,7 @@ def alter_volume_command(
 
 
 @click.command("refresh")
-@click.argument("volume")
+@click.argument("volume", shell_complete=names_of("volume"))
 @click.option("--subdirectory", default="", metavar="PATH", help="List only what is below PATH.")
 @click.option("--accept-removals", is_flag=True, help="Apply removals beyond the volume's limit.")
 @common

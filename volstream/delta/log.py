@@ -92,12 +92,14 @@ class Schema:
         types: Delta's type of each column as JSON, in order.
         identities: Delta's identity of each column, independent of its name; with column mapping, its id.
         partitions: partition columns.
+        required: columns that are NOT NULL.
     """
 
     types: Mapping[str, str]
     identities: Mapping[str, str]
     partitions: Sequence[str]
     properties: Mapping[str, str]
+    required: Sequence[str] = ()
 
     @property
     def columns(self) -> Sequence[str]:
@@ -369,6 +371,7 @@ def _schema(table: DeltaTable) -> Schema:
         },
         list(metadata.partition_columns),
         {key: str(value) for key, value in metadata.configuration.items()},
+        [field["name"] for field in fields if not field["nullable"]],
     )
 
 

@@ -33,7 +33,7 @@ def attach(settings: Settings) -> Address:
     first use then raises EngineLostError, and attaching again helps.
 
     Raises:
-        JavaError: an engine has to be started, but there is no Java, or the jars are missing.
+        JavaError: an engine has to be started, but there is no Java, or the jars are missing and cannot be fetched.
         EngineError: it did not start within ``engine_start_seconds``; the message has its last lines.
     """
     if settings.spark_remote:
@@ -50,8 +50,7 @@ def attach(settings: Settings) -> Address:
             raise _failed(f"it ended with status {child.returncode}", log, since)
         # A child that ended with 0 found another owner, which may be gone by now.
         if (child is None or child.poll() is not None) and present_owner(settings) is None:
-            java.find()
-            connectors.installed(settings)
+            connectors.fetch_missing(settings, java.find(), _say)
             since = log.stat().st_size if log.exists() else 0
             child = start(settings, log)
         if time.monotonic() >= deadline:
@@ -118,6 +117,12 @@ def start(settings: Settings, log: Path) -> subprocess.Popen[bytes]:
     with child.stdin as pipe:
         pipe.write(settings.model_dump_json(exclude={"home", "credentials"}, exclude_unset=True).encode())
     return child
+
+
+def _say(line: str) -> None:
+    """Tells the user, who waits for it, what takes long."""
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
 
 
 def _failed(cause: str, log: Path, since: int) -> EngineError:

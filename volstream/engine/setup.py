@@ -1,22 +1,19 @@
-"""Sets up a machine: finds Java, fetches the jars, creates the class archive. ``python -m volstream.engine.setup``, with
-``--s3`` also the jars for a warehouse in S3.
+"""Sets up a machine: finds Java, fetches the jars, creates the class archive. ``volstream setup`` calls it.
 
 Existing parts are kept, so running it again costs nothing. Several can run at the same time.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from volstream import config
-from volstream.errors import EngineError, VolstreamError
+from volstream.errors import EngineError
 from volstream.jvm import archive, command, connectors, jars, java, log_file
 from volstream.jvm.server import JvmServer, start_jvm
 
@@ -133,20 +130,3 @@ def _statements(session: SparkSession, table: str, staged: str) -> None:
 
 def _unchanged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from batches
-
-
-def main() -> int:
-    """Runs :func:`set_up`; returns the process's exit status."""
-    parser = argparse.ArgumentParser(prog="python -m volstream.engine.setup", description="Makes this machine ready.")
-    parser.add_argument("--s3", action="store_true", help="also for a warehouse in S3")
-    given = parser.parse_args()
-    try:
-        set_up(lambda line: print(line, flush=True), s3=given.s3)  # noqa: T201  # the command's output
-    except VolstreamError as error:
-        print(f"error: {error}", file=sys.stderr)  # noqa: T201
-        return error.exit_code
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -6,7 +6,6 @@ They are found, shipped and imported like per-file functions (``functions``).
 from __future__ import annotations
 
 import json
-import os
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -57,35 +56,45 @@ def call_of(function: Function) -> ScalarCall:
     return ScalarCall(find(function.location, function.search_path), function.of_items)
 
 
-def new_function(name: Name, location: str, returns: str, comment: str | None, *, of_items: bool = False) -> Function:
+def new_function(
+    name: Name,
+    location: str,
+    returns: str,
+    comment: str | None,
+    *,
+    of_items: bool = False,
+    directory: Path | None = None,
+) -> Function:
     """Returns a function to be stored, after importing it once to check that it exists.
 
     Args:
-        location: ``file.py:func`` or ``pkg.mod:func``, relative to the working directory.
+        location: ``file.py:func`` or ``pkg.mod:func``.
         returns: a SQL type.
         of_items: see :class:`~volstream.model.objects.Function`.
+        directory: where the file or module is looked for; None: the working directory.
 
     Raises:
         FunctionLoadError: it cannot be imported.
         InvalidValueError: the type is unknown.
     """
-    resolved = absolute(location, Path.cwd())
-    source = find(resolved, os.getcwd())
+    folder = directory or Path.cwd()
+    resolved = absolute(location, folder)
+    source = find(resolved, str(folder))
     source.load()
     return Function(
         id=str(uuid.uuid4()),
         name=name,
         location=resolved,
         search_path=source.root,
-        returns=_type(returns),
+        returns=sql_type(returns),
         of_items=of_items,
         comment=comment,
         created_on=datetime.now(UTC),
     )
 
 
-def _type(text: str) -> str:
-    """Returns a SQL type in Spark's spelling."""
+def sql_type(text: str) -> str:
+    """Returns a SQL type in Spark's spelling. Raises InvalidValueError."""
     try:
         schema = from_ddl(f"{_COLUMN} {text}\n")  # the newline ends a comment
     except InvalidValueError:

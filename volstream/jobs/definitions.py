@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -63,8 +62,12 @@ def create_job(
     or_replace: bool = False,
     if_not_exists: bool = False,
     zone: ZoneInfo,
+    directory: Path | None = None,
 ) -> Job:
     """Creates a job, and with ``spec.volume`` its own stream, which begins with the existing files.
+
+    Args:
+        directory: where the function's file or module is looked for; None: the working directory.
 
     Raises:
         FunctionLoadError: the function cannot be imported.
@@ -83,7 +86,9 @@ def create_job(
     _check_trigger(spec.trigger, zone)
     if existing is not None:
         _check_idle(catalog, existing)
-    function = _function(spec.function, spec.returns, spec.arguments) if isinstance(spec, FileJobSpec) else {}
+    function: Mapping[str, Any] = {}
+    if isinstance(spec, FileJobSpec):
+        function = _function(spec.function, spec.returns, spec.arguments, directory=directory)
     made = [_own(catalog, warehouse, own, existing) for own in _own_streams(spec)]
     streams = made or [_unused(catalog, name, existing) for name in _given_streams(spec)]
     if catalog.streams.find(spec.into) is not None:
@@ -123,8 +128,9 @@ def create_job(
     return job
 
 
-def alter_job(catalog: Catalog, name: Name, zone: ZoneInfo, **changes: Any) -> Job:
+def alter_job(catalog: Catalog, name: Name, zone: ZoneInfo, *, directory: Path | None = None, **changes: Any) -> Job:
     """Changes a job; its cursor and its failures stay. ``changes`` are attributes of a :class:`FileJobSpec`, except names.
+    ``directory`` is as in :func:`create_job`.
 
     With another function, other columns, or other options of a job that loads, files that could only fail before are due
     again, and a job that was paused because of its function becomes active.
@@ -143,9 +149,7 @@ def alter_job(catalog: Catalog, name: Name, zone: ZoneInfo, **changes: Any) -> J
     _check_trigger(changes.get("trigger", job.trigger), zone)
     if not isinstance(job, FileJob):
         return catalog.jobs.change(job, **changes)
-    plan = catalog.consumptions.open_plan(job.stream_id)
-    if plan is not None and changes.keys() & {"where", "into", "on_move"}:
-        raise InvalidStateError(f"The job {name} has an unfinished plan {plan.id}.", "Run it to the end first.")
+    check_no_plan(catalog, job, changes)
     _check_limits(dataclasses.replace(job, **{key: value for key, value in changes.items() if key != "function"}))
     arguments = changes.get("arguments", job.arguments)
     if loads(job):
@@ -153,7 +157,7 @@ def alter_job(catalog: Catalog, name: Name, zone: ZoneInfo, **changes: Any) -> J
         arguments = changes.get("arguments", job.arguments)
     if "function" in changes or "returns" in changes:
         function = changes.get("function", job.function)
-        changes |= _function(function, changes.get("returns"), arguments, fallback=job.returns)
+        changes |= _function(function, changes.get("returns"), arguments, fallback=job.returns, directory=directory)
     elif "arguments" in changes:
         check_signature(find(job.function, job.search_path).load(), arguments)
     if not changes.keys() & {"function", "returns"} and not (loads(job) and "arguments" in changes):
@@ -164,6 +168,13 @@ def alter_job(catalog: Catalog, name: Name, zone: ZoneInfo, **changes: Any) -> J
     healing = Wanted((FailureState.QUARANTINED,), LASTING)
     catalog.failures.set_state(job.id, FailureState.RETRYING, paths=None, next_try=datetime.now(UTC), wanted=healing)
     return changed
+
+
+def check_no_plan(catalog: Catalog, job: Job, changes: Mapping[str, Any]) -> None:
+    """Raises InvalidStateError if an unfinished plan of a job was made with what is to be changed."""
+    plan = catalog.consumptions.open_plan(job.stream_id)
+    if plan is not None and changes.keys() & {"where", "into", "on_move"}:
+        raise InvalidStateError(f"The job {job.name} has an unfinished plan {plan.id}.", "Run it to the end first.")
 
 
 def _load_changes(job: FileJob, changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -212,12 +223,17 @@ def drop_job(catalog: Catalog, name: Name, *, if_exists: bool = False, force: bo
 
 
 def _function(
-    text: str, returns: str | None, arguments: Mapping[str, str], fallback: str | None = None
+    text: str,
+    returns: str | None,
+    arguments: Mapping[str, str],
+    fallback: str | None = None,
+    directory: Path | None = None,
 ) -> dict[str, Any]:
     """Imports a job's function; returns the job's attributes for it: absolute name, search path and hash of its source, and
     its result's DDL."""
-    resolved = absolute(text, Path.cwd())
-    source = find(resolved, os.getcwd())
+    folder = directory or Path.cwd()
+    resolved = absolute(text, folder)
+    source = find(resolved, str(folder))
     function = source.load()
     check_signature(function, arguments)
     schema = from_ddl(returns) if returns is not None else of_function(function)

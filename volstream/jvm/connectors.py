@@ -6,14 +6,17 @@ bundle with all services. Netty and other dependencies are part of pyspark.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from volstream import config
 from volstream.config import Settings
 from volstream.jvm import jars
 from volstream.jvm.jars import Jar
+from volstream.jvm.java import Java
+from volstream.model.text import counted
 
-SET_UP = "Run `make engine-s3`, or `python -m volstream.engine.setup --s3` where volstream is installed as a package."
+SET_UP = "Run: volstream setup --s3."
 
 #: The SDK version that hadoop-aws was built with.
 _SDK = "2.35.4"
@@ -92,6 +95,25 @@ def installed(settings: Settings) -> list[Path]:
     """Returns all jars that set-up fetches for this engine. Raises JavaError, with the remedy, if one is missing."""
     cache = config.cache_directory()
     return [*jars.installed(cache), *jars.installed(cache, jars_of(settings), SET_UP)]
+
+
+def fetch_missing(settings: Settings, runtime: Java, say: Callable[[str], None]) -> None:
+    """Fetches the jars of this engine that the cache lacks, unless the settings forbid it. Does nothing if there are none.
+
+    Args:
+        say: is told before, because it takes a while.
+
+    Raises:
+        JavaError: the download failed, or is forbidden.
+    """
+    if not settings.fetch_jars:
+        installed(settings)
+        return
+    cache, wanted = config.cache_directory(), (*jars.DELTA, *jars_of(settings))
+    missing = jars.lacking(cache, wanted)
+    if missing:
+        say(f"Fetching {counted(len(missing), 'jar')} of the engine into {cache / 'jars'}, once ...")
+        jars.resolve(cache, runtime, wanted)
 
 
 def properties(settings: Settings) -> dict[str, str]:

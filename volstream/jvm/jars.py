@@ -51,7 +51,7 @@ DELTA = tuple(
     }.items()
 )
 
-SET_UP = "Run `make setup`, or `python -m volstream.engine.setup` where volstream is installed as a package."
+SET_UP = "Run: volstream setup."
 
 #: Time for some megabytes over a slow line; Ivy's own time-outs are per connection.
 _FETCH_SECONDS = 600.0
@@ -95,14 +95,14 @@ def resolve(cache: Path, java: Java, wanted: Sequence[Jar] = DELTA) -> bool:
     Raises:
         JavaError: the download failed (the message has Ivy's last lines), or returned a different file.
     """
-    lacking = [jar for jar in wanted if not _is_whole(_path(cache, jar), jar)]
-    if not lacking:
+    missing = lacking(cache, wanted)
+    if not missing:
         return False
     directory = cache / "jars"
     directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=directory, prefix=".fetch-") as scratch:
-        fetched = _fetch(Path(scratch), java, lacking)
-        for jar in lacking:
+        fetched = _fetch(Path(scratch), java, missing)
+        for jar in missing:
             new = fetched / jar.name
             if not _is_whole(new, jar):
                 raise JavaError(
@@ -111,6 +111,11 @@ def resolve(cache: Path, java: Java, wanted: Sequence[Jar] = DELTA) -> bool:
                 )
             os.replace(new, _path(cache, jar))
     return True
+
+
+def lacking(cache: Path, wanted: Sequence[Jar] = DELTA) -> list[Jar]:
+    """Returns the jars that are missing from the cache or damaged."""
+    return [jar for jar in wanted if not _is_whole(_path(cache, jar), jar)]
 
 
 def _path(cache: Path, jar: Jar) -> Path:

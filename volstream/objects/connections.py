@@ -24,6 +24,10 @@ class Connections(Collection[Connection]):
         """Creates a connection; see :func:`volstream.volumes.connections.create_connection` for the options."""
         return connections.create_connection(self._home.catalog, Name.parse(name), type, **options)
 
+    def alter(self, name: str, **changes: Any) -> Connection:
+        """Changes a connection: options of :meth:`create` except the type. Raises NotFoundError, InvalidValueError."""
+        return connections.alter_connection(self._home.catalog, Name.parse(name), **changes)
+
     def policies(self, name: str) -> dict[str, Any]:
         """Returns the policies to set at the provider; see :func:`volstream.volumes.access.policies`. Raises NotFoundError."""
         return policies(self.get(name), self._home.catalog)

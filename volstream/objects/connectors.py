@@ -102,7 +102,7 @@ class Connectors:
         existing = self._home.catalog.feeds.meeting(parsed, or_replace=False, if_not_exists=if_not_exists)
         if existing is not None:
             return existing
-        source = TopicSource(tuple(brokers), topic or _as_written(name), format, dict(properties or {}))
+        source = TopicSource(tuple(brokers), topic or as_written(name), format, dict(properties or {}))
         return create_topic_table(self._home, parsed, source, parse_retention(retention_policy), comment)
 
     def poll(self, name: str, stop: Stop | None = None) -> int:
@@ -124,6 +124,6 @@ class Connectors:
         return read_to_end(self._home, feed, stop or Stop())
 
 
-def _as_written(name: str) -> str:
+def as_written(name: str) -> str:
     """Returns a table's name without its schema; unlike a table's, a topic's is case-sensitive."""
     return name.rpartition(".")[2].strip().strip("`")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from volstream.model.names import Name
@@ -28,6 +29,7 @@ class Functions(Collection[Function]):
         of_items: bool = False,
         or_replace: bool = False,
         if_not_exists: bool = False,
+        directory: Path | None = None,
     ) -> Function:
         """Makes a function in a file, ``file.py:func``, or in a module, ``pkg.mod:func``, callable in statements.
 
@@ -36,6 +38,7 @@ class Functions(Collection[Function]):
         Args:
             returns: the SQL type of its value.
             of_items: it takes an item of a keyed table as a dict, and returns one, or None; in SQL both are JSON (STRING).
+            directory: where the file or module is looked for; None: the working directory.
 
         Raises:
             FunctionLoadError: it cannot be imported.
@@ -47,7 +50,7 @@ class Functions(Collection[Function]):
         existing = self._definitions.meeting(Name.parse(name), or_replace=or_replace, if_not_exists=if_not_exists)
         if existing is not None and if_not_exists:
             return existing
-        made = new_function(Name.parse(name), location, returns, comment, of_items=of_items)
+        made = new_function(Name.parse(name), location, returns, comment, of_items=of_items, directory=directory)
         with self._home.catalog.database.transaction() as transaction:
             if existing is not None:
                 self._definitions.remove(transaction, existing)

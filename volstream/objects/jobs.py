@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from volstream.catalog.failures import ANY, Wanted
@@ -65,6 +66,7 @@ class Jobs(Collection[Job]):
         volume: str | None = None,
         or_replace: bool = False,
         if_not_exists: bool = False,
+        directory: Path | None = None,
         **options: Any,
     ) -> Job:
         """Creates a job; options are the attributes of :class:`~volstream.model.objects.FileJobSpec`.
@@ -72,6 +74,7 @@ class Jobs(Collection[Job]):
         Args:
             function, into: the function to run on each file, and the table for its results.
             statement: instead of these, DML that reads streams: a run of the job is one consumption by it.
+            directory: where the function's file or module is looked for; None: the working directory.
         """
         from volstream.jobs.definitions import create_job
 
@@ -104,6 +107,7 @@ class Jobs(Collection[Job]):
             or_replace=or_replace,
             if_not_exists=if_not_exists,
             zone=self._home.zone,
+            directory=directory,
         )
 
     def load(
@@ -169,11 +173,11 @@ class Jobs(Collection[Job]):
             **options,
         )
 
-    def alter(self, name: str, **changes: Any) -> Job:
-        """Changes a job; its cursor and its failures stay."""
+    def alter(self, name: str, *, directory: Path | None = None, **changes: Any) -> Job:
+        """Changes a job; its cursor and its failures stay. ``directory`` is as in :meth:`create`."""
         from volstream.jobs.definitions import alter_job
 
-        return alter_job(self._home.catalog, Name.parse(name), self._home.zone, **changes)
+        return alter_job(self._home.catalog, Name.parse(name), self._home.zone, directory=directory, **changes)
 
     def drop(self, name: str, *, if_exists: bool = False, force: bool = False) -> bool:
         """Drops a job, its failures and its own stream; its table stays. Returns False if it does not exist and ``if_exists``

@@ -137,6 +137,18 @@ class Sources(Collection[FeedTable]):
         feed = self._of_kind(name, FeedKind.ITEMS, "table of items")
         return ItemTable(self._home, feed, self._appender(feed), self._functions, self._dynamic_tables)
 
+    def alter(self, name: str, **changes: Any) -> FeedTable:
+        """Changes a source: its ``retention_policy``, as in :meth:`create_stream`, or its ``comment``.
+
+        Raises:
+            NotFoundError: there is no such source.
+            InvalidValueError: not a duration.
+        """
+        if "retention_policy" in changes:
+            retention = parse_retention(changes.pop("retention_policy"))
+            changes["retention_seconds"] = None if retention is None else int(retention.total_seconds())
+        return self._definitions.change(self.get(name), **changes)
+
     def drop(self, name: str, *, if_exists: bool = False) -> bool:
         """Drops a source with its table; returns False if it does not exist and ``if_exists`` is set.
 
@@ -187,5 +199,5 @@ def parse_retention(given: str | timedelta | None) -> timedelta | None:
         return None
     words = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(second|minute|hour|day|week)s?", text)
     if words is not None and words[2] == "week":
-        return timedelta(weeks=float(words[1]))
+        return timedelta(seconds=parse_duration(f"{7 * float(words[1]):f}d"))
     return timedelta(seconds=parse_duration(f"{words[1]}{_UNITS[words[2]]}" if words is not None else given))

@@ -55,6 +55,10 @@ class Streams(Collection[Stream]):
             self._home.catalog, self._home.warehouse, spec, or_replace=or_replace, if_not_exists=if_not_exists
         )
 
+    def alter(self, name: str, *, comment: str | None) -> Stream:
+        """Changes a stream's comment. Raises NotFoundError."""
+        return self._definitions.change(self._definitions.get(Name.parse(name)), comment=comment)
+
     def drop(self, name: str, *, if_exists: bool = False) -> bool:
         """Drops a stream; returns False if it does not exist and ``if_exists`` is set. Raises ObjectInUseError."""
         from volstream.streams.definitions import drop_stream

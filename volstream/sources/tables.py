@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from volstream.delta import direct, folders
 from volstream.delta.log import PRIMARY_KEY, DeltaLog
+from volstream.delta.places import is_remote
 from volstream.errors import AlreadyExistsError, InvalidStateError, ObjectInUseError
 from volstream.ingest import feeds
 from volstream.model.names import Name
@@ -97,14 +98,16 @@ def create(home: Home, feed: FeedTable, columns: pa.Schema) -> None:
         AlreadyExistsError: the name is taken, by a source, a table or a stream.
         InvalidStateError: the warehouse is in an object store.
     """
+    # By the settings, so that a rehearsal in another folder is told the same.
+    if is_remote(home.settings.warehouse_path):
+        raise InvalidStateError(
+            f"The warehouse {home.settings.warehouse_path} is in an object store, where only Spark creates tables.",
+            "Keep sources in a home with a local warehouse.",
+        )
     check_free(home, feed.name)
     location = folders.table_location(home.warehouse, feed.name)
     with home.catalog.database.transaction() as transaction:
         home.catalog.feeds.add(transaction, feed)
         key = {} if feed.primary_key is None else {PRIMARY_KEY: json.dumps([feed.primary_key])}
         key |= KEPT if feed.immutable else {}
-        if not direct.create(location, columns, key, tracked=True):
-            raise InvalidStateError(
-                f"The warehouse {home.warehouse} is in an object store, where only Spark creates tables.",
-                "Keep sources in a home with a local warehouse.",
-            )
+        direct.create(location, columns, key, tracked=True)

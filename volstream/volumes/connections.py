@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 import secrets
 import uuid
+from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 from urllib.parse import urlsplit
 
 from volstream.catalog import Catalog
@@ -58,10 +60,8 @@ def create_connection(
         raise InvalidValueError(
             f"{type_!r} is not a connection type.", f"Choose one of {', '.join(_CONNECTION_TYPES)}."
         )
-    if not re.fullmatch(r"env|static|profile:.+", credentials):
-        raise InvalidValueError(f"{credentials!r} is not a credential source.", "Write env, static or profile:NAME.")
-    if endpoint is not None and "://" not in endpoint:  # as in the providers' documentation
-        endpoint = f"https://{endpoint}"
+    _check_credentials(credentials)
+    endpoint = with_scheme(endpoint)
     _check_place(type_, region, endpoint, role_arn)
     connection = Connection(
         str(uuid.uuid4()),
@@ -80,6 +80,29 @@ def create_connection(
     return connection
 
 
+def alter_connection(catalog: Catalog, name: Name, **changes: Any) -> Connection:
+    """Changes a connection; its external id stays, so that the role's trust policy holds.
+
+    Args:
+        changes: options of :func:`create_connection`, except the type.
+
+    Raises:
+        The same errors as :func:`create_connection`.
+    """
+    connection = catalog.connections.get(name)
+    if "endpoint" in changes:
+        changes["endpoint"] = with_scheme(changes["endpoint"])
+    changed = replace(connection, **changes)
+    _check_credentials(changed.credentials)
+    _check_place(changed.type, changed.region, changed.endpoint, changed.role_arn)
+    return catalog.connections.change(connection, **changes)
+
+
+def with_scheme(endpoint: str | None) -> str | None:
+    """Returns an endpoint as it is stored: HTTPS is assumed for a bare host, as in the providers' documentation."""
+    return endpoint if endpoint is None or "://" in endpoint else f"https://{endpoint}"
+
+
 def drop_connection(catalog: Catalog, name: Name, *, if_exists: bool = False) -> bool:
     """Drops a connection; returns False if it does not exist and ``if_exists`` is set. Raises ObjectInUseError."""
     connection = catalog.connections.find(name) if if_exists else catalog.connections.get(name)
@@ -91,6 +114,11 @@ def drop_connection(catalog: Catalog, name: Name, *, if_exists: bool = False) ->
     with catalog.database.transaction() as transaction:
         catalog.connections.remove(transaction, connection)
     return True
+
+
+def _check_credentials(credentials: str) -> None:
+    if not re.fullmatch(r"env|static|profile:.+", credentials):
+        raise InvalidValueError(f"{credentials!r} is not a credential source.", "Write env, static or profile:NAME.")
 
 
 def _check_place(type_: str, region: str | None, endpoint: str | None, role_arn: str | None) -> None:

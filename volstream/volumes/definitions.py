@@ -55,7 +55,7 @@ def create_volume(
     location = normalise_location(spec.location)
     connection = catalog.connections.get(spec.connection) if spec.connection is not None else None
     _check_type(connection, location)
-    queue_type = _queue_type(spec, location)
+    queue_type = queue_type_of(spec, location)
     volume = Volume(
         id=str(uuid.uuid4()),
         name=spec.name,
@@ -86,7 +86,8 @@ def alter_volume(catalog: Catalog, settings: Settings, name: Name, *, check: boo
 
     Args:
         check: as in :func:`create_volume`.
-        changes: attributes of a :class:`VolumeSpec`, except name and location.
+        changes: attributes of a :class:`VolumeSpec`, except name and location; without a connection, the environment's
+            credentials apply.
 
     Raises:
         The same errors as :func:`create_volume`.
@@ -96,8 +97,9 @@ def alter_volume(catalog: Catalog, settings: Settings, name: Name, *, check: boo
     if volume.connection_id is not None:
         connection = catalog.connections.by_id(volume.connection_id)
     if "connection" in changes:
-        connection = catalog.connections.get(changes.pop("connection"))
-        changes["connection_id"] = connection.id
+        asked_for: Name | None = changes.pop("connection")
+        connection = None if asked_for is None else catalog.connections.get(asked_for)
+        changes["connection_id"] = None if connection is None else connection.id
     _check_type(connection, volume.location)
     if changes.keys() & {"queue_type", "queue_name"}:
         asked = VolumeSpec(
@@ -106,7 +108,7 @@ def alter_volume(catalog: Catalog, settings: Settings, name: Name, *, check: boo
             queue_type=changes.get("queue_type", volume.queue_type),
             queue_name=changes.get("queue_name", volume.queue_name),
         )
-        changes["queue_type"] = _queue_type(asked, volume.location)
+        changes["queue_type"] = queue_type_of(asked, volume.location)
     _check(replace(volume, **changes), catalog, settings, reachable=check)
     return catalog.volumes.change(volume, **changes)
 
@@ -142,7 +144,7 @@ def jobs_on(catalog: Catalog, volume: Volume) -> Sequence[Job]:
     return [job for job in catalog.jobs.list() if ids.intersection(job.stream_ids)]
 
 
-def _queue_type(spec: VolumeSpec, location: str) -> QueueType:
+def queue_type_of(spec: VolumeSpec, location: str) -> QueueType:
     """Returns the requested queue type, or the default for the location; raises InvalidValueError if it is unsuitable."""
     scheme = scheme_of(location)
     own = {"file": QueueType.LOCAL, "memory": QueueType.MEMORY, "s3": QueueType.SQS, "oss": QueueType.MNS}[scheme]

@@ -129,7 +129,7 @@ def test_the_image_has_the_versions_of_pyproject_and_does_not_run_as_root() -> N
     text = (DEPLOY / "docker" / "Dockerfile").read_text()
     pinned = set(re.findall(r'"([a-z-]+(?:\[[a-z]+\])?==[^"]+)"', text))
     assert pinned == {one for one in PROJECT["dependencies"] if "==" in one}
-    assert text.rindex("USER 10001") < text.index("volstream.engine.setup\n")
+    assert text.rindex("USER 10001") < text.index("RUN volstream setup\n")
     assert f"http://127.0.0.1:{PORT}/healthz" in text
     (extras,) = re.findall(r"whl\)\[([a-z0-9,]+)\]", text)
     assert set(extras.split(",")) <= set(PROJECT["optional-dependencies"])

@@ -301,9 +301,26 @@ def test_an_engine_that_cannot_start_shows_the_last_lines_of_the_jvm(settings: S
         attach(settings)
 
 
-def test_an_engine_without_its_jars_says_how_to_get_them(
+def test_an_engine_that_may_not_fetch_its_jars_says_how_to_get_them(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VOLSTREAM_CACHE", str(tmp_path / "empty"))
-    with pytest.raises(JavaError, match="make setup"):
+    with pytest.raises(JavaError, match="volstream setup"):
+        attach(settings.model_copy(update={"fetch_jars": False}))
+
+
+def test_missing_jars_are_fetched_at_the_first_use_which_is_said(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """This Java fetches nothing."""
+    java = tmp_path / "java" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(
+        "#!/bin/sh\n[ $1 = -version ] && echo 'openjdk version \"17.0.1\"' >&2 && exit\necho no route; exit 1\n"
+    )
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
+    monkeypatch.setenv("VOLSTREAM_CACHE", str(tmp_path / "empty"))
+    with pytest.raises(JavaError, match="could not be downloaded; Ivy says: no route"):
         attach(settings)
+    assert capsys.readouterr().err == f"Fetching 5 jars of the engine into {tmp_path}/empty/jars, once ...\n"

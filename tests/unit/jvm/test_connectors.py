@@ -54,4 +54,4 @@ def test_a_missing_connector_is_named_with_the_command_that_fetches_it(tmp_path:
     settings = config.load(tmp_path, warehouse="s3://bucket")
     with pytest.raises(JavaError, match="hadoop-aws") as caught:
         jars.installed(tmp_path, connectors.jars_of(settings), connectors.SET_UP)
-    assert "make engine-s3" in caught.value.remedy
+    assert "volstream setup --s3" in caught.value.remedy

@@ -22,7 +22,7 @@ def script(tmp_path: Path, body: str) -> Java:
 def test_missing_jars_are_named_with_the_command_that_fetches_them(tmp_path: Path) -> None:
     with pytest.raises(JavaError, match=r"delta-storage-4\.4\.0\.jar") as caught:
         jars.installed(tmp_path)
-    assert "make setup" in caught.value.remedy
+    assert "volstream setup" in caught.value.remedy
 
 
 def test_a_failed_download_shows_what_ivy_said(tmp_path: Path) -> None:

@@ -1,0 +1,163 @@
+"""Pipelines as code: ``apply``, ``diff``, ``export``, ``graph``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from volstream.cli.options import common, founding, interactive, pictured
+from volstream.cli.output import Output
+from volstream.errors import AlreadyExistsError, InvalidStateError, InvalidValueError
+from volstream.model.text import counted
+from volstream.pipelines.model import Plan, Verb
+from volstream.session import Session
+
+#: Exit code of ``diff --exit-code`` if there are changes.
+CHANGES = 6
+
+#: The name of the file that an export into a folder writes.
+_EXPORTED = "pipeline.toml"
+
+_PATH = click.Path(path_type=Path)
+
+_PROFILE = click.option(
+    "--profile", metavar="NAME", envvar="VOLSTREAM_PROFILE", help="The profile of variables.  [env: VOLSTREAM_PROFILE]"
+)
+
+_PRUNE = click.option(
+    "--prune", is_flag=True, help="Drop what the files lack. Tables and sources stay, because they hold data."
+)
+
+
+@click.command("apply")
+@click.argument("path", type=_PATH, metavar="FILE.toml|DIR")
+@_PROFILE
+@click.option("--dry-run", is_flag=True, help="Check everything and show what would be done; change nothing.")
+@_PRUNE
+@click.option(
+    "--check/--no-check",
+    "contact",
+    default=True,
+    show_default=True,
+    help="Contact buckets and queues of volumes first.",
+)
+@click.option("--yes", is_flag=True, help="Do not ask before dropping.")
+@founding
+def apply_command(
+    session: Session,
+    output: Output,
+    path: Path,
+    profile: str | None,
+    dry_run: bool,
+    prune: bool,
+    contact: bool,
+    yes: bool,
+) -> None:
+    """Create and alter objects so that the home has what FILE.toml, or the files of DIR, say.
+
+    Nothing is changed before everything was checked. Applying again changes nothing.
+    """
+    from volstream.pipelines import report
+    from volstream.pipelines.apply import carry_out, check_plan, plan_of
+
+    plan = plan_of(session.objects, path, profile, prune=prune)
+    check_plan(session.objects, plan, contact=contact)
+    if dry_run:
+        _show(output, plan)
+        return
+    if plan.count(Verb.DROP) and not yes:
+        _confirm(output, plan)
+
+    def say(line: str) -> None:
+        if not output.as_json:
+            output.message(line)
+
+    carry_out(session.objects, plan, lambda action: say(report.done(action)) if action.verb is not Verb.KEEP else None)
+    output.result(report.as_values(plan), report.finished(plan))
+
+
+@click.command("diff")
+@click.argument("path", type=_PATH, metavar="FILE.toml|DIR")
+@_PROFILE
+@_PRUNE
+@click.option("--exit-code", is_flag=True, help=f"Exit with {CHANGES} if there are differences.")
+@founding
+def diff_command(
+    session: Session, output: Output, path: Path, profile: str | None, prune: bool, exit_code: bool
+) -> None:
+    """Show what apply would change. Reads files and catalog only."""
+    from volstream.pipelines.apply import plan_of
+
+    plan = plan_of(session.objects, path, profile, prune=prune)
+    _show(output, plan)
+    if exit_code and plan.changes:
+        raise click.exceptions.Exit(CHANGES)
+
+
+@click.command("export")
+@click.argument("target", type=click.Path(path_type=Path, allow_dash=True), default="-", metavar="[FILE.toml|DIR|-]")
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
+@common
+def export_command(session: Session, output: Output, target: Path, force: bool) -> None:
+    """Write the home's objects as a file for apply. Without a target, or with -, to standard output.
+
+    Secrets are not in it: connections and topics refer to theirs.
+    """
+    from volstream.pipelines.existing import data_tables, existing
+    from volstream.pipelines.export import to_toml
+
+    found, left_out = existing(session.home, None), data_tables(session.home)
+    if str(target) == "-":
+        text = to_toml(found, left_out)
+        output.result({"toml": text}, text.rstrip("\n"))
+    else:
+        file = target / _EXPORTED if target.is_dir() or target.suffix != ".toml" else target
+        if file.exists() and not force:
+            raise AlreadyExistsError(f"The file {file} exists.", "Overwrite it with --force, or give another name.")
+        text = to_toml(found, left_out, file.parent.resolve())
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise InvalidValueError(
+                f"{file} cannot be written: {error.strerror}.", "Give another file or folder."
+            ) from None
+        output.result({"file": str(file), "objects": len(found)}, f"{counted(len(found), 'object')} written to {file}.")
+    if left_out and not output.as_json:
+        output.message(f"Left out, because their data is all there is to them: {', '.join(left_out)}.")
+
+
+@click.command("graph")
+@pictured
+def graph_command(session: Session, output: Output, form: str) -> None:
+    """Show where data comes from and goes to: volumes, streams, jobs, tables, sources, functions."""
+    from volstream.inspection import drawing
+    from volstream.inspection.lineage import lineage
+
+    graph = lineage(session.home)
+    draw = {"dot": drawing.as_dot, "mermaid": drawing.as_mermaid}.get(form, drawing.as_text)
+    value = {
+        "nodes": [{"id": node.id, "kind": node.kind, "name": node.name} for node in graph.nodes],
+        "edges": [{"source": edge.source.id, "target": edge.target.id} for edge in graph.edges],
+    }
+    if not graph.nodes and not output.as_json:
+        output.message("The home has no objects.")
+        return
+    output.result(value, draw(graph))
+
+
+def _show(output: Output, plan: Plan) -> None:
+    from volstream.pipelines import report
+
+    output.result(report.as_values(plan), "\n".join([*report.shown(plan), report.summary(plan)]))
+
+
+def _confirm(output: Output, plan: Plan) -> None:
+    dropped = [action.definition.title for action in plan.actions if action.verb is Verb.DROP]
+    if not interactive():
+        raise InvalidStateError(
+            f"{counted(len(dropped), 'object')} would be dropped: {', '.join(dropped)}.", "Confirm it with --yes."
+        )
+    output.message(f"To be dropped: {', '.join(dropped)}.")
+    click.confirm("Go on?", abort=True, err=True)

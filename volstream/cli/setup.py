@@ -1,0 +1,32 @@
+"""``setup`` and ``completion``: volstream on this machine, without a home."""
+
+from __future__ import annotations
+
+import click
+
+from volstream.cli.output import Output
+
+
+@click.command("setup")
+@click.option("--s3", is_flag=True, help="Also for a warehouse in S3.")
+def setup_command(s3: bool) -> None:
+    """Prepare this machine's engine: find Java, fetch the jars, and make an archive of classes for a quick start.
+
+    Commands fetch missing jars by themselves; the archive is made here only. What is there already is kept.
+    """
+    from volstream.engine.setup import set_up
+
+    output = Output(as_json=False)
+    set_up(lambda line: output.result(None, line), s3=s3)
+
+
+@click.command("completion")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion_command(shell: str) -> None:
+    """Print the script that lets SHELL complete commands, options and names of objects."""
+    from click.shell_completion import get_completion_class
+
+    root = click.get_current_context().find_root()
+    kind = get_completion_class(shell)
+    assert kind is not None, "click knows the shells that can be chosen"
+    Output(as_json=False).result(None, kind(root.command, {}, "volstream", "_VOLSTREAM_COMPLETE").source())

@@ -1,0 +1,169 @@
+"""Completes the values of a definition: what depends on the file's folder or on several keys at once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from volstream.errors import InvalidValueError
+from volstream.model.locations import scheme_of
+from volstream.model.names import Name
+from volstream.model.objects import QueueType, VolumeSpec
+from volstream.pipelines.keys import KEYS, SourceType
+from volstream.pipelines.model import CODE, FORMS, Kind
+
+#: Keys of a job of files that one of another form does not have.
+_NOT_OF: Mapping[str, Collection[str]] = {
+    "load": ("stream", "returns", "arg"),
+    "statement": tuple(
+        KEYS[Kind.JOB].keys() - {"statement", "stream", "on_change", "every", "cron", "comment"},
+    ),
+    "function": (),
+}
+
+#: Keys of each kind of source.
+_OF_SOURCE: Mapping[SourceType, Collection[str]] = {
+    SourceType.EVENTS: ("retention_policy",),
+    SourceType.ITEMS: ("primary_key",),
+    SourceType.KAFKA: ("brokers", "topic", "format", "properties", "retention_policy"),
+}
+
+
+def complete(
+    kind: Kind, written: str, values: Mapping[str, Any], given: Collection[str], folder: Path
+) -> Mapping[str, Any]:
+    """Returns all values of a definition.
+
+    Args:
+        written: its name as the file has it.
+        values: those that the file has, in canonical form, and defaults.
+        given: the keys that the file has.
+        folder: the file's.
+
+    Raises:
+        InvalidValueError: keys contradict each other, or a value is invalid.
+        FunctionLoadError: the code of a job's function is missing.
+    """
+    found = dict(values)
+    if {"on_change", "every", "cron"} <= found.keys():
+        _check_trigger(found)
+    finish = _FINISH.get(kind)
+    return found if finish is None else {**found, **finish(written, found, given, folder)}
+
+
+def _connection(written: str, values: Mapping[str, Any], given: Collection[str], folder: Path) -> dict[str, Any]:
+    del written, given, folder
+    from volstream.volumes.connections import with_scheme
+
+    return {"endpoint": with_scheme(values["endpoint"])}
+
+
+def _volume(written: str, values: Mapping[str, Any], given: Collection[str], folder: Path) -> dict[str, Any]:
+    del given
+    from volstream.storage import normalise_location
+
+    place = values["location"]
+    if scheme_of(place) == "file" and not place.lower().startswith("file:"):
+        place = os.path.join(folder, os.path.expanduser(place))
+    place = normalise_location(place)
+    return {"location": place, "queue_type": default_queue(written, place, values)}
+
+
+def default_queue(name: str, location: str, values: Mapping[str, Any]) -> str:
+    """Returns a volume's queue type, or the default for its location. Raises InvalidValueError."""
+    from volstream.volumes.definitions import queue_type_of
+
+    asked = None if values["queue_type"] is None else QueueType(values["queue_type"])
+    spec = VolumeSpec(Name.parse(name), location, queue_type=asked, queue_name=values["queue_name"])
+    return queue_type_of(spec, location).value
+
+
+def _function(written: str, values: Mapping[str, Any], given: Collection[str], folder: Path) -> dict[str, Any]:
+    del written, given
+    from volstream.functions.scalar import sql_type
+    from volstream.functions.source import absolute
+
+    return {"function": absolute(values["function"], folder), "returns": sql_type(values["returns"])}
+
+
+def _source(written: str, values: Mapping[str, Any], given: Collection[str], folder: Path) -> dict[str, Any]:
+    del folder
+    kind = SourceType(values["kind"])
+    for key in sorted(given):
+        if key not in ("kind", "comment", *_OF_SOURCE[kind]):
+            raise InvalidValueError(
+                f"A source of {kind} has no key {key!r}.", f"It has {', '.join(['comment', *_OF_SOURCE[kind]])}."
+            )
+    if kind is SourceType.ITEMS and values["primary_key"] is None:
+        raise InvalidValueError("A source of items needs a primary_key.", 'Write primary_key = "COLUMN".')
+    if kind is not SourceType.KAFKA:
+        return {}
+    from volstream.objects.connectors import as_written
+
+    return {"topic": values["topic"] or as_written(written), "format": values["format"] or "json"}
+
+
+def _table(written: str, values: Mapping[str, Any], given: Collection[str], folder: Path) -> dict[str, Any]:
+    del written, given, folder
+    from volstream.pipelines.columns import parse_columns
+    from volstream.streams.source import tracking
+
+    columns = parse_columns(values["columns"])
+    for key in ("primary_key", "partitioned_by"):
+        for column in values[key]:
+            if column.lower() not in columns:
+                raise InvalidValueError(f"{key} names a column {column!r}, which the table lacks.")
+    if "change_tracking" in values["properties"]:
+        tracking(values["properties"]["change_tracking"])
+    return {"columns": values["columns"].strip()}
+
+
+def _stream(written: str, values: Mapping[str, Any], given: Collection[str], folder: Path) -> dict[str, Any]:
+    del written, given, folder
+    if (values["on_volume"] is None) == (values["on_table"] is None):
+        raise InvalidValueError("A stream is on a volume or on a table.", "Write one of on_volume and on_table.")
+    return {}
+
+
+def _job(written: str, values: Mapping[str, Any], given: Collection[str], folder: Path) -> dict[str, Any]:
+    del written
+    forms = [form for form in FORMS if values[form] is not None]
+    if len(forms) != 1:
+        raise InvalidValueError("A job has a function, a statement or load.", "Write one of them.")
+    for key in _NOT_OF[forms[0]]:
+        if key in given:
+            raise InvalidValueError(f"A job with {forms[0]} has no {key}.", "Leave it out.")
+    if forms[0] == "statement":
+        return {"statement": values["statement"].strip(), CODE: None}
+    if forms[0] == "load":
+        if values["on_volume"] is None or values["into"] is None:
+            raise InvalidValueError("A job that loads needs on_volume and into.")
+        return {CODE: None}
+    from volstream.functions.source import absolute, find
+
+    function = absolute(values["function"], folder)
+    return {"function": function, CODE: find(function, str(folder)).fingerprint}
+
+
+def _dynamic_table(written: str, values: Mapping[str, Any], given: Collection[str], folder: Path) -> dict[str, Any]:
+    del written, given, folder
+    return {"query": values["query"].strip()}
+
+
+def _check_trigger(values: Mapping[str, Any]) -> None:
+    if (values["on_change"], values["every"] is not None, values["cron"] is not None).count(True) > 1:
+        raise InvalidValueError("on_change, every and cron are mutually exclusive.", "Write one of them.")
+
+
+_FINISH: Mapping[Kind, Callable[[str, Mapping[str, Any], Collection[str], Path], dict[str, Any]]] = {
+    Kind.CONNECTION: _connection,
+    Kind.VOLUME: _volume,
+    Kind.FUNCTION: _function,
+    Kind.SOURCE: _source,
+    Kind.TABLE: _table,
+    Kind.STREAM: _stream,
+    Kind.JOB: _job,
+    Kind.DYNAMIC_TABLE: _dynamic_table,
+}

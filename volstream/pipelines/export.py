@@ -1,0 +1,118 @@
+"""Writes definitions as a file that reads back as the same definitions. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from volstream.pipelines.complete import default_queue
+from volstream.pipelines.keys import LOAD, defaults
+from volstream.pipelines.model import ADDED, CODE, Definition, Kind
+from volstream.pipelines.order import in_order
+from volstream.pipelines.references import escaped, is_secret
+
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+
+#: A reference to a variable of the environment, as the catalog keeps it.
+_ENVIRONMENT = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*)")
+
+_HEADER = """\
+# What this home has, for `volstream apply`. Written by `volstream export`.
+"""
+
+
+def to_toml(definitions: Sequence[Definition], left_out: Sequence[str] = (), folder: Path | None = None) -> str:
+    """Returns a file with definitions, in the order of dependence, without values that are defaults.
+
+    Args:
+        left_out: names of what is not defined in the file, for a comment.
+        folder: the file's; paths of code below it are relative. None: all paths are absolute.
+    """
+    text = _HEADER
+    if left_out:
+        text += f"# Not here, because their data is all there is to them: {', '.join(left_out)}.\n"
+    return text + "".join(f"\n{_object(one, folder)}" for one in in_order(definitions))
+
+
+def _object(one: Definition, folder: Path | None) -> str:
+    lines = [f"[{one.kind.value}.{_key(str(one.name))}]"]
+    for key, value in _said(one):
+        if key == "function" and folder is not None:
+            value = value.removeprefix(f"{folder}/")
+        if isinstance(value, Mapping) and key != "load":
+            lines += [f"{key}.{_key(name)} = {_value(text)}" for name, text in value.items()]
+        else:
+            lines.append(f"{key} = {_value(value)}")
+    return "\n".join(lines) + "\n"
+
+
+def _said(one: Definition) -> Iterator[tuple[str, Any]]:
+    """Yields the keys that say more than the defaults."""
+    usual = defaults(one.kind)
+    if one.kind is Kind.VOLUME:
+        usual["queue_type"] = _usual_queue(one)
+    for key, value in one.values.items():
+        if key in (CODE, ADDED) or value == usual[key]:
+            continue
+        if key == "load":
+            value = {name: said for name, said in value.items() if said != LOAD[name].default}
+        if one.kind is Kind.SOURCE and key == "properties":
+            value = {name: _reference(name, said) for name, said in value.items()}
+        if one.kind is Kind.SOURCE and key == "format" and value == "json":
+            continue
+        yield key, value
+
+
+def _usual_queue(one: Definition) -> str:
+    return default_queue(str(one.name), one.values["location"], {**one.values, "queue_type": None})
+
+
+class _Reference(str):
+    """Text with a reference, which is written as it is."""
+
+
+def _reference(name: str, value: str) -> str:
+    found = _ENVIRONMENT.fullmatch(value) if is_secret(name) else None
+    return value if found is None else _Reference(f"${{env:{found[1]}}}")
+
+
+def _key(text: str) -> str:
+    return text if _BARE.fullmatch(text) else _quoted(text)
+
+
+def _value(value: Any) -> str:
+    match value:
+        case bool():
+            return str(value).lower()
+        case int():
+            return str(value)
+        case _Reference():
+            return _quoted(value)
+        case str():
+            return _text(escaped(value))
+        case Mapping():
+            return (
+                "{ " + ", ".join(f"{_key(key)} = {_value(one)}" for key, one in value.items()) + " }" if value else "{}"
+            )
+        case tuple() | list():
+            return f"[{', '.join(map(_value, value))}]"
+        case _:
+            raise AssertionError(f"{value!r} is not a value of a definition")
+
+
+def _text(text: str) -> str:
+    """Returns text of several lines as it is, if TOML lets it, else quoted."""
+    plain = "\n" in text and all(character in "\n\t" or character.isprintable() for character in text)
+    return f"'''\n{text}'''" if plain and "''" not in text and not text.endswith("'") else _quoted(text)
+
+
+def _quoted(text: str) -> str:
+    escapes = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+    return '"' + "".join(escapes.get(one) or (one if one.isprintable() else _code(one)) for one in text) + '"'
+
+
+def _code(character: str) -> str:
+    point = ord(character)
+    return f"\\u{point:04x}" if point < 0x10000 else f"\\U{point:08x}"

@@ -1,0 +1,136 @@
+"""The TOML files of a pipeline: which they are, their variables and profiles, and the raw tables in them."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from volstream import config
+from volstream.errors import InvalidValueError, NotFoundError
+from volstream.pipelines.model import Kind
+from volstream.pipelines.references import expand, is_secret
+
+#: Settings of a home, which may lie beside a pipeline.
+_SETTINGS = "volstream.toml"
+
+_OTHERS = ("variables", "profile")
+
+
+@dataclass(frozen=True)
+class RawFile:
+    """A file as TOML has it."""
+
+    path: Path
+    content: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """Its name, for messages."""
+        return self.path.name
+
+    def objects(self) -> Iterator[tuple[Kind, str, Mapping[str, Any]]]:
+        """Yields kind, name as written, and keys of each object. Raises InvalidValueError."""
+        for kind in Kind:
+            named = self.content.get(kind.value, {})
+            if not isinstance(named, Mapping):
+                raise InvalidValueError(f"{self.name}: {kind.value} is not a table.", f"Write [{kind.value}.NAME].")
+            for name, keys in named.items():
+                if not isinstance(keys, Mapping):
+                    raise InvalidValueError(
+                        f"{self.name}: {name!r} stands in [{kind.value}] itself.",
+                        f"Write [{kind.value}.NAME] above it.",
+                    )
+                yield kind, name, keys
+
+
+def read_files(path: Path) -> Sequence[RawFile]:
+    """Returns a file, or all files ``*.toml`` directly in a folder except settings of a home.
+
+    Raises:
+        NotFoundError: there is none.
+        InvalidValueError: one is not TOML, or has an unknown table.
+    """
+    if path.is_dir():
+        paths = sorted(one for one in path.glob("*.toml") if one.name != _SETTINGS)
+    else:
+        paths = [path] if path.is_file() else []
+    if not paths:
+        what = f"no file *.toml in {path}" if path.is_dir() else f"no file {path}"
+        raise NotFoundError(f"There is {what}.", "Give a pipeline's file or folder; volstream export writes one.")
+    return [_read(one) for one in paths]
+
+
+def _read(path: Path) -> RawFile:
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:  # TOMLDecodeError and UnicodeDecodeError are ValueErrors
+        raise InvalidValueError(f"{path} cannot be read: {error}.") from None
+    except RecursionError:
+        raise InvalidValueError(f"{path} cannot be read: its values are nested too deeply.") from None
+    known = [*(kind.value for kind in Kind), *_OTHERS]
+    for key in content:
+        if key not in known:
+            raise InvalidValueError(f"{path.name}: there is no table [{key}].", nearest(key, known))
+    return RawFile(path, content)
+
+
+class Variables:
+    """The variables of a pipeline: those of ``[variables]``, and above them those of a profile.
+
+    Raises:
+        InvalidValueError: no such profile; a value is not plain, or a secret; two files set one.
+    """
+
+    def __init__(self, files: Sequence[RawFile], profile: str | None) -> None:
+        self._common: dict[str, Any] = {}
+        self._profiles: dict[str, dict[str, Any]] = {}
+        for file in files:
+            self._add(file, "variables", self._common, file.content.get("variables", {}))
+            for name, values in file.content.get("profile", {}).items():
+                self._add(file, f"profile.{name}", self._profiles.setdefault(name, {}), values)
+        if profile is not None and profile not in self._profiles:
+            known = sorted(self._profiles)
+            raise InvalidValueError(
+                f"There is no profile {profile!r}.",
+                nearest(profile, known) if known else f"Write [profile.{profile}] into the file.",
+            )
+        self._profile = profile
+
+    def get(self, name: str) -> Any:
+        """Returns a variable's value. Raises InvalidValueError."""
+        chosen = {**self._common, **self._profiles.get(self._profile or "", {})}
+        if name in chosen:
+            return expand(chosen[name], self._nested, config.environment)
+        having = sorted(profile for profile, values in self._profiles.items() if name in values)
+        if having and self._profile is None:
+            raise InvalidValueError(
+                f"The variable {name} has a value only in profiles.", f"Choose one: --profile {' or '.join(having)}."
+            )
+        what = f" in the profile {self._profile}" if having else ""
+        raise InvalidValueError(f"The variable {name} has no value{what}.", nearest(name, sorted(chosen)))
+
+    @staticmethod
+    def _add(file: RawFile, table: str, known: dict[str, Any], values: Any) -> None:
+        for name, value in values.items() if isinstance(values, Mapping) else [(table, {})]:
+            where = f"{file.name}: {table}.{name}"
+            if not isinstance(value, str | int | float):
+                raise InvalidValueError(f"{where} is not a plain value.", "Write text, a number, true or false.")
+            if is_secret(name) and isinstance(value, str) and "${env:" not in value:
+                raise InvalidValueError(f"{where} is a secret.", "Refer to it by ${env:NAME}.")
+            if name in known:
+                raise InvalidValueError(f"{where} is set by another file as well.", "Set it once.")
+            known[name] = value
+
+    @staticmethod
+    def _nested(name: str) -> Any:
+        raise InvalidValueError(f"A variable refers to another one, {name}.", "Write its value, or ${env:NAME}.")
+
+
+def nearest(word: str, known: Sequence[str]) -> str:
+    """Returns a hint for a misspelt word."""
+    near = get_close_matches(word, known, n=1)
+    return f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(known)}." if known else ""

@@ -1,0 +1,251 @@
+"""Creates, alters and drops objects as actions say, through a home's objects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from volstream.model.names import Name
+from volstream.model.objects import Mode, OnMove, QueueType, Trigger, TriggerKind, Write
+from volstream.model.units import parse_duration, parse_size
+from volstream.objects.all import Objects
+from volstream.pipelines.columns import missing_columns
+from volstream.pipelines.model import CODE, Action, Definition, Kind, Verb
+from volstream.sqltext import literal
+
+#: Keys whose options have other names.
+_OPTIONS = {"pattern": "patterns", "ignore": "ignores", "timeout": "timeout_seconds", "arg": "arguments"}
+
+#: How a canonical value becomes an option's value.
+_VALUES: Mapping[str, Any] = {
+    "queue_type": QueueType,
+    "mode": Mode,
+    "write": Write,
+    "on_move": OnMove,
+    "timeout": parse_duration,
+    "max_bytes": parse_size,
+    "at_timestamp": datetime.fromisoformat,
+    "arg": dict,
+}
+
+_TRIGGER = ("on_change", "every", "cron")
+
+
+class Maker:
+    """Carries out actions, one by one, on the objects of a home."""
+
+    def __init__(self, objects: Objects) -> None:
+        self.objects = objects
+        self._makers = {
+            Kind.CONNECTION: self.connection,
+            Kind.VOLUME: self.volume,
+            Kind.FUNCTION: self.function,
+            Kind.SOURCE: self.source,
+            Kind.TABLE: self.table,
+            Kind.STREAM: self.stream,
+            Kind.JOB: self.job,
+            Kind.DYNAMIC_TABLE: self.dynamic_table,
+        }
+
+    def carry_out(self, action: Action) -> None:
+        """Does what an action says. Raises the VolstreamError of the operation."""
+        if action.verb is Verb.DROP:
+            self.drop(action.definition)
+        elif action.verb is not Verb.KEEP:
+            self._makers[action.definition.kind](action)
+
+    def connection(self, action: Action) -> None:
+        """Creates or alters a connection."""
+        name, values = str(action.definition.name), options(action)
+        if action.verb is Verb.CREATE:
+            self.objects.connections.create(name, values.pop("type"), **values)
+        else:
+            self.objects.connections.alter(name, **values)
+
+    def volume(self, action: Action, *, check: bool = False) -> None:
+        """Creates or alters a volume.
+
+        Args:
+            check: contact its store and its queue first.
+        """
+        name, values = str(action.definition.name), options(action)
+        if action.verb is Verb.CREATE:
+            self.objects.volumes.create(name, values.pop("location"), check=check, **values)
+        else:
+            self.objects.volumes.alter(name, check=check, **values)
+
+    def function(self, action: Action) -> None:
+        """Creates a function, or replaces it: it has no state."""
+        one = action.definition
+        values = dict(one.values)
+        self.objects.functions.create(
+            str(one.name),
+            values.pop("function"),
+            values.pop("returns"),
+            or_replace=action.verb is Verb.ALTER,
+            directory=one.folder,
+            **values,
+        )
+
+    def source(self, action: Action) -> None:
+        """Creates or alters a source."""
+        name, values = str(action.definition.name), options(action)
+        if action.verb is Verb.ALTER:
+            self.objects.source.alter(name, **values)
+            return
+        kind, comment = values["kind"], values["comment"]
+        match kind:
+            case "events":
+                self.objects.source.create_stream(name, values["retention_policy"], comment=comment)
+            case "items":
+                self.objects.source.create_table(name, values["primary_key"], comment=comment)
+            case _:
+                self.objects.connector.upload_kafka(
+                    values["brokers"],
+                    name,
+                    values["format"],
+                    topic=values["topic"],
+                    properties=values["properties"],
+                    retention_policy=values["retention_policy"],
+                    comment=comment,
+                )
+
+    def table(self, action: Action) -> None:
+        """Creates or alters a table, by Spark."""
+        for statement in table_statements(action):
+            self._sql(statement)
+
+    def stream(self, action: Action) -> None:
+        """Creates a stream, or alters its comment."""
+        name, values = str(action.definition.name), options(action)
+        if action.verb is Verb.ALTER:
+            self.objects.streams.alter(name, comment=values["comment"])
+            return
+        volume, table = values.pop("on_volume"), values.pop("on_table")
+        self.objects.streams.create(name, volume, table=table, **values)
+
+    def job(self, action: Action) -> None:
+        """Creates or alters a job."""
+        one = action.definition
+        name, values = str(one.name), options(action)
+        trigger = values.pop("trigger", None)
+        if one.values["statement"] is not None and (action.verb is Verb.CREATE or "statement" in values):
+            # Its streams are not the job's, so another job of the same name goes on where it was.
+            self.objects.jobs.create(
+                name,
+                statement=one.values["statement"],
+                stream=one.values["stream"],
+                trigger=trigger_of(one.values),
+                comment=one.values["comment"],
+                or_replace=action.verb is Verb.ALTER,
+            )
+        elif action.verb is Verb.ALTER:
+            changes = values if trigger is None else {**values, "trigger": trigger}
+            self.objects.jobs.alter(name, directory=one.folder, **_altered(changes))
+        elif one.values["load"] is not None:
+            for key in ("stream", "function", "statement", "returns", "arguments"):
+                del values[key]
+            loaded = values.pop("load")
+            self.load(name, values.pop("on_volume"), values.pop("into"), {**loaded, **values, "trigger": trigger})
+        else:
+            for key in ("load", "statement"):
+                del values[key]
+            function, into, volume = (values.pop(key) for key in ("function", "into", "on_volume"))
+            self.objects.jobs.create(
+                name, function, into, volume=volume, trigger=trigger, directory=one.folder, **values
+            )
+
+    def load(self, name: str, volume: str, into: str, values: Mapping[str, Any]) -> None:
+        """Creates a job that loads files."""
+        self.objects.jobs.load(name, volume, into, **values)
+
+    def dynamic_table(self, action: Action) -> None:
+        """Creates a dynamic table and fills it, or alters its trigger and comment."""
+        name, values = str(action.definition.name), options(action)
+        if action.verb is Verb.ALTER:
+            self.objects.jobs.alter(name, **values)
+        else:
+            self.objects.dynamic_tables.create(name, values.pop("query"), **values)
+
+    def drop(self, one: Definition) -> None:
+        """Drops an object. Raises ObjectInUseError."""
+        kind = "dynamic" if one.kind is Kind.DYNAMIC_TABLE else one.kind.noun
+        self.objects.by_kind[kind].drop(str(one.name))
+
+    def _sql(self, statement: str) -> None:
+        from volstream.objects.sql import run_statement
+
+        run_statement(self.objects, statement)
+
+
+def options(action: Action) -> dict[str, Any]:
+    """Returns the options of an operation: of all keys of an object to create, or of those that an altered one changes."""
+    one = action.definition
+    given = one.values if action.verb is Verb.CREATE else action.changed
+    found = {
+        _OPTIONS.get(key, key): _VALUES[key](value) if key in _VALUES and value is not None else value
+        for key, value in given.items()
+        if key not in (*_TRIGGER, CODE)
+    }
+    if given.keys() & {*_TRIGGER}:
+        found["trigger"] = trigger_of(one.values)
+    return found
+
+
+def trigger_of(values: Mapping[str, Any]) -> Trigger:
+    """Returns the trigger of a job's values."""
+    if values["on_change"]:
+        return Trigger(TriggerKind.ON_CHANGE)
+    if values["every"] is not None:
+        return Trigger(TriggerKind.EVERY, every=parse_duration(values["every"]))
+    return Trigger() if values["cron"] is None else Trigger(TriggerKind.CRON, cron=values["cron"])
+
+
+def table_statements(action: Action) -> list[str]:
+    """Returns the SQL that creates or alters a table."""
+    one, name = action.definition, action.definition.name.qualified
+    if action.verb is Verb.CREATE:
+        values = one.values
+        key = f", PRIMARY KEY ({_listed(values['primary_key'])})" if values["primary_key"] else ""
+        parts = f" PARTITIONED BY ({_listed(values['partitioned_by'])})" if values["partitioned_by"] else ""
+        properties = f" TBLPROPERTIES ({_pairs(values['properties'])})" if values["properties"] else ""
+        return [f"CREATE TABLE {name} ({values['columns']}{key}) USING DELTA{parts}{properties}"]
+    found = []
+    for change in action.changes:
+        if change.key == "columns":
+            added = ", ".join(column.text for column in missing_columns(change.after, change.before))
+            found.append(f"ALTER TABLE {name} ADD COLUMNS ({added})")
+        else:
+            found.append(f"ALTER TABLE {name} SET PROPERTIES ({_pairs(change.after)})")
+    return found
+
+
+def schemas_of(one: Definition) -> list[str]:
+    """Returns the schemas that an object's tables are in."""
+    into = one.values.get("into")
+    own = [one.name] if one.kind in (Kind.TABLE, Kind.DYNAMIC_TABLE) else []
+    return [name.schema for name in (*own, *([Name.parse(into)] if into is not None else []))]
+
+
+def _altered(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the changes of a file job: of one that loads, options are arguments, and the schema its columns."""
+    changed = dict(changes)
+    loaded = changed.pop("load", None)
+    if loaded is not None:
+        said = {key: value for key, value in loaded.items() if key != "schema"}
+        changed["arguments"] = {
+            key: "" if value is None else str(value).lower() if isinstance(value, bool) else value
+            for key, value in said.items()
+        }
+        if loaded["schema"] is not None:
+            changed["returns"] = loaded["schema"]
+    return changed
+
+
+def _listed(columns: tuple[str, ...]) -> str:
+    return ", ".join("`" + column.replace("`", "``") + "`" for column in columns)
+
+
+def _pairs(properties: Mapping[str, str]) -> str:
+    return ", ".join(f"{literal(key)} = {literal(value)}" for key, value in properties.items())

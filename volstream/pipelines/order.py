@@ -1,0 +1,91 @@
+"""What definitions need of each other, and the order in which they can be made. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
+
+from volstream.errors import InvalidValueError
+from volstream.model.names import Name
+from volstream.pipelines.model import Definition, Kind
+from volstream.sql import names
+
+#: A definition's kind and name.
+Identity = tuple[Kind, Name]
+
+#: Kinds whose objects are relations in SQL, which share one namespace.
+RELATIONS = (Kind.TABLE, Kind.SOURCE, Kind.STREAM, Kind.DYNAMIC_TABLE)
+
+_KINDS = list(Kind)
+
+
+def in_order(definitions: Sequence[Definition]) -> Sequence[Definition]:
+    """Returns definitions so that each comes after those that it needs; independent ones by kind and name.
+
+    Raises:
+        InvalidValueError: some need each other.
+        SqlError: a statement cannot be parsed.
+    """
+    by_identity = {one.identity: one for one in definitions}
+    makers = _makers(definitions)
+    graph = {one.identity: set(_needed(one, by_identity, makers)) for one in definitions}
+    sorter = TopologicalSorter(graph)
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        circle = " -> ".join(by_identity[one].title for one in error.args[1])
+        raise InvalidValueError(
+            f"These need each other: {circle}.",
+            "A table that a job writes, and that streams read, is defined by itself: [tables.NAME].",
+        ) from None
+    found: list[Definition] = []
+    while sorter.is_active():
+        ready = sorted(sorter.get_ready(), key=lambda one: (_KINDS.index(one[0]), one[1]))
+        found += [by_identity[one] for one in ready]
+        sorter.done(*ready)
+    return found
+
+
+def relations(definition: Definition) -> Sequence[Name]:
+    """Returns the tables, streams and the like that a definition names."""
+    values = definition.values
+    match definition.kind:
+        case Kind.STREAM if values["on_table"] is not None:
+            return [Name.parse(values["on_table"])]
+        case Kind.JOB | Kind.DYNAMIC_TABLE:
+            named = [Name.parse(one) for one in (values.get("stream"), values.get("into")) if one is not None]
+            return [*named, *(one.name for one in names.references(_sql(definition)) if not one.directory)]
+        case _:
+            return []
+
+
+def _makers(definitions: Sequence[Definition]) -> Mapping[Name, Identity]:
+    """Returns for each relation the definition that makes it: of a table that nothing else defines, a job that writes it."""
+    found = {
+        Name.parse(one.values["into"]): one.identity
+        for one in definitions
+        if one.kind is Kind.JOB and one.values["into"] is not None
+    }
+    return found | {one.name: one.identity for one in definitions if one.kind in RELATIONS}
+
+
+def _needed(
+    one: Definition, known: Mapping[Identity, Definition], makers: Mapping[Name, Identity]
+) -> Iterator[Identity]:
+    text = _sql(one)
+    wanted: list[Identity] = []
+    if one.values.get("on_volume"):
+        wanted.append((Kind.VOLUME, Name.parse(one.values["on_volume"])))
+    wanted += [(Kind.VOLUME, found.name) for found in names.references(text) if found.directory]
+    wanted += [(Kind.FUNCTION, call.name) for call in names.calls(text)]
+    if one.values.get("connection"):
+        wanted.append((Kind.CONNECTION, Name.parse(one.values["connection"])))
+    wanted += [makers[name] for name in relations(one) if name in makers]
+    for identity in dict.fromkeys(wanted):
+        if identity in known and identity != one.identity:
+            yield identity
+
+
+def _sql(one: Definition) -> str:
+    found = one.values.get("statement") or one.values.get("query") or ""
+    return str(found)

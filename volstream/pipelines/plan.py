@@ -1,0 +1,117 @@
+"""Compares what is wanted with what is there. Pure: definitions in, a plan out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from volstream.errors import InvalidStateError
+from volstream.pipelines.columns import conflict, missing_columns
+from volstream.pipelines.keys import KEYS, unique
+from volstream.pipelines.model import ADDED, CODE, FORMS, Action, Change, Definition, Kind, Plan, Verb
+from volstream.pipelines.order import in_order
+
+#: Kinds that have rows of their own, which nothing could bring back: they are never dropped.
+KEPT_KINDS = (Kind.TABLE, Kind.SOURCE)
+
+
+#: Kinds of which one stands in the way of another, on the same stream or with the same name.
+_CONSUMERS = (Kind.JOB, Kind.DYNAMIC_TABLE, Kind.STREAM)
+
+
+def compare(wanted: Sequence[Definition], existing: Sequence[Definition], *, prune: bool = False) -> Plan:
+    """Returns what makes ``existing`` what is ``wanted``, in the order of dependence.
+
+    Args:
+        prune: drop what is not wanted, in the opposite order, but no table with rows of its own: first what consumes, so that
+            others can consume instead, and last what is consumed, when nothing uses it any more.
+
+    Raises:
+        InvalidValueError, SqlError: the definitions need each other, or have a statement that cannot be parsed.
+    """
+    present = {one.identity: one for one in existing}
+    asked = {one.identity for one in wanted}
+    surplus = [one for one in existing if prune and one.identity not in asked and one.kind not in KEPT_KINDS]
+    drops = [Action(Verb.DROP, one) for one in reversed(in_order(surplus))]
+    actions = [drop for drop in drops if drop.definition.kind in _CONSUMERS]
+    for one in in_order(wanted):
+        before = present.get(one.identity)
+        if before is None:
+            actions.append(Action(Verb.CREATE, one))
+            continue
+        changes = list(_changes(one, before))
+        actions.append(Action(Verb.ALTER if changes else Verb.KEEP, one, changes))
+    return Plan([*actions, *(drop for drop in drops if drop.definition.kind not in _CONSUMERS)])
+
+
+def check(plan: Plan) -> None:
+    """Raises InvalidStateError, which names them all, if the plan has changes that cannot be made."""
+    blocked = [(action.definition, change) for action in plan.actions for change in action.changes if change.blocked]
+    if not blocked:
+        return
+    lines = [f"{one.where}: {change.key} cannot be altered: {change.blocked}." for one, change in blocked]
+    drops = "; ".join(dict.fromkeys(_drop(one) for one, _ in blocked))
+    raise InvalidStateError(
+        "\n".join([*lines, "Nothing was changed."]),
+        f"Use another name in the file, or drop what is there first: {drops}.",
+    )
+
+
+def _changes(wanted: Definition, existing: Definition) -> Iterator[Change]:
+    if wanted.kind is Kind.JOB:
+        forms = [next((form for form in FORMS if one.values[form] is not None), "") for one in (existing, wanted)]
+        if forms[0] != forms[1]:
+            yield Change(forms[1], forms[0], wanted.values[forms[1]], f"it is a job with {forms[0]}")
+            return
+        if wanted.values["function"] == existing.values["function"] and wanted.values[CODE] != existing.values[CODE]:
+            yield Change("function", existing.values["function"], wanted.values["function"])
+    for key, one in KEYS[wanted.kind].items():
+        before, after = existing.values[key], wanted.values[key]
+        if key == "columns":
+            reason = conflict(after, before, existing.values.get(ADDED, ()))
+            if reason or missing_columns(after, before):
+                yield Change(key, before, after, reason)
+        elif not (one.at_start or _is_same(wanted, key, after, before)):
+            yield Change(key, before, after, "" if one.alterable else f"it is {_shown(before)}, not {_shown(after)}")
+
+
+def _is_same(definition: Definition, key: str, wanted: Any, existing: Any) -> bool:
+    match definition.kind, key:
+        case Kind.TABLE, "properties":
+            return all(existing.get(name, _UNSET.get(name)) == value for name, value in wanted.items())
+        case Kind.JOB, "load" if wanted is not None and existing is not None:
+            return _same_load(wanted, existing)
+        case Kind.JOB, "stream" if definition.values["statement"] is not None:
+            return True  # its streams are those that the statement reads
+        case (Kind.STREAM, "identity"):  # without one, the table's primary key
+            return not wanted or unique(wanted) == unique(existing)
+        case (Kind.TABLE, "primary_key" | "partitioned_by"):
+            return unique(wanted) == unique(existing)
+        case _:
+            return bool(wanted == existing)
+
+
+#: The value of a table's property that was never set.
+_UNSET = {"change_tracking": "false"}
+
+
+def _same_load(wanted: Mapping[str, Any], existing: Mapping[str, Any]) -> bool:
+    """True if a job loads as wanted: without a schema any will do, and with new columns some may have come."""
+    if any(wanted[key] != existing[key] for key in wanted if key != "schema"):
+        return False
+    asked, present = wanted["schema"], existing["schema"]
+    if asked is None or asked == present:
+        return True
+    return wanted["new_columns"] == "add" and (present or "").startswith(f"{asked}, ")
+
+
+def _shown(value: Any) -> str:
+    return "not set" if value is None else repr(value)
+
+
+def _drop(definition: Definition) -> str:
+    """Returns the command that drops an object."""
+    kind, name = definition.kind, definition.name
+    if kind in (Kind.TABLE, Kind.DYNAMIC_TABLE):
+        return f'volstream sql "DROP {kind.noun.upper()} {name}"'
+    return f"volstream drop {kind.noun} {name}"

@@ -1,0 +1,87 @@
+"""Reads the definitions of a pipeline's files: references are replaced, values are canonical, unknown keys are errors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from volstream import config
+from volstream.errors import InvalidValueError, VolstreamError
+from volstream.model.names import Name
+from volstream.pipelines.complete import complete
+from volstream.pipelines.files import RawFile, Variables, nearest, read_files
+from volstream.pipelines.keys import KEYS, defaults
+from volstream.pipelines.model import Definition, Kind
+from volstream.pipelines.references import environment_name, expand, is_secret
+
+
+def read(path: Path, profile: str | None = None) -> Sequence[Definition]:
+    """Returns the definitions of a file, or of all files of a folder.
+
+    Args:
+        profile: the profile whose variables apply besides those of ``[variables]``.
+
+    Raises:
+        NotFoundError: there is no such file.
+        InvalidValueError: a file is not TOML, or says what cannot be; the message names file, object and key.
+        FunctionLoadError: the code of a function is missing.
+    """
+    files = read_files(path)
+    variables = Variables(files, profile)
+    found: dict[tuple[Kind, Name], Definition] = {}
+    for file in files:
+        for kind, written, keys in file.objects():
+            try:
+                one = _definition(file, kind, written, keys, variables)
+            except VolstreamError as error:
+                raise located(error, f"{file.name}: {kind.noun} {written}") from None
+            if one.identity in found:
+                raise InvalidValueError(
+                    f"{one.where} is defined in {found[one.identity].file} already.", "Define it once."
+                )
+            found[one.identity] = one
+    return list(found.values())
+
+
+def located(error: VolstreamError, where: str) -> VolstreamError:
+    """Returns the same error with the place that it is about."""
+    return type(error)(f"{where}: {error.message}", error.remedy)
+
+
+def _definition(file: RawFile, kind: Kind, written: str, keys: Mapping[str, Any], variables: Variables) -> Definition:
+    name, known, values = Name.parse(written), KEYS[kind], defaults(kind)
+    for key, value in keys.items():
+        if key not in known:
+            raise InvalidValueError(f"There is no key {key!r}.", _hint(kind, written, key, value, list(known)))
+        try:
+            values[key] = known[key].read(_expanded(kind, key, value, variables))
+        except VolstreamError as error:
+            raise located(error, key) from None
+    missing = [key for key, one in known.items() if one.required and key not in keys]
+    if missing:
+        raise InvalidValueError(f"It needs the key {missing[0]!r}.", f"Its keys: {', '.join(known)}.")
+    folder = file.path.parent.absolute()
+    return Definition(kind, name, complete(kind, written, values, keys.keys(), folder), folder, file.name)
+
+
+def _expanded(kind: Kind, key: str, value: Any, variables: Variables) -> Any:
+    if key == "arg" and isinstance(value, Mapping):
+        for name in filter(is_secret, value):
+            raise InvalidValueError(
+                f"{name} is a secret, and the catalog stores arguments as they are.",
+                "Let the function read it from the environment (os.environ).",
+            )
+    if kind is Kind.SOURCE and key == "properties" and isinstance(value, Mapping):
+        # The catalog keeps the reference: the daemon looks it up.
+        kept = {
+            name: f"env:{found}" for name, one in value.items() if (found := environment_name(one)) and is_secret(name)
+        }
+        value = {**value, **kept}
+    return expand(value, variables.get, config.environment)
+
+
+def _hint(kind: Kind, written: str, key: str, value: Any, known: Sequence[str]) -> str:
+    if isinstance(value, Mapping) and nearest(key, known).startswith("There are"):
+        return f'For an object of a schema write [{kind.value}."{written}.{key}"].'
+    return nearest(key, known)

@@ -1,0 +1,90 @@
+"""References in the strings of a file, ``${var:NAME}`` and ``${env:NAME}``, and the refusal of secrets written out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from volstream.errors import InvalidValueError
+
+#: A reference, or with another dollar before it its text.
+_REFERENCE = re.compile(r"(\$?)\$\{(var|env):([^{}]*)\}")
+
+#: Names of values that are secrets, in whatever style they are written.
+_SECRET_NAME = re.compile(
+    r"passw(or)?d|passphrase|secret|token|credential|(api|access|private|account)[_.-]?key|key[_.]pem", re.IGNORECASE
+)
+
+#: Values that are secrets, whatever they are called: keys of AWS and Alibaba Cloud, private keys, a password in a URL.
+_SECRET_VALUE = re.compile(
+    r"\b(AKIA|ASIA)[A-Z0-9]{16}\b|\bLTAI[A-Za-z0-9]{12,}|-----BEGIN [A-Z ]*PRIVATE KEY-----|://[^/\s:@]*:[^/\s@]+@"
+)
+
+
+def is_secret(name: str) -> bool:
+    """True if a value of this name is a secret."""
+    return _SECRET_NAME.search(name) is not None
+
+
+def check_literal(text: str) -> None:
+    """Raises InvalidValueError, without repeating it, for text that contains a secret."""
+    if _SECRET_VALUE.search(text):
+        raise InvalidValueError(
+            "The value contains a secret.",
+            "Keys of stores belong into [credentials] of volstream.toml; refer to others by ${env:NAME}.",
+        )
+
+
+def environment_name(value: Any) -> str | None:
+    """Returns the name in a value that is nothing but ``${env:NAME}``; else None."""
+    found = _REFERENCE.fullmatch(value) if isinstance(value, str) else None
+    return found[3] if found is not None and not found[1] and found[2] == "env" else None
+
+
+def expand(value: Any, variable: Callable[[str], Any], environment: Callable[[str], str | None]) -> Any:
+    """Returns a value, or a list or table of values, with its references replaced.
+
+    A string that is nothing but ``${var:NAME}`` becomes the variable's value with its type. ``$${`` stands for ``${``.
+
+    Args:
+        variable: returns a variable's value, or raises InvalidValueError.
+        environment: returns the value of a variable of the environment, or None.
+
+    Raises:
+        InvalidValueError: a reference leads nowhere, or a text contains a secret.
+    """
+    if isinstance(value, Mapping):
+        return {key: expand(one, variable, environment) for key, one in value.items()}
+    if isinstance(value, list):
+        return [expand(one, variable, environment) for one in value]
+    if not isinstance(value, str):
+        return value
+    check_literal(value)
+
+    def resolved(kind: str, name: str) -> Any:
+        if kind == "var":
+            return variable(name)
+        found = environment(name)
+        if found is None:
+            raise InvalidValueError(
+                f"The environment variable {name} is not set.", f"Set it, or replace ${{env:{name}}}."
+            )
+        return found
+
+    whole = _REFERENCE.fullmatch(value)
+    if whole is not None and not whole[1]:
+        return resolved(whole[2], whole[3])
+    return _REFERENCE.sub(
+        lambda one: one[0][1:] if one[1] else _as_text(resolved(one[2], one[3])),
+        value,
+    )
+
+
+def escaped(text: str) -> str:
+    """Returns text that :func:`expand` turns back into ``text``."""
+    return re.sub(r"\$+\{(var|env):[^{}]*\}", lambda one: f"${one[0]}", text)
+
+
+def _as_text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
