@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from volstream.catalog import Catalog
+from volstream.catalog.leases import lease
 from volstream.delta import folders
 from volstream.errors import NotFoundError, TailFullError, VolstreamError, in_brief
 from volstream.lifecycle.identity import new_owner
@@ -26,9 +27,8 @@ if TYPE_CHECKING:
 
 _log = get("ingest")
 
-
-#: A commit that takes longer may be made by two processes at once, which does no harm.
-_LEASE_SECONDS = 120.0
+#: If it is lost, two processes make the same commit at once, which does no harm.
+_LEASE_SECONDS = 60.0
 
 #: Bytes of batches that may wait for one table.
 _WAITING_BYTES = 256 << 20
@@ -172,13 +172,9 @@ def commit(catalog: Catalog, name: Name, location: str, spark: Callable[[], Spar
     """
     if not table.exists(location):
         return 0
-    lease, owner = commit_lease(location), new_owner()
-    if catalog.leases.acquire(lease, owner, f"committing rows of {name}", _LEASE_SECONDS) is not None:
-        return 0
-    try:
-        count = move(location, spark)
-    finally:
-        catalog.leases.release(lease, owner)
+    purpose = f"committing rows of {name}"
+    with lease(catalog.leases, commit_lease(location), new_owner(), purpose, _LEASE_SECONDS) as other:
+        count = 0 if other is not None else move(location, spark)
     if count:
         _log.info("committed", table=str(name), rows=count)
     return count
