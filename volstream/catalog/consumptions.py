@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, and_, case, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Row, and_, case, delete, func, insert, select, tuple_, update
 from sqlalchemy import Connection as Transaction
 
 from volstream.catalog.database import Database
@@ -46,6 +46,18 @@ class Outcome:
     def told(self) -> dict[str, int]:
         """Returns the counts that are stored in the commit, for recovery."""
         return {"succeeded": self.succeeded, "failed": self.failed, "rows": self.rows}
+
+
+@dataclasses.dataclass(frozen=True)
+class Attempt:
+    """An attempt at a batch. ``state``: ``intent`` while it is open, then ``committed`` or ``aborted``."""
+
+    attempt: str
+    sequence: int
+    owner: str
+    state: str
+    started_on: datetime
+    ended_on: datetime | None
 
 
 class Consumptions:
@@ -304,6 +316,13 @@ class Consumptions:
             row = transaction.execute(select(batches).where(batches.c.id == identity)).one_or_none()
             return None if row is None else _batch(row)
 
+    def attempts_at(self, batch_id: str) -> Sequence[Attempt]:
+        """Returns the attempts at a batch that are on record, oldest first."""
+        columns = [intents.c[field.name] for field in dataclasses.fields(Attempt)]
+        query = select(*columns).where(intents.c.batch_id == batch_id).order_by(intents.c.sequence)
+        with self._database.reading() as transaction:
+            return [Attempt(**row._mapping) for row in transaction.execute(query)]
+
     def plan(self, identity: str) -> Plan | None:
         """Returns the plan with that id, or None."""
         with self._database.reading() as transaction:
@@ -324,10 +343,22 @@ class Consumptions:
             return [_batch(row) for row in transaction.execute(query)]
 
     def batches_of(
-        self, job_id: str | None = None, *, covering: str | None = None, limit: int = 1000
+        self,
+        job_id: str | None = None,
+        *,
+        covering: str | None = None,
+        before: Batch | None = None,
+        limit: int = 1000,
     ) -> Sequence[Batch]:
-        """Returns the newest batches, of one job or of all, or those whose bounds include the path ``covering``."""
-        query = select(batches).order_by(batches.c.created_on.desc(), batches.c.number.desc()).limit(limit)
+        """Returns the newest batches, of one job or of all, or those whose bounds include the path ``covering``.
+
+        Args:
+            before: a batch of an earlier answer: those that follow it.
+        """
+        order = (batches.c.created_on, batches.c.number, batches.c.id)
+        query = select(batches).order_by(*(one.desc() for one in order)).limit(limit)
+        if before is not None:
+            query = query.where(tuple_(*order) < (before.created_on, before.number, before.id))
         if job_id is not None:
             query = query.where(batches.c.job_id == job_id)
         if covering is not None:

@@ -41,6 +41,18 @@ class Wanted:
     like: str | None = None
 
 
+@dataclass(frozen=True)
+class BriefFailure:
+    """What failures are grouped by. ``id`` grows with time."""
+
+    id: int
+    path: str
+    state: str
+    kind: str
+    message: str
+    failed_on: datetime
+
+
 #: Every failure that counts.
 ANY = Wanted()
 
@@ -92,6 +104,24 @@ class Failures:
             query = query.where(failures.c.batch_id == batch_id)
         with self._database.reading() as transaction:
             return [_failure(row) for row in transaction.execute(query.limit(limit))]
+
+    def briefly(self, job_id: str, *, states: Sequence[FailureState] = ACTIVE, limit: int) -> Sequence[BriefFailure]:
+        """Returns the newest failures of a job that count, without their tracebacks, newest first."""
+        columns = [failures.c[name] for name in BriefFailure.__dataclass_fields__]
+        query = (
+            select(*columns)
+            .where(failures.c.job_id == job_id, failures.c.state.in_(states))
+            .order_by(failures.c.id.desc())
+            .limit(limit)
+        )
+        with self._database.reading() as transaction:
+            return [BriefFailure(**row._mapping) for row in transaction.execute(query)]
+
+    def by_id(self, job_id: str, ids: Sequence[int]) -> Sequence[Failure]:
+        """Returns failures of a job, a few, in the order of their ids, newest first."""
+        query = select(failures).where(failures.c.job_id == job_id, failures.c.id.in_(ids))
+        with self._database.reading() as transaction:
+            return [_failure(row) for row in transaction.execute(query.order_by(failures.c.id.desc()))]
 
     def count(self, job_id: str | None, wanted: Wanted) -> int:
         """Returns the number of failures that match a filter, of a job or of all."""

@@ -19,6 +19,7 @@ _COMMANDS = {
     "doctor": "doctor",
     "engine": "engine",
     "daemon": "daemon",
+    "console": "console",
     "ingest-server": "ingest",
     "create-connection": "connection",
     "create-volume": "volume",
@@ -52,7 +53,7 @@ _COMMANDS = {
 
 #: The commands by purpose, in the order of the help.
 GROUPS = {
-    "A home": ["init", "status", "doctor", "daemon", "ingest-server", "engine", "backup", "restore"],
+    "A home": ["init", "status", "doctor", "daemon", "console", "ingest-server", "engine", "backup", "restore"],
     "Objects": [
         "create-connection",
         "create-volume",

@@ -8,10 +8,11 @@ from typing import Any
 
 from volstream.catalog import Catalog
 from volstream.config import Settings
+from volstream.console.app import Console
+from volstream.console.server import HttpServer, tls_of
 from volstream.daemon.engine import DaemonEngine, KeptEngine, RemoteEngine, watch_of
 from volstream.daemon.feeds import Feeds
 from volstream.daemon.housekeeping import Housekeeper, clean
-from volstream.daemon.http import HttpServer
 from volstream.daemon.ingest import IngestServer
 from volstream.daemon.jobs import Scheduler
 from volstream.daemon.metrics import DaemonMetrics
@@ -64,6 +65,7 @@ class Daemon:
         self._owned: Engine | None = None
         self._scheduler: Scheduler | None = None
         self._feeds: Feeds | None = None
+        self._committer: Committer | None = None
 
     def run(self) -> None:
         """Serves until the stop signal; then finishes work in progress. Called by the main thread.
@@ -122,7 +124,9 @@ class Daemon:
         self._feeds = Feeds(session.home, self._stop)
         others = [self._feeds] if ingest is None else [self._feeds, ingest]
         metrics = DaemonMetrics(catalog, reader, lambda: list(self._workers.values()), scheduler, others)
-        http = HttpServer(self._settings.http_port, self._healthy, lambda: self._is_ready(engine, scheduler), metrics)
+        self._committer = Committer(session.home, self._settings, self._stop)
+        console = Console(session, self._healthy, lambda: self._is_ready(engine, scheduler), metrics)
+        http = HttpServer(console.app, self._settings.http_port, self._settings.console_address, tls_of(self._settings))
         http.start()
         try:
             if ingest is not None:
@@ -132,7 +136,7 @@ class Daemon:
             self._threads.run("scheduler", scheduler.run)
             self._threads.run("volumes", lambda: self._follow(catalog))
             self._threads.run("sources", self._feeds.run)
-            self._threads.run("commits", Committer(session.home, self._settings, self._stop).run)
+            self._threads.run("commits", self._committer.run)
             self._threads.run("housekeeping", Housekeeper(catalog, self._settings, self._stop).run)
             _log.info(
                 "daemon_started", home=str(self._settings.home), http_port=http.port, cluster=self._virtual_cluster
@@ -145,6 +149,7 @@ class Daemon:
             scheduler.wake()
             if ingest is not None:
                 ingest.stop()
+            console.stop()
             self._end()
             http.stop()
         self._raise_failure()
@@ -229,16 +234,19 @@ class Daemon:
         return well, {"status": "ok" if well else "stopping"}
 
     def _is_ready(self, engine: DaemonEngine, scheduler: Scheduler) -> tuple[bool, Mapping[str, Any]]:
-        """Returns whether it keeps its volumes. Failing jobs and sources are reported, but are not this daemon's to fix."""
+        """Returns whether all that it keeps moves on: no volume stands still, no table's commits and no topic fail. Failing jobs
+        are reported, but are their authors' to fix."""
         wrong = {str(one.volume.name): one.reason for one in list(self._workers.values()) if one.reason is not None}
-        ready = self._serving and not wrong
+        sources = {} if self._feeds is None else self._feeds.failing
+        tables = {} if self._committer is None else self._committer.failing
+        ready = self._serving and not wrong and not sources and not tables
         said = {"status": "ready" if ready else "not ready", "volumes": len(self._kept)}
         held = {str(one.volume.name): one.held_removals for one in self._kept if one.held_removals}
-        sources = {} if self._feeds is None else self._feeds.failing
         failing = {
             "failing_volumes": wrong,
             "failing_jobs": dict(scheduler.failing),
             "failing_sources": sources,
+            "failing_tables": tables,
             "held_removals": held,
         }
         return ready, said | {name: found for name, found in failing.items() if found} | {"engine": engine.status()}

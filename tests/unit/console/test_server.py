@@ -1,4 +1,4 @@
-"""The daemon's HTTP server and hostile clients."""
+"""The HTTP server and hostile clients."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from volstream.console import server as module
+from volstream.console.app import probes
+from volstream.console.server import HttpServer, Tls, tls_of
 
 from tests.waiting import eventually
-from volstream.daemon.http import HttpServer
 
 
 class Empty:
@@ -22,7 +24,8 @@ class Empty:
 
 @pytest.fixture
 def server() -> Iterator[HttpServer]:
-    server = HttpServer(0, lambda: (True, {}), lambda: (True, {}), Empty())  # type: ignore[arg-type]  # as one is used
+    app = probes(lambda: (True, {}), lambda: (True, {}), Empty())  # type: ignore[arg-type]  # as one is used
+    server = HttpServer(app, 0)
     server.start()
     yield server
     server.stop()
@@ -46,7 +49,7 @@ def status(server: HttpServer, host: str | None) -> int:
         ("127.0.0.1:8642", 200),
         ("localhost", 200),
         ("[::1]:8642", 200),
-        (None, 200),
+        (None, 400),  # HTTP 1.1 requires one
         ("evil.example", 421),
         ("evil.example:8642", 421),
         ("127.0.0.1.evil.example", 421),
