@@ -20,7 +20,7 @@ from volstream.config import Settings
 from volstream.console.hosts import LOOPBACK
 from volstream.errors import InvalidValueError, PortInUseError
 
-#: A connection that sends no complete request for this long is closed.
+#: See :class:`HttpServer`.
 _SILENT_SECONDS = 10.0
 
 #: Enough for probes, scrapes, and the pages of a few people, of which each keeps up to six.
@@ -66,17 +66,27 @@ class HttpServer:
     Args:
         app: an ASGI application.
         port: 0: any free one; :attr:`port` holds it after ``start``.
+        silent_seconds: a connection that sends no complete request for this long is closed.
 
     Raises:
         PortInUseError: by ``start``; the port is in use.
         InvalidValueError: by ``start``; the address or the certificate cannot be used.
     """
 
-    def __init__(self, app: Any, port: int, address: str = LOOPBACK[0], tls: Tls | None = None) -> None:
+    def __init__(
+        self,
+        app: Any,
+        port: int,
+        address: str = LOOPBACK[0],
+        tls: Tls | None = None,
+        *,
+        silent_seconds: float = _SILENT_SECONDS,
+    ) -> None:
         self.port = port
         self._app = app
         self._address = address
         self._tls = tls
+        self._silent_seconds = silent_seconds
         self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
 
@@ -119,7 +129,7 @@ class HttpServer:
         tls = {} if self._tls is None else {"ssl_certfile": self._tls.certificate, "ssl_keyfile": self._tls.key}
         config = uvicorn.Config(
             self._app,
-            http=_bounded(),
+            http=_bounded(self._silent_seconds),
             ws="none",
             loop="asyncio",
             lifespan="off",
@@ -141,7 +151,7 @@ class HttpServer:
         return config
 
 
-def _bounded() -> type[asyncio.Protocol]:
+def _bounded(silent_seconds: float) -> type[asyncio.Protocol]:
     """Returns a protocol whose connections are few: a new one closes the oldest that waits for a request, else the oldest."""
     connections: dict[H11Protocol, None] = {}
 
@@ -173,7 +183,7 @@ def _bounded() -> type[asyncio.Protocol]:
                 self._await_request()
 
         def _await_request(self) -> None:
-            self._silence = self.loop.call_later(_SILENT_SECONDS, self.transport.abort)
+            self._silence = self.loop.call_later(silent_seconds, self.transport.abort)
 
         def _stop_waiting(self) -> None:
             if self._silence is not None:

@@ -96,21 +96,20 @@ def between(snapshot: Snapshot, after: str | None, until: str | None, most: int,
     return Part(found, found[-1].path)
 
 
-def search(snapshot: Snapshot, text: str, after: str | None, most: int) -> Part:
+def search(snapshot: Snapshot, text: str, after: str | None, most: int, rows: int = SEARCHED_ROWS) -> Part:
     """Returns files whose paths contain ``text``, in any case of its letters.
 
-    Looks at :data:`SEARCHED_ROWS` at most, so a part may have few entries, or none, and a next one all the same.
+    Looks at about ``rows`` rows, so a part may have few entries, or none, and a next one all the same.
     """
-    rows, found, looked = _Rows(snapshot), list[Entry](), 0
-    position = after or ""
-    for group in rows.groups_after(position):
+    found, looked = list[Entry](), 0
+    for group in _Rows(snapshot).groups_after(after or ""):
         hits = group.filter(pc.match_substring(group[PATH], text, ignore_case=True))
         for row in hits.to_pylist():
             found.append(_file(row, row[PATH]))
             if len(found) == most:
                 return Part(found, f"{row[PATH]}\0")
         looked += group.num_rows
-        if looked >= SEARCHED_ROWS:
+        if looked >= rows:
             return Part(found, f"{group[PATH][-1].as_py()}\0")
     return Part(found, None)
 

@@ -34,7 +34,7 @@ function options(element, width) {
       { ...axis, size: 52, values: (_, values) => values.map(number) },
     ],
     series: [
-      { label: "Batch of" },
+      { label: "At" },
       {
         label: element.dataset.label,
         stroke: line,
