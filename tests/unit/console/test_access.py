@@ -76,8 +76,8 @@ def test_the_redirect_cannot_lead_to_another_host(client: TestClient) -> None:
 @pytest.mark.parametrize("given", ["", "wrong", TOKEN[:-1], TOKEN + "x", "ü"])
 def test_wrong_tokens_are_refused_wherever_they_are(client: TestClient, given: str) -> None:
     assert client.get("/", params={"token": given}).status_code == 401
-    assert client.get("/", headers={"authorization": f"Bearer {given}".encode()}).status_code == 401
-    assert client.get("/", headers={"cookie": f"volstream-8642={given}".encode()}).status_code == 401
+    assert client.get("/", headers=[(b"authorization", f"Bearer {given}".encode())]).status_code == 401
+    assert client.get("/", headers=[(b"cookie", f"volstream-8642={given}".encode())]).status_code == 401
 
 
 def test_programs_send_the_token_as_bearer_and_need_no_origin(client: TestClient) -> None:
