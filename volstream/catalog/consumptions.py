@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,6 +21,9 @@ from volstream.catalog.tables import batches, intents, job_totals, jobs, plans, 
 from volstream.errors import FencedError, StreamBusyError
 from volstream.model.objects import JobState, SourceKind, Stream
 from volstream.model.work import Batch, BatchState, Intent, Load, Plan, PlanKind, PlanState, Target, Waiting
+
+#: Bound values per statement, below every database's limit.
+_CHUNK = 500
 
 #: Columns that are summed over a job's batches.
 _TOTALS = ("batches", "succeeded", "failed", "rows", "bytes")
@@ -328,6 +331,15 @@ class Consumptions:
         with self._database.reading() as transaction:
             row = transaction.execute(select(plans).where(plans.c.id == identity)).one_or_none()
             return None if row is None else _plan(row)
+
+    def plans(self, identities: Iterable[str]) -> Mapping[str, Plan]:
+        """Returns plans by id, of those ids that exist."""
+        wanted, found = sorted({*identities}), dict[str, Plan]()
+        with self._database.reading() as transaction:
+            for begin in range(0, len(wanted), _CHUNK):
+                query = select(plans).where(plans.c.id.in_(wanted[begin : begin + _CHUNK]))
+                found |= {row.id: _plan(row) for row in transaction.execute(query)}
+        return found
 
     def measured(self, job_id: str, *, plan_id: str | None = None, limit: int = 20) -> Sequence[Batch]:
         """Returns the newest batches of a job, or of one of its plans, whose duration is known."""

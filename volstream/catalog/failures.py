@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Row, case, delete, func, insert, select, update
 from sqlalchemy import Connection as Transaction
@@ -41,9 +41,8 @@ class Wanted:
     like: str | None = None
 
 
-@dataclass(frozen=True)
-class BriefFailure:
-    """What failures are grouped by. ``id`` grows with time."""
+class BriefFailure(NamedTuple):
+    """What failures are grouped by. ``id`` grows with time. A tuple, because there are thousands at a time."""
 
     id: int
     path: str
@@ -107,7 +106,7 @@ class Failures:
 
     def briefly(self, job_id: str, *, states: Sequence[FailureState] = ACTIVE, limit: int) -> Sequence[BriefFailure]:
         """Returns the newest failures of a job that count, without their tracebacks, newest first."""
-        columns = [failures.c[name] for name in BriefFailure.__dataclass_fields__]
+        columns = [failures.c[name] for name in BriefFailure._fields]
         query = (
             select(*columns)
             .where(failures.c.job_id == job_id, failures.c.state.in_(states))
@@ -115,7 +114,7 @@ class Failures:
             .limit(limit)
         )
         with self._database.reading() as transaction:
-            return [BriefFailure(**row._mapping) for row in transaction.execute(query)]
+            return [BriefFailure(*row) for row in transaction.execute(query)]
 
     def by_id(self, job_id: str, ids: Sequence[int]) -> Sequence[Failure]:
         """Returns failures of a job, a few, in the order of their ids, newest first."""

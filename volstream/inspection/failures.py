@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from volstream.home import Home
 
 #: Failures that are grouped: the newest ones of a job.
-MAX_GROUPED = 10_000
+MAX_GROUPED = 5_000
 
 #: What differs between failures with one cause: quoted text, paths, numbers and addresses.
 _VARYING = re.compile(r"'[^']*'|\"[^\"]*\"|(?<!\w)(?:\.{0,2}/)[^\s:,;)]+|0x[0-9a-fA-F]+|\d+(?:\.\d+)?")
@@ -82,7 +83,11 @@ def grouped(failures: Iterable[BriefFailure]) -> list[FailureGroup]:
 
 def group_id(kind: str, message: str) -> str:
     """Returns the id of the group that a failure belongs to."""
-    pattern = _VARYING.sub("*", first_line(message)[:_MAX_PATTERN])
+    return _id(kind, _VARYING.sub("*", first_line(message)[:_MAX_PATTERN]))
+
+
+@functools.lru_cache(1000)
+def _id(kind: str, pattern: str) -> str:
     return hashlib.sha256(f"{kind}\0{pattern}".encode("utf-8", "backslashreplace")).hexdigest()[:12]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from volstream.catalog.failures import ACTIVE
+from volstream.catalog.failures import ACTIVE, ANY
 from volstream.console.facts.batches import newest
 from volstream.console.query import Query
 from volstream.delta import folders, rows
@@ -75,7 +75,7 @@ def failures(home: Home, name: str, query: Query) -> dict[str, Any]:
         "volume": _volume(home, found),
         "group": wanted,
         "groups": [{"id": one.id, "kind": one.kind, "why": one.why, "files": len(one.ids)} for one in groups[:_GROUPS]],
-        "count": len(ids),
+        "count": len(ids) if wanted is not None else home.catalog.failures.count(found.id, ANY),
         "failures": explained(home, home.catalog.failures.by_id(found.id, page)),
         "next": page[-1] if page and page[-1] != ids[-1] else None,
     }
