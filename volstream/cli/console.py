@@ -19,9 +19,12 @@ def console_command(session: Session, output: Output, print_only: bool) -> None:
     """Open the console of the home's daemon in a browser. The URL has the home's token: it is for you alone."""
     settings = session.home.settings
     status = engine_status(settings)
-    if status is None or status.kind != "daemon" or not status.http_port:
+    port = status.http_port if status is not None and status.kind == "daemon" else 0
+    if not port and settings.spark_remote:  # such a daemon does not own the home, in which others tell their port
+        port = settings.http_port
+    if not port:
         raise InvalidStateError(f"No daemon is running in {settings.home}.", "Start one: volstream daemon.")
-    url = url_of(settings, status.http_port)
+    url = url_of(settings, port)
     if print_only or output.as_json:
         output.result({"url": url}, url)
         return

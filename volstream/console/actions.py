@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -20,7 +21,7 @@ _log = get("console")
 #: Actions in the background at once.
 _MAX_WORKING = 4
 
-#: Seconds for them to end when the daemon stops.
+#: Seconds for all of them to end when the daemon stops.
 _END_SECONDS = 5.0
 
 
@@ -92,8 +93,9 @@ class Actions:
     def stop(self) -> None:
         """Ends what is being done after the work in hand. Idempotent."""
         self._stop.set()
+        deadline = time.monotonic() + _END_SECONDS
         for thread in self._threads:
-            thread.join(_END_SECONDS)
+            thread.join(max(0.0, deadline - time.monotonic()))
 
     def _do(self, action: Action, name: str, form: Query, entry: int, named: str) -> str:
         audit = self._session.home.catalog.audit

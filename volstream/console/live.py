@@ -79,6 +79,8 @@ class Live:
 
     def stop(self) -> None:
         """Ends all events. From any thread; idempotent."""
+        if self._stopped:
+            return
         self._stopped = True
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._wake, set[str]())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.certificates import certificate
 from tests.waiting import eventually
 from volstream import config
 from volstream.console import server as module
@@ -130,3 +132,18 @@ def test_a_certificate_that_cannot_be_read_is_an_error_at_the_start(tmp_path: Pa
     app = probes(lambda: (True, {}), lambda: (True, {}), Empty())  # type: ignore[arg-type]  # as one is used
     with pytest.raises(InvalidValueError, match="certificate cannot be used"):
         HttpServer(app, 0, tls=Tls(tmp_path / "c.pem", tmp_path / "k.pem")).start()
+
+
+def test_a_server_with_a_certificate_speaks_tls(tmp_path: Path) -> None:
+    public, private = certificate(tmp_path)
+    app = probes(lambda: (True, {"status": "ok"}), lambda: (True, {}), Empty())  # type: ignore[arg-type]  # as one is used
+    server = HttpServer(app, 0, tls=Tls(public, private))
+    server.start()
+    try:
+        trusting = ssl.create_default_context(cafile=str(public))
+        connection = http.client.HTTPSConnection("localhost", server.port, timeout=10, context=trusting)
+        connection.request("GET", "/healthz")
+        assert connection.getresponse().read() == b'{"status": "ok"}\n'
+        connection.close()
+    finally:
+        server.stop()

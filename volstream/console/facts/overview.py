@@ -7,12 +7,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from volstream.engine.control import engine_status
+from volstream.errors import VolstreamError
 from volstream.home import Home
 from volstream.inspection import details, runs
 from volstream.inspection.problems import problems
 from volstream.inspection.status import status
 from volstream.jobs import sizing
-from volstream.model.objects import Job
+from volstream.model.objects import Job, Stream
 
 #: Objects of a kind that are shown.
 _MAX_SHOWN = 200
@@ -37,7 +38,7 @@ def overview(home: Home, probed: Mapping[str, Any]) -> dict[str, Any]:
         "engine": probed.get("engine") or _engine(home),
         "counts": {kind: len(found[kind]) for kind in ("volumes", "streams", "jobs", "tables", "sources")},
         "volumes": [_volume(one, now) for one in found["volumes"][:_MAX_SHOWN]],
-        "streams": found["streams"][:_MAX_SHOWN],
+        "streams": _streams(home, found["streams"][:_MAX_SHOWN]),
         "jobs": _jobs(home, jobs, found["jobs"][:_MAX_SHOWN], running, probed.get("failing_jobs", {})),
         "tables": found["tables"][:_MAX_SHOWN],
         "sources": found["sources"][:_MAX_SHOWN],
@@ -57,6 +58,19 @@ def _volume(one: dict[str, Any], now: datetime) -> dict[str, Any]:
     missed = None if None in counts else max(0, sum(counts) - (one["late"] or 0))
     lag = None if reconciled is None else (now - reconciled).total_seconds()
     return {**one, "missed_events": missed, "lag_seconds": lag}
+
+
+def _streams(home: Home, found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Adds when changes that were not read may begin to be deleted."""
+    by_name = {str(stream.name): stream for stream in home.catalog.streams.list()}
+    return [{**one, "stale_after": _stale_after(home, by_name.get(one["stream"]))} for one in found]
+
+
+def _stale_after(home: Home, stream: Stream | None) -> datetime | None:
+    try:
+        return None if stream is None else home.reader.stale_after(stream)
+    except VolstreamError:  # the stream's note has the reason
+        return None
 
 
 def _jobs(
