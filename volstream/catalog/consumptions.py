@@ -354,6 +354,15 @@ class Consumptions:
         with self._database.reading() as transaction:
             return [_batch(row) for row in transaction.execute(query)]
 
+    def worked_on(self, job_id: str, limit: int) -> Sequence[Batch]:
+        """Returns a job's batches that are in work, and those committed last, newest first; not those that wait."""
+        mine = select(batches).where(batches.c.job_id == job_id).limit(limit)
+        open_ones = mine.where(batches.c.state == BatchState.INTENT)
+        ended = mine.where(batches.c.committed_on.is_not(None)).order_by(batches.c.committed_on.desc())
+        with self._database.reading() as transaction:
+            rows = [row for query in (open_ones, ended) for row in transaction.execute(query)]
+            return [_batch(row) for row in rows[:limit]]
+
     def batches_of(
         self,
         job_id: str | None = None,

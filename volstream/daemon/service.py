@@ -16,6 +16,7 @@ from volstream.daemon.housekeeping import Housekeeper, clean
 from volstream.daemon.ingest import IngestServer
 from volstream.daemon.jobs import Scheduler
 from volstream.daemon.metrics import DaemonMetrics
+from volstream.daemon.readiness import Readiness
 from volstream.daemon.share import Members, Share
 from volstream.daemon.tails import Committer
 from volstream.daemon.volumes import VolumeWorker
@@ -125,7 +126,7 @@ class Daemon:
         others = [self._feeds] if ingest is None else [self._feeds, ingest]
         metrics = DaemonMetrics(catalog, reader, lambda: list(self._workers.values()), scheduler, others)
         self._committer = Committer(session.home, self._settings, self._stop)
-        console = Console(session, self._healthy, lambda: self._is_ready(engine, scheduler), metrics)
+        console = Console(session, self._healthy, lambda: self._readiness(engine, scheduler), metrics)
         http = HttpServer(console.app, self._settings.http_port, self._settings.console_address, tls_of(self._settings))
         http.start()
         try:
@@ -233,20 +234,16 @@ class Daemon:
         well = not self._stop and self._threads.failure is None
         return well, {"status": "ok" if well else "stopping"}
 
-    def _is_ready(self, engine: DaemonEngine, scheduler: Scheduler) -> tuple[bool, Mapping[str, Any]]:
-        """Returns whether all that it keeps moves on: no volume stands still, no table's commits and no topic fail. Failing jobs
-        are reported, but are their authors' to fix."""
-        wrong = {str(one.volume.name): one.reason for one in list(self._workers.values()) if one.reason is not None}
-        sources = {} if self._feeds is None else self._feeds.failing
-        tables = {} if self._committer is None else self._committer.failing
-        ready = self._serving and not wrong and not sources and not tables
-        said = {"status": "ready" if ready else "not ready", "volumes": len(self._kept)}
-        held = {str(one.volume.name): one.held_removals for one in self._kept if one.held_removals}
-        failing = {
-            "failing_volumes": wrong,
-            "failing_jobs": dict(scheduler.failing),
-            "failing_sources": sources,
-            "failing_tables": tables,
-            "held_removals": held,
-        }
-        return ready, said | {name: found for name, found in failing.items() if found} | {"engine": engine.status()}
+    def _readiness(self, engine: DaemonEngine, scheduler: Scheduler) -> tuple[bool, Mapping[str, Any]]:
+        workers = list(self._workers.values())
+        found = Readiness(
+            serving=self._serving,
+            kept=len(self._kept),
+            engine=engine.status(),
+            volumes={str(one.volume.name): one.reason for one in workers if one.reason is not None},
+            sources={} if self._feeds is None else self._feeds.failing,
+            tables={} if self._committer is None else self._committer.failing,
+            jobs=dict(scheduler.failing),
+            held_removals={str(one.volume.name): one.held_removals for one in self._kept if one.held_removals},
+        )
+        return found.ready, found.said()

@@ -56,7 +56,7 @@ def _volumes(status: Mapping[str, Any], probed: Mapping[str, Any]) -> Iterator[P
     failing = dict(probed.get("failing_volumes", {}))
     for one in status["volumes"]:
         name, held = one["volume"], one["held_removals"]
-        trouble = failing.pop(name, None) or (None if held and one["note"].endswith("held") else one["note"])
+        trouble = failing.pop(name, None) or one["trouble"]
         if trouble:
             yield Problem(True, "volume", name, trouble, f"volstream doctor {name}")
         if held:

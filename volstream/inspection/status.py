@@ -49,6 +49,7 @@ def volume_status(home: Home, volume: Volume) -> dict[str, Any]:
         "late": missed and missed.late,
         "rejected": home.catalog.refreshes.rejected_count(volume.id),
         "held_removals": volume.held_removals,
+        "trouble": volume.trouble,
         "note": volume.trouble or (f"{volume.held_removals} removals are held" if volume.held_removals else None),
     }
 

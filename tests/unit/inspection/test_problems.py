@@ -14,7 +14,7 @@ def job(**values: Any) -> dict[str, Any]:
 
 
 def volume(**values: Any) -> dict[str, Any]:
-    return {"volume": "v", "note": None, "held_removals": 0, **values}
+    return {"volume": "v", "trouble": None, "held_removals": 0, **values}
 
 
 def test_a_home_where_all_is_well_has_no_problems() -> None:
@@ -32,14 +32,14 @@ def test_what_stands_still_comes_before_what_waits_for_a_decision() -> None:
 
 
 def test_a_volume_is_named_once_by_what_the_daemon_or_the_catalog_says() -> None:
-    status = {**NOTHING, "volumes": [volume(note="its folder is gone")]}
+    status = {**NOTHING, "volumes": [volume(trouble="its folder is gone")]}
     for probed in ({}, {"failing_volumes": {"v": "its folder is gone"}}):
         (found,) = problems(status, probed)
         assert (found.name, found.why) == ("v", "its folder is gone")
 
 
 def test_held_removals_are_a_decision_with_its_command() -> None:
-    (found,) = problems({**NOTHING, "volumes": [volume(held_removals=3, note="3 removals are held")]}, {})
+    (found,) = problems({**NOTHING, "volumes": [volume(held_removals=3)]}, {})
     assert not found.severe
     assert found.do.endswith("volstream refresh v --accept-removals")
 

@@ -48,7 +48,7 @@ def job(home: Home, name: str) -> dict[str, Any]:
         "next_run": due,
         "runs": says,
         "history": runs.history(measured),
-        "batches": home.catalog.consumptions.batches_of(found.id, limit=_BATCHES),
+        "batches": home.catalog.consumptions.worked_on(found.id, _BATCHES),
         "groups": [_group(home, found, one) for one in groups[:_GROUPS]],
         "more_groups": max(0, len(groups) - _GROUPS),
         "log": _lines(home, found, _FEW_LINES),
@@ -152,7 +152,7 @@ def _preview(home: Home, found: Job) -> dict[str, Any] | None:
         return {"columns": [], "rows": [], "error": error.message, "batch": None}
     if version is None:
         return None
-    written = home.catalog.consumptions.batches_of(found.id, limit=_BATCHES)
+    written = home.catalog.consumptions.worked_on(found.id, _BATCHES)
     batch = next((one.id for one in written if one.state is BatchState.COMMITTED and one.rows), None)
     where = "true" if batch is None or not isinstance(found, FileJob) else f"_batch_id = {rows.text(batch)}"
     shown = sample_of(location, version, where)
