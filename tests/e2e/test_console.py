@@ -232,6 +232,41 @@ def test_a_page_shows_news_without_a_reload_and_keeps_what_the_reader_opened(sit
         assert page.evaluate("document.activeElement.nodeName") == "SUMMARY"
 
 
+#: Makes a page of one HTML text like that of another by our module; returns what it became, and what it should be.
+_MORPH = """async ([one, other]) => {
+    const { morph } = await import("/static/morph.js");
+    const parsed = (text) => new DOMParser().parseFromString(`<main>${text}</main>`, "text/html").querySelector("main");
+    const [from, to] = [parsed(one), parsed(other)];
+    const wanted = to.innerHTML;
+    morph(from, to);
+    return [from.innerHTML, wanted];
+}"""
+
+
+def some_html(chosen: random.Random, depth: int = 0) -> str:
+    """Named and nameless elements, and text between them, in any order."""
+    parts: dict[object, str] = {}
+    for number in range(chosen.randrange(5)):
+        inside = some_html(chosen, depth + 1) if depth < 3 else chosen.choice("abc")
+        name = f"k{chosen.randrange(6)}"
+        kind = chosen.choice(["section", "p", "div", "text"])
+        if kind == "section":
+            parts[name] = f'<section aria-labelledby="{name}">{inside}</section>'
+        elif kind == "text":
+            parts[number] = "\n"
+        else:
+            parts[number] = f'<{kind} class="{name}">{inside if kind == "div" else name}</{kind}>'
+    return "".join(parts.values())
+
+
+def test_any_page_becomes_any_other_in_place(site: Site, browser: Browser) -> None:
+    chosen = random.Random(1)
+    with opened(site, browser) as page:
+        for _ in range(500):
+            became, wanted = page.evaluate(_MORPH, [some_html(chosen), some_html(chosen)])
+            assert became == wanted
+
+
 def test_failures_are_retried_and_skipped_from_the_page(site: Site, browser: Browser) -> None:
     with opened(site, browser) as page:
         page.goto(site.path("/jobs/sizes/failures"))

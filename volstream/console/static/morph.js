@@ -2,8 +2,13 @@
 
 import { showTime } from "./times.js";
 
+// Parts of a page have names, so that one that appears is not taken for the one that stood there.
+function keyOf(node) {
+  return node.dataset?.key ?? (node.id || node.getAttribute?.("aria-labelledby")) ?? null;
+}
+
 function sameKind(one, other) {
-  return one.nodeType === other.nodeType && one.nodeName === other.nodeName && (one.dataset?.key ?? "") === (other.dataset?.key ?? "");
+  return one.nodeType === other.nodeType && one.nodeName === other.nodeName;
 }
 
 function attributes(from, to) {
@@ -19,34 +24,47 @@ function attributes(from, to) {
   }
 }
 
-function children(from, to) {
-  let current = from.firstChild;
-  for (const wanted of [...to.childNodes]) {
-    let match = current;
-    while (match && !sameKind(match, wanted)) {
-      match = match.nextSibling;
-    }
-    if (!match) {
-      const added = document.importNode(wanted, true);
-      from.insertBefore(added, current);
-      if (added.nodeName === "TIME") {
-        showTime(added);
-      }
-      added.querySelectorAll?.("time[datetime]").forEach(showTime);
-      continue;
-    }
-    while (current !== match) {
-      const gone = current;
-      current = current.nextSibling;
-      gone.remove();
-    }
-    morph(match, wanted);
-    current = match.nextSibling;
+function add(from, wanted, before) {
+  const added = document.importNode(wanted, true);
+  from.insertBefore(added, before);
+  if (added.nodeName === "TIME") {
+    showTime(added);
   }
-  while (current) {
+  added.querySelectorAll?.("time[datetime]").forEach(showTime);
+}
+
+function children(from, to) {
+  const named = new Map([...from.childNodes].filter(keyOf).map((node) => [keyOf(node), node]));
+  const stay = new Set([...to.childNodes].map(keyOf).filter(Boolean));
+  let current = from.firstChild;
+  const drop = () => {
     const gone = current;
     current = current.nextSibling;
     gone.remove();
+  };
+  for (const wanted of [...to.childNodes]) {
+    const key = keyOf(wanted);
+    let match = key ? named.get(key) : current;
+    while (!key && match && keyOf(match)) {
+      match = match.nextSibling;
+    }
+    if (!match || !sameKind(match, wanted)) {
+      add(from, wanted, current);
+      continue;
+    }
+    // What is before it goes, so that it need not move itself: that would take the focus from what is in it.
+    while (key && current !== match && current && !stay.has(keyOf(current))) {
+      drop();
+    }
+    if (current === match) {
+      current = match.nextSibling;
+    } else {
+      from.insertBefore(match, current);
+    }
+    morph(match, wanted);
+  }
+  while (current) {
+    drop();
   }
 }
 
