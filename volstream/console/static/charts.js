@@ -2,11 +2,6 @@
 
 import uPlot from "./uPlot.js";
 
-const style = document.createElement("link");
-style.rel = "stylesheet";
-style.href = "/static/uPlot.css";
-document.head.append(style);
-
 const drawn = new Map();
 
 function color(name) {
