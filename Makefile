@@ -8,6 +8,7 @@
 # make demo     setup, then the picture demo; demo-s3 and demo-oss: the same in a bucket,
 #               without an account; demo-ingest: sensors' readings from three processes
 # make bench    setup, then the benchmarks (BENCH="--part live" runs one of them; see --help)
+# make screenshots  the pictures of the console in docs/images
 # make docs     the site of docs/ as HTML, into docs/_build, after its reference pages were written anew from the code
 # make lint     style, types and layers
 # make lock     writes requirements.lock anew, from which setup installs (LOCK=--upgrade takes newer versions)
@@ -19,7 +20,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup java engine engine-s3 broker compiled-and-linted test test-long test-services storm fuzz lint lock docs demo demo-ingest demo-s3 demo-oss bench release-check clean
+.PHONY: setup java engine engine-s3 broker compiled-and-linted test test-long test-services storm fuzz lint lock screenshots docs demo demo-ingest demo-s3 demo-oss bench release-check clean
 
 setup: .venv/packages
 	@$(MAKE) --no-print-directory -j 2 engine .venv/compiled
@@ -97,6 +98,14 @@ test-services:
 	    echo "PostgreSQL: not installed; the tests that need it are skipped (on Debian: apt-get install postgresql)"; \
 	  fi; \
 	fi
+	@if ! command -v chromium >/dev/null; then \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    echo "Chromium: installing"; \
+	    { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y chromium; } >/dev/null; \
+	  else \
+	    echo "Chromium: not installed; the tests that need it are skipped (on Debian: apt-get install chromium)"; \
+	  fi; \
+	fi
 
 SEED ?= 1
 KILLS ?= 1000
@@ -114,6 +123,10 @@ lint: .venv/packages
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+screenshots: setup test-services
+	mkdir -p docs/images
+	SCREENSHOTS=docs/images $(BIN)/python -m pytest -q tests/e2e/test_console.py -k screenshots
 
 docs: .venv/packages
 	$(BIN)/python docs/generate.py

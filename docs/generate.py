@@ -5,16 +5,15 @@ A test compares the pages with what this writes.
 
 from __future__ import annotations
 
-import ast
 import inspect
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
 from volstream import config
 from volstream.cli.main import GROUPS, volstream
+from volstream.inspection.settings import meanings
 
 REFERENCE = Path(__file__).parent / "reference"
 
@@ -75,9 +74,9 @@ def commands() -> str:
 
 def settings() -> str:
     """The page of settings."""
-    told = _docstrings(config.Settings)
+    told = meanings()
     rows = (
-        f"| `{name}` | `{_default(one.default)}` | {told[name]} |\n"
+        f"| `{name}` | `{_default(one.default)}` | {_cell(told[name])} |\n"
         for name, one in config.Settings.model_fields.items()
         if name != "home"
     )
@@ -122,21 +121,6 @@ def _cell(text: str) -> str:
 
 def _default(value: object) -> str:
     return f'"{value}"' if isinstance(value, str) else str(value)
-
-
-def _docstrings(of: type) -> dict[str, str]:
-    """What stands below each attribute of a class, on one line."""
-    (tree,) = ast.parse(inspect.getsource(of)).body
-    assert isinstance(tree, ast.ClassDef), "it is a class"
-    return dict(_pairs(tree))
-
-
-def _pairs(tree: ast.ClassDef) -> Iterator[tuple[str, str]]:
-    for one, following in zip(tree.body, tree.body[1:], strict=False):
-        named = isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)
-        if named and isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
-            said = " ".join(str(following.value.value).split()).replace("``", "`")
-            yield one.target.id, _cell(said)
 
 
 def main() -> None:

@@ -161,7 +161,15 @@ class Settings(BaseSettings):
     """How long the daemon may take to finish its current work after SIGTERM."""
 
     http_port: int = Field(default=8642, ge=0, le=65535)
-    """The daemon's HTTP port on 127.0.0.1; 0: any free port."""
+    """The daemon's HTTP port, of the console and of probes and metrics; 0: any free port."""
+    console_address: str = "127.0.0.1"
+    """Address that the console listens on. One that other hosts can reach needs a certificate."""
+    console_certificate: Path | None = None
+    """PEM file of the console's certificate; without it the console speaks HTTP, and listens on this machine only."""
+    console_key: Path | None = None
+    """PEM file of its private key."""
+    console_hosts: tuple[str, ...] = ()
+    """Host names by which browsers reach the console, besides ``console_address`` and those of this machine's loopback."""
     debounce_seconds: Seconds = 0.2
     """A local file must be unmodified for this long before it is processed."""
     settle_seconds: Seconds = 1.0

@@ -92,7 +92,7 @@ def test_health_and_readiness_are_served_over_http(daemon: Daemon) -> None:
     assert (status, json.loads(body)["status"]) == (200, "ready")
     daemon.await_engine()
     assert json.loads(daemon.get("/readyz")[1])["engine"] == {"state": "running"}
-    assert daemon.get("/other")[0] == 404
+    assert daemon.get("/other")[0] == 401, "the console is locked"
 
 
 def test_metrics_report_lags_queues_files_and_failures(daemon: Daemon, home: Home, name: str, files: Path) -> None:

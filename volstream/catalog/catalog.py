@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from volstream.catalog import definitions
+from volstream.catalog.audit import Audit
 from volstream.catalog.consumptions import Consumptions
 from volstream.catalog.database import Database
 from volstream.catalog.failures import Failures
@@ -29,6 +30,7 @@ class Catalog:
         self.failures = Failures(self.database)
         self.tails = Tails(self.database)
         self.leases = Leases(self.database)
+        self.audit = Audit(self.database)
         self.history = History(self.database, self.refreshes)
 
     def job_of(self, stream: Stream) -> Job | None:

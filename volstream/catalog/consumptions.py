@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, and_, case, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Row, and_, case, delete, func, insert, select, tuple_, update
 from sqlalchemy import Connection as Transaction
 
 from volstream.catalog.database import Database
@@ -21,6 +21,9 @@ from volstream.catalog.tables import batches, intents, job_totals, jobs, plans, 
 from volstream.errors import FencedError, StreamBusyError
 from volstream.model.objects import JobState, SourceKind, Stream
 from volstream.model.work import Batch, BatchState, Intent, Load, Plan, PlanKind, PlanState, Target, Waiting
+
+#: Bound values per statement, below every database's limit.
+_CHUNK = 500
 
 #: Columns that are summed over a job's batches.
 _TOTALS = ("batches", "succeeded", "failed", "rows", "bytes")
@@ -46,6 +49,18 @@ class Outcome:
     def told(self) -> dict[str, int]:
         """Returns the counts that are stored in the commit, for recovery."""
         return {"succeeded": self.succeeded, "failed": self.failed, "rows": self.rows}
+
+
+@dataclasses.dataclass(frozen=True)
+class Attempt:
+    """An attempt at a batch. ``state``: ``intent`` while it is open, then ``committed`` or ``aborted``."""
+
+    attempt: str
+    sequence: int
+    owner: str
+    state: str
+    started_on: datetime
+    ended_on: datetime | None
 
 
 class Consumptions:
@@ -304,11 +319,27 @@ class Consumptions:
             row = transaction.execute(select(batches).where(batches.c.id == identity)).one_or_none()
             return None if row is None else _batch(row)
 
+    def attempts_at(self, batch_id: str) -> Sequence[Attempt]:
+        """Returns the attempts at a batch that are on record, oldest first."""
+        columns = [intents.c[field.name] for field in dataclasses.fields(Attempt)]
+        query = select(*columns).where(intents.c.batch_id == batch_id).order_by(intents.c.sequence)
+        with self._database.reading() as transaction:
+            return [Attempt(**row._mapping) for row in transaction.execute(query)]
+
     def plan(self, identity: str) -> Plan | None:
         """Returns the plan with that id, or None."""
         with self._database.reading() as transaction:
             row = transaction.execute(select(plans).where(plans.c.id == identity)).one_or_none()
             return None if row is None else _plan(row)
+
+    def plans(self, identities: Iterable[str]) -> Mapping[str, Plan]:
+        """Returns plans by id, of those ids that exist."""
+        wanted, found = sorted({*identities}), dict[str, Plan]()
+        with self._database.reading() as transaction:
+            for begin in range(0, len(wanted), _CHUNK):
+                query = select(plans).where(plans.c.id.in_(wanted[begin : begin + _CHUNK]))
+                found |= {row.id: _plan(row) for row in transaction.execute(query)}
+        return found
 
     def measured(self, job_id: str, *, plan_id: str | None = None, limit: int = 20) -> Sequence[Batch]:
         """Returns the newest batches of a job, or of one of its plans, whose duration is known."""
@@ -323,11 +354,32 @@ class Consumptions:
         with self._database.reading() as transaction:
             return [_batch(row) for row in transaction.execute(query)]
 
+    def worked_on(self, job_id: str, limit: int) -> Sequence[Batch]:
+        """Returns a job's batches that are in work, and those committed last, newest first; not those that wait."""
+        mine = select(batches).where(batches.c.job_id == job_id).limit(limit)
+        open_ones = mine.where(batches.c.state == BatchState.INTENT)
+        ended = mine.where(batches.c.committed_on.is_not(None)).order_by(batches.c.committed_on.desc())
+        with self._database.reading() as transaction:
+            rows = [row for query in (open_ones, ended) for row in transaction.execute(query)]
+            return [_batch(row) for row in rows[:limit]]
+
     def batches_of(
-        self, job_id: str | None = None, *, covering: str | None = None, limit: int = 1000
+        self,
+        job_id: str | None = None,
+        *,
+        covering: str | None = None,
+        before: Batch | None = None,
+        limit: int = 1000,
     ) -> Sequence[Batch]:
-        """Returns the newest batches, of one job or of all, or those whose bounds include the path ``covering``."""
-        query = select(batches).order_by(batches.c.created_on.desc(), batches.c.number.desc()).limit(limit)
+        """Returns the newest batches, of one job or of all, or those whose bounds include the path ``covering``.
+
+        Args:
+            before: a batch of an earlier answer: those that follow it.
+        """
+        order = (batches.c.created_on, batches.c.number, batches.c.id)
+        query = select(batches).order_by(*(one.desc() for one in order)).limit(limit)
+        if before is not None:
+            query = query.where(tuple_(*order) < (before.created_on, before.number, before.id))
         if job_id is not None:
             query = query.where(batches.c.job_id == job_id)
         if covering is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Row, case, delete, func, insert, literal, select, update
 from sqlalchemy import Connection as Transaction
@@ -39,6 +39,17 @@ class Wanted:
     states: Sequence[FailureState] = ACTIVE
     kinds: Sequence[FailureKind] = ()
     like: str | None = None
+
+
+class BriefFailure(NamedTuple):
+    """What failures are grouped by. ``id`` grows with time. A tuple, because there are thousands at a time."""
+
+    id: int
+    path: str
+    state: str
+    kind: str
+    message: str
+    failed_on: datetime
 
 
 #: Every failure that counts.
@@ -92,6 +103,24 @@ class Failures:
             query = query.where(failures.c.batch_id == batch_id)
         with self._database.reading() as transaction:
             return [_failure(row) for row in transaction.execute(query.limit(limit))]
+
+    def briefly(self, job_id: str, *, states: Sequence[FailureState] = ACTIVE, limit: int) -> Sequence[BriefFailure]:
+        """Returns the newest failures of a job that count, without their tracebacks, newest first."""
+        columns = [failures.c[name] for name in BriefFailure._fields]
+        query = (
+            select(*columns)
+            .where(failures.c.job_id == job_id, failures.c.state.in_(states))
+            .order_by(failures.c.id.desc())
+            .limit(limit)
+        )
+        with self._database.reading() as transaction:
+            return [BriefFailure(*row) for row in transaction.execute(query)]
+
+    def by_id(self, job_id: str, ids: Sequence[int]) -> Sequence[Failure]:
+        """Returns failures of a job, a few, in the order of their ids, newest first."""
+        query = select(failures).where(failures.c.job_id == job_id, failures.c.id.in_(ids))
+        with self._database.reading() as transaction:
+            return [_failure(row) for row in transaction.execute(query.order_by(failures.c.id.desc()))]
 
     def count(self, job_id: str | None, wanted: Wanted) -> int:
         """Returns the number of failures that match a filter, of a job or of all."""

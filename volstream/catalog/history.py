@@ -9,7 +9,7 @@ from sqlalchemy import delete, func, select
 
 from volstream.catalog.database import Database
 from volstream.catalog.refreshes import Refreshes
-from volstream.catalog.tables import batches, intents, plans, refreshes, volumes
+from volstream.catalog.tables import audit, batches, intents, plans, refreshes, volumes
 from volstream.model.work import PlanState
 
 #: Rows, or plans, deleted in one transaction; other writers wait for it.
@@ -17,7 +17,7 @@ _CHUNK = 500
 
 
 class History:
-    """Old rows of ``refreshes``, ``plans``, ``batches`` and ``intents``."""
+    """Old rows of ``refreshes``, ``plans``, ``batches``, ``intents`` and ``audit``."""
 
     def __init__(self, database: Database, refreshes_: Refreshes) -> None:
         self._database = database
@@ -32,6 +32,8 @@ class History:
         forgotten = 0
         while found := self._forget_plans(before):
             forgotten += found
+        with self._database.transaction() as transaction:
+            forgotten += transaction.execute(delete(audit).where(audit.c.began_on < before)).rowcount
         with self._database.reading() as transaction:
             counts = transaction.execute(select(volumes.c.id, volumes.c.refresh_count)).all()
         for volume_id, count in counts:

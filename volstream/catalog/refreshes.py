@@ -80,6 +80,16 @@ class Refreshes:
         with self._database.reading() as transaction:
             return [Refresh(**row._mapping) for row in transaction.execute(query)]
 
+    def newest(self, volume_id: str, *, before: int | None = None, limit: int) -> Sequence[Refresh]:
+        """Returns the newest refreshes of a volume, of those with a number below ``before``, newest first."""
+        query = (
+            select(refreshes).where(refreshes.c.volume_id == volume_id).order_by(refreshes.c.number.desc()).limit(limit)
+        )
+        if before is not None:
+            query = query.where(refreshes.c.number < before)
+        with self._database.reading() as transaction:
+            return [Refresh(**row._mapping) for row in transaction.execute(query)]
+
     def at(self, volume_id: str, time: datetime) -> int | None:
         """Returns the newest refresh at or before a point in time, or None."""
         query = select(func.max(refreshes.c.number)).where(

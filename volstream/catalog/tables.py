@@ -327,6 +327,7 @@ batches = Table(
     Column("seconds", Float),
     UniqueConstraint("plan_id", "number"),
     Index("ix_batches_job_committed", "job_id", "committed_on"),
+    Index("ix_batches_job_created", "job_id", "created_on", "number", "id"),
     Index("ix_batches_job_state", "job_id", "state"),
     Index("ix_batches_plan_state", "plan_id", "state", "number"),
     Index("ix_batches_stream", "stream_id"),
@@ -423,6 +424,19 @@ tails = Table(
     Column("location", Text, nullable=False),
     # Why its rows cannot be committed at present.
     Column("trouble", Said),
+)
+
+audit = Table(
+    "audit",
+    metadata,
+    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
+    Column("action", String(40), nullable=False),
+    Column("object", Said, nullable=False),
+    Column("who", String(200), nullable=False),
+    Column("began_on", UtcDateTime, nullable=False),
+    Column("ended_on", UtcDateTime),
+    Column("result", Said),
+    Index("ix_audit_began", "began_on"),
 )
 
 leases = Table(

@@ -14,7 +14,9 @@ from volstream.lifecycle.privacy import keep_private
 @click.command("daemon")
 @click.option("--virtual-cluster", default="DEFAULT", show_default=True, help="Serve the volumes of this cluster.")
 @click.option(
-    "--http-port", type=click.IntRange(0, 65535), help="Port of /healthz, /readyz and /metrics; 0: any free one."
+    "--http-port",
+    type=click.IntRange(0, 65535),
+    help="Port of the console, /healthz, /readyz and /metrics; 0: any free one.",
 )
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True

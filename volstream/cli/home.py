@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
-
 import click
 
 from volstream.cli.options import common, founding
 from volstream.cli.output import Output, age
-from volstream.engine.control import engine_status
-from volstream.errors import JavaError, VolstreamError
-from volstream.inspection.details import arrived_rows
+from volstream.errors import JavaError
+from volstream.inspection.status import status
 from volstream.lifecycle.privacy import make_directory
-from volstream.model.names import Name
-from volstream.model.objects import QueueType
 from volstream.session import Session
-
-T = TypeVar("T")
 
 _TOML = """\
 # Settings of this home; every one can also be given as an environment variable VOLSTREAM_<NAME>.
@@ -77,89 +69,21 @@ def init_command(session: Session, output: Output) -> None:
 @common
 def status_command(session: Session, output: Output) -> None:
     """Show engine, volumes, streams and jobs. Starts nothing."""
-    status = engine_status(session.home.settings)
-    home = str(session.home.settings.home)
-    volumes = [_volume(session, volume) for volume in session.volumes.list()]
-    streams = [_stream(session, stream) for stream in session.streams.list()]
-    jobs = [_job(session, job) for job in session.jobs.list()]
-    tables = [_table(session, name, reason) for name, reason in session.home.catalog.tails.troubles().items()]
+    found = status(session.home)
     if output.as_json:
-        found = {"home": home, "engine": status, "volumes": volumes, "streams": streams, "jobs": jobs, "tables": tables}
         output.result(found, "")
         return
+    engine = found["engine"]
     running = (
-        f"{status.state}, {status.kind}, pid {status.pid}, up {age(status.up_seconds)}" if status else "not running"
+        f"{engine.state}, {engine.kind}, pid {engine.pid}, up {age(engine.up_seconds)}" if engine else "not running"
     )
-    output.details({"home": home, "engine": running})
+    output.details({"home": found["home"], "engine": running})
     output.table(
-        volumes,
+        found["volumes"],
         ["volume", "files", "queue", "reconciled", "missing", "phantom", "late", "rejected", "note"],
         "No volumes.",
     )
-    output.table(streams, ["stream", "source", "offset", "has_data", "unread", "note"], "No streams.")
-    output.table(jobs, ["job", "state", "trigger", "waiting", "failed", "last run", "outcome"], "No jobs.")
-    if tables:  # others have no rows that arrive one by one
-        output.table(tables, ["table", "not_committed", "note"], "")
-
-
-def _volume(session: Session, volume: Any) -> dict[str, Any]:
-    found = next(iter(session.home.catalog.refreshes.reconciles(volume.id)), None)
-    # Without a queue, listings find all changes, and none of them was missed.
-    missed = found if volume.queue_type not in (QueueType.NONE, QueueType.POLL) else None
-    return {
-        "volume": str(volume.name),
-        "location": volume.location,
-        "queue": volume.queue_type,
-        "files": session.home.catalog.refreshes.file_count(volume.id),
-        "reconciled": volume.reconciled_on,
-        "listed": found and found.listed,
-        "missing": missed and missed.missing,
-        "changed": missed and missed.changed,
-        "phantom": missed and missed.phantom,
-        "late": missed and missed.late,
-        "rejected": session.home.catalog.refreshes.rejected_count(volume.id),
-        "held_removals": volume.held_removals,
-        "note": volume.trouble or (f"{volume.held_removals} removals are held" if volume.held_removals else None),
-    }
-
-
-def _stream(session: Session, stream: Any) -> dict[str, Any]:
-    unread, note = _or_note(lambda: session.home.reader.has_data(stream))
-    rows, size = (session.home.reader.lag(stream) or (None, None)) if unread else (0, 0)
-    return {
-        "stream": str(stream.name),
-        "source": f"{stream.source_kind} {stream.source_name}",
-        "offset": stream.offset,
-        "unread": rows,
-        "unread_bytes": size,
-        "has_data": unread,
-        "note": note,
-    }
-
-
-def _job(session: Session, job: Any) -> dict[str, Any]:
-    counts = session.home.catalog.failures.counts(job.id)
-    return {
-        "job": str(job.name),
-        "state": job.state,
-        "reason": job.state_reason,
-        "trigger": job.trigger.kind,
-        "waiting": session.home.catalog.consumptions.waiting(job.id).files,
-        "failed": sum(counts.values()),
-        "failures": counts,
-        "last run": job.last_started,
-        "outcome": job.last_outcome,
-        "next retry": session.home.catalog.failures.next_due(job.id),
-    }
-
-
-def _table(session: Session, name: Name, trouble: str | None) -> dict[str, Any]:
-    arrived, note = _or_note(lambda: arrived_rows(session.home, name))
-    return {"table": str(name), "not_committed": arrived, "note": trouble or note}
-
-
-def _or_note(question: Callable[[], T]) -> tuple[T | None, str | None]:
-    try:
-        return question(), None
-    except VolstreamError as error:
-        return None, error.message
+    output.table(found["streams"], ["stream", "source", "offset", "has_data", "unread", "note"], "No streams.")
+    output.table(found["jobs"], ["job", "state", "trigger", "waiting", "failed", "last run", "outcome"], "No jobs.")
+    if found["tables"]:  # others have no rows that arrive one by one
+        output.table(found["tables"], ["table", "not_committed", "note"], "")

@@ -21,6 +21,7 @@ _COMMANDS = {
     "doctor": "doctor",
     "engine": "engine",
     "daemon": "daemon",
+    "console": "console",
     "ingest-server": "ingest",
     "create-connection": "connection",
     "create-volume": "volume",
@@ -59,7 +60,7 @@ _COMMANDS = {
 #: The commands by purpose, in the order of the help.
 GROUPS = {
     "This machine": ["setup", "completion"],
-    "A home": ["init", "status", "doctor", "daemon", "ingest-server", "engine", "backup", "restore"],
+    "A home": ["init", "status", "doctor", "daemon", "console", "ingest-server", "engine", "backup", "restore"],
     "Objects": [
         "create-connection",
         "create-volume",

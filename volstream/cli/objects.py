@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -14,7 +13,6 @@ from volstream.cli.options import common, kinds, like
 from volstream.cli.output import Output
 from volstream.inspection import details
 from volstream.model.names import Name
-from volstream.model.objects import FileJob
 from volstream.model.work import FailureKind, FailureState
 from volstream.session import Session
 
@@ -86,7 +84,9 @@ def list_command(
     chosen = [FailureState(state) for state in states] or ACTIVE
     wanted = Wanted(chosen, [FailureKind(one) for one in kinds], like)
     most = limit or (None if output.as_json else _LIMIT)
-    rows = _failures(session, job, wanted, most)
+    from volstream.inspection.failures import explained
+
+    rows = explained(session.home, session.jobs.failures(job, wanted=wanted, limit=most))
     output.table(rows, _COLUMNS[kind], "No failures.")
     if len(rows) == most and (count := session.jobs.failure_count(job, wanted)) > most:
         output.message(
@@ -149,36 +149,7 @@ def _rows(session: Session, kind: str, job: str | None, volume: str | None, limi
             return [details.shown(session.home, one) for one in session.objects.by_kind[kind.removesuffix("s")].list()]
 
 
-def _failures(session: Session, job: str | None, wanted: Wanted, limit: int | None) -> list[dict[str, Any]]:
-    from volstream.jobs.advice import remedy, what_next
-
-    jobs = {one.id: one for one in session.jobs.list() if isinstance(one, FileJob)}
-    volumes = {one.id: str(one.name) for one in session.volumes.list()}
-    of_stream = {one.id: volumes.get(one.source_id) for one in session.streams.list()}
-    now = datetime.now(UTC)
-    return [
-        {
-            **details.values(one),
-            "job": str(jobs[one.job_id].name),
-            "next": what_next(one, jobs[one.job_id], now),
-            "why": one.message.strip().partition("\n")[0],
-            "remedy": remedy(one, jobs[one.job_id], of_stream.get(jobs[one.job_id].stream_id)),
-        }
-        for one in session.jobs.failures(job, wanted=wanted, limit=limit)
-        if one.job_id in jobs
-    ]
-
-
 def _described(session: Session, kind: str, name: str) -> dict[str, Any]:
     if kind == "batch":
-        batch = session.batches.get(name)
-        plan = session.home.catalog.consumptions.plan(batch.plan_id)
-        job = session.home.catalog.jobs.by_id(batch.job_id) if batch.job_id else None
-        return {
-            **details.values(batch),
-            "files_per_second": batch.rate,
-            "job": str(job.name) if job else None,
-            "failures": {failure.path: failure.message for failure in session.batches.failures(name)},
-            "plan": None if plan is None else details.values(plan),
-        }
+        return details.described_batch(session.home, session.batches.get(name), session.batches.failures(name))
     return details.described(session.home, session.objects.by_kind[kind].get(name))

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import date, datetime, timedelta
-from decimal import Decimal
-from enum import Enum
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
 from volstream.errors import VolstreamError
+from volstream.model.documents import to_json
 from volstream.model.files import printable
-from volstream.model.names import Name
 from volstream.model.text import json_document, one_line, visible
 from volstream.model.units import format_duration
 
@@ -81,31 +78,6 @@ class Output:
     def _write(self, text: str) -> None:
         sys.stdout.write(f"{visible(text)}\n")
         sys.stdout.flush()
-
-
-def to_json(value: Any) -> str:
-    """Returns one line of JSON: times as ISO 8601, binary as base64, decimals as text."""
-    return json_document(value, default=_plain)
-
-
-def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type | Name):
-        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    if isinstance(value, datetime | date):
-        return value.isoformat()
-    if isinstance(value, bytes | bytearray):
-        return base64.b64encode(value).decode()
-    if isinstance(value, timedelta):
-        return value.total_seconds()
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, Decimal | Name):
-        return str(value)
-    if hasattr(value, "asDict"):
-        return value.asDict(recursive=True)
-    if isinstance(value, Iterable):
-        return list(value)
-    return str(value)
 
 
 def arranged(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], width: int) -> Any:

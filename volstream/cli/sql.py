@@ -10,8 +10,9 @@ from typing import Any
 import click
 
 from volstream.cli.options import founding
-from volstream.cli.output import Output, to_json
+from volstream.cli.output import Output
 from volstream.errors import InvalidValueError, VolstreamError
+from volstream.model.documents import to_json
 from volstream.session import Session
 
 #: Maximum number of rows shown as text; JSON has all.

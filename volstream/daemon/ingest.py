@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -15,11 +14,14 @@ from prometheus_client.registry import Collector
 from pyarrow import flight
 
 from volstream.config import Settings
-from volstream.daemon.http import LOOPBACK, HttpServer
+from volstream.console.app import probes
+from volstream.console.hosts import LOOPBACK
+from volstream.console.server import HttpServer
 from volstream.daemon.tails import Committer
 from volstream.errors import InvalidValueError, PortInUseError, VolstreamError
 from volstream.ingest.local import LocalTable, LocalTables
 from volstream.ingest.wire import COLUMNS, decoded, encoded, to_flight
+from volstream.lifecycle.privacy import secret_in
 from volstream.lifecycle.stop import Stop
 from volstream.log import get
 from volstream.model.names import Name
@@ -109,7 +111,7 @@ def serve(settings: Settings, http_port: int, stop: Stop) -> None:
         def well() -> tuple[bool, Mapping[str, Any]]:
             return True, {"status": "ok", "address": server.location}
 
-        http = HttpServer(http_port, well, well, server)
+        http = HttpServer(probes(well, well, server), http_port)
         http.start()
         try:
             server.start()
@@ -165,14 +167,7 @@ def token_of(settings: Settings) -> str:
     """Returns the token that clients need: the setting's, or that of a file of the home, which is made if it is missing."""
     if settings.ingest_token is not None:
         return settings.ingest_token.get_secret_value()
-    file = Path(settings.home, TOKEN)
-    try:
-        file.touch(mode=0o600, exist_ok=False)
-    except FileExistsError:
-        return file.read_text(encoding="ascii").strip()
-    token = secrets.token_urlsafe(32)
-    file.write_text(f"{token}\n", encoding="ascii")
-    return token
+    return secret_in(settings.home / TOKEN)
 
 
 def _certificates(settings: Settings, host: str) -> list[tuple[bytes, bytes]]:

@@ -8,13 +8,15 @@ from typing import Any
 
 from volstream.catalog import Catalog
 from volstream.config import Settings
+from volstream.console.app import Console
+from volstream.console.server import HttpServer, tls_of
 from volstream.daemon.engine import DaemonEngine, KeptEngine, RemoteEngine, watch_of
 from volstream.daemon.feeds import Feeds
 from volstream.daemon.housekeeping import Housekeeper, clean
-from volstream.daemon.http import HttpServer
 from volstream.daemon.ingest import IngestServer
 from volstream.daemon.jobs import Scheduler
 from volstream.daemon.metrics import DaemonMetrics
+from volstream.daemon.readiness import Readiness
 from volstream.daemon.share import Members, Share
 from volstream.daemon.tails import Committer
 from volstream.daemon.volumes import VolumeWorker
@@ -64,6 +66,7 @@ class Daemon:
         self._owned: Engine | None = None
         self._scheduler: Scheduler | None = None
         self._feeds: Feeds | None = None
+        self._committer: Committer | None = None
 
     def run(self) -> None:
         """Serves until the stop signal; then finishes work in progress. Called by the main thread.
@@ -122,7 +125,9 @@ class Daemon:
         self._feeds = Feeds(session.home, self._stop)
         others = [self._feeds] if ingest is None else [self._feeds, ingest]
         metrics = DaemonMetrics(catalog, reader, lambda: list(self._workers.values()), scheduler, others)
-        http = HttpServer(self._settings.http_port, self._healthy, lambda: self._is_ready(engine, scheduler), metrics)
+        self._committer = Committer(session.home, self._settings, self._stop)
+        console = Console(session, self._healthy, lambda: self._readiness(engine, scheduler), metrics)
+        http = HttpServer(console.app, self._settings.http_port, self._settings.console_address, tls_of(self._settings))
         http.start()
         try:
             if ingest is not None:
@@ -132,7 +137,7 @@ class Daemon:
             self._threads.run("scheduler", scheduler.run)
             self._threads.run("volumes", lambda: self._follow(catalog))
             self._threads.run("sources", self._feeds.run)
-            self._threads.run("commits", Committer(session.home, self._settings, self._stop).run)
+            self._threads.run("commits", self._committer.run)
             self._threads.run("housekeeping", Housekeeper(catalog, self._settings, self._stop).run)
             _log.info(
                 "daemon_started", home=str(self._settings.home), http_port=http.port, cluster=self._virtual_cluster
@@ -145,6 +150,7 @@ class Daemon:
             scheduler.wake()
             if ingest is not None:
                 ingest.stop()
+            console.stop()
             self._end()
             http.stop()
         self._raise_failure()
@@ -228,17 +234,16 @@ class Daemon:
         well = not self._stop and self._threads.failure is None
         return well, {"status": "ok" if well else "stopping"}
 
-    def _is_ready(self, engine: DaemonEngine, scheduler: Scheduler) -> tuple[bool, Mapping[str, Any]]:
-        """Returns whether it keeps its volumes. Failing jobs and sources are reported, but are not this daemon's to fix."""
-        wrong = {str(one.volume.name): one.reason for one in list(self._workers.values()) if one.reason is not None}
-        ready = self._serving and not wrong
-        said = {"status": "ready" if ready else "not ready", "volumes": len(self._kept)}
-        held = {str(one.volume.name): one.held_removals for one in self._kept if one.held_removals}
-        sources = {} if self._feeds is None else self._feeds.failing
-        failing = {
-            "failing_volumes": wrong,
-            "failing_jobs": dict(scheduler.failing),
-            "failing_sources": sources,
-            "held_removals": held,
-        }
-        return ready, said | {name: found for name, found in failing.items() if found} | {"engine": engine.status()}
+    def _readiness(self, engine: DaemonEngine, scheduler: Scheduler) -> tuple[bool, Mapping[str, Any]]:
+        workers = list(self._workers.values())
+        found = Readiness(
+            serving=self._serving,
+            kept=len(self._kept),
+            engine=engine.status(),
+            volumes={str(one.volume.name): one.reason for one in workers if one.reason is not None},
+            sources={} if self._feeds is None else self._feeds.failing,
+            tables={} if self._committer is None else self._committer.failing,
+            jobs=dict(scheduler.failing),
+            held_removals={str(one.volume.name): one.held_removals for one in self._kept if one.held_removals},
+        )
+        return found.ready, found.said()

@@ -40,6 +40,11 @@ class Committer:
         # What is recorded, also by a daemon that ended.
         self._troubles = {name: reason for name, reason in home.catalog.tails.troubles().items() if reason is not None}
 
+    @property
+    def failing(self) -> dict[str, str]:
+        """What prevents commits at present, by table."""
+        return {str(name): reason for name, reason in dict(self._troubles).items()}
+
     def run(self) -> None:
         """Runs in its own thread; returns when stopped."""
         run_loop("commits", self._tick, self._stop, _log, Backoff(), survives=lambda _: True)
@@ -60,6 +65,7 @@ class Committer:
                         MovePlanner(location).sweep()
                 else:
                     catalog.tails.remove(name)
+                    self._troubles.pop(name, None)
             except VolstreamError as error:  # the rows are safe, and the next turn tries again
                 self._note(name, in_brief(error))
         for feed in catalog.feeds.list() if sweeps else ():

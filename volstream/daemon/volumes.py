@@ -247,6 +247,7 @@ class _Turn:
         if self._commits >= (1 if idle else _BUSY_COMMITS):
             self._keeper.maintain(idle=idle)
             self._commits = 0
+        self._keeper.check_store()
 
     def _arm(self) -> None:
         """Starts the queue; the listing comes after, so that no change falls between them. While the queue cannot be started,

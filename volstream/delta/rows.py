@@ -28,6 +28,22 @@ def read(location: str, version: int, schema: pa.Schema, where: str = "true") ->
         return pa.RecordBatchReader.from_stream(found).read_all().cast(schema)
 
 
+def sample(location: str, version: int, most: int, where: str = "true") -> pa.Table:
+    """Returns some of the table's rows, with all columns.
+
+    Args:
+        most: how many at most.
+        where: as for :func:`read`.
+
+    Raises:
+        DependencyError: the table cannot be read.
+    """
+    with mapped(location):
+        query = QueryBuilder().register("rows", open_table(location, version))
+        found = query.execute(f"SELECT * FROM rows WHERE {where} LIMIT {most}")
+        return pa.RecordBatchReader.from_stream(found).read_all()
+
+
 def changes(location: str, first: int, last: int) -> pa.Table:
     """Returns the change feed of versions ``first`` to ``last``, both included.
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -26,12 +27,12 @@ from volstream.directory.reconcile import (
 )
 from volstream.directory.refresh import add_keys
 from volstream.directory.writer import Counts, DirectoryWriter
-from volstream.errors import StorageError
+from volstream.errors import StorageDeniedError, StorageError
 from volstream.lifecycle.backoff import Backoff
 from volstream.log import get
 from volstream.model.hints import Hint, KeyHint, SubtreeHint, unusable
 from volstream.model.objects import Volume
-from volstream.storage.base import KeyOrdered, ObjectStore
+from volstream.storage.base import PROBE, HasLocalPaths, KeyOrdered, ObjectStore
 from volstream.volumes.access import store_of
 
 _log = get("directory")
@@ -44,6 +45,9 @@ _LATER = Backoff(first_seconds=1.0, cap_seconds=300.0)
 
 #: Interval of sweeps for unneeded data files, which list the table's folders.
 _SWEEP_SECONDS = 6 * 3600.0
+
+#: Interval of checks that the store is there; for a bucket each is a request.
+_LOCAL_CHECK_SECONDS, _REMOTE_CHECK_SECONDS = 2.0, 60.0
 
 
 def lease_name(volume: Volume) -> str:
@@ -87,11 +91,26 @@ class DirectoryKeeper:
         self._seen: Fold | None = None  # since the start of a background listing
         self._put_off_until: dict[str, tuple[int, float]] = {}  # by key: number of attempts, and time of the next
         self._next_sweep = time.monotonic() + _SWEEP_SECONDS
+        local = isinstance(self._store, HasLocalPaths)
+        self._check_seconds = _LOCAL_CHECK_SECONDS if local else _REMOTE_CHECK_SECONDS
+        self._next_check = time.monotonic() + self._check_seconds
 
     @property
     def held_removals(self) -> int:
         """Removals that the newest full listing found and that wait for confirmation."""
         return self._writer.volume.held_removals
+
+    def check_store(self) -> None:
+        """Asks the store at intervals whether it is there: without events nobody would until the next full listing.
+
+        Raises:
+            StorageError: it is gone, or does not answer.
+        """
+        if time.monotonic() < self._next_check:
+            return
+        with suppress(StorageDeniedError):  # with permission for some prefixes only; it is there
+            self._store.head(PROBE)
+        self._next_check = time.monotonic() + self._check_seconds
 
     def reconcile(self, prefix: str = "", cause: str = "reconcile") -> Reconciled:
         """Lists everything below ``prefix`` (empty, or ending in ``/``) and commits the differences.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from volstream.errors import VolstreamError
@@ -19,6 +20,7 @@ from volstream.model.objects import (
     Volume,
 )
 from volstream.model.units import format_duration
+from volstream.model.work import Batch, Failure
 from volstream.volumes.access import policies
 
 if TYPE_CHECKING:
@@ -57,6 +59,19 @@ def shown(home: Home, one: Connection | Volume | Stream | Job | Function | FeedT
 def described(home: Home, one: Connection | Volume | Stream | Job | Function | FeedTable) -> dict[str, Any]:
     """Returns all details of an object."""
     return {**shown(home, one), **_more(home, one)}
+
+
+def described_batch(home: Home, batch: Batch, failures: Iterable[Failure]) -> dict[str, Any]:
+    """Returns all details of a batch, with the messages of its failed files by path."""
+    plan = home.catalog.consumptions.plan(batch.plan_id)
+    job = home.catalog.jobs.by_id(batch.job_id) if batch.job_id else None
+    return {
+        **values(batch),
+        "files_per_second": batch.rate,
+        "job": str(job.name) if job else None,
+        "failures": {failure.path: failure.message for failure in failures},
+        "plan": None if plan is None else values(plan),
+    }
 
 
 def _state(home: Home, stream: Stream) -> dict[str, Any]:

@@ -160,8 +160,10 @@ def moved(history: Mapping[str, Sequence[Mapping[str, Any]]], path: str, after: 
 def _of_job(home: Home, job: FileJob, path: str, history: dict[str, list[dict[str, Any]]]) -> list[Event]:
     events: list[Event] = []
     versions = [change["refresh_id"] for change in history[path]]
-    for batch in home.catalog.consumptions.batches_of(job.id, covering=path):
-        plan = home.catalog.consumptions.plan(batch.plan_id)
+    batches = home.catalog.consumptions.batches_of(job.id, covering=path)
+    plans = home.catalog.consumptions.plans(batch.plan_id for batch in batches)
+    for batch in batches:
+        plan = plans.get(batch.plan_id)
         if plan is None:
             continue
         start = 0 if plan.from_version is None else plan.from_version

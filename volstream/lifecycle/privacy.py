@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import secrets
+from contextlib import suppress
 from pathlib import Path
 
 from volstream.config import Settings
@@ -26,6 +28,32 @@ def make_directory(path: Path) -> None:
         raise InvalidValueError(
             f"The folder {path} cannot be created: {error.strerror}.", "Name another one."
         ) from None
+
+
+def secret_in(file: Path) -> str:
+    """Returns the secret that a file of the home has; a missing file is made, with a new secret, for the user only.
+
+    Raises:
+        InvalidValueError: the file cannot be read or made.
+    """
+    try:
+        if not file.exists():
+            _make_secret(file)
+        return file.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidValueError(f"{file} cannot be used: {error}.", "Remove it, and a new one is made.") from None
+
+
+def _make_secret(file: Path) -> None:
+    """Makes the file at once with its content: another process may look for it now, or make its own."""
+    made = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
+    try:
+        made.touch(mode=0o600)
+        made.write_text(f"{secrets.token_urlsafe(32)}\n", encoding="ascii")
+        with suppress(FileExistsError):
+            os.link(made, file)
+    finally:
+        made.unlink(missing_ok=True)
 
 
 def keep_private(settings: Settings) -> None:

@@ -49,12 +49,13 @@ def arrive(location: str, sequence: int) -> None:
 
 
 @contextmanager
-def committing(home: Home) -> Iterator[None]:
+def committing(home: Home) -> Iterator[Committer]:
     stop = Stop()
-    thread = threading.Thread(target=Committer(home, home.settings, stop).run)
+    committer = Committer(home, home.settings, stop)
+    thread = threading.Thread(target=committer.run)
     thread.start()
     try:
-        yield
+        yield committer
     finally:
         stop.set()
         thread.join()
@@ -73,15 +74,17 @@ def test_a_table_that_cannot_be_committed_holds_no_other_up(home: Home) -> None:
     entries = {entry: entry.read_text() for entry in Path(broken, "_delta_log").glob("*.json")}
     for entry in entries:
         entry.write_text("not a log")
-    with committing(home):
+    with committing(home) as committer:
         eventually(lambda: len(committed(whole)) == 1)
         arrive(whole, 2)
         eventually(lambda: len(committed(whole)) == 2)
         # The status tells, until it is mended.
         eventually(lambda: "cannot be read" in str(home.catalog.tails.troubles()[Name("a", "t")]))
+        assert [*committer.failing] == ["a.t"]
         for entry, text in entries.items():
             entry.write_text(text)
         eventually(lambda: home.catalog.tails.troubles()[Name("a", "t")] is None)
+        assert committer.failing == {}
     assert len(committed(broken)) == 1
 
 

@@ -1,0 +1,59 @@
+"""Only queries pass, and the check errs on the safe side."""
+
+from __future__ import annotations
+
+import pytest
+
+from volstream.errors import SqlError
+from volstream.sql.readonly import one_query
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT 1",
+        "select * from t where __change_type = 'delete';",
+        "WITH a AS (SELECT 1) SELECT * FROM a -- insert into t",
+        "(SELECT 1) UNION ALL (SELECT 2)",
+        "FROM t SELECT n",
+        "VALUES (1)",
+        "TABLE t",
+        "SHOW JOBS",
+        "SHOW CREATE TABLE t",
+        "DESCRIBE HISTORY t",
+        "SELECT replace(a, 'x', 'y'), `update`, t.delete FROM t",
+        "SELECT * FROM DIRECTORY(VOLUME v)",
+        "SELECT * FROM t CHANGES FROM VERSION 1",
+    ],
+)
+def test_queries_pass(text: str) -> None:
+    assert one_query(text) == text.removesuffix(";").strip()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        ";",
+        "SELECT 1; SELECT 2",
+        "INSERT INTO t SELECT 1",
+        "WITH a AS (SELECT 1) INSERT INTO t SELECT * FROM a",
+        "FROM s INSERT INTO t SELECT *",
+        "FROM s SELECT n INSERT OVERWRITE TABLE t SELECT n",
+        "MERGE INTO t USING s ON true WHEN MATCHED THEN DELETE",
+        "CREATE TABLE t AS SELECT 1",
+        "DROP JOB j",
+        "REFRESH TABLE t",
+        "ALTER VOLUME v SET COMMENT 'x'",
+        "EXPLAIN SELECT 1",
+        "SET spark.x = 1",
+        "CALL f()",
+        "SELECT reflect('java.lang.System', 'exit', 0)",
+        "SELECT /* x */ java_method('a', 'b')",
+        "SELECT update FROM t",
+        "SELECT 'open",
+    ],
+)
+def test_everything_else_is_refused(text: str) -> None:
+    with pytest.raises(SqlError):
+        one_query(text)

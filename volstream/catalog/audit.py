@@ -1,0 +1,68 @@
+"""Who did what from the console, and how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from sqlalchemy import insert, select, update
+
+from volstream.catalog.database import Database
+from volstream.catalog.tables import audit
+
+
+@dataclass(frozen=True)
+class AuditEntry:
+    """An action of a person or program on an object of the home.
+
+    Attributes:
+        action: a verb, such as ``retry``.
+        object: the kind and the name of what it was done to, such as ``job sizes``.
+        who: where it came from, such as ``console 127.0.0.1``.
+        result: one line; None: not finished, or its process ended before it was.
+    """
+
+    id: int
+    action: str
+    object: str
+    who: str
+    began_on: datetime
+    ended_on: datetime | None
+    result: str | None
+
+
+class Audit:
+    """Rows of ``audit``."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def begin(self, action: str, object_: str, who: str) -> int:
+        """Records that an action begins; returns the entry's id."""
+        values = {"action": action, "object": object_, "who": who, "began_on": datetime.now(UTC)}
+        with self._database.transaction() as transaction:
+            key = transaction.execute(insert(audit).values(**values)).inserted_primary_key
+            assert key is not None, "a row was inserted"
+            return int(key[0])
+
+    def end(self, entry: int, result: str) -> None:
+        """Records how an action ended."""
+        with self._database.transaction() as transaction:
+            transaction.execute(
+                update(audit).where(audit.c.id == entry).values(result=result, ended_on=datetime.now(UTC))
+            )
+
+    def entry(self, identity: int) -> AuditEntry | None:
+        """Returns the entry with that id, or None."""
+        with self._database.reading() as transaction:
+            row = transaction.execute(select(audit).where(audit.c.id == identity)).one_or_none()
+            return None if row is None else AuditEntry(**row._mapping)
+
+    def newest(self, *, before: int | None = None, limit: int = 50) -> Sequence[AuditEntry]:
+        """Returns the newest entries, of those older than the one with the id ``before``, newest first."""
+        query = select(audit).order_by(audit.c.id.desc()).limit(limit)
+        if before is not None:
+            query = query.where(audit.c.id < before)
+        with self._database.reading() as transaction:
+            return [AuditEntry(**row._mapping) for row in transaction.execute(query)]

@@ -1,0 +1,86 @@
+"""Tells cheaply which objects of a catalog have changed since an earlier look, whichever process changed them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from sqlalchemy import Connection, Select, func, select
+
+from volstream.catalog.database import Database
+from volstream.catalog.tables import (
+    audit,
+    batches,
+    failures,
+    feeds,
+    job_totals,
+    jobs,
+    rejected,
+    streams,
+    tails,
+    volumes,
+)
+from volstream.model.names import Name
+from volstream.model.work import BatchState
+
+#: The topic of what belongs to no volume and no job.
+HOME = "home"
+
+
+class Changes:
+    """Looks at a catalog again and again. For use by one thread, on a database of its own."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._version: int | None = None
+        self._marks: Mapping[str, object] = {}
+
+    def since_last(self) -> set[str]:
+        """Returns the topics whose facts changed: ``volume:NAME``, ``job:NAME``, :data:`HOME`. All of them at the first call.
+
+        Raises:
+            CatalogError: the database failed.
+        """
+        version = self._database.version()
+        if version is not None and version == self._version:
+            return set()
+        with self._database.reading() as transaction:
+            marks = _marks(transaction)
+        before, self._version, self._marks = self._marks, version, marks
+        return {topic for topic in {*before, *marks} if before.get(topic) != marks.get(topic)}
+
+
+def _marks(transaction: Connection) -> dict[str, object]:
+    """Returns for each topic what changes when its facts do. Reads indexes and small tables."""
+
+    def rows(query: Select[Any]) -> list[tuple[Any, ...]]:
+        return [tuple(row) for row in transaction.execute(query)]
+
+    of_volumes, of_jobs = rows(select(volumes)), rows(select(jobs))
+    unusable = _by_first(
+        rows(select(rejected.c.volume_id, func.max(rejected.c.last_seen)).group_by(rejected.c.volume_id))
+    )
+    waiting = (BatchState.PLANNED, BatchState.INTENT)
+    opened = (
+        select(batches.c.job_id, batches.c.state, func.count(), func.sum(batches.c.attempts))
+        .where(batches.c.job_id.in_([row[0] for row in of_jobs]), batches.c.state.in_(waiting))
+        .group_by(batches.c.job_id, batches.c.state)
+    )
+    failed = select(failures.c.job_id, failures.c.state, func.count(), func.max(failures.c.id)).group_by(
+        failures.c.job_id, failures.c.state
+    )
+    work = [_by_first(rows(query)) for query in (opened, failed.order_by(failures.c.state), select(job_totals))]
+    marks: dict[str, object] = {f"volume:{Name(row[1], row[2])}": (row, unusable.get(row[0])) for row in of_volumes} | {
+        f"job:{Name(row[1], row[2])}": (row, *(found.get(row[0]) for found in work)) for row in of_jobs
+    }
+    marks[HOME] = [rows(select(one)) for one in (streams, feeds, tails)] + [
+        rows(select(func.max(audit.c.id), func.max(audit.c.ended_on)))
+    ]
+    return {topic: repr(mark) for topic, mark in marks.items()}
+
+
+def _by_first(found: Iterable[tuple[Any, ...]]) -> dict[Any, list[tuple[Any, ...]]]:
+    groups: dict[Any, list[tuple[Any, ...]]] = {}
+    for row in found:
+        groups.setdefault(row[0], []).append(row)
+    return groups

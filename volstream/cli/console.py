@@ -1,0 +1,36 @@
+"""``console``."""
+
+from __future__ import annotations
+
+import click
+
+from volstream.cli.options import common
+from volstream.cli.output import Output
+from volstream.console.hosts import url_of
+from volstream.engine.control import engine_status
+from volstream.errors import InvalidStateError
+from volstream.session import Session
+
+
+@click.command("console")
+@click.option("--print", "print_only", is_flag=True, help="Print the URL instead of opening it.")
+@common
+def console_command(session: Session, output: Output, print_only: bool) -> None:
+    """Open the console of the home's daemon in a browser. The URL has the home's token: it is for you alone."""
+    settings = session.home.settings
+    status = engine_status(settings)
+    port = status.http_port if status is not None and status.kind == "daemon" else 0
+    if not port and settings.spark_remote:  # such a daemon does not own the home, in which others tell their port
+        port = settings.http_port
+    if not port:
+        raise InvalidStateError(f"No daemon is running in {settings.home}.", "Start one: volstream daemon.")
+    url = url_of(settings, port)
+    if print_only or output.as_json:
+        output.result({"url": url}, url)
+        return
+    import webbrowser
+
+    if webbrowser.open(url):
+        output.message("The console is open in your browser.")
+    else:
+        output.result({"url": url}, f"There is no browser here. Open this in one:\n{url}")

@@ -1,0 +1,124 @@
+"""Answers to requests: facts as HTML for browsers or as JSON for programs, and errors as both."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from urllib.parse import parse_qs
+
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, Response
+
+from volstream.console.query import Query
+from volstream.console.rendering import render
+from volstream.errors import (
+    DependencyError,
+    InvalidStateError,
+    NotFoundError,
+    ObjectInUseError,
+    StreamBusyError,
+    UserError,
+    VolstreamError,
+)
+from volstream.model.documents import to_json
+
+#: Bytes of a form, seconds for it to arrive, and its fields.
+_MAX_FORM, _FORM_SECONDS, _MAX_FIELDS = 1 << 20, 10.0, 10_000
+
+_TITLES = {
+    400: "This cannot be done as asked",
+    401: "The console is locked",
+    403: "Refused",
+    404: "Not found",
+    405: "Not possible here",
+    409: "Not now",
+    421: "Another host was asked",
+    500: "A bug in volstream",
+    503: "Something is not available",
+}
+
+
+def wants_json(request: Request) -> bool:
+    """True if a program asks: browsers accept HTML before anything else."""
+    accepted = request.headers.get("accept", "")
+    return "application/json" in accepted and "text/html" not in accepted
+
+
+def query_of(request: Request) -> Query:
+    """Returns the parameters in the URL."""
+    names = request.query_params.keys()
+    return Query({name: request.query_params.getlist(name) for name in names})
+
+
+async def form_of(request: Request) -> Query:
+    """Returns the parameters in the body, which is a form. Raises HTTPException if it is too large, or arrives too slowly."""
+    body = b""
+    try:
+        async with asyncio.timeout(_FORM_SECONDS):
+            async for part in request.stream():
+                body += part
+                if len(body) > _MAX_FORM:
+                    raise HTTPException(413, "The form is too large.")
+    except (TimeoutError, ClientDisconnect):
+        raise HTTPException(408, "The form did not arrive.") from None
+    try:
+        found = parse_qs(body.decode("ascii"), errors="surrogateescape", max_num_fields=_MAX_FIELDS)
+    except ValueError:
+        raise HTTPException(400, "The body is not a form.") from None
+    return Query(found)
+
+
+def json_answer(value: Any, status: int = 200) -> Response:
+    """Returns a document."""
+    return Response(f"{to_json(value)}\n", status, media_type="application/json")
+
+
+def page_answer(request: Request, template: str, facts: dict[str, Any], status: int = 200) -> Response:
+    """Returns a page of the console."""
+    text = render(template, **{**facts, "topics": facts.get("topics", ""), "path": request.url.path})
+    return HTMLResponse(text, status)
+
+
+def refusal(request: Request, status: int, why: str) -> Response:
+    """Returns the answer to a request that is not let through."""
+    if wants_json(request) or request.method not in ("GET", "HEAD"):
+        return json_answer({"error": {"type": "Refused", "message": why, "remedy": _OPEN}}, status)
+    title = _TITLES.get(status, "Refused")
+    return HTMLResponse(render("locked.html", title=title, why=why, locked=status == 401), status)
+
+
+#: How to get in.
+_OPEN = "Run: volstream console. Programs send the content of console.token as Authorization: Bearer."
+
+
+def error_answer(request: Request, error: Exception) -> Response:
+    """Returns the answer for an error."""
+    status = status_of(error)
+    if isinstance(error, VolstreamError):
+        kind, message, remedy = type(error).__name__, error.message, error.remedy
+    elif isinstance(error, HTTPException):
+        kind, message, remedy = "Refused", str(error.detail), ""
+    else:
+        kind, message, remedy = "Bug", f"{type(error).__name__}: {error}", "Please report it with the daemon's log."
+    if wants_json(request):
+        return json_answer({"error": {"type": kind, "message": message, "remedy": remedy}}, status)
+    title = _TITLES.get(status, _TITLES[400])
+    return page_answer(request, "error.html", {"title": title, "message": message, "remedy": remedy}, status)
+
+
+def status_of(error: Exception) -> int:
+    """Returns the HTTP status of an error."""
+    match error:
+        case HTTPException():
+            return error.status_code
+        case NotFoundError():
+            return 404
+        case InvalidStateError() | ObjectInUseError() | StreamBusyError():
+            return 409
+        case UserError():
+            return 400
+        case DependencyError():
+            return 503
+        case _:
+            return 500

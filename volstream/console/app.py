@@ -1,0 +1,237 @@
+"""The application: routes from the tables of pages and actions, probes, metrics, events and files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from importlib.metadata import version
+from typing import Any, TypeVar
+
+import anyio
+from anyio import CapacityLimiter
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.registry import Collector
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from volstream.catalog.audit import AuditEntry
+from volstream.catalog.database import Database
+from volstream.console.access import Access
+from volstream.console.actions import ACTIONS, Action, Actions
+from volstream.console.answers import error_answer, form_of, json_answer, page_answer, query_of, refusal, wants_json
+from volstream.console.hosts import LOOPBACK, known_hosts, token_of
+from volstream.console.live import Live
+from volstream.console.openapi import document
+from volstream.console.pictures import may_be_picture, picture
+from volstream.console.queries import Queries
+from volstream.console.rendering import STATIC
+from volstream.console.routes import PAGES, Asked, Page
+from volstream.errors import VolstreamError
+from volstream.inspection.doctor import examine
+from volstream.log import get
+from volstream.session import Session
+
+T = TypeVar("T")
+
+_log = get("console")
+
+#: A probe: returns whether all is well, and details.
+Probe = Callable[[], tuple[bool, Mapping[str, Any]]]
+
+#: Pages that are made at once: fewer than the catalog has connections.
+_MAX_MAKING = 6
+
+
+def probes(healthy: Probe, ready: Probe, collector: Collector) -> Starlette:
+    """Returns an application with ``/healthz``, ``/readyz`` and ``/metrics`` only.
+
+    Args:
+        healthy: whether the process should keep running.
+        ready: whether it is doing its work now.
+    """
+    access = Middleware(Access, hosts=frozenset(LOOPBACK), token=None, refuse=refusal)
+    return _application(_probe_routes(healthy, ready, collector), access)
+
+
+class Console:
+    """The console of a daemon.
+
+    Attributes:
+        app: the application.
+    """
+
+    def __init__(self, session: Session, healthy: Probe, ready: Probe, collector: Collector) -> None:
+        settings = session.home.settings
+        self._session = session
+        self._probed = lambda: ready()[1]
+        self._actions = Actions(session)
+        self._queries = Queries(session)
+        self._live = Live(Database(settings.database_url), self._probed)
+        self._making = CapacityLimiter(_MAX_MAKING)
+        self._version = version("volstream")
+        access = Middleware(Access, hosts=known_hosts(settings), token=token_of(settings), refuse=refusal)
+        self.app = _application([*_probe_routes(healthy, ready, collector), *self._routes()], access)
+
+    def stop(self) -> None:
+        """Ends events, queries and actions. Idempotent."""
+        self._live.stop()
+        self._queries.stop()
+        self._actions.stop()
+
+    def _routes(self) -> list[BaseRoute]:
+        pages = [Route(page.path, partial(self._page, page), methods=["GET"]) for page in PAGES]
+        actions = [
+            Route(f"/{one.kind}s/{{name}}/{one.verb}", partial(self._action, one), methods=["POST"]) for one in ACTIONS
+        ]
+        others = [
+            Route("/sql", self._query, methods=["POST"]),
+            Route("/doctor", self._examine, methods=["POST"]),
+            Route("/events", self._events),
+            Route("/openapi.json", self._openapi),
+            Route("/volumes/{volume}/content", self._content),
+            Mount("/static", StaticFiles(directory=STATIC)),
+        ]
+        return [*pages, *actions, *others]
+
+    async def _page(self, page: Page, request: Request) -> Response:
+        def make() -> Response:
+            asked = self._asked(request)
+            facts = page.facts(asked)
+            return self._shown(request, page, facts)
+
+        return await self._in_thread(make)
+
+    def _asked(self, request: Request) -> Asked:
+        return Asked(self._session, self._probed, request.path_params, query_of(request))
+
+    def _shown(self, request: Request, page: Page, facts: dict[str, Any]) -> Response:
+        if wants_json(request):
+            return json_answer(facts)
+        topics = page.topics.format(**request.path_params)
+        more = {"topics": topics, "done": self._done(request), "may_be_picture": may_be_picture}
+        return page_answer(request, page.template, {**facts, **more})
+
+    def _done(self, request: Request) -> AuditEntry | None:
+        """Returns the action after which a page is shown."""
+        entry = query_of(request).number("done")
+        return None if entry is None else self._session.home.catalog.audit.entry(entry)
+
+    async def _action(self, action: Action, request: Request) -> Response:
+        form = await form_of(request)
+        address = request.client.host if request.client else ""
+        who = f"{request.scope['state']['who']} {address}".strip()
+        done = await self._in_thread(partial(self._actions.perform, action, request.path_params["name"], form, who))
+        if wants_json(request):
+            return json_answer(done, 200 if done.finished else 202)
+        return RedirectResponse(f"{_back(form.text('back'))}?done={done.audit}", 303)
+
+    async def _query(self, request: Request) -> Response:
+        form = await form_of(request)
+        text, page = form.text("q") or "", next(one for one in PAGES if one.path == "/sql")
+        facts = {**page.facts(self._asked(request)), "query": text}
+        try:
+            facts["result"] = await anyio.to_thread.run_sync(partial(self._queries.run, text, form.limit))
+        except VolstreamError as error:
+            if wants_json(request):
+                raise
+            facts["error"] = error
+        return self._shown(request, page, facts)
+
+    async def _examine(self, request: Request) -> Response:
+        form = await form_of(request)
+        page = next(one for one in PAGES if one.path == "/doctor")
+
+        def make() -> Response:
+            name = form.text("volume")
+            checks = list(examine(self._session.home, name))
+            return self._shown(request, page, {**page.facts(self._asked(request)), "volume": name, "checks": checks})
+
+        return await self._in_thread(make)
+
+    async def _content(self, request: Request) -> Response:
+        path = query_of(request).text("path") or ""
+        kind, content = await self._in_thread(lambda: picture(self._session.home, request.path_params["volume"], path))
+        return Response(content, media_type=kind, headers={"content-security-policy": "default-src 'none'; sandbox"})
+
+    async def _events(self, request: Request) -> Response:
+        del request
+        if self._live.is_full:
+            raise HTTPException(503, "Too many pages are open.")
+        return StreamingResponse(self._live.events(), media_type="text/event-stream")
+
+    async def _openapi(self, request: Request) -> Response:
+        del request
+        return json_answer(document(self._version))
+
+    async def _in_thread(self, make: Callable[[], T]) -> T:
+        return await anyio.to_thread.run_sync(make, limiter=self._making)
+
+
+def _application(routes: list[BaseRoute], access: Middleware) -> Starlette:
+    handlers = {HTTPException: _error, VolstreamError: _error}
+    return Starlette(routes=routes, middleware=[access, Middleware(_Bugs)], exception_handlers=handlers)
+
+
+def _probe_routes(healthy: Probe, ready: Probe, collector: Collector) -> list[BaseRoute]:
+    registry = CollectorRegistry()
+    registry.register(collector)
+
+    def probed(probe: Probe) -> Callable[[Request], Response]:
+        def answer(request: Request) -> Response:
+            del request
+            well, said = probe()
+            return json_answer(said, 200 if well else 503)
+
+        return answer
+
+    def metrics(request: Request) -> Response:
+        del request
+        return Response(generate_latest(registry), headers={"content-type": CONTENT_TYPE_LATEST})
+
+    return [
+        Route("/healthz", probed(healthy)),
+        Route("/readyz", probed(ready)),
+        Route("/metrics", metrics),
+    ]
+
+
+async def _error(request: Request, error: Exception) -> Response:
+    if request.url.path in ("/healthz", "/readyz", "/metrics") and isinstance(error, VolstreamError):
+        return PlainTextResponse(f"{error}\n", 503)
+    return await anyio.to_thread.run_sync(error_answer, request, error)
+
+
+class _Bugs:
+    """Answers requests that end with an error that is none of ours, inside of what adds headers to all answers."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun = False
+
+        async def noting(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, noting)
+        except Exception as error:  # noqa: BLE001  # the outermost handler of a request: anything else is a bug
+            _log.error("request_failed", path=scope.get("path"), exc_info=error)
+            if not begun:
+                request = Request(scope, receive)
+                await (await _error(request, error))(scope, receive, send)
+
+
+def _back(given: str | None) -> str:
+    """Returns the path of one of our pages to go back to after an action."""
+    path = (given or "/").partition("?")[0]
+    return path if path.startswith("/") and not path.startswith("//") and "\\" not in path else "/"

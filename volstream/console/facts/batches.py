@@ -1,0 +1,105 @@
+"""Batches of a job: page by page, and one with its files, its attempts and its failures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow.compute as pc
+
+from volstream.catalog.failures import ANY
+from volstream.console.facts.volumes import snapshot_of
+from volstream.console.query import Query
+from volstream.directory import browse
+from volstream.directory.ordered import PATH
+from volstream.directory.snapshot import first_of_each, last_of_each
+from volstream.directory.table import DELETE, INSERT
+from volstream.errors import NotFoundError, VolstreamError
+from volstream.home import Home
+from volstream.inspection import details
+from volstream.inspection.failures import explained
+from volstream.model.names import Name
+from volstream.model.objects import Job, SourceKind
+from volstream.model.work import Batch, Plan, PlanKind
+
+#: Failed files that are shown with a batch.
+_FAILURES = 50
+
+
+def newest(home: Home, job: Job, query: Query) -> dict[str, Any]:
+    """Returns a page of a job's batches, newest first. Raises NotFoundError."""
+    before, limit = query.text("before"), query.limit
+    last = None if before is None else _batch(home, job, before)
+    found = home.catalog.consumptions.batches_of(job.id, before=last, limit=limit)
+    return {"batches": found, "next": found[-1].id if len(found) == limit else None}
+
+
+def batch(home: Home, name: str, identity: str, query: Query) -> dict[str, Any]:
+    """Returns a batch with its plan, its files page by page, and its failed files.
+
+    Raises:
+        NotFoundError: the job has no such batch, or no longer.
+    """
+    job = home.catalog.jobs.get(Name.parse(name))
+    found = _batch(home, job, identity)
+    failures = home.catalog.failures.active(
+        job.id, wanted=ANY, after=found.after_path, until=found.until_path, batch_id=found.id, limit=_FAILURES
+    )
+    plan = home.catalog.consumptions.plan(found.plan_id)
+    return {
+        "job": str(job.name),
+        "batch": details.described_batch(home, found, failures),
+        "attempts": home.catalog.consumptions.attempts_at(found.id),
+        "failures": explained(home, failures),
+        **_files(home, found, plan, query),
+    }
+
+
+def _batch(home: Home, job: Job, identity: str) -> Batch:
+    found = home.catalog.consumptions.batch(identity)
+    if found is None or found.job_id != job.id:
+        raise NotFoundError(f"The job {job.name} has no batch {identity}.", "The history is kept for history_seconds.")
+    return found
+
+
+def _files(home: Home, found: Batch, plan: Plan | None, query: Query) -> dict[str, Any]:
+    """Returns a page of the batch's files from the directory's history, or the reason why there are none to show."""
+    nothing: dict[str, Any] = {"volume": None, "files": [], "next": None}
+    stream = home.catalog.streams.by_id(found.stream_id)
+    if stream is None or stream.source_kind is not SourceKind.VOLUME or plan is None:
+        return {**nothing, "files_note": "The batch is one of rows, not of files."}
+    volume = home.catalog.volumes.by_id(stream.source_id)
+    snapshot = None if volume is None else snapshot_of(home, volume)
+    if volume is None or snapshot is None or snapshot.table_id != plan.table_id:
+        return {**nothing, "files_note": "The volume was dropped or replaced."}
+    nothing["volume"] = str(volume.name)
+    if plan.kind is PlanKind.RETRY:
+        return {**nothing, "files_note": "The batch retried failed files; those that failed again are below."}
+    note = None if plan.where is None else f"Of these, the job takes only files with: {plan.where}"
+    after = query.text("after") or found.after_path
+    try:
+        if plan.initial or plan.from_version is None or plan.kind is PlanKind.REPLAY:
+            part = browse.between(snapshot, after, found.until_path, query.limit, plan.to_version)
+            rows = [{"path": one.path, "action": "new", "size": one.size} for one in part.entries]
+            return {**nothing, "files": rows, "next": part.next, "files_note": note}
+        changed = snapshot.changed(plan.from_version, plan.to_version)
+        inside = pc.less_equal(changed[PATH], found.until_path or "")
+        if after is not None:
+            inside = pc.and_(inside, pc.greater(changed[PATH], after))
+        changed = changed.filter(inside)
+        lasts = last_of_each(changed).slice(0, query.limit).to_pylist()
+        firsts = first_of_each(changed).slice(0, query.limit).to_pylist()
+    except VolstreamError as error:
+        return {**nothing, "files_note": error.message}
+    rows = [
+        {"path": last[PATH], "action": _action(first, last), "size": last["size"]}
+        for first, last in zip(firsts, lasts, strict=True)
+    ]
+    full = len(rows) == query.limit
+    return {**nothing, "files": rows, "next": rows[-1]["path"] if full else None, "files_note": note}
+
+
+def _action(first: dict[str, Any], last: dict[str, Any]) -> str:
+    """Returns what the net change of a file is."""
+    if last["change"] == DELETE:
+        return "removed"
+    return "new" if first["change"] == INSERT else "changed"

@@ -1,0 +1,84 @@
+"""A volume: its directory folder by folder, its refreshes, and the history of one of its files."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+
+from volstream.console.query import Query
+from volstream.directory import browse
+from volstream.directory.snapshot import Snapshot
+from volstream.home import Home
+from volstream.inspection import details
+from volstream.inspection.file_history import tell
+from volstream.inspection.status import volume_status
+from volstream.model.names import Name
+from volstream.model.objects import Volume
+from volstream.streams.volume_source import VolumeSource
+from volstream.volumes.definitions import jobs_on
+
+#: Refreshes, listings and rejected messages that are shown with a volume.
+_RECENT = 20
+
+
+def volume(home: Home, name: str, query: Query) -> dict[str, Any]:
+    """Returns a volume's state, a part of its directory, and its newest refreshes.
+
+    Raises:
+        NotFoundError: there is no such volume.
+    """
+    catalog = home.catalog
+    found = catalog.volumes.get(Name.parse(name))
+    refreshes = catalog.refreshes.newest(found.id, before=query.number("before"), limit=_RECENT)
+    reconciled = found.reconciled_on
+    return {
+        "volume": details.described(home, found),
+        "status": volume_status(home, found),
+        "lag_seconds": None if reconciled is None else (datetime.now(UTC) - reconciled).total_seconds(),
+        "jobs": [str(job.name) for job in jobs_on(catalog, found)],
+        "directory": _directory(home, found, query),
+        "refreshes": refreshes,
+        "refreshes_before": refreshes[-1].number if len(refreshes) == _RECENT else None,
+        "listings": catalog.refreshes.reconciles(found.id, limit=5),
+        "rejected": catalog.refreshes.rejected(found.id, limit=_RECENT),
+    }
+
+
+def file(home: Home, name: str, query: Query) -> dict[str, Any]:
+    """Returns all that happened to a file: its versions, batches, attempts, failures and rows, oldest first.
+
+    Raises:
+        NotFoundError: there is no such volume, or no trace of the file.
+    """
+    path = query.text("path") or ""
+    found = home.catalog.volumes.get(Name.parse(name))
+    return {
+        "volume": str(found.name),
+        "file": path,
+        "folder": path.rpartition("/")[0],
+        "events": tell(home, str(found.name), path),
+    }
+
+
+def snapshot_of(home: Home, found: Volume) -> Snapshot | None:
+    """Returns a volume's directory; None if it was never listed."""
+    return VolumeSource(home.catalog, home.warehouse, found.id).find()
+
+
+def _directory(home: Home, found: Volume, query: Query) -> dict[str, Any]:
+    """Returns the entries of a folder, or the files whose paths contain a text."""
+    prefix, text, after = query.text("prefix") or "", query.text("search"), query.text("after")
+    snapshot = snapshot_of(home, found)
+    part = browse.Part([], None)
+    if snapshot is not None and text is not None:
+        part = browse.search(snapshot, text, after, query.limit)
+    elif snapshot is not None:
+        part = browse.children(snapshot, prefix, after, query.limit)
+    return {
+        "prefix": prefix,
+        "search": text,
+        "after": after,
+        "entries": [asdict(entry) for entry in part.entries],
+        "next": part.next,
+    }

@@ -1,0 +1,45 @@
+"""The addresses and names at which the console is reached, and its URL. Imports no web framework: commands use it."""
+
+from __future__ import annotations
+
+from urllib.parse import quote, urlsplit
+
+from volstream.config import Settings
+from volstream.lifecycle.privacy import secret_in
+
+#: Names of this host that other hosts cannot reach.
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+#: File of the home with the token that pages and programs need.
+TOKEN = "console.token"
+
+#: Addresses that stand for all of a host.
+_ANY = ("0.0.0.0", "::")
+
+
+def token_of(settings: Settings) -> str:
+    """Returns the console's token, which is made if it is missing. Raises InvalidValueError."""
+    return secret_in(settings.home / TOKEN)
+
+
+def url_of(settings: Settings, port: int) -> str:
+    """Returns the URL of the console of a daemon that listens on a port, with the token."""
+    scheme = "http" if settings.console_certificate is None else "https"
+    address = settings.console_address
+    host = next(iter(settings.console_hosts), LOOPBACK[0]) if address in _ANY else address
+    shown = f"[{host}]" if ":" in host else host
+    return f"{scheme}://{shown}:{port}/?token={quote(token_of(settings))}"
+
+
+def known_hosts(settings: Settings) -> frozenset[str]:
+    """Returns the host names that requests may name."""
+    address = () if settings.console_address in _ANY else (settings.console_address,)
+    return frozenset(name.lower() for name in (*LOOPBACK, *address, *settings.console_hosts))
+
+
+def host_of(header: str) -> str:
+    """Returns the host of a ``Host`` header without the port; empty if it is none."""
+    try:
+        return (urlsplit(f"//{header}").hostname or "").lower()
+    except ValueError:
+        return ""

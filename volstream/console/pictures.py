@@ -1,0 +1,64 @@
+"""Files of a volume that are pictures, for pages to show: recognised by content, of a limited size, and nothing else."""
+
+from __future__ import annotations
+
+from volstream.console.facts.volumes import snapshot_of
+from volstream.errors import InvalidValueError, NotFoundError
+from volstream.home import Home
+from volstream.model.files import printable
+from volstream.model.names import Name
+from volstream.model.units import format_size
+from volstream.volumes.access import store_of
+
+#: A larger file is not shown.
+_MAX_BYTES = 16 << 20
+
+#: How pictures begin. Not SVG, which can have scripts.
+_BEGIN = {
+    b"\x89PNG\r\n\x1a\n": "image/png",
+    b"\xff\xd8\xff": "image/jpeg",
+    b"GIF87a": "image/gif",
+    b"GIF89a": "image/gif",
+}
+
+#: Names of files that are likely pictures.
+_SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".avif")
+
+
+def picture(home: Home, volume: str, path: str) -> tuple[str, bytes]:
+    """Returns the media type and the content of a file.
+
+    Raises:
+        NotFoundError: it is not in the volume's directory, or gone from the store.
+        InvalidValueError: it is no picture, or too large.
+    """
+    found = home.catalog.volumes.get(Name.parse(volume))
+    directory = snapshot_of(home, found)
+    rows = [] if directory is None else directory.find([path]).to_pylist()
+    if not rows:
+        raise NotFoundError(f"There is no file {printable(path)} in volume {found.name}.")
+    if rows[0]["size"] > _MAX_BYTES:
+        raise InvalidValueError(f"The file is larger than {format_size(_MAX_BYTES)}.")
+    try:
+        with store_of(found, home.catalog, home.settings).open(path) as file:
+            content = file.read(_MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise NotFoundError(f"The file {printable(path)} is gone from the store.") from None
+    kind = media_type(content)
+    if kind is None or len(content) > _MAX_BYTES:
+        raise InvalidValueError(f"The file {printable(path)} is not a picture that can be shown.")
+    return kind, content
+
+
+def media_type(content: bytes) -> str | None:
+    """Returns the type of a picture by its first bytes; None if it is none that browsers show."""
+    if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
+        return "image/webp"
+    if content[4:12] in (b"ftypavif", b"ftypavis"):
+        return "image/avif"
+    return next((kind for begin, kind in _BEGIN.items() if content.startswith(begin)), None)
+
+
+def may_be_picture(path: str) -> bool:
+    """True if a file's name is that of a picture."""
+    return path.lower().endswith(_SUFFIXES)

@@ -1,0 +1,183 @@
+"""The pages and their facts: the table from which the application and its OpenAPI document are made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from volstream.console.facts import batches, jobs, overview, volumes
+from volstream.console.query import Query
+from volstream.inspection import tables
+from volstream.inspection.settings import shown_settings
+from volstream.session import Session
+
+#: What the daemon says about itself.
+Probed = Callable[[], Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a page is made from.
+
+    Attributes:
+        names: the parts of the path that name objects.
+    """
+
+    session: Session
+    probed: Probed
+    names: Mapping[str, str]
+    query: Query
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page, as HTML and as JSON.
+
+    Attributes:
+        path: with names of objects in braces.
+        facts: what it shows; its docstring describes it.
+        topics: what its facts follow, with names in braces; see :mod:`volstream.catalog.changes`.
+        parameters: of the query, with their meaning.
+    """
+
+    path: str
+    template: str
+    facts: Callable[[Asked], dict[str, Any]]
+    topics: str = ""
+    parameters: Mapping[str, str] = field(default_factory=dict)
+
+
+def _overview(asked: Asked) -> dict[str, Any]:
+    """The state of all volumes, streams, jobs, tables and sources, and what is wrong."""
+    return overview.overview(asked.session.home, asked.probed())
+
+
+def _volume(asked: Asked) -> dict[str, Any]:
+    """A volume: its state, a part of its directory, its newest refreshes."""
+    return volumes.volume(asked.session.home, asked.names["volume"], asked.query)
+
+
+def _file(asked: Asked) -> dict[str, Any]:
+    """The history of a file: versions, batches, attempts, failures, rows."""
+    return volumes.file(asked.session.home, asked.names["volume"], asked.query)
+
+
+def _job(asked: Asked) -> dict[str, Any]:
+    """A job: its run in hand, its newest batches, its failures by cause, and rows of its table."""
+    return jobs.job(asked.session.home, asked.names["job"])
+
+
+def _batches(asked: Asked) -> dict[str, Any]:
+    """The batches of a job, newest first."""
+    return jobs.batches(asked.session.home, asked.names["job"], asked.query)
+
+
+def _batch(asked: Asked) -> dict[str, Any]:
+    """A batch: its attempts, its files, its failed files."""
+    return batches.batch(asked.session.home, asked.names["job"], asked.names["batch"], asked.query)
+
+
+def _failures(asked: Asked) -> dict[str, Any]:
+    """The failed files of a job, newest first."""
+    return jobs.failures(asked.session.home, asked.names["job"], asked.query)
+
+
+def _log(asked: Asked) -> dict[str, Any]:
+    """The last lines that a job's function printed."""
+    return jobs.log(asked.session.home, asked.names["job"], asked.query)
+
+
+def _tables(asked: Asked) -> dict[str, Any]:
+    """The tables of the home, and what fills them."""
+    return {"tables": tables.list_tables(asked.session.home)}
+
+
+def _table(asked: Asked) -> dict[str, Any]:
+    """A table: columns, rows, newest commits, streams on it."""
+    return tables.described_table(asked.session.home, asked.names["table"])
+
+
+def _sql(asked: Asked) -> dict[str, Any]:
+    """The box for a query. POST runs it."""
+    return {
+        "query": asked.query.text("q") or "",
+        "engine": asked.probed().get("engine", {}),
+        "result": None,
+        "error": None,
+    }
+
+
+def _settings(asked: Asked) -> dict[str, Any]:
+    """The settings of the home, without secrets."""
+    home = asked.session.home
+    return {"settings": shown_settings(home.settings, home.catalog.database.describe())}
+
+
+def _doctor(asked: Asked) -> dict[str, Any]:
+    """The volumes that can be checked. POST checks the home, and one of them."""
+    found = asked.session.home.catalog.volumes.list()
+    return {"volumes": [str(one.name) for one in found], "volume": asked.query.text("volume"), "checks": None}
+
+
+def _audit(asked: Asked) -> dict[str, Any]:
+    """What was done from the console, newest first."""
+    limit = asked.query.limit
+    found = asked.session.home.catalog.audit.newest(before=asked.query.number("before"), limit=limit)
+    return {"entries": found, "next": found[-1].id if len(found) == limit else None}
+
+
+_LIMIT = {"limit": "Rows of the answer, up to 500."}
+
+PAGES = (
+    Page("/", "overview.html", _overview, "*"),
+    Page(
+        "/volumes/{volume}",
+        "volume.html",
+        _volume,
+        "volume:{volume}",
+        {
+            "prefix": "Entries of the directory whose paths begin with this.",
+            "search": "Instead: files whose paths contain this.",
+            "after": "`directory.next` of an earlier answer.",
+            "before": "`refreshes_before` of an earlier answer.",
+            **_LIMIT,
+        },
+    ),
+    Page("/volumes/{volume}/files", "file.html", _file, "volume:{volume}", {"path": "The path of the file."}),
+    Page("/jobs/{job}", "job.html", _job, "job:{job}"),
+    Page(
+        "/jobs/{job}/batches",
+        "batches.html",
+        _batches,
+        "job:{job}",
+        {"before": "`next` of an earlier answer.", **_LIMIT},
+    ),
+    Page(
+        "/jobs/{job}/batches/{batch}",
+        "batch.html",
+        _batch,
+        "job:{job}",
+        {"after": "`next` of an earlier answer.", **_LIMIT},
+    ),
+    Page(
+        "/jobs/{job}/failures",
+        "failures.html",
+        _failures,
+        "job:{job}",
+        {"group": "Only those of this group.", "after": "`next` of an earlier answer.", **_LIMIT},
+    ),
+    Page(
+        "/jobs/{job}/logs",
+        "logs.html",
+        _log,
+        "job:{job}",
+        {"path": "Only what was printed for this file.", "batch": "Only what was printed in this batch."},
+    ),
+    Page("/tables", "tables.html", _tables),
+    Page("/tables/{table}", "table.html", _table),
+    Page("/sql", "sql.html", _sql, parameters={"q": "The query, which is shown and not run."}),
+    Page("/settings", "settings.html", _settings),
+    Page("/doctor", "doctor.html", _doctor),
+    Page("/audit", "audit.html", _audit, "home", {"before": "`next` of an earlier answer.", **_LIMIT}),
+)

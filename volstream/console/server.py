@@ -1,0 +1,200 @@
+"""The socket and the thread of an HTTP server: few connections, none of them silent for long.
+
+What does not belong here: what is answered (``console.app``), and to whom (``console.access``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from volstream.config import Settings
+from volstream.console.hosts import LOOPBACK
+from volstream.errors import InvalidValueError, PortInUseError
+
+#: See :class:`HttpServer`.
+_SILENT_SECONDS = 10.0
+
+#: Enough for probes, scrapes, and the pages of a few people, of which each keeps up to six.
+_MAX_CONNECTIONS = 64
+
+#: An answer that takes longer than this when the server stops is cut off.
+_END_SECONDS = 2.0
+
+#: Waiting connections that the system accepts for us.
+_BACKLOG = 64
+
+
+@dataclass(frozen=True)
+class Tls:
+    """The files of a certificate and of its private key."""
+
+    certificate: Path
+    key: Path
+
+
+def tls_of(settings: Settings) -> Tls | None:
+    """Returns the console's certificate; None: it speaks HTTP.
+
+    Raises:
+        InvalidValueError: there is none, and other hosts can reach ``console_address``; or there is half of one.
+    """
+    certificate, key = settings.console_certificate, settings.console_key
+    if certificate is None and key is None:
+        if settings.console_address not in LOOPBACK:
+            raise InvalidValueError(
+                f"console_address {settings.console_address} can be reached from the network, but there is no certificate.",
+                "Set console_certificate and console_key, or listen on 127.0.0.1.",
+            )
+        return None
+    if certificate is None or key is None:
+        raise InvalidValueError("console_certificate and console_key belong together.", "Set both.")
+    return Tls(certificate, key)
+
+
+class HttpServer:
+    """Serves an application from its own thread.
+
+    Args:
+        app: an ASGI application.
+        port: 0: any free one; :attr:`port` holds it after ``start``.
+        silent_seconds: a connection that sends no complete request for this long is closed.
+
+    Raises:
+        PortInUseError: by ``start``; the port is in use.
+        InvalidValueError: by ``start``; the address or the certificate cannot be used.
+    """
+
+    def __init__(
+        self,
+        app: Any,
+        port: int,
+        address: str = LOOPBACK[0],
+        tls: Tls | None = None,
+        *,
+        silent_seconds: float = _SILENT_SECONDS,
+    ) -> None:
+        self.port = port
+        self._app = app
+        self._address = address
+        self._tls = tls
+        self._silent_seconds = silent_seconds
+        self._server: uvicorn.Server | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Starts listening."""
+        config = self._config()
+        listening = self._listen()
+        self.port = listening.getsockname()[1]
+        self._app.state.port = self.port
+        self._server = uvicorn.Server(config)
+        serve = self._server.serve(sockets=[listening])
+        self._thread = threading.Thread(target=lambda: asyncio.run(serve), name="http", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stops listening. Idempotent."""
+        if self._server is not None and self._thread is not None:
+            self._server.should_exit = True
+            self._thread.join(2 * _END_SECONDS)
+            self._server = self._thread = None
+
+    def _listen(self) -> socket.socket:
+        listening: socket.socket | None = None
+        try:
+            family = socket.getaddrinfo(self._address, self.port, type=socket.SOCK_STREAM)[0][0]
+            listening = socket.socket(family, socket.SOCK_STREAM)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind((self._address, self.port))
+            listening.listen(_BACKLOG)
+        except OSError as error:
+            if listening is not None:
+                listening.close()
+            raise PortInUseError(
+                f"Cannot listen on port {self.port} of {self._address}: {error.strerror}.",
+                "Choose another with --http-port (0: any free one), or the setting http_port.",
+            ) from error
+        return listening
+
+    def _config(self) -> uvicorn.Config:
+        tls = {} if self._tls is None else {"ssl_certfile": self._tls.certificate, "ssl_keyfile": self._tls.key}
+        config = uvicorn.Config(
+            self._app,
+            http=_bounded(self._silent_seconds),
+            ws="none",
+            loop="asyncio",
+            lifespan="off",
+            log_config=None,
+            log_level="critical",
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            timeout_keep_alive=int(_SILENT_SECONDS),
+            timeout_graceful_shutdown=int(_END_SECONDS),
+            **tls,  # type: ignore[arg-type]  # paths, and nothing else
+        )
+        try:
+            config.load()
+        except (OSError, ssl.SSLError) as error:
+            raise InvalidValueError(
+                f"The console's certificate cannot be used: {error}.", "See console_certificate and console_key."
+            ) from None
+        return config
+
+
+def _bounded(silent_seconds: float) -> type[asyncio.Protocol]:
+    """Returns a protocol whose connections are few: a new one closes the oldest that waits for a request, else the oldest."""
+    connections: dict[H11Protocol, None] = {}
+
+    class Connection(H11Protocol):
+        _silence: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's own type
+            if len(connections) >= _MAX_CONNECTIONS:
+                _close(next((one for one in connections if _waits(one)), next(iter(connections))))
+            connections[self] = None
+            super().connection_made(transport)
+            self._await_request()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            connections.pop(self, None)
+            self._stop_waiting()
+            super().connection_lost(exc)
+
+        def handle_events(self) -> None:
+            super().handle_events()
+            if not _waits(self):
+                self._stop_waiting()
+            elif self._silence is None:
+                self._await_request()
+
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            if self._silence is None and not self.transport.is_closing():
+                self._await_request()
+
+        def _await_request(self) -> None:
+            self._silence = self.loop.call_later(silent_seconds, self.transport.abort)
+
+        def _stop_waiting(self) -> None:
+            if self._silence is not None:
+                self._silence.cancel()
+                self._silence = None
+
+    def _waits(one: H11Protocol) -> bool:
+        return one.cycle is None or one.cycle.response_complete
+
+    def _close(one: H11Protocol) -> None:
+        connections.pop(one, None)
+        one.transport.abort()
+
+    return Connection

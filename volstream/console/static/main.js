@@ -1,0 +1,30 @@
+// What pages do beyond reading: times in the reader's zone, news without a reload, charts, and questions before actions.
+
+import { showTimes } from "./times.js";
+import { follow } from "./live.js";
+
+showTimes(document);
+setInterval(() => showTimes(document), 30_000);
+
+if (document.querySelector("[data-chart]")) {
+  import("./charts.js").then(({ draw }) => draw(document));
+}
+
+const main = document.querySelector("main");
+if (main?.dataset.topics) {
+  follow(main.dataset.topics.split(" "));
+}
+
+document.addEventListener("submit", (event) => {
+  const question = event.target.dataset.confirm;
+  if (question && !window.confirm(question)) {
+    event.preventDefault();
+  }
+});
+
+// Control and Enter run a query.
+document.querySelector("textarea[data-run]")?.addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
+    event.target.form.requestSubmit();
+  }
+});

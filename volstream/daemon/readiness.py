@@ -1,0 +1,47 @@
+"""Whether a daemon is ready: all that it keeps moves on. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Readiness:
+    """What a daemon knows about its parts.
+
+    Attributes:
+        serving: it has begun to follow the catalog, and does not end.
+        kept: number of volumes that it keeps.
+        engine: the state of its engine, which restarts by itself.
+        volumes, sources, tables: the reasons of those that stand still, by name: a volume or its queue is gone, a topic cannot
+            be read, rows that arrived cannot be committed.
+        jobs: the reasons of those whose runs fail, and removals that wait for a person: for their owners to look at.
+    """
+
+    serving: bool
+    kept: int
+    engine: Mapping[str, Any]
+    volumes: Mapping[str, str] = field(default_factory=dict)
+    sources: Mapping[str, str] = field(default_factory=dict)
+    tables: Mapping[str, str] = field(default_factory=dict)
+    jobs: Mapping[str, str] = field(default_factory=dict)
+    held_removals: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def ready(self) -> bool:
+        """True if nothing stands still."""
+        return self.serving and not (self.volumes or self.sources or self.tables)
+
+    def said(self) -> dict[str, Any]:
+        """Returns what ``/readyz`` says: only what is there."""
+        parts = {
+            "failing_volumes": self.volumes,
+            "failing_jobs": self.jobs,
+            "failing_sources": self.sources,
+            "failing_tables": self.tables,
+            "held_removals": self.held_removals,
+        }
+        status = {"status": "ready" if self.ready else "not ready", "volumes": self.kept}
+        return status | {name: found for name, found in parts.items() if found} | {"engine": self.engine}

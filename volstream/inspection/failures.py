@@ -1,0 +1,105 @@
+"""Failed files for people: what happens next, what they can do, and which failures are the same."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from volstream.catalog.failures import BriefFailure
+from volstream.inspection.details import values
+from volstream.jobs.advice import remedy, what_next
+from volstream.model.objects import FileJob
+from volstream.model.work import Failure
+
+if TYPE_CHECKING:
+    from volstream.home import Home
+
+#: Failures that are grouped: the newest ones of a job.
+MAX_GROUPED = 5_000
+
+#: What differs between failures with one cause: quoted text, paths, numbers and addresses.
+_VARYING = re.compile(r"'[^']*'|\"[^\"]*\"|(?<!\w)(?:\.{0,2}/)[^\s:,;)]+|0x[0-9a-fA-F]+|\d+(?:\.\d+)?")
+
+#: Characters of a message that count.
+_MAX_PATTERN = 300
+
+
+def explained(home: Home, failures: Iterable[Failure]) -> list[dict[str, Any]]:
+    """Returns the attributes of failures, with the job's name, ``next``, ``why`` and ``remedy``."""
+    catalog = home.catalog
+    jobs = {one.id: one for one in catalog.jobs.list() if isinstance(one, FileJob)}
+    volumes = {one.id: str(one.name) for one in catalog.volumes.list()}
+    of_stream = {one.id: volumes.get(one.source_id) for one in catalog.streams.list()}
+    now = datetime.now(UTC)
+    return [
+        {
+            **values(one),
+            "job": str(jobs[one.job_id].name),
+            "next": what_next(one, jobs[one.job_id], now),
+            "why": first_line(one.message),
+            "remedy": remedy(one, jobs[one.job_id], of_stream.get(jobs[one.job_id].stream_id)),
+        }
+        for one in failures
+        if one.job_id in jobs
+    ]
+
+
+@dataclass(frozen=True)
+class FailureGroup:
+    """Failures of a job that have, as far as their messages tell, one cause.
+
+    Attributes:
+        id: stays the same as long as the error does.
+        why: the newest message's first line.
+        ids: of the failures, newest first.
+    """
+
+    id: str
+    kind: str
+    why: str
+    ids: Sequence[int]
+    paths: Sequence[str]
+    states: dict[str, int]
+    newest: datetime
+
+
+def grouped(failures: Iterable[BriefFailure]) -> list[FailureGroup]:
+    """Groups failures by kind and message, in which numbers, paths and quoted text do not count; the largest group first.
+
+    Args:
+        failures: newest first.
+    """
+    found: dict[str, list[BriefFailure]] = {}
+    for one in failures:
+        found.setdefault(group_id(one.kind, one.message), []).append(one)
+    groups = [_group(identity, members) for identity, members in found.items()]
+    return sorted(groups, key=lambda group: (-len(group.ids), group.why))
+
+
+def group_id(kind: str, message: str) -> str:
+    """Returns the id of the group that a failure belongs to."""
+    return _id(kind, _VARYING.sub("*", first_line(message)[:_MAX_PATTERN]))
+
+
+@functools.lru_cache(1000)
+def _id(kind: str, pattern: str) -> str:
+    return hashlib.sha256(f"{kind}\0{pattern}".encode("utf-8", "backslashreplace")).hexdigest()[:12]
+
+
+def first_line(message: str) -> str:
+    """Returns the first line of a message."""
+    return message.strip().partition("\n")[0]
+
+
+def _group(identity: str, members: Sequence[BriefFailure]) -> FailureGroup:
+    states: dict[str, int] = {}
+    for one in members:
+        states[one.state] = states.get(one.state, 0) + 1
+    first = members[0]
+    ids, paths = [one.id for one in members], [one.path for one in members]
+    return FailureGroup(identity, first.kind, first_line(first.message), ids, paths, states, first.failed_on)

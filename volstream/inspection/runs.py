@@ -1,0 +1,105 @@
+"""A job's runs: the one in hand with its progress, the next one, and the throughput so far. From the catalog alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from volstream.jobs import sizing
+from volstream.jobs.schedule import next_due
+from volstream.model.objects import Job, JobState, TriggerKind
+from volstream.model.units import format_duration
+from volstream.model.work import Batch
+
+if TYPE_CHECKING:
+    from volstream.home import Home
+
+
+@dataclass(frozen=True)
+class OpenRun:
+    """The plan that a job works on, or left unfinished.
+
+    Attributes:
+        files, bytes: of the whole plan.
+        left_files, left_bytes, left_batches: not committed yet.
+        seconds_left: by the job's past rate; None: nothing was measured yet.
+    """
+
+    plan: str
+    kind: str
+    created_on: datetime
+    files: int
+    bytes: int
+    left_files: int
+    left_bytes: int
+    left_batches: int
+    seconds_left: float | None
+
+    @property
+    def done(self) -> float:
+        """The share of the files that is done, from 0 to 1."""
+        return 1 - self.left_files / self.files if self.files else 0.0
+
+
+def open_run(home: Home, job: Job, measured: Sequence[Batch]) -> OpenRun | None:
+    """Returns the job's open plan, or None.
+
+    Args:
+        measured: the job's newest batches with a known duration.
+    """
+    plan = home.catalog.consumptions.open_plan(job.stream_id)
+    if plan is None or plan.job_id != job.id:
+        return None
+    left, rate = home.catalog.consumptions.waiting(job.id), sizing.usual(measured)
+    return OpenRun(
+        plan=plan.id,
+        kind=plan.kind,
+        created_on=plan.created_on,
+        files=max(plan.files, left.files + left.removals),
+        bytes=plan.bytes,
+        left_files=left.files + left.removals,
+        left_bytes=left.bytes,
+        left_batches=left.batches,
+        seconds_left=None if rate is None else rate.seconds(left.files + left.removals, left.bytes),
+    )
+
+
+def running_jobs(home: Home) -> dict[str, str]:
+    """Returns who runs which job now: owners by the job's id."""
+    leases = home.catalog.leases.held()
+    return {one.name.removeprefix("job:"): one.owner for one in leases if one.name.startswith("job:")}
+
+
+def next_run(home: Home, job: Job) -> tuple[datetime | None, str]:
+    """Returns when the daemon will run the job, if that is known, and in words when."""
+    if job.state is JobState.PAUSED:
+        return None, "paused"
+    due = next_due(job.trigger, job.last_started, job.created_on, home.zone, datetime.now(UTC))
+    match job.trigger.kind:
+        case TriggerKind.ON_CHANGE:
+            return None, "when files change"
+        case TriggerKind.EVERY:
+            return due, f"every {format_duration(job.trigger.every or 0.0)}"
+        case TriggerKind.CRON:
+            return due, f"cron {job.trigger.cron}"
+        case _:
+            return None, "by hand"
+
+
+def history(measured: Sequence[Batch]) -> list[dict[str, Any]]:
+    """Returns throughput and duration of committed batches, oldest first: the points of a chart."""
+    return [
+        {
+            "batch": one.id,
+            "time": one.committed_on,
+            "files": one.files + one.removals,
+            "failed": one.failed,
+            "bytes": one.bytes,
+            "seconds": one.seconds,
+            "files_per_second": one.rate,
+        }
+        for one in reversed(measured)
+        if one.committed_on is not None
+    ]

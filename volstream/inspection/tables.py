@@ -1,0 +1,133 @@
+"""Tables of a home: which there are, and columns, rows and history of one. No Spark."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from volstream.delta import folders
+from volstream.delta.log import DeltaLog
+from volstream.delta.rows import sample
+from volstream.errors import NotFoundError, VolstreamError
+from volstream.inspection.details import arrived_rows
+from volstream.model.names import Name
+from volstream.model.objects import DynamicJob, Job, SourceKind
+
+if TYPE_CHECKING:
+    from volstream.home import Home
+
+#: Commits of a table's history that are shown.
+_COMMITS = 20
+
+#: Rows of a sample, and characters of a value in it.
+_ROWS, _MAX_VALUE = 20, 300
+
+#: Tables that are listed.
+_MAX_TABLES = 1000
+
+
+def list_tables(home: Home) -> list[dict[str, Any]]:
+    """Returns the tables of the home with what fills them, by name: those of jobs and sources, and others in the warehouse."""
+    jobs = {job.into: job for job in home.catalog.jobs.list()}
+    feeds = {feed.name: feed for feed in home.catalog.feeds.list()}
+    names = {*jobs, *feeds, *home.catalog.tails.troubles(), *_in_warehouse(home.warehouse)}
+    return [
+        {
+            "table": str(name),
+            "job": str(jobs[name].name) if name in jobs else None,
+            "filled_by": _filled_by(jobs.get(name)) or (f"source, {feeds[name].kind}" if name in feeds else None),
+        }
+        for name in sorted(names)[:_MAX_TABLES]
+    ]
+
+
+def described_table(home: Home, text: str) -> dict[str, Any]:
+    """Returns columns, size, newest commits, a few rows, and the readers of a table.
+
+    Raises:
+        NotFoundError: there is no such table.
+        DependencyError: its log cannot be read.
+    """
+    name = Name.parse(text)
+    location = folders.table_location(home.warehouse, name)
+    log = DeltaLog(location)
+    version, schema = log.latest_version(), log.schema()
+    if version is None or schema is None:
+        raise NotFoundError(f"There is no table {name}.", "A job makes its table with its first batch.")
+    job = next((one for one in home.catalog.jobs.list() if one.into == name), None)
+    streams = [one for one in home.catalog.streams.list() if one.source_kind is SourceKind.TABLE]
+    commits = log.commits_after(max(-1, version - _COMMITS))
+    return {
+        "table": str(name),
+        "location": location,
+        "version": version,
+        "rows": log.rows(),
+        "not_committed": _arrived(home, name),
+        "job": None if job is None else str(job.name),
+        "primary_key": list(schema.primary_key),
+        "columns": [{"column": column, "type": _type(kind)} for column, kind in schema.types.items()],
+        "streams": [str(one.name) for one in streams if one.source_name == name],
+        "history": [
+            {
+                "version": one.version,
+                "time": one.timestamp,
+                "operation": one.operation,
+                "rows": one.rows,
+                "batch": one.metadata.get("batch"),
+            }
+            for one in reversed(commits)
+        ],
+        "sample": sample_of(location, version),
+    }
+
+
+def sample_of(location: str, version: int, where: str = "true") -> dict[str, Any]:
+    """Returns ``columns`` and a few ``rows`` of a table, with long values cut; an ``error`` if they cannot be read."""
+    try:
+        found = sample(location, version, _ROWS, where)
+    except VolstreamError as error:
+        return {"columns": [], "rows": [], "error": error.message}
+    return {"columns": found.column_names, "rows": _cut(found), "error": None}
+
+
+def _cut(rows: pa.Table) -> list[dict[str, Any]]:
+    return [{name: _brief(value) for name, value in row.items()} for row in rows.to_pylist()]
+
+
+def _brief(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return f"({len(value)} bytes)"
+    if isinstance(value, str) and len(value) > _MAX_VALUE:
+        return f"{value[:_MAX_VALUE]} ... ({len(value)} characters)"
+    if isinstance(value, list | dict | tuple):
+        text = str(value)
+        return text if len(text) <= _MAX_VALUE else f"{text[:_MAX_VALUE]} ..."
+    return value
+
+
+def _type(kind: str) -> str:
+    """Returns Delta's type, which is JSON, as people write it."""
+    return kind.strip('"')
+
+
+def _arrived(home: Home, name: Name) -> int | None:
+    try:
+        return arrived_rows(home, name)
+    except VolstreamError:  # the table's note has the reason
+        return None
+
+
+def _filled_by(job: Job | None) -> str | None:
+    if job is None:
+        return None
+    return f"dynamic table, {job.name}" if isinstance(job, DynamicJob) else f"job {job.name}"
+
+
+def _in_warehouse(warehouse: str) -> list[Name]:
+    found = [
+        Name(schema, table)
+        for schema in folders.inside(f"{warehouse}/tables")[:_MAX_TABLES]
+        for table in folders.inside(f"{warehouse}/tables/{schema}")[:_MAX_TABLES]
+    ]
+    return [*found, *(Name.parse(text) for text in folders.links(warehouse))]
