@@ -72,6 +72,7 @@ PAGES = [
     "/settings",
     "/doctor",
     "/audit",
+    "/graph",
     "/nowhere",
 ]
 

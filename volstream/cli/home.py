@@ -7,6 +7,7 @@ import click
 from volstream.cli.options import common, founding
 from volstream.cli.output import Output, age
 from volstream.errors import JavaError
+from volstream.inspection.problems import Problem, problems
 from volstream.inspection.status import status
 from volstream.lifecycle.privacy import make_directory
 from volstream.session import Session
@@ -68,10 +69,11 @@ def init_command(session: Session, output: Output) -> None:
 @click.command("status")
 @common
 def status_command(session: Session, output: Output) -> None:
-    """Show engine, volumes, streams and jobs. Starts nothing."""
+    """Show engine, volumes, streams and jobs, and what needs attention. Starts nothing."""
     found = status(session.home)
+    wrong = problems(found, {})
     if output.as_json:
-        output.result(found, "")
+        output.result({**found, "problems": wrong}, "")
         return
     engine = found["engine"]
     running = (
@@ -87,3 +89,11 @@ def status_command(session: Session, output: Output) -> None:
     output.table(found["jobs"], ["job", "state", "trigger", "waiting", "failed", "last run", "outcome"], "No jobs.")
     if found["tables"]:  # others have no rows that arrive one by one
         output.table(found["tables"], ["table", "not_committed", "note"], "")
+    if wrong:
+        output.result(None, "\n".join(["Needs attention:", *map(_line, wrong)]))
+
+
+def _line(problem: Problem) -> str:
+    """Returns what is wrong, and what to do, in one line."""
+    do = f"Run: {problem.do}" if problem.do.startswith("volstream ") else problem.do
+    return f"{'■' if problem.severe else '▲'} {problem.kind} {problem.name}: {problem.why} {do}"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from volstream.console.facts import batches, jobs, overview, volumes
+from volstream.console.facts import batches, graph, jobs, overview, volumes
 from volstream.console.query import Query
 from volstream.inspection import tables
 from volstream.inspection.settings import shown_settings
@@ -98,6 +98,12 @@ def _table(asked: Asked) -> dict[str, Any]:
     return tables.described_table(asked.session.home, asked.names["table"])
 
 
+def _graph(asked: Asked) -> dict[str, Any]:
+    """All objects of the home and the arrows between them, with what is wrong; ``picture`` has pixels."""
+    found = graph.graph(asked.session.home, asked.probed())
+    return {**found, "width": graph.WIDTH, "height": graph.HEIGHT}
+
+
 def _sql(asked: Asked) -> dict[str, Any]:
     """The box for a query. POST runs it."""
     return {
@@ -176,6 +182,7 @@ PAGES = (
     ),
     Page("/tables", "tables.html", _tables),
     Page("/tables/{table}", "table.html", _table),
+    Page("/graph", "graph.html", _graph, "*"),
     Page("/sql", "sql.html", _sql, parameters={"q": "The query, which is shown and not run."}),
     Page("/settings", "settings.html", _settings),
     Page("/doctor", "doctor.html", _doctor),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from volstream.engine.control import engine_status
 from volstream.errors import VolstreamError
-from volstream.inspection.details import arrived_rows
+from volstream.inspection.details import arrived_rows, shown
 from volstream.model.names import Name
 from volstream.model.objects import Job, QueueType, Stream, Volume
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def status(home: Home) -> dict[str, Any]:
-    """Returns the state of the engine and of all volumes, streams, jobs and tables with rows that arrive one by one."""
+    """Returns the state of the engine and of all volumes, streams, jobs, sources, and tables with rows that arrive one by one."""
     catalog = home.catalog
     return {
         "home": str(home.settings.home),
@@ -27,6 +27,7 @@ def status(home: Home) -> dict[str, Any]:
         "streams": [stream_status(home, stream) for stream in catalog.streams.list()],
         "jobs": [job_status(home, job) for job in catalog.jobs.list()],
         "tables": [table_status(home, name, reason) for name, reason in catalog.tails.troubles().items()],
+        "sources": [shown(home, one) for one in catalog.feeds.list()],
     }
 
 

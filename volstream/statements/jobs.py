@@ -10,6 +10,7 @@ from volstream.jobs.progress import Observer
 from volstream.lifecycle.stop import Stop
 from volstream.model.names import Name
 from volstream.model.objects import DynamicJob, SourceKind, StatementJob, StatementJobSpec, Stream, Trigger, TriggerKind
+from volstream.model.text import counted
 from volstream.sql import names
 from volstream.statements.dynamic import refresh
 from volstream.statements.run import check_exists, consume, streams_of, target_of
@@ -87,7 +88,7 @@ class StatementRunner:
                     observe(report.progress)
                 if not until_empty:
                     break
-            lead.summary = f"{report.progress.rows} rows" if report.progress.batches else "nothing to do"
+            lead.summary = counted(report.progress.rows, "row") if report.progress.batches else "nothing to do"
         return report
 
     def has_work(self) -> bool:

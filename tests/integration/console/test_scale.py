@@ -48,6 +48,7 @@ PAGES = [
     "/tables",
     "/settings",
     "/audit",
+    "/graph",
 ]
 
 #: Tables that grow with time. Failures are read in the order of their ids, as is the audit: both stop at their limit.

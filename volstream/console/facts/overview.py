@@ -9,7 +9,7 @@ from typing import Any
 from volstream.engine.control import engine_status
 from volstream.errors import VolstreamError
 from volstream.home import Home
-from volstream.inspection import details, runs
+from volstream.inspection import runs
 from volstream.inspection.problems import problems
 from volstream.inspection.status import status
 from volstream.jobs import sizing
@@ -26,7 +26,6 @@ def overview(home: Home, probed: Mapping[str, Any]) -> dict[str, Any]:
         probed: what the daemon says about itself; see ``/readyz``.
     """
     found = status(home)
-    found["sources"] = [details.shown(home, one) for one in home.catalog.feeds.list()]
     wrong = problems(found, probed)
     now = datetime.now(UTC)
     jobs = home.catalog.jobs.list()[:_MAX_SHOWN]

@@ -1,0 +1,157 @@
+"""The lineage of a home as a picture: where each object is drawn, in columns from left to right, and what is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean
+from typing import Any
+
+from volstream.home import Home
+from volstream.inspection.drawing import as_text
+from volstream.inspection.lineage import Edge, Graph, Node, lineage
+from volstream.inspection.problems import Problem, problems
+from volstream.inspection.status import status
+
+#: Pixels: of a box; from one to the next in a column, and from column to column.
+WIDTH, HEIGHT, _DOWN, _ACROSS = 196, 46, 64, 256
+
+#: Objects that are drawn: a larger picture is read by nobody.
+_MAX_DRAWN = 400
+
+#: How often columns are put in order by their neighbours. It changes little after this.
+_SWEEPS = 6
+
+
+def graph(home: Home, probed: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns objects, their arrows, and the picture.
+
+    Args:
+        probed: what the daemon says about itself; see ``/readyz``.
+    """
+    found = lineage(home)
+    wrong: dict[tuple[str, str], Problem] = {}
+    for one in problems(status(home), probed):
+        wrong.setdefault((one.kind, one.name), one)
+    return {
+        "nodes": [
+            {"id": node.id, "kind": str(node.kind), "name": node.name, "problem": _problem(node, wrong)}
+            for node in found.nodes
+        ],
+        "edges": [{"source": edge.source.id, "target": edge.target.id} for edge in found.edges],
+        "picture": _picture(found) if len(found.nodes) <= _MAX_DRAWN else None,
+        "text": as_text(found),
+    }
+
+
+def _problem(node: Node, wrong: Mapping[tuple[str, str], Problem]) -> dict[str, Any] | None:
+    """Returns what is wrong with an object: of a dynamic table, with the job that keeps it."""
+    kinds = {"dynamic table": "job"}
+    found = wrong.get((kinds.get(node.kind, str(node.kind)), node.name))
+    return None if found is None else {"severe": found.severe, "why": found.why}
+
+
+@dataclass(frozen=True)
+class Bend:
+    """Where a long arrow passes a column."""
+
+    edge: Edge
+    column: int
+
+
+#: The column and the row of each object, and of each bend.
+Places = Mapping[Node | Bend, tuple[int, int]]
+
+
+def places(graph: Graph) -> Places:
+    """Returns where objects are drawn: right of all that leads to them, near to their neighbours; and where long arrows pass."""
+    depths = _depths(graph)
+    ways = [_way(edge, depths) for edge in graph.edges]
+    columns: list[list[Node | Bend]] = [[] for _ in range(max(depths.values(), default=-1) + 1)]
+    for node, depth in depths.items():
+        columns[depth].append(node)
+    for way in ways:
+        for one in way[1:-1]:
+            assert isinstance(one, Bend), "objects are at the ends"
+            columns[one.column].append(one)
+    steps = [step for way in ways for step in pairwise(way)]
+    for sweep in range(_SWEEPS):
+        rightwards = sweep % 2 == 0
+        near: dict[Node | Bend, list[Node | Bend]] = {}
+        for left, right in steps:
+            near.setdefault(right if rightwards else left, []).append(left if rightwards else right)
+        for column in columns if rightwards else reversed(columns):
+            rows = {one: row for other in columns for row, one in enumerate(other)}
+            column.sort(key=lambda one: fmean(map(rows.__getitem__, near.get(one, [one]))))  # called at once
+    return {one: (depth, row) for depth, column in enumerate(columns) for row, one in enumerate(column)}
+
+
+def _way(edge: Edge, depths: Mapping[Node, int]) -> list[Node | Bend]:
+    """Returns what an arrow passes, from its beginning to its end. One that points back passes nothing."""
+    between = range(depths[edge.source] + 1, depths[edge.target])
+    return [edge.source, *(Bend(edge, column) for column in between), edge.target]
+
+
+def _depths(graph: Graph) -> Mapping[Node, int]:
+    """Returns the column of each object; arrows that close a circle are left out of account."""
+    depths: dict[Node, int] = {}
+    before: dict[Node, list[Node]] = {node: [] for node in graph.nodes}
+    for edge in graph.edges:
+        before[edge.target].append(edge.source)
+
+    for start in graph.nodes:
+        # Without recursion: chains may be long.
+        path, below = [start], {start}
+        while path:
+            node = path[-1]
+            open_ones = [one for one in before[node] if one not in depths and one not in below]
+            if open_ones:
+                path.append(open_ones[0])
+                below.add(open_ones[0])
+                continue
+            depths.setdefault(node, max((depths[one] + 1 for one in before[node] if one in depths), default=0))
+            below.discard(path.pop())
+    # What nothing leads to stands beside what it leads to, such as a function beside its job.
+    for node in graph.roots():
+        depths[node] = max(0, min((depths[one] for one in graph.after(node)), default=1) - 1)
+    return depths
+
+
+def _boxes(found: Places) -> dict[Node | Bend, tuple[int, int]]:
+    """Returns the upper left corner of each box, with columns centred."""
+    heights: dict[int, int] = {}
+    for column, row in found.values():
+        heights[column] = max(heights.get(column, 0), row + 1)
+    highest = max(heights.values(), default=0)
+    return {
+        one: (column * _ACROSS + 1, row * _DOWN + (highest - heights[column]) * _DOWN // 2 + 1)
+        for one, (column, row) in found.items()
+    }
+
+
+def _picture(graph: Graph) -> dict[str, Any]:
+    """Returns the corners of boxes, the curves of arrows as SVG writes them, and the size of it all; in pixels."""
+    found = places(graph)
+    corners = _boxes(found)
+    depths = {node: found[node][0] for node in graph.nodes}
+    return {
+        "boxes": {node.id: {"x": corners[node][0], "y": corners[node][1]} for node in graph.nodes},
+        "arrows": [_curve([corners[one] for one in _way(edge, depths)]) for edge in graph.edges],
+        "width": max((x for x, _ in corners.values()), default=0) + WIDTH + 1,
+        "height": max((y for _, y in corners.values()), default=0) + HEIGHT + 1,
+    }
+
+
+def _curve(corners: Sequence[tuple[int, int]]) -> str:
+    """Returns a curve from the right of the first box through the middle of the others to the left of the last one."""
+    middles = [(x, y + HEIGHT // 2) for x, y in corners]
+    points = [(middles[0][0] + WIDTH, middles[0][1])]
+    for x, y in middles[1:-1]:
+        points += [(x, y), (x + WIDTH, y)]
+    points.append(middles[-1])
+    parts = [f"M{points[0][0]} {points[0][1]}"]
+    for number, ((x1, y1), (x2, y2)) in enumerate(pairwise(points)):
+        bends = number % 2 == 0  # every second piece passes a column, straight on
+        parts.append(f"C{x1 + 30} {y1} {x2 - 30} {y2} {x2} {y2}" if bends else f"L{x2} {y2}")
+    return " ".join(parts)
