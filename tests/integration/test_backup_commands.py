@@ -38,6 +38,7 @@ def test_a_home_is_restored_as_it_was_at_the_backup(shell: Shell, other: Shell, 
     assert [one["files"] for one in status["volumes"]] == [3]
 
 
+@pytest.mark.long
 def test_a_backup_can_be_restored_repeatedly(shell: Shell, other: Shell, tmp_path: Path) -> None:
     backup = str(tmp_path / "backup")
     shell.ok("refresh", "v")

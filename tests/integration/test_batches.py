@@ -132,6 +132,7 @@ def test_a_batch_knows_its_removals_and_its_failures(place: Place) -> None:
     ]
 
 
+@pytest.mark.long
 def test_the_files_of_a_retry_are_not_recorded(place: Place) -> None:
     place.put("c", "c")
     place.job(PICKY)

@@ -156,6 +156,7 @@ def _key(body: bytes) -> str:
     return str(event["oss"]["object"]["key"])
 
 
+@pytest.mark.long
 def test_volumes_that_share_a_queue_each_receive_their_own_messages(bucket: Bucket) -> None:
     bucket.cloud.make_bucket("another-bucket")
     pictures, texts = bucket.volume("pictures", "a", patterns=("*.jpg",)), bucket.volume("texts", "a/b")

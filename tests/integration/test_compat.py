@@ -168,7 +168,8 @@ def test_a_failed_save_writes_and_consumes_nothing(compat: Compat) -> None:
     assert (compat.unread(), compat.rows("SELECT * FROM u$")) == (1, [(1,), (2,)])
 
 
-@pytest.mark.parametrize("committed", [True, pytest.param(False, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("committed", [True, False])
 def test_an_interruption_after_the_commit_leaves_the_table(compat: Compat, committed: bool) -> None:
     frame = compat.table().select("id")
     with interrupted("return" if committed else "call", "volstream.delta.writer.with_retries"):

@@ -234,6 +234,7 @@ def test_a_waiting_consumer_gets_the_stream_when_it_is_free(filled: Home) -> Non
     assert filled.rows("SELECT * FROM u$") == [(1, "a"), (2, "b")]
 
 
+@pytest.mark.long
 def test_a_failed_block_gets_the_same_rows_again_under_the_same_id(filled: Home) -> None:
     """Rule R-20 of docs/streams.md."""
     stream = filled.session.streams.get(filled.name("s"))

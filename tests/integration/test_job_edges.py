@@ -62,6 +62,7 @@ def test_a_returning_path_has_no_old_rows_even_if_its_stream_shows_no_deletes(pl
     assert place.table() == [("a", 3)]
 
 
+@pytest.mark.long
 def test_a_returning_path_has_no_old_rows_after_a_range_was_discarded(place: Place) -> None:
     change(place, a="1")
     place.job(COUNT)
@@ -122,6 +123,7 @@ def test_a_plan_is_cut_by_bytes_and_a_large_file_is_its_own_batch(place: Place) 
     assert place.table() == [("a", 4), ("b", 4), ("c", 50), ("d", 1)]
 
 
+@pytest.mark.long
 def test_changes_follow_initial_rows_even_if_none_of_those_is_wanted(place: Place) -> None:
     change(place, a="too large")
     place.job(COUNT, where="size < 3")

@@ -139,6 +139,7 @@ def test_new_columns_are_rescued_on_request(place: Place) -> None:
     assert table(place, "id, _rescued_data") == [(1, None), (2, '{"more":"x"}')]
 
 
+@pytest.mark.long
 def test_a_file_with_new_columns_fails_on_request_until_they_are_accepted(place: Place) -> None:
     place.put("a.csv", "id\n1\n")
     load(place, new_columns="fail", delimiter=",")

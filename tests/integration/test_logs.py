@@ -82,6 +82,7 @@ def test_output_of_a_failed_setup_is_kept(place: Place) -> None:
     assert ("", "stdout", "loading") in shown(place)
 
 
+@pytest.mark.long
 def test_output_of_a_file_that_kills_its_worker_is_shown(place: Place) -> None:
     place.put("a", "good")
     place.put("b", "bad")

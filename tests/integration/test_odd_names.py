@@ -53,6 +53,7 @@ def test_rows_follow_files_moved_between_odd_names(place: Place) -> None:
     assert place.table() == sorted((f"{name} {name}", len(name)) for name in ODD)
 
 
+@pytest.mark.long
 def test_a_failed_file_with_an_odd_name_is_retried_and_its_history_shown(place: Place) -> None:
     for name in ODD:
         place.put(name, "1")

@@ -124,6 +124,7 @@ def test_a_statement_job_on_two_streams_advances_and_owns_both(home: Home) -> No
             home.sql(f"CREATE JOB other$ AS INSERT INTO u$ SELECT id FROM {stream}")
 
 
+@pytest.mark.long
 def test_a_failed_statement_leaves_the_offset_and_is_the_last_outcome(copied: Home) -> None:
     copied.sql(f"CREATE OR REPLACE JOB j$ AS {COPY} AND raise_error('no') IS NULL")
     before = copied.offset()
@@ -141,6 +142,7 @@ def test_a_failed_statement_leaves_the_offset_and_is_the_last_outcome(copied: Ho
     assert copied.rows("SELECT * FROM u$") == [(1, "a")]
 
 
+@pytest.mark.long
 def test_a_paused_job_does_not_run_until_it_is_resumed(copied: Home) -> None:
     copied.sql("INSERT INTO t$ VALUES (1, 'a', 1); ALTER JOB j$ PAUSE")
     assert copied.session.jobs.get(copied.name("j")).state is JobState.PAUSED

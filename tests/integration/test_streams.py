@@ -63,6 +63,7 @@ def test_a_new_stream_is_empty_and_one_created_before_the_first_listing_gets_eve
     assert changes(place, "late") == []
 
 
+@pytest.mark.long
 def test_a_stream_can_only_start_within_the_kept_history(place: Place) -> None:
     """Rule R-4 of docs/streams.md."""
     place.put("a")

@@ -359,6 +359,7 @@ def test_a_re_created_table_makes_the_stream_stale(home: Home) -> None:
     assert home.rows(KINDS) == []
 
 
+@pytest.mark.long
 def test_a_missing_file_or_log_entry_is_detected_before_anything_is_read(home: Home) -> None:
     """Rule R-23 of docs/streams.md."""
     home.tracked(stream=None)

@@ -37,7 +37,9 @@ def numbers(kept: Kept) -> list[int]:
 
 
 @pytest.mark.parametrize("passes", [1, pytest.param(2, marks=pytest.mark.long)])
-@pytest.mark.parametrize("point", [*POINTS, pytest.param("tail.written", marks=pytest.mark.long), "tail.appended"])
+@pytest.mark.parametrize(
+    "point", [*POINTS, *(pytest.param(one, marks=pytest.mark.long) for one in ("tail.written", "tail.appended"))]
+)
 def test_a_kill_at_any_named_point_loses_and_doubles_nothing(kept: Kept, point: str, passes: int) -> None:
     topic = kept.broker.topic(2)
     send(kept, topic, range(30_000))  # more than one batch
