@@ -44,6 +44,7 @@ _COMMANDS = {
     "advance-stream": "stream",
     "resolve": "stream",
     "try": "file",
+    "compare": "compare",
     "logs": "job",
     "read-batch": "batch",
     "explain-file": "file",
@@ -86,7 +87,7 @@ GROUPS = {
         "advance-stream",
         "resolve",
     ],
-    "Looking": ["try", "logs", "explain-file", "read-batch", "graph", "sql"],
+    "Looking": ["try", "compare", "logs", "explain-file", "read-batch", "graph", "sql"],
 }
 
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
