@@ -18,6 +18,7 @@ _COMMANDS = {
     "completion": "setup",
     "init": "home",
     "status": "home",
+    "top": "top",
     "doctor": "doctor",
     "engine": "engine",
     "daemon": "daemon",
@@ -60,7 +61,7 @@ _COMMANDS = {
 #: The commands by purpose, in the order of the help.
 GROUPS = {
     "This machine": ["setup", "completion"],
-    "A home": ["init", "status", "doctor", "daemon", "ingest-server", "engine", "backup", "restore"],
+    "A home": ["init", "status", "top", "doctor", "daemon", "ingest-server", "engine", "backup", "restore"],
     "Objects": [
         "create-connection",
         "create-volume",
