@@ -16,7 +16,7 @@ from volstream.model.units import format_size
 from volstream.session import Session
 
 if TYPE_CHECKING:
-    from volstream.jobs.compare import Comparison, Cost
+    from volstream.jobs.comparison import Comparison, Cost
     from volstream.jobs.differences import Differences, Spread
 
 
@@ -66,6 +66,8 @@ def compare_command(
     output.result(None, "\n".join([*_costs(found), *_own(found)]))
     if following:
         output.result(None, "\n".join(["", "To switch:", *(f"  {one}" for one in following)]))
+    else:
+        output.result(None, "\nA column of another type needs another table, so another job: volstream create-job.")
 
 
 def _summary(found: Comparison) -> str:

@@ -10,21 +10,22 @@ import dataclasses
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from volstream.delta import folders
 from volstream.delta.log import DeltaLog
 from volstream.delta.places import reached
 from volstream.errors import FunctionLoadError, InvalidStateError, NotFoundError
 from volstream.functions.bounds import size_of
-from volstream.functions.schema import of_job, quote_column, type_names
+from volstream.functions.schema import of_job, quote_column
 from volstream.functions.source import FunctionSource, find
 from volstream.jobs import plan
 from volstream.jobs.attempt import stage, work_on
+from volstream.jobs.comparison import Chosen, Columns, Comparison, Cost
 from volstream.jobs.differences import Comparer, Differences, Outcome, Row, Spread
 from volstream.jobs.parts import Parts
 from volstream.jobs.staged import Staged
@@ -47,86 +48,6 @@ _MAX_ROWS, _MAX_BYTES = 10_000, 64 << 20
 
 #: Failures read at a time.
 _FAILURES = 1000
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """Which of the delivered files are compared.
-
-    Attributes:
-        most: maximum number.
-        where: SQL condition on the directory's columns; None: all.
-        paths: only these; empty: all.
-    """
-
-    most: int = 200
-    where: str | None = None
-    paths: Sequence[str] = ()
-
-    @property
-    def condition(self) -> str | None:
-        """All of it as one condition."""
-        named = one_of("relative_path", self.paths) if self.paths else None
-        return " AND ".join(f"({one})" for one in (self.where, named) if one) or None
-
-
-@dataclass(frozen=True)
-class Columns:
-    """How the columns of two codes differ: types in SQL by column, and for ``retyped`` the old and the new one."""
-
-    new: Mapping[str, str]
-    dropped: Mapping[str, str]
-    retyped: Mapping[str, tuple[str, str]]
-
-    @classmethod
-    def of(cls, old: pa.Schema, new: pa.Schema) -> Columns:
-        """Compares two schemas."""
-        before, after = type_names(old), type_names(new)
-        return cls(
-            {name: kind for name, kind in after.items() if name not in before},
-            {name: kind for name, kind in before.items() if name not in after},
-            {
-                name: (before[name], kind)
-                for name, kind in after.items()
-                if name in before and not old.field(name).type.equals(new.field(name).type)
-            },
-        )
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What calls of a function took for each file.
-
-    Attributes:
-        seconds: duration of the call.
-        memory: bytes by which the worker's memory grew at its peak; None: unknown on this system.
-    """
-
-    seconds: Spread | None
-    memory: Spread | None
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """The result of running other code on delivered files.
-
-    Attributes:
-        function: the other code.
-        delivered: files from which the sample was taken.
-        differences: of the other code's outcomes from the table's rows and the current failures.
-        own: the same for the job's own code, which differs from what it gave before if its results vary from call to call, or if
-            it was changed since; None: it was not run.
-        own_cost: of the job's own code, on the same files.
-    """
-
-    job: str
-    function: str
-    delivered: int
-    columns: Columns
-    differences: Differences
-    cost: Cost
-    own: Differences | None = None
-    own_cost: Cost | None = None
 
 
 def compare(parts: Parts, job: FileJob, other: FileJob, chosen: Chosen, *, both: bool = False) -> Comparison:
@@ -164,11 +85,10 @@ class _Run:
                 f"The job {job.name} has not finished its first run, so there is nothing to compare with.",
                 f"Run: volstream run-job {job.name}. To run the function on files of this machine: volstream try.",
             )
-        self._files, self.delivered = parts.planner.sample(
-            parts.session, job, covered, chosen.condition, min(chosen.most, MAX_SAMPLE)
-        )
+        self._files, self.delivered = parts.planner.sample(parts.session, job, covered, chosen.condition, chosen.most)
         self._paths: list[str] = self._files["relative_path"].to_pylist()
-        missing = sorted({*chosen.paths} - {*self._paths}) if len(chosen.paths) <= chosen.most else []
+        self._versions = pc.coalesce(self._files["version_id"], self._files["etag"])
+        missing = sorted({*chosen.paths} - {*self._paths})
         if missing or not self._paths:
             what = f"The file {missing[0]!r} was not" if missing else "No such file was"
             raise NotFoundError(
@@ -236,8 +156,7 @@ class _Run:
     def _had(self, session: SparkSession, existing: Sequence[str]) -> DataFrame:
         """Returns the table's rows of the sample's files in their current version."""
         location = self._parts.table_of(self._job)
-        versions = pa.compute.coalesce(self._files["version_id"], self._files["etag"])
-        named = pa.table({"path": self._files["relative_path"], "version": versions})
+        named = pa.table({"path": self._files["relative_path"], "version": self._versions})
         relation(session, named).createOrReplaceTempView("volstream_sample")
         columns = ", ".join(map(quote_column, existing))
         within = one_of("t._file_path", self._paths)
@@ -260,13 +179,7 @@ class _Run:
 
     def _failed(self) -> dict[str, Outcome]:
         """Returns the current failures of the sample's files in their current version, by path."""
-        versions = dict(
-            zip(
-                self._paths,
-                pa.compute.coalesce(self._files["version_id"], self._files["etag"]).to_pylist(),
-                strict=True,
-            )
-        )
+        versions = dict(zip(self._paths, self._versions.to_pylist(), strict=True))
         found: dict[str, Outcome] = {}
         after: str | None = None
         while part := self._parts.catalog.failures.active(self._job.id, after=after, limit=_FAILURES):

@@ -15,10 +15,11 @@ from volstream.model.objects import DynamicJob, FileJob, FileJobSpec, Job, JobSp
 from volstream.model.work import Failure, FailureState
 from volstream.objects.base import Collection
 from volstream.objects.streams import Streams
+from volstream.sqltext import MAX_NAMED
 
 if TYPE_CHECKING:
     from volstream.home import Home
-    from volstream.jobs.compare import Comparison
+    from volstream.jobs.comparison import Comparison
     from volstream.jobs.lease import Runner, RunReport
     from volstream.jobs.logs import LogLine
     from volstream.jobs.parts import Parts
@@ -282,7 +283,7 @@ class Jobs(Collection[Job]):
             arguments: its arguments; None: the job's.
             sample: maximum number of files, up to 10,000: always the same ones, spread over the directory.
             where: SQL condition on the directory's columns; None: all files.
-            paths: only these files.
+            paths: only these files, all of them.
             both: run the job's own code, too, to measure it, and to see whether it still gives what the table has.
             directory: as in :meth:`create`.
 
@@ -292,16 +293,19 @@ class Jobs(Collection[Job]):
             NotFoundError: no delivered file is chosen.
             FunctionLoadError: the function cannot be imported or set up.
         """
-        from volstream.jobs.compare import MAX_SAMPLE, Chosen, compare
+        from volstream.jobs.compare import MAX_SAMPLE, compare
+        from volstream.jobs.comparison import Chosen
         from volstream.jobs.definitions import check_where, with_function
 
         job = self._of_files(name)
         if not 1 <= sample <= MAX_SAMPLE:
             raise InvalidValueError(f"A sample cannot have {sample} files.", f"Give 1 to {MAX_SAMPLE}.")
+        if len(paths) > MAX_NAMED:
+            raise InvalidValueError(f"{len(paths)} paths are too many.", f"Give up to {MAX_NAMED}, or a condition.")
         if where is not None:
             check_where(where)
         other = with_function(job, function, returns, arguments, directory=directory)
-        return compare(self.parts, job, other, Chosen(sample, where, tuple(paths)), both=both)
+        return compare(self.parts, job, other, Chosen(max(sample, len(paths)), where, tuple(paths)), both=both)
 
     def replay(
         self, name: str, where: str | None = None, *, stop: Stop | None = None, observe: Observer | None = None
