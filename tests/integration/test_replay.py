@@ -39,6 +39,8 @@ def test_a_replay_replaces_results_and_leaves_newer_changes_to_the_stream(place:
     assert (report.progress.done_files, report.progress.code_changed) == (2, False)
     assert place.table() == [("a", -1), ("b", 2), ("c", 3), ("d", -4)]
     assert place.session.streams.get("j_stream").offset == before
+    batch = place.session.batches.list("j")[0]
+    assert place.session.batches.read(batch.id).count() == 2, "its plan's files are gone, and found again"
     assert place.run().progress.code_changed is False, "a replay of everything accepts the code"
     assert place.table() == [("a", -1), ("b", -5), ("d", -4), ("e", -1)]
 

@@ -7,7 +7,7 @@ import click
 from volstream.cli.options import common, founding
 from volstream.cli.output import Output, age
 from volstream.errors import JavaError
-from volstream.inspection.problems import Problem, problems
+from volstream.inspection.problems import problems
 from volstream.inspection.status import status
 from volstream.lifecycle.privacy import make_directory
 from volstream.session import Session
@@ -90,10 +90,4 @@ def status_command(session: Session, output: Output) -> None:
     if found["tables"]:  # others have no rows that arrive one by one
         output.table(found["tables"], ["table", "not_committed", "note"], "")
     if wrong:
-        output.result(None, "\n".join(["Needs attention:", *map(_line, wrong)]))
-
-
-def _line(problem: Problem) -> str:
-    """Returns what is wrong, and what to do, in one line."""
-    do = f"Run: {problem.do}" if problem.do.startswith("volstream ") else problem.do
-    return f"{'■' if problem.severe else '▲'} {problem.kind} {problem.name}: {problem.why} {do}"
+        output.result(None, "\n".join(["Needs attention:", *(one.line for one in wrong)]))

@@ -18,6 +18,7 @@ _COMMANDS = {
     "completion": "setup",
     "init": "home",
     "status": "home",
+    "top": "top",
     "doctor": "doctor",
     "engine": "engine",
     "daemon": "daemon",
@@ -45,6 +46,7 @@ _COMMANDS = {
     "advance-stream": "stream",
     "resolve": "stream",
     "try": "file",
+    "compare": "compare",
     "logs": "job",
     "read-batch": "batch",
     "explain-file": "file",
@@ -60,7 +62,7 @@ _COMMANDS = {
 #: The commands by purpose, in the order of the help.
 GROUPS = {
     "This machine": ["setup", "completion"],
-    "A home": ["init", "status", "doctor", "daemon", "console", "ingest-server", "engine", "backup", "restore"],
+    "A home": ["init", "status", "top", "doctor", "daemon", "console", "ingest-server", "engine", "backup", "restore"],
     "Objects": [
         "create-connection",
         "create-volume",
@@ -87,7 +89,7 @@ GROUPS = {
         "advance-stream",
         "resolve",
     ],
-    "Looking": ["try", "logs", "explain-file", "read-batch", "graph", "sql"],
+    "Looking": ["try", "compare", "logs", "explain-file", "read-batch", "graph", "sql"],
 }
 
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}

@@ -18,6 +18,7 @@ from typing import Any
 from volstream.errors import FunctionLoadError, StorageDeniedError, StorageError
 from volstream.functions.bounds import TooLargeError
 from volstream.functions.file import File
+from volstream.functions.measure import measured
 from volstream.functions.outcomes import FileOutcome, FileTask
 from volstream.functions.printing import Printed, Prints, Shown
 from volstream.functions.rejection import FileRejectedError
@@ -42,6 +43,7 @@ class Caller:
         timeout_seconds: for each file; None: unlimited.
         prints: destination of the function's output. If it is watched by a person, they may interrupt the function.
         expected: the columns and limits that the rows must keep to.
+        measures: measure the time and memory of each call.
 
     Attributes:
         batch_size: files per call; None: the function takes one file, not a list.
@@ -54,8 +56,11 @@ class Caller:
         timeout_seconds: float | None,
         prints: Prints,
         expected: Expected,
+        *,
+        measures: bool = False,
     ) -> None:
         self.batch_size: int | None = None
+        self._measures = measures
         self._prints = prints
         self._watched = isinstance(prints, Shown)
         self._expected = expected
@@ -113,7 +118,12 @@ class Caller:
 
     def _call(self, group: Sequence[tuple[FileTask, File]]) -> list[FileOutcome]:
         tasks = [task for task, _ in group]
-        outcomes = self._called(tasks, [file for _, file in group])
+        with measured(memory=self._measures) as cost:
+            outcomes = self._called(tasks, [file for _, file in group])
+        if self._measures:
+            for outcome in outcomes:
+                outcome.seconds = (cost.seconds or 0.0) / len(group)
+                outcome.memory = cost.memory
         printed = self._prints.take([task.info.relative_path for task in tasks])
         if printed:
             outcomes[0].printed = printed

@@ -36,6 +36,8 @@ class FileOutcome:
         bytes: size of the rows' values.
         printed: output during the call; after a call on several files it is with the first one's outcome.
         new_columns: DDL of columns that the file has and the result lacks, if that is why it failed.
+        seconds: duration of the call; of a call on several files, the file's share; None: not measured.
+        memory: peak of the memory that the call needed, in bytes; None: not measured.
     """
 
     task: FileTask
@@ -47,6 +49,8 @@ class FileOutcome:
     bytes: int = 0
     printed: Sequence[Printed] = ()
     new_columns: str | None = None
+    seconds: float | None = None
+    memory: int | None = None
 
 
 def outcome_schema(result: pa.Schema) -> pa.Schema:
@@ -64,6 +68,8 @@ def outcome_schema(result: pa.Schema) -> pa.Schema:
             pa.field("error_traceback", pa.string()),
             pa.field("printed", pa.string()),
             pa.field("new_columns", pa.string()),
+            pa.field("seconds", pa.float64()),
+            pa.field("memory", pa.int64()),
         ]
     )
 
@@ -82,7 +88,7 @@ class OutcomeCodec:
 
     def encode(self, outcomes: Sequence[FileOutcome]) -> pa.RecordBatch:
         """Returns rows of :func:`outcome_schema`: one per result row; for a file without rows, or a failed one, a single row
-        with NULL as ``result``. A file's first row has the number of its rows in ``rows``, the others NULL.
+        with NULL as ``result``. A file's first row has the number of its rows in ``rows``, and its cost, the others NULL.
 
         For outcomes with Arrow rows there is :meth:`encode_arrow`.
         """
@@ -104,6 +110,8 @@ class OutcomeCodec:
                 columns[name] += [value] * (more + 1)
             columns["rows"] += [len(outcome.rows), *[None] * more]
             columns["printed"] += [None] * (more + 1)
+            columns["seconds"] += [outcome.seconds, *[None] * more]
+            columns["memory"] += [outcome.memory, *[None] * more]
         arrays = [
             results if field.name == "result" else pa.array(columns[field.name], field.type) for field in self._schema
         ]
@@ -111,7 +119,8 @@ class OutcomeCodec:
 
     def encode_arrow(self, outcome: FileOutcome, rows: ArrowRows) -> Iterator[pa.RecordBatch]:
         """Yields what :meth:`encode` returns, for one outcome with Arrow rows, batch by batch."""
-        info, total = outcome.task.info, [len(rows)]
+        info = outcome.task.info
+        once = {"rows": len(rows), "seconds": outcome.seconds, "memory": outcome.memory}
         same = {
             "path": info.relative_path,
             "file_version": info.version,
@@ -124,8 +133,9 @@ class OutcomeCodec:
                 name: pa.repeat(pa.scalar(value, self._schema.field(name).type), count) for name, value in same.items()
             }
             arrays["result"] = pa.StructArray.from_arrays(batch.columns, fields=list(self._result))
-            arrays["rows"] = pa.array([*total, *[None] * (count - len(total))], pa.int64())
-            total = []
+            for name, value in once.items():
+                arrays[name] = pa.array([value, *[None] * (count - 1)], self._schema.field(name).type)
+            once = dict.fromkeys(once)
             columns = [
                 arrays[field.name] if field.name in arrays else pa.nulls(count, field.type) for field in self._schema
             ]

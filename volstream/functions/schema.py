@@ -198,6 +198,11 @@ def to_ddl(schema: pa.Schema) -> str:
     return ", ".join(f"{quote_column(field.name)} {_ddl_of(field.type)}" for field in schema)
 
 
+def type_names(schema: pa.Schema) -> Mapping[str, str]:
+    """Returns the columns with their types as in Spark DDL."""
+    return {field.name: _ddl_of(field.type) for field in schema}
+
+
 def quote_column(name: str) -> str:
     """Returns a column's name quoted for SQL."""
     return quote(name) if name.islower() and name not in _WORDS else "`" + name.replace("`", "``") + "`"

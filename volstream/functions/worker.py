@@ -46,6 +46,7 @@ class Work:
         ahead_bytes: size of contents fetched ahead of the function, in each worker.
         bounds: limits on the results of a file.
         declared: the function declares the columns, and its current declaration must agree with them.
+        measures: measure the time and memory of each call.
     """
 
     source: FunctionSource
@@ -58,6 +59,7 @@ class Work:
     ahead_bytes: int
     bounds: Bounds
     declared: bool
+    measures: bool = False
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Processes a partition of a plan; yields outcomes in the format of :meth:`OutcomeCodec.encode`."""
@@ -89,7 +91,7 @@ class Work:
         """
         prints = Capture(self.bounds.log_file_bytes, copy_output_to)
         expected = Expected(self.schema, self.bounds, self.declared)
-        return Caller(self.source, self.arguments, self.timeout_seconds, prints, expected)
+        return Caller(self.source, self.arguments, self.timeout_seconds, prints, expected, measures=self.measures)
 
     def _outcomes(self, worker: Worker, tasks: Iterator[FileTask]) -> Iterator[FileOutcome]:
         """Calls the function on group after group, fetching contents ahead if that helps."""

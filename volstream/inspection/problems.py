@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from volstream.model.text import counted
+from volstream.model.text import counted, one_line
 from volstream.model.work import FailureState
 
 
@@ -25,6 +25,13 @@ class Problem:
     name: str
     why: str
     do: str
+
+    @property
+    def line(self) -> str:
+        """What is wrong, and what to do, in one line."""
+        title = f"{self.kind} {self.name}".rstrip()
+        do = f"Run: {self.do}" if self.do.startswith("volstream ") else self.do
+        return one_line(f"{'■' if self.severe else '▲'} {title}: {self.why} {do}")
 
 
 def problems(status: Mapping[str, Any], probed: Mapping[str, Any]) -> list[Problem]:

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from volstream.catalog.consumptions import Outcome
+from volstream.config import Settings
 from volstream.delta import direct, folders
 from volstream.delta.marker import Marker
 from volstream.errors import CatalogError, FencedError, FunctionLoadError, VolstreamError
@@ -38,6 +39,7 @@ from volstream.lifecycle.stop import Stop
 from volstream.log import get
 from volstream.model.objects import FileJob, JobState, OnMove, Volume, Write
 from volstream.model.work import Batch, Failure, FailureKind, FailureState, Intent, Plan
+from volstream.storage.base import ObjectStore
 from volstream.volumes.access import store_of
 
 if TYPE_CHECKING:
@@ -257,21 +259,10 @@ class Attempts:
         """
         began = time.monotonic()
         staged = Staged(f"{self._parts.staging}/{batch.id}/{attempt}", of_job(self._job))
-        work = Work(
-            self._source,
-            arguments_of(self._job),
-            self._store,
-            staged.result,
-            self._job.timeout_seconds,
-            isolate,
-            self._parts.settings.function_memory,
-            self._parts.settings.fetch_ahead_bytes,
-            bounds(self._parts.settings),
-            self._job.declared,
-        )
+        work = replace(work_on(self._parts.settings, self._job, self._source, self._store), isolate=isolate)
         if batch.files:
             with self._parts.session() as session:
-                self._run_function(self._files_to_run(session, made, batch), work, batch, staged)
+                stage(staged, self._files_to_run(session, made, batch), work, job=str(self._job.name), batch=batch.id)
         else:
             staged.write_nothing()
         totals = staged.totals()
@@ -323,18 +314,6 @@ class Attempts:
             return files
         return without_followed(session, files, self._location, origins)
 
-    def _run_function(self, files: DataFrame, work: Work, batch: Batch, staged: Staged) -> None:
-        from pyspark.errors import PySparkException
-
-        try:
-            staged.write(files, work)
-        except PySparkException as error:
-            if work.isolate or not _worker_died(error):
-                raise
-            # Some file kills its worker. With each file in a child process it is found, and the others are committed.
-            _log.warning("worker_died", job=str(self._job.name), batch=batch.id, next="each file in a child process")
-            staged.write(files, replace(work, isolate=True))
-
     def _note_failures(self, staged: Staged, batch: Batch, intent: Intent, earlier: dict[str, Failure]) -> None:
         settings = self._parts.settings
         policy = RetryPolicy(self._job.retries, Backoff(settings.retry_first_seconds, settings.retry_max_seconds))
@@ -368,6 +347,36 @@ class Attempts:
         self._parts.catalog.failures.add_pending(found())
         if moved:
             self._parts.catalog.refreshes.ask_check(self._volume.id, moved)
+
+
+def work_on(settings: Settings, job: FileJob, source: FunctionSource, store: ObjectStore) -> Work:
+    """Returns what executors need to call a job's function on files of a store."""
+    return Work(
+        source,
+        arguments_of(job),
+        store,
+        of_job(job),
+        job.timeout_seconds,
+        job.isolate,
+        settings.function_memory,
+        settings.fetch_ahead_bytes,
+        bounds(settings),
+        job.declared,
+    )
+
+
+def stage(staged: Staged, files: DataFrame, work: Work, **about: str) -> None:
+    """Runs the function on ``files``, and stages the outcomes; ``about`` says whose they are, for the log."""
+    from pyspark.errors import PySparkException
+
+    try:
+        staged.write(files, work)
+    except PySparkException as error:
+        if work.isolate or not _worker_died(error):
+            raise
+        # Some file kills its worker. With each file in a child process it is found, and the others have outcomes.
+        _log.warning("worker_died", **about, next="each file in a child process")
+        staged.write(files, replace(work, isolate=True))
 
 
 def recover(parts: Parts, job: FileJob) -> bool:

@@ -88,7 +88,7 @@ def create_job(
         _check_idle(catalog, existing)
     function: Mapping[str, Any] = {}
     if isinstance(spec, FileJobSpec):
-        function = _function(spec.function, spec.returns, spec.arguments, directory=directory)
+        function = function_of(spec.function, spec.returns, spec.arguments, directory=directory)
     made = [_own(catalog, warehouse, own, existing) for own in _own_streams(spec)]
     streams = made or [_unused(catalog, name, existing) for name in _given_streams(spec)]
     if catalog.streams.find(spec.into) is not None:
@@ -157,7 +157,7 @@ def alter_job(catalog: Catalog, name: Name, zone: ZoneInfo, *, directory: Path |
         arguments = changes.get("arguments", job.arguments)
     if "function" in changes or "returns" in changes:
         function = changes.get("function", job.function)
-        changes |= _function(function, changes.get("returns"), arguments, fallback=job.returns, directory=directory)
+        changes |= function_of(function, changes.get("returns"), arguments, fallback=job.returns, directory=directory)
     elif "arguments" in changes:
         check_signature(find(job.function, job.search_path).load(), arguments)
     if not changes.keys() & {"function", "returns"} and not (loads(job) and "arguments" in changes):
@@ -222,7 +222,23 @@ def drop_job(catalog: Catalog, name: Name, *, if_exists: bool = False, force: bo
     return True
 
 
-def _function(
+def with_function(
+    job: FileJob,
+    function: str,
+    returns: str | None,
+    arguments: Mapping[str, str] | None,
+    *,
+    directory: Path | None = None,
+) -> FileJob:
+    """Returns what a job would be with another function; None: its columns, or its arguments, stay. See :func:`alter_job`."""
+    if loads(job):
+        _load_changes(job, {"function": function})
+    given = job.arguments if arguments is None else arguments
+    attributes = function_of(function, returns, given, fallback=job.returns, directory=directory)
+    return dataclasses.replace(job, **attributes, arguments=given)
+
+
+def function_of(
     text: str,
     returns: str | None,
     arguments: Mapping[str, str],

@@ -147,7 +147,15 @@ def replay_files(session: SparkSession, snapshot: Snapshot, since: int, now: int
         f"CAST(NULL AS STRING) AS old_version FROM ({snapshot.at_query(since)}) d "
         f"LEFT SEMI JOIN ({snapshot.at_query(now)}) n ON {same}"
     )
-    return session.sql(f"SELECT * FROM ({planned}) WHERE ({where})")
+    # With an alias: Spark reads `) WHERE (true)` as an alias of the name WHERE with one column.
+    return session.sql(f"SELECT * FROM ({planned}) p WHERE ({where})")
+
+
+def least_by_hash(planned: DataFrame, most: int) -> pa.Table:
+    """Returns the rows of a plan whose paths have the least hashes, at most so many, ordered by path."""
+    hashed = planned.selectExpr("*", "sha2(relative_path, 256) AS hash").sort("hash", "relative_path").limit(most)
+    with map_spark_errors():
+        return hashed.selectExpr(*_SCHEMA.names).toArrow().cast(_SCHEMA).sort_by("relative_path")
 
 
 def write(planned: Iterable[pa.Table], location: str) -> None:
@@ -254,8 +262,17 @@ def work_of(session: SparkSession, plan: Plan, batch: Batch) -> DataFrame:
     if batch.files <= _FEW_FILES:
         rows = folders.dataset(plan.location, _SCHEMA).to_table(filter=_bounds(batch) & (ds.field("action") != REMOVE))
         return relation(session, rows)
-    slots = int(session.conf.get("spark.sql.shuffle.partitions") or 1)
-    return slice_of(session, plan, batch).where(f"action <> '{REMOVE}'").repartition(slots)
+    return _distributed(session, slice_of(session, plan, batch).where(f"action <> '{REMOVE}'"))
+
+
+def work_of_rows(session: SparkSession, planned: pa.Table) -> DataFrame:
+    """Returns rows of a plan, distributed over the processors."""
+    files = relation(session, planned)
+    return files if planned.num_rows <= _FEW_FILES else _distributed(session, files)
+
+
+def _distributed(session: SparkSession, files: DataFrame) -> DataFrame:
+    return files.repartition(int(session.conf.get("spark.sql.shuffle.partitions") or 1))
 
 
 def within(planned: DataFrame, batch: Batch) -> DataFrame:

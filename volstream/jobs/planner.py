@@ -72,6 +72,22 @@ class Planner:
         self._write_replay(spark, covered, both, location)
         return self._cut(job, PlanKind.REPLAY, covered, location, both)
 
+    def sample(self, spark: Spark, job: FileJob, covered: Range, where: str | None, most: int) -> tuple[pa.Table, int]:
+        """Returns some of the files that a plan of :meth:`of_replay` would have, and their number.
+
+        They are those whose paths have the least hashes: the same at each call, and spread over the directory.
+
+        Args:
+            most: maximum number of rows returned, ordered by path.
+        """
+        assert covered.from_version is not None, "something was delivered"
+        both = " AND ".join(f"({one})" for one in (job.where, where) if one) or "true"
+        snapshot = _source(covered).snapshot()
+        with spark() as session:
+            _compile_if_large(session, covered)
+            files = plan.replay_files(session, snapshot, covered.from_version, covered.to_version, both)
+            return plan.least_by_hash(files, most), files.count()
+
     def write_again(self, spark: Spark, job: FileJob, made: Plan, stream: Stream) -> bool:
         """Re-creates the files of a plan; returns False if their content is no longer known."""
         covered = self._reader.range_of(made, stream)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,9 +15,11 @@ from volstream.model.objects import DynamicJob, FileJob, FileJobSpec, Job, JobSp
 from volstream.model.work import Failure, FailureState
 from volstream.objects.base import Collection
 from volstream.objects.streams import Streams
+from volstream.sqltext import MAX_NAMED
 
 if TYPE_CHECKING:
     from volstream.home import Home
+    from volstream.jobs.comparison import Comparison
     from volstream.jobs.lease import Runner, RunReport
     from volstream.jobs.logs import LogLine
     from volstream.jobs.parts import Parts
@@ -258,6 +260,52 @@ class Jobs(Collection[Job]):
     def preview(self, name: str) -> Preview:
         """Returns what a run of the job would do now. Changes nothing; raises StreamStaleError."""
         return self.file_runner(self._of_files(name)).preview()
+
+    def compare(
+        self,
+        name: str,
+        function: str,
+        *,
+        returns: str | None = None,
+        arguments: Mapping[str, str] | None = None,
+        sample: int = 200,
+        where: str | None = None,
+        paths: Sequence[str] = (),
+        both: bool = False,
+        directory: Path | None = None,
+    ) -> Comparison:
+        """Runs other code on files that were delivered to a job, and returns what would change. Writes to neither table nor
+        catalog.
+
+        Args:
+            function: the other code, or the same to see the effect of an edit.
+            returns: its columns as DDL; None: those that it declares, else the job's.
+            arguments: its arguments; None: the job's.
+            sample: maximum number of files, up to 10,000: always the same ones, spread over the directory.
+            where: SQL condition on the directory's columns; None: all files.
+            paths: only these files, all of them.
+            both: run the job's own code, too, to measure it, and to see whether it still gives what the table has.
+            directory: as in :meth:`create`.
+
+        Raises:
+            InvalidStateError: the job runs a statement, loads files, or has not delivered any file.
+            InvalidValueError: ``where``, ``sample`` or the columns are invalid.
+            NotFoundError: no delivered file is chosen.
+            FunctionLoadError: the function cannot be imported or set up.
+        """
+        from volstream.jobs.compare import MAX_SAMPLE, compare
+        from volstream.jobs.comparison import Chosen
+        from volstream.jobs.definitions import check_where, with_function
+
+        job = self._of_files(name)
+        if not 1 <= sample <= MAX_SAMPLE:
+            raise InvalidValueError(f"A sample cannot have {sample} files.", f"Give 1 to {MAX_SAMPLE}.")
+        if len(paths) > MAX_NAMED:
+            raise InvalidValueError(f"{len(paths)} paths are too many.", f"Give up to {MAX_NAMED}, or a condition.")
+        if where is not None:
+            check_where(where)
+        other = with_function(job, function, returns, arguments, directory=directory)
+        return compare(self.parts, job, other, Chosen(max(sample, len(paths)), where, tuple(paths)), both=both)
 
     def replay(
         self, name: str, where: str | None = None, *, stop: Stop | None = None, observe: Observer | None = None

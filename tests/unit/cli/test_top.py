@@ -1,0 +1,147 @@
+"""The live overview: what it shows of given facts, and that q ends it on a terminal."""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import io
+import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from tests.commands import Shell, shell
+from volstream.cli.top import Look, picture, rates
+from volstream.engine.control import EngineStatus
+from volstream.inspection.problems import Problem
+
+__all__ = ["shell"]
+
+JOB = {
+    "state": "active",
+    "reason": None,
+    "trigger": "manual",
+    "waiting": 0,
+    "failed": 0,
+    "last run": None,
+    "outcome": "",
+}
+VOLUME = {"files": 7, "rejected": 0, "reconciled": None, "queue": "none", "missing": 0, "phantom": 0, "late": 0}
+NOW = Look(
+    at=10.0,
+    time=datetime(2026, 3, 1, 12, tzinfo=UTC),
+    home="/home",
+    engine=None,
+    volumes=[{"volume": "photos", "note": None, **VOLUME}],
+    streams=[{"stream": "s", "unread": 3, "unread_bytes": 9, "source": "volume photos", "offset": 1, "has_data": True, "note": None}],
+    jobs=[{"job": "sizes", **JOB}],
+    tables=[],
+    wrong=[],
+    done={"sizes": (100, 300)},
+)  # fmt: skip
+
+
+def shown(now: Look, before: Look | None = None, *, width: int = 120, height: int = 40, note: str | None = None) -> str:
+    console = Console(file=io.StringIO(), width=width, height=height)
+    console.print(picture(before, now, width, height, note), highlight=False, markup=False)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def jobs(**changed: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [{"job": name, **JOB, **values} for name, values in changed.items()]
+
+
+def test_volumes_streams_and_jobs_are_shown_with_rates() -> None:
+    before = dataclasses.replace(NOW, at=8.0, done={"sizes": (80, 200), "gone": (1, 1)})
+    assert rates(before, NOW) == {"sizes": (10.0, 50.0)}
+    text = " ".join(shown(NOW, before).split())
+    assert "photos 7" in text
+    assert "s 3 9 volume photos" in text
+    assert "sizes active 10 50" in text
+    assert "Nothing is wrong." in text
+
+
+@pytest.mark.parametrize("before", [None, NOW, dataclasses.replace(NOW, at=8.0, done={})])
+def test_without_an_earlier_look_there_are_no_rates(before: Look | None) -> None:
+    assert rates(before, NOW) == {}
+    assert "sizes active - -" in " ".join(shown(NOW, before).split())
+
+
+def test_what_is_wrong_is_said() -> None:
+    now = dataclasses.replace(
+        NOW,
+        wrong=[Problem(True, "volume", "v", "the folder is gone\x1b[31m", "volstream doctor v")],
+        engine=EngineStatus("running", "daemon", 1, 2, 3, 4, 60.0),
+    )
+    text = shown(now, note="These are old")
+    assert "engine running (daemon, up 1m)" in text
+    assert "These are old" in text
+    assert "■ volume v: the folder is gone\\x1b[31m Run: volstream doctor v" in text
+    assert "\x1b" not in text
+
+
+def test_many_objects_fit_on_the_screen_and_troubled_jobs_come_first() -> None:
+    many = {f"j{number}": dict[str, Any]() for number in range(100)} | {
+        "bad": {"failed": 1},
+        "held": {"state": "paused"},
+    }
+    text = shown(dataclasses.replace(NOW, jobs=jobs(**many)), height=30)
+    assert len(text.splitlines()) <= 30
+    assert text.index("held ") < text.index("bad ") < text.index("j0 ")
+    assert "more" in text
+
+
+def test_a_narrow_terminal_shows_the_most_important_columns() -> None:
+    lines = shown(NOW, width=45).splitlines()
+    assert max(map(len, lines)) <= 45
+    assert any(line.split()[:4] == ["job", "state", "files/s", "rows/s"] for line in lines)
+
+
+def test_without_a_terminal_it_prints_once(shell: Shell) -> None:
+    text = shell.ok("top")
+    assert "no engine" in text
+    assert "reconciled" in text
+    assert '"wrong": []' in shell.ok("top", "--format", "json")
+
+
+def test_on_a_terminal_it_looks_again_and_again_until_q(shell: Shell) -> None:
+    here, there = pty.openpty()
+    fcntl.ioctl(there, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    before = termios.tcgetattr(there)
+    command = [sys.executable, "-m", "volstream", "top", "--every", "200ms", "--home", str(shell.home)]
+    environment = {**os.environ, "TERM": "xterm", "PYTHONPATH": str(Path(__file__).parents[3])}
+    with subprocess.Popen(command, stdin=there, stdout=there, stderr=there, env=environment) as running:
+        try:
+            seen = read_until(here, b"q: quit", times=3)
+            assert b"Nothing is wrong." in seen
+            os.write(here, b"xq")
+            assert running.wait(30) == 0
+        finally:
+            running.kill()
+    assert termios.tcgetattr(there) == before, "the terminal is as it was"
+    assert read_until(here, b"\x1b[?1049l")
+    os.close(here)
+    os.close(there)
+
+
+def read_until(terminal: int, wanted: bytes, *, times: int = 1) -> bytes:
+    """What a terminal got until it has some bytes so many times."""
+    import select
+
+    seen, deadline = b"", time.monotonic() + 60
+    while seen.count(wanted) < times:
+        ready, _, _ = select.select([terminal], [], [], max(0.0, deadline - time.monotonic()))
+        assert ready, seen
+        seen += os.read(terminal, 65536)
+    return seen

@@ -1,0 +1,170 @@
+"""``compare``: what other code would change, before a job is switched to it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from volstream.cli.complete import names_of
+from volstream.cli.options import NUMBER, common, parse_arguments
+from volstream.cli.output import Output
+from volstream.model.text import counted
+from volstream.model.units import format_size
+from volstream.session import Session
+
+if TYPE_CHECKING:
+    from volstream.jobs.comparison import Comparison, Cost
+    from volstream.jobs.differences import Differences, Spread
+
+
+@click.command("compare")
+@click.argument("job", shell_complete=names_of("job"))
+@click.option("--function", required=True, metavar="FILE.py:FUNC|pkg.mod:FUNC", help="The other code.")
+@click.option("--returns", metavar="DDL", help="Its columns; default: those that it declares, else the job's.")
+@click.option(
+    "--arg", "arguments", multiple=True, metavar="KEY=VALUE", help="Its arguments; without any, the job's apply."
+)
+@click.option(
+    "--sample", type=NUMBER, default=200, show_default=True, help="How many files, spread over the directory."
+)
+@click.option("--where", metavar="SQL", help='Only files for which this holds, such as "size < 1000000".')
+@click.option("--path", "paths", multiple=True, metavar="PATH", help="Only this file; may be repeated.")
+@click.option("--both", is_flag=True, help="Run the job's own code, too: what it takes, and whether its results vary.")
+@common
+def compare_command(
+    session: Session,
+    output: Output,
+    job: str,
+    function: str,
+    returns: str | None,
+    arguments: tuple[str, ...],
+    sample: int,
+    where: str | None,
+    paths: tuple[str, ...],
+    both: bool,
+) -> None:
+    """Run other code on files that JOB has processed, and show what would change. Writes nothing."""
+    found = session.jobs.compare(
+        job,
+        function,
+        returns=returns,
+        arguments=parse_arguments(arguments) if arguments else None,
+        sample=sample,
+        where=where,
+        paths=paths,
+        both=both,
+    )
+    following = _following(found, function, returns, arguments)
+    if output.as_json:
+        output.result({**vars(found), "next": following}, "")
+        return
+    output.result(None, _summary(found))
+    _show(output, found.differences)
+    output.result(None, "\n".join([*_costs(found), *_own(found)]))
+    if following:
+        output.result(None, "\n".join(["", "To switch:", *(f"  {one}" for one in following)]))
+    else:
+        output.result(None, "\nA column of another type needs another table, so another job: volstream create-job.")
+
+
+def _summary(found: Comparison) -> str:
+    differences = found.differences
+    lines = [
+        f"Compared {differences.files} of {found.delivered} delivered files with {found.function}. Nothing was written."
+    ]
+    said = [
+        (differences.same, "unchanged"),
+        (differences.differing, "with other values"),
+        (differences.more.count, "with more rows"),
+        (differences.fewer.count, "with fewer rows"),
+        (sum(one.files for one in differences.new_failures), "newly failing"),
+        (sum(one.files for one in differences.healed), "healed"),
+    ]
+    lines.append("Files: " + ", ".join(f"{count} {what}" for count, what in said if count or what == "unchanged") + ".")
+    if differences.still_failing:
+        lines.append(f"Of the unchanged, {counted(differences.still_failing, 'file')} failed before and still fail.")
+    if differences.uncompared:
+        lines.append(f"{counted(differences.uncompared, 'file')} with very many rows: only their number was compared.")
+    if differences.changed:
+        lines.append(f"Left out: {counted(differences.changed, 'file')} that changed or went meanwhile.")
+    columns = found.columns
+    lines += [f"New column: {name} {kind}" for name, kind in columns.new.items()]
+    lines += [f"Dropped column: {name} {kind}" for name, kind in columns.dropped.items()]
+    lines += [f"Other type: {name} {old} -> {new}" for name, (old, new) in columns.retyped.items()]
+    return "\n".join(lines)
+
+
+def _show(output: Output, differences: Differences) -> None:
+    """Prints tables of the differences that there are."""
+    values = [
+        {"column": name, "rows": kept.count, "file": one.path, "old": one.old, "new": one.new}
+        for name, kept in sorted(differences.columns.items(), key=lambda item: -item[1].count)
+        for one in kept.examples
+    ]
+    counts = [
+        {"rows": what, "files": kept.count, "file": one.path, "old": one.old, "new": one.new}
+        for what, kept in (("more", differences.more), ("fewer", differences.fewer))
+        for one in kept.examples
+    ]
+    errors = [
+        {"failures": what, "files": group.files, "kind": group.kind, "error": group.message, "file": group.paths[0]}
+        for what, groups in (("new", differences.new_failures), ("healed", differences.healed))
+        for group in groups
+    ]
+    for rows in (values, counts, errors):
+        if rows:
+            output.table(rows, list(rows[0]), "")
+
+
+def _costs(found: Comparison) -> Iterator[str]:
+    yield f"Per file, median and 95th percentile: {_took(found.cost)}"
+    if found.own_cost is not None:
+        yield f"The job's own code on the same files: {_took(found.own_cost)}"
+    else:
+        yield "With --both the job's own code is measured, too."
+
+
+def _own(found: Comparison) -> Iterator[str]:
+    own = found.own
+    if own is None:
+        return
+    if own.none:
+        yield "The job's own code gives what the table has."
+        return
+    columns = f" (columns {', '.join(sorted(own.columns))})" if own.columns else ""
+    yield (
+        f"The job's own code does not give what the table has for {counted(own.files - own.same, 'file')}{columns}: its results "
+        "vary, or it was changed since."
+    )
+
+
+def _took(cost: Cost) -> str:
+    time = "unknown time" if cost.seconds is None else _spread(cost.seconds, _seconds)
+    memory = "unknown memory" if cost.memory is None else f"{_spread(cost.memory, _size)} of memory"
+    return f"{time}, {memory}"
+
+
+def _spread(spread: Spread, shown: Any) -> str:
+    return f"{shown(spread.median)} and {shown(spread.high)}"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds * 1000:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
+
+
+def _size(size: float) -> str:
+    return format_size(int(size))
+
+
+def _following(found: Comparison, function: str, returns: str | None, arguments: Sequence[str]) -> Sequence[str]:
+    """Returns the commands that switch the job to the other code; a column of another type needs another table."""
+    if found.columns.retyped:
+        return ()
+    options = [*(["--returns", returns] if returns else []), *(word for one in arguments for word in ("--arg", one))]
+    return (
+        shlex.join(["volstream", "alter-job", found.job, "--function", function, *options]),
+        shlex.join(["volstream", "replay", found.job]),
+    )

@@ -1,0 +1,188 @@
+"""``top``: the overview of ``status``, live in a terminal."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import click
+
+from volstream.cli.options import DURATION, common
+from volstream.cli.output import Output, age, arranged
+from volstream.engine.control import EngineStatus
+from volstream.errors import VolstreamError
+from volstream.inspection.problems import Problem, problems
+from volstream.inspection.status import status
+from volstream.model.objects import JobState
+from volstream.model.text import one_line
+from volstream.session import Session
+
+Row = Mapping[str, Any]
+
+#: Columns in order of importance: a narrow terminal shows the first.
+_VOLUMES = ("volume", "files", "rejected", "reconciled", "queue", "missing", "phantom", "late")
+_STREAMS = ("stream", "unread", "unread_bytes", "source", "offset", "has_data")
+_JOBS = ("job", "state", "files/s", "rows/s", "waiting", "failed", "outcome", "last run", "trigger")
+_TABLES = ("table", "not_committed")
+
+#: Characters that a column needs on average.
+_WIDTH = 11
+
+#: Lines of a table besides its rows, lines at most of notes, and rows at least of a table.
+_FRAME, _NOTES, _LEAST = 4, 4, 3
+
+
+@dataclass(frozen=True)
+class Look:
+    """The facts of a home at one time.
+
+    Attributes:
+        at: seconds on a steady clock.
+        done: by job, the files and rows that it has ever processed.
+    """
+
+    at: float
+    time: datetime
+    home: str
+    engine: EngineStatus | None
+    volumes: Sequence[Row]
+    streams: Sequence[Row]
+    jobs: Sequence[Row]
+    tables: Sequence[Row]
+    wrong: Sequence[Problem]
+    done: Mapping[str, tuple[int, int]]
+
+
+def look(session: Session) -> Look:
+    """Returns the facts of now, those of ``status``. Starts nothing."""
+    found = status(session.home)
+    totals = {str(job.name): session.home.catalog.consumptions.totals(job.id) for job in session.jobs.list()}
+    return Look(
+        at=time.monotonic(),
+        time=datetime.now().astimezone(),
+        wrong=problems(found, {}),
+        done={name: (one["succeeded"] + one["failed"], one["rows"]) for name, one in totals.items()},
+        **{name: found[name] for name in ("home", "engine", "volumes", "streams", "jobs", "tables")},
+    )
+
+
+def rates(before: Look | None, now: Look) -> Mapping[str, tuple[float, float]]:
+    """Returns files and rows per second between two looks, by job."""
+    if before is None or now.at <= before.at:
+        return {}
+    seconds = now.at - before.at
+    return {
+        name: ((files - before.done[name][0]) / seconds, (rows - before.done[name][1]) / seconds)
+        for name, (files, rows) in now.done.items()
+        if name in before.done
+    }
+
+
+def picture(before: Look | None, now: Look, width: int, height: int, note: str | None = None) -> Any:
+    """Returns the overview for a terminal of that size.
+
+    Args:
+        before: the look before, for rates; None: there was none.
+        note: what to say besides, such as why the facts are old.
+    """
+    from rich.console import Group
+    from rich.text import Text
+
+    wrong = [*([(one_line(note), True)] if note else []), *((one.line, one.severe) for one in now.wrong)]
+    per_second = rates(before, now)
+    jobs = [
+        {**row, "files/s": one and round(one[0], 1), "rows/s": one and round(one[1], 1)}
+        for row, one in ((row, per_second.get(row["job"])) for row in now.jobs)
+    ]
+    jobs.sort(key=lambda row: (row["state"] != JobState.PAUSED, not row["failed"], -(row["files/s"] or 0)))
+    given = ((now.volumes, _VOLUMES), (now.streams, _STREAMS), (jobs, _JOBS), (now.tables, _TABLES))
+    tables = [(rows, columns) for rows, columns in given if rows]
+    shown = wrong if len(wrong) <= _NOTES else [*wrong[: _NOTES - 1], (f"and {len(wrong) - _NOTES + 1} more", False)]
+    left = height - 2 - max(1, len(shown)) - (_FRAME + 1) * len(tables)
+    parts: list[Any] = [Text(_heading(now), no_wrap=True, overflow="ellipsis", style="bold")]
+    parts += [
+        Text(text, no_wrap=True, overflow="ellipsis", style="red" if severe else "yellow") for text, severe in shown
+    ]
+    parts += [] if wrong else [Text("Nothing is wrong.", style="green")]
+    for number, (rows, columns) in enumerate(tables):
+        most = max(_LEAST, left // (len(tables) - number))
+        left -= min(len(rows), most)
+        parts.append(arranged(rows[:most], columns[: max(2, width // _WIDTH)], width))
+        if len(rows) > most:
+            parts.append(Text(f"and {len(rows) - most} more", style="dim"))
+    return Group(*parts)
+
+
+def _heading(now: Look) -> str:
+    engine = now.engine
+    running = f"engine {engine.state} ({engine.kind}, up {age(engine.up_seconds)})" if engine else "no engine"
+    return f"{now.time:%H:%M:%S}  {running}  q: quit  {one_line(now.home)}"
+
+
+@click.command("top")
+@click.option("--every", type=DURATION, metavar="2s", default="2s", show_default=True, help="Time between two looks.")
+@common
+def top_command(session: Session, output: Output, every: float) -> None:
+    """Show volumes, streams and jobs live, until q is pressed. Starts nothing; without a terminal prints them once."""
+    now = look(session)
+    if output.as_json:
+        output.result(vars(now), "")
+    elif sys.stdin.isatty() and sys.stdout.isatty():
+        with _keys() as pressed:
+            _watch(session, now, every, pressed)
+    else:
+        from rich.console import Console
+
+        wide = Console(width=200, soft_wrap=True)
+        wide.print(picture(None, now, wide.width, sys.maxsize), highlight=False, markup=False)
+
+
+def _watch(session: Session, now: Look, every: float, pressed: Callable[[float], str | None]) -> None:
+    """Shows look after look, until q or Ctrl-C."""
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console()
+    before: Look | None = None
+    note: str | None = None
+    with Live(console=console, screen=True, auto_refresh=False, vertical_overflow="crop") as live:
+        try:
+            while True:
+                live.update(picture(before, now, console.width, console.height, note), refresh=True)
+                if (pressed(every) or "").lower() == "q":
+                    return
+                try:
+                    before, now, note = now, look(session), None
+                except VolstreamError as error:  # the catalog may be back at the next look
+                    note = f"These are the facts of {now.time:%H:%M:%S}: {error.message}"
+        except KeyboardInterrupt:
+            return
+
+
+@contextmanager
+def _keys() -> Iterator[Callable[[float], str | None]]:
+    """Yields a function that waits so many seconds for a key, while the terminal passes on keys one by one, and hides them."""
+    import os
+    import select
+    import termios
+    import tty
+
+    descriptor = sys.stdin.fileno()
+    earlier = termios.tcgetattr(descriptor)
+
+    def pressed(seconds: float) -> str | None:
+        ready, _, _ = select.select([descriptor], [], [], seconds)
+        return (
+            os.read(descriptor, 1).decode("ascii", "replace") or "q" if ready else None
+        )  # nothing: the terminal is gone
+
+    try:
+        tty.setcbreak(descriptor)
+        yield pressed
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, earlier)

@@ -1,0 +1,232 @@
+"""Compares other code with a job's: runs it on a sample of delivered files, and compares the outcomes with the table's rows and
+the current failures. Writes to neither table nor catalog.
+
+The outcomes are staged as those of a batch are, by the same work on executors, and removed at the end.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from volstream.delta import folders
+from volstream.delta.log import DeltaLog
+from volstream.delta.places import reached
+from volstream.errors import FunctionLoadError, InvalidStateError, NotFoundError
+from volstream.functions.bounds import size_of
+from volstream.functions.schema import of_job, quote_column
+from volstream.functions.source import FunctionSource, find
+from volstream.jobs import plan
+from volstream.jobs.attempt import stage, work_on
+from volstream.jobs.comparison import Chosen, Columns, Comparison, Cost
+from volstream.jobs.differences import Comparer, Differences, Outcome, Row, Spread
+from volstream.jobs.parts import Parts
+from volstream.jobs.staged import Staged
+from volstream.model.objects import FileJob, Write
+from volstream.model.work import OVERTAKEN, FailureKind
+from volstream.spark.errors import as_sql_errors
+from volstream.spark.frames import batches, relation
+from volstream.sqltext import literal, one_of, table_at
+from volstream.volumes.access import store_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.connect.session import SparkSession
+
+#: Maximum number of files in a sample: their paths, failures and measurements are in memory.
+MAX_SAMPLE = 10_000
+
+#: A file's rows up to this number and size are compared; of more only the number.
+_MAX_ROWS, _MAX_BYTES = 10_000, 64 << 20
+
+#: Failures read at a time.
+_FAILURES = 1000
+
+
+def compare(parts: Parts, job: FileJob, other: FileJob, chosen: Chosen, *, both: bool = False) -> Comparison:
+    """Runs the code of ``other``, which is the job with another function, and compares.
+
+    Args:
+        both: run the job's own code on the same files, too.
+
+    Raises:
+        InvalidStateError: the job has not delivered any file.
+        NotFoundError: no delivered file is chosen.
+        FunctionLoadError: a function cannot be found, or not be set up.
+        StreamStaleError: what was delivered is no longer known.
+    """
+    source = find(other.function, other.search_path)
+    own = find(job.function, job.search_path) if both else None
+    with parts.gateway.explaining(), as_sql_errors(), reached(parts.warehouse):
+        run = _Run(parts, job, chosen)
+        differences, cost = run.differences(other, source)
+        again = run.differences(job, own) if own is not None else (None, None)
+        columns = Columns.of(of_job(job), of_job(other))
+        return Comparison(str(job.name), other.function, run.delivered, columns, differences, cost, *again)
+
+
+class _Run:
+    """One sample of a job's files, on which codes run."""
+
+    def __init__(self, parts: Parts, job: FileJob, chosen: Chosen) -> None:
+        self._parts = parts
+        self._job = job
+        stream = parts.stream(job)
+        covered = parts.reader.delivered(stream)
+        if covered is None:
+            raise InvalidStateError(
+                f"The job {job.name} has not finished its first run, so there is nothing to compare with.",
+                f"Run: volstream run-job {job.name}. To run the function on files of this machine: volstream try.",
+            )
+        self._files, self.delivered = parts.planner.sample(parts.session, job, covered, chosen.condition, chosen.most)
+        self._paths: list[str] = self._files["relative_path"].to_pylist()
+        self._versions = pc.coalesce(self._files["version_id"], self._files["etag"])
+        missing = sorted({*chosen.paths} - {*self._paths})
+        if missing or not self._paths:
+            what = f"The file {missing[0]!r} was not" if missing else "No such file was"
+            raise NotFoundError(
+                f"{what} delivered to the job {job.name}, or it has changed since.",
+                f"Run the job first: volstream run-job {job.name}.",
+            )
+        volume = parts.catalog.volumes.by_id(stream.source_id)
+        if volume is None:
+            raise NotFoundError(f"The volume {stream.source_name} was dropped.")
+        self._store = store_of(volume, parts.catalog, parts.settings)
+
+    def differences(self, other: FileJob, source: FunctionSource) -> tuple[Differences, Cost]:
+        """Runs a code on the sample; returns how its outcomes differ from what is there, and what it took."""
+        work = dataclasses.replace(work_on(self._parts.settings, other, source, self._store), measures=True)
+        with self._staged(of_job(other)) as staged, self._parts.session() as session:
+            stage(staged, plan.work_of_rows(session, self._files), work, job=str(self._job.name))
+            if (broken := staged.broken()) is not None:
+                raise FunctionLoadError(
+                    f"The function {other.function} cannot be set up: {broken['error_message']}",
+                    "Nothing was changed; fix it and compare again.",
+                )
+            existing = self._existing()
+            comparer = Comparer([field.name for field in of_job(other) if field.name in existing])
+            failed, files = self._failed(), list[_Gathered]()
+            for path, rows in self._outcomes(session, staged, existing):
+                old, new = _gathered(rows)
+                files.append(new)
+                if new.outcome.kind in OVERTAKEN:
+                    comparer.changed()
+                else:
+                    comparer.add(path, failed.get(path, old.outcome), new.outcome)
+                new.forget()
+        seconds, memory = (
+            Spread.of(one for one in found if one is not None)
+            for found in ([file.seconds for file in files], [file.memory for file in files])
+        )
+        return comparer.found, Cost(seconds, memory)
+
+    @contextmanager
+    def _staged(self, result: pa.Schema) -> Iterator[Staged]:
+        staged = Staged(f"{self._parts.staging}/compare-{uuid.uuid4().hex}", result)
+        try:
+            yield staged
+        finally:
+            folders.remove(staged.location)
+
+    def _existing(self) -> Sequence[str]:
+        """Returns those of the job's columns that its table has: others come with the job's next run."""
+        there = {name.lower() for name in DeltaLog(self._parts.table_of(self._job)).columns()}
+        return [field.name for field in of_job(self._job) if field.name.lower() in there]
+
+    def _outcomes(
+        self, session: SparkSession, staged: Staged, existing: Sequence[str]
+    ) -> Iterator[tuple[str, Iterator[Mapping[str, Any]]]]:
+        """Yields the rows of file after file, as they come from Spark: the table's in ``had``, new ones as they were staged."""
+        new = staged.read(session).where("path IS NOT NULL")
+        new = new.select("path", "rows", "result", "error_kind", "error_message", "seconds", "memory")
+        if existing:
+            new = new.unionByName(self._had(session, existing), allowMissingColumns=True)
+        else:
+            new = new.selectExpr("*", "NULL AS had")
+        rows = (row for part in batches(new.sort("path")) for row in part.to_pylist())
+        return groupby(rows, lambda row: str(row["path"]))
+
+    def _had(self, session: SparkSession, existing: Sequence[str]) -> DataFrame:
+        """Returns the table's rows of the sample's files in their current version."""
+        location = self._parts.table_of(self._job)
+        named = pa.table({"path": self._files["relative_path"], "version": self._versions})
+        relation(session, named).createOrReplaceTempView("volstream_sample")
+        columns = ", ".join(map(quote_column, existing))
+        within = one_of("t._file_path", self._paths)
+        query = (
+            f"SELECT _file_path AS path, struct({columns}) AS had, _batch_id, _processed_at FROM {table_at(location)} t "
+            f"LEFT SEMI JOIN volstream_sample s ON t._file_path = s.path AND t._file_version = s.version WHERE {within}"
+        )
+        if self._job.write is Write.APPEND:
+            query = self._newest(session, query)
+        return session.sql(f"SELECT path, had FROM ({query})")
+
+    def _newest(self, session: SparkSession, query: str) -> str:
+        """Returns SQL for the rows of a log that the job wrote last for each file. Other jobs may append to it, too."""
+        present = session.sql(f"SELECT DISTINCT _batch_id FROM ({query})").toArrow()["_batch_id"].to_pylist()
+        known = ((one, self._parts.catalog.consumptions.batch(one)) for one in present if one is not None)
+        others = [one for one, batch in known if batch is not None and batch.job_id != self._job.id]
+        mine = f"_batch_id NOT IN ({', '.join(map(literal, others))})" if others else "true"
+        last = "rank() OVER (PARTITION BY path ORDER BY _processed_at DESC) AS age"
+        return f"SELECT * FROM (SELECT *, {last} FROM ({query}) q WHERE {mine}) r WHERE age = 1"
+
+    def _failed(self) -> dict[str, Outcome]:
+        """Returns the current failures of the sample's files in their current version, by path."""
+        versions = dict(zip(self._paths, self._versions.to_pylist(), strict=True))
+        found: dict[str, Outcome] = {}
+        after: str | None = None
+        while part := self._parts.catalog.failures.active(self._job.id, after=after, limit=_FAILURES):
+            for one in part:
+                if versions.get(one.path) == one.file_version:
+                    found[one.path] = Outcome(kind=one.kind, message=one.message)
+            after = part[-1].path
+        return found
+
+
+class _Gathered:
+    """The outcome of one file, gathered row by row within limits, and its cost."""
+
+    def __init__(self) -> None:
+        self.outcome = Outcome()
+        self.seconds: float | None = None
+        self.memory: int | None = None
+        self._rows: list[Row] | None = []
+        self._bytes = 0
+
+    def add(self, row: Row | None, kind: str | None = None, message: str | None = None) -> None:
+        """Adds a row, or an error; None for neither is a file without rows."""
+        outcome = self.outcome
+        outcome.kind, outcome.message = kind and FailureKind(kind), message or ""
+        if row is None:
+            return
+        outcome.count += 1
+        if self._rows is not None:
+            self._rows.append(row)
+            self._bytes += sum(map(size_of, row.values()))
+            if outcome.count > _MAX_ROWS or self._bytes > _MAX_BYTES:
+                self._rows = None
+        outcome.rows = self._rows
+
+    def forget(self) -> None:
+        """Forgets the rows."""
+        self.outcome, self._rows = Outcome(), None
+
+
+def _gathered(rows: Iterable[Mapping[str, Any]]) -> tuple[_Gathered, _Gathered]:
+    """Returns the old and the new outcome of a file."""
+    old, new = _Gathered(), _Gathered()
+    for row in rows:
+        if row["had"] is not None:
+            old.add(row["had"])
+            continue
+        new.add(row["result"], row["error_kind"], row["error_message"])
+        if row["rows"] is not None:  # the file's first
+            new.seconds, new.memory = row["seconds"], row["memory"]
+    return old, new

@@ -1,0 +1,92 @@
+"""What a comparison of codes is asked, and what it answers: values. The comparing is in ``differences`` and ``compare``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from volstream.functions.schema import type_names
+from volstream.jobs.differences import Differences, Spread
+from volstream.sqltext import one_of
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Which of the delivered files are compared.
+
+    Attributes:
+        most: maximum number, not below that of ``paths``.
+        where: SQL condition on the directory's columns; None: all.
+        paths: only these; empty: all.
+    """
+
+    most: int = 200
+    where: str | None = None
+    paths: Sequence[str] = ()
+
+    @property
+    def condition(self) -> str | None:
+        """All of it as one condition."""
+        named = one_of("relative_path", self.paths) if self.paths else None
+        return " AND ".join(f"({one})" for one in (self.where, named) if one) or None
+
+
+@dataclass(frozen=True)
+class Columns:
+    """How the columns of two codes differ: types in SQL by column, and for ``retyped`` the old and the new one."""
+
+    new: Mapping[str, str]
+    dropped: Mapping[str, str]
+    retyped: Mapping[str, tuple[str, str]]
+
+    @classmethod
+    def of(cls, old: pa.Schema, new: pa.Schema) -> Columns:
+        """Compares two schemas."""
+        before, after = type_names(old), type_names(new)
+        return cls(
+            {name: kind for name, kind in after.items() if name not in before},
+            {name: kind for name, kind in before.items() if name not in after},
+            {
+                name: (before[name], kind)
+                for name, kind in after.items()
+                if name in before and not old.field(name).type.equals(new.field(name).type)
+            },
+        )
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What calls of a function took for each file.
+
+    Attributes:
+        seconds: duration of the call.
+        memory: bytes by which the worker's memory grew at its peak; None: unknown on this system.
+    """
+
+    seconds: Spread | None
+    memory: Spread | None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The result of running other code on delivered files.
+
+    Attributes:
+        function: the other code.
+        delivered: files from which the sample was taken.
+        differences: of the other code's outcomes from the table's rows and the current failures.
+        own: the same for the job's own code, which differs from what it gave before if its results vary from call to call, or if
+            it was changed since; None: it was not run.
+        own_cost: of the job's own code, on the same files.
+    """
+
+    job: str
+    function: str
+    delivered: int
+    columns: Columns
+    differences: Differences
+    cost: Cost
+    own: Differences | None = None
+    own_cost: Cost | None = None
