@@ -171,7 +171,7 @@ def test_a_worker_survives_a_catalog_too_full_to_record_what_is_wrong(tmp_path: 
         )
         disk.fill()
         worker.trouble.failed(QueueError("gone"))
-        with pytest.raises(CatalogError, match="Free some space"):
+        with pytest.raises(CatalogError, match="Free space"):
             note_trouble(world.session.home.catalog.database, world.volume.id, "gone")
         disk.empty()
         assert worker.reason == "gone"
