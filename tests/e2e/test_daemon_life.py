@@ -32,6 +32,7 @@ def slow_job(home: Home, name: str, files: Path, started: Path, seconds: float) 
     )
 
 
+@pytest.mark.long
 def test_sigterm_finishes_the_current_batch_and_exits_with_0(
     home: Home, name: str, files: Path, tmp_path: Path
 ) -> None:
@@ -102,6 +103,7 @@ def test_a_waiting_daemon_exits_on_sigterm(home: Home) -> None:
             second.kill()
 
 
+@pytest.mark.long
 def test_a_dead_jvm_is_restarted_and_every_file_counts_once(home: Home, name: str, files: Path, tmp_path: Path) -> None:
     first = {f"{number:03}.txt": str(number) for number in range(60)}
     later = {f"later-{number}.txt": str(number) for number in range(5)}

@@ -124,6 +124,7 @@ def test_invalid_settings_are_named(home: Home) -> None:
     refused(home.run("list", "volumes", LEASE_SECONDS="soon"), 3, "lease_seconds", "soon")
 
 
+@pytest.mark.long
 def test_a_syntax_error_in_sql_says_where(home: Home) -> None:
     refused(home.run("sql", "SELEC 1"), 3, "SELEC")
     refused(home.run("sql", "SELECT * FROM no_such_table"), 3, "no_such_table")

@@ -12,6 +12,7 @@ from tests.e2e.homes import Home, write
 pytestmark = pytest.mark.timeout(200)
 
 
+@pytest.mark.long
 def test_a_job_with_nothing_to_do_starts_no_engine(home: Home, name: str, files: Path) -> None:
     home.ok("create-volume", name, str(files))
     home.create_job(name, "functions.py:read")

@@ -38,6 +38,7 @@ def changes(place: Place, count: int, burst: int, content: str) -> None:
     assert sizes(place) == expected | dict.fromkeys(changed, len(content))
 
 
+@pytest.mark.long
 def test_a_burst_of_changed_files_of_any_size_is_one_batch(place: Place) -> None:
     put(place, names(1999), "x")
     place.job(COUNT)

@@ -409,6 +409,7 @@ def test_an_undecidable_outcome_is_resolved_by_hand(filled: Home) -> None:
     assert len(filled.rows("SELECT * FROM u$")) == 2
 
 
+@pytest.mark.long
 def test_two_racing_consumers_deliver_each_row_once(filled: Home) -> None:
     start = threading.Barrier(3)
     errors: list[BaseException] = []

@@ -56,6 +56,7 @@ def given(place: Place, on_move: OnMove, **files: str) -> None:
     calls(place)
 
 
+@pytest.mark.long
 def test_rows_follow_a_moved_file_without_calling_the_function(place: Place) -> None:
     given(place, OnMove.REKEY, a="xx", b="x", c="x")
     before = dict(place.table("_file_path, _processed_at"))

@@ -63,6 +63,7 @@ def file(place: Place, schema: str, tmp_path: Path) -> Path:
     return written
 
 
+@pytest.mark.long
 @pytest.mark.timeout(240)
 def test_tables_and_what_is_on_them_are_made_altered_and_exported(place: Place, schema: str, file: Path) -> None:
     objects = place.session.objects
@@ -111,6 +112,7 @@ def test_tables_and_what_is_on_them_are_made_altered_and_exported(place: Place, 
         apply(objects, file)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(120)
 def test_what_only_spark_finds_wrong_says_what_was_done_before(place: Place, file: Path) -> None:
     text = file.read_text().replace("sum(", "nonsense(")

@@ -196,6 +196,7 @@ def test_the_next_engine_ends_an_orphaned_jvm(settings: Settings) -> None:
         orphan.kill()
 
 
+@pytest.mark.long
 def test_a_frozen_jvm_is_a_lost_engine_within_the_stall_time(gateway: SparkGateway, address: EngineAddress) -> None:
     one(gateway)
     os.kill(address.jvm_pid, signal.SIGSTOP)
@@ -274,6 +275,7 @@ def test_stopping_waits_for_connected_clients(settings: Settings, address: Engin
     assert not jvm_lives(address)
 
 
+@pytest.mark.long
 def test_a_daemon_takes_over_the_home_from_a_background_engine(settings: Settings, address: EngineAddress) -> None:
     told: list[Owner] = []
     daemon = Engine(settings, kind="daemon", stop=Stop(), wait_seconds=60, waiting=told.append)

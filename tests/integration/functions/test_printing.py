@@ -177,7 +177,12 @@ def test_output_of_a_child_process_is_returned(isolated: Callable[..., pa.Table]
     [
         ("os.kill(os.getpid(), 9)", FailureKind.WORKER_DIED, None),
         # The other files have that time, too, on whatever machine.
-        ("signal.signal(signal.SIGALRM, signal.SIG_IGN); time.sleep(60)", FailureKind.TIMED_OUT, 3.0),
+        pytest.param(
+            "signal.signal(signal.SIGALRM, signal.SIG_IGN); time.sleep(60)",
+            FailureKind.TIMED_OUT,
+            3.0,
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_output_of_a_child_process_outlives_it(

@@ -253,8 +253,7 @@ def test_the_command_serves_commits_and_ends_when_it_is_asked_to(home: Path, ser
     "point",
     [
         "tail.appended",
-        "tail.moved",
-        *(pytest.param(point, marks=pytest.mark.long) for point in ("tail.written", "tail.planned")),
+        *(pytest.param(point, marks=pytest.mark.long) for point in ("tail.written", "tail.planned", "tail.moved")),
     ],
 )
 def test_a_server_that_is_killed_loses_and_doubles_nothing(home: Path, serve: Serve, point: str) -> None:

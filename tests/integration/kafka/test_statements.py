@@ -23,6 +23,7 @@ def create(home: Home, broker: Broker, topic: str, name: str = "t$", more: str =
     return status
 
 
+@pytest.mark.long
 def test_a_topic_is_a_table_for_queries_and_streams_and_ends_with_its_table(home: Home, broker: Broker) -> None:
     topic = broker.topic(2)
     broker.send(topic, '{"amount": 5}', key=b"a")

@@ -61,6 +61,7 @@ def test_two_commits_at_once_are_one(session: Session) -> None:
     assert (found[0].n, found[0].ids, table.get(7)) == (200, 200, {"id": 7, "turn": 1})
 
 
+@pytest.mark.long
 @hypothesis_settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(
@@ -105,6 +106,7 @@ def test_an_item_that_cannot_be_stored_is_refused(
     assert table.get(1) is None
 
 
+@pytest.mark.long
 def test_each_version_of_an_immutable_table_stays(session: Session) -> None:
     source = session.source
     table = source.create_table("versioned", "id", [{"id": "a", "n": 1}, {"id": "b"}], immutable=True)
