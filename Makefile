@@ -89,23 +89,21 @@ test: .venv/packages test-services broker
 test-long: setup engine-s3 test-services broker
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m long tests
 
+# Of a service: its name, its package in Debian, and a command that succeeds if it is there.
+define service
+	@if ! { $(3); }; then \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    echo "$(1): installing"; \
+	    { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y $(2); } >/dev/null; \
+	  else \
+	    echo "$(1): not installed; the tests that need it are skipped (on Debian: apt-get install $(2))"; \
+	  fi; \
+	fi
+endef
+
 test-services:
-	@if ! command -v pg_ctl >/dev/null && ! compgen -G '/usr/lib/postgresql/*/bin/pg_ctl' >/dev/null; then \
-	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	    echo "PostgreSQL: installing"; \
-	    { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y postgresql; } >/dev/null; \
-	  else \
-	    echo "PostgreSQL: not installed; the tests that need it are skipped (on Debian: apt-get install postgresql)"; \
-	  fi; \
-	fi
-	@if ! command -v chromium >/dev/null; then \
-	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	    echo "Chromium: installing"; \
-	    { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y chromium; } >/dev/null; \
-	  else \
-	    echo "Chromium: not installed; the tests that need it are skipped (on Debian: apt-get install chromium)"; \
-	  fi; \
-	fi
+	$(call service,PostgreSQL,postgresql,command -v pg_ctl >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/pg_ctl' >/dev/null)
+	$(call service,Chromium,chromium,command -v chromium >/dev/null)
 
 SEED ?= 1
 KILLS ?= 1000

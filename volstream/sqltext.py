@@ -6,7 +6,7 @@ No other module puts a path, a key or a user's text into a statement.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 #: A condition lists up to this many rows of a table, so that Spark drops the others before a join; beyond it, it gives their
@@ -27,6 +27,11 @@ def parquet_at(location: str) -> str:
 def literal(text: str) -> str:
     """Returns a SQL string literal without ``$``: a session that substitutes variables would expand ``${x}``."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'").replace("$", "\\u0024") + "'"
+
+
+def pairs(properties: Mapping[str, str]) -> str:
+    """Returns the properties of a table as its definition lists them, without parentheses."""
+    return ", ".join(f"{literal(key)} = {literal(value)}" for key, value in properties.items())
 
 
 def one_of(column: str, texts: Iterable[str]) -> str:

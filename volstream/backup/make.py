@@ -113,12 +113,11 @@ def _tables(catalog: Catalog, warehouse: str) -> Iterator[tuple[str, int]]:
                 f"The directory of volume {volume.name} still has the format of volstream 0.1.",
                 f"Run volstream refresh {volume.name} first.",
             )
-    for schema in folders.inside(f"{warehouse}/tables"):
-        for name in folders.inside(f"{warehouse}/tables/{schema}"):
-            location = f"{warehouse}/tables/{schema}/{name}"
-            both = TailedTable.open(location)
-            newest = DeltaLog(location).latest_version() if both is None else both.version
-            if newest is not None:
-                yield location, newest
-            if both is not None:
-                yield both.tail.view.spec.location, both.tail.view.version
+    for name in folders.own_tables(warehouse):
+        location = folders.own_location(warehouse, name)
+        both = TailedTable.open(location)
+        newest = DeltaLog(location).latest_version() if both is None else both.version
+        if newest is not None:
+            yield location, newest
+        if both is not None:
+            yield both.tail.view.spec.location, both.tail.view.version

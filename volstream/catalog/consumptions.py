@@ -15,15 +15,13 @@ from typing import Any
 from sqlalchemy import ColumnElement, Row, and_, case, delete, func, insert, select, tuple_, update
 from sqlalchemy import Connection as Transaction
 
-from volstream.catalog.database import Database
+from volstream.catalog.database import MAX_BOUND, Database
 from volstream.catalog.failures import activate, drop_pending
 from volstream.catalog.tables import batches, intents, job_totals, jobs, plans, streams
 from volstream.errors import FencedError, StreamBusyError
+from volstream.model.groups import groups
 from volstream.model.objects import JobState, SourceKind, Stream
 from volstream.model.work import Batch, BatchState, Intent, Load, Plan, PlanKind, PlanState, Target, Waiting
-
-#: Bound values per statement, below every database's limit.
-_CHUNK = 500
 
 #: Columns that are summed over a job's batches.
 _TOTALS = ("batches", "succeeded", "failed", "rows", "bytes")
@@ -334,10 +332,10 @@ class Consumptions:
 
     def plans(self, identities: Iterable[str]) -> Mapping[str, Plan]:
         """Returns plans by id, of those ids that exist."""
-        wanted, found = sorted({*identities}), dict[str, Plan]()
+        found = dict[str, Plan]()
         with self._database.reading() as transaction:
-            for begin in range(0, len(wanted), _CHUNK):
-                query = select(plans).where(plans.c.id.in_(wanted[begin : begin + _CHUNK]))
+            for some in groups(sorted({*identities}), MAX_BOUND):
+                query = select(plans).where(plans.c.id.in_(some))
                 found |= {row.id: _plan(row) for row in transaction.execute(query)}
         return found
 

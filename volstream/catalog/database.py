@@ -24,6 +24,9 @@ from volstream.lifecycle.privacy import make_directory
 #: The migration that this code requires; a test compares it with the newest file in ``migrations/versions``.
 SCHEMA_REVISION = "0007"
 
+#: Bound values per statement, below every database's limit.
+MAX_BOUND = 500
+
 #: Maximum wait for another process's transaction; ours take milliseconds.
 _BUSY_SECONDS = 30
 

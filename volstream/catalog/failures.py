@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
@@ -10,12 +10,11 @@ from typing import Any, NamedTuple
 from sqlalchemy import ColumnElement, Row, case, delete, func, insert, literal, select, update
 from sqlalchemy import Connection as Transaction
 
-from volstream.catalog.database import Database
+from volstream.catalog.database import MAX_BOUND, Database
 from volstream.catalog.tables import digest, failures, intents, writable
 from volstream.errors import FencedError
+from volstream.model.groups import groups
 from volstream.model.work import CLOCK_SKEW, OVERTAKEN, Failure, FailureKind, FailureState
-
-_CHUNK = 500  # bound values per statement, below every database's limit
 
 #: States of failures that count. An attempt's own failures are pending until it is committed.
 ACTIVE = (FailureState.RETRYING, FailureState.WAITING, FailureState.QUARANTINED, FailureState.SKIPPED)
@@ -69,7 +68,7 @@ class Failures:
             FencedError: the attempt was ended by another process, which took this one for dead: the failures would stay forever.
         """
         # One transaction per chunk: ``found`` may be slow, and other writers would wait for it.
-        for chunk in _chunks(found):
+        for chunk in groups(found, MAX_BOUND):
             attempts = {one.attempt for one in chunk}
             open_ones = select(intents.c.attempt).where(intents.c.attempt.in_(attempts), intents.c.state == "intent")
             with self._database.transaction() as transaction:
@@ -197,8 +196,10 @@ class Failures:
             if paths is None:
                 rows: list[Any] = list(transaction.execute(query))
             else:
-                rows = [row for chunk in _chunks(paths) for row in transaction.execute(query.where(_among(chunk)))]
-            for chunk in _chunks(rows):
+                rows = [
+                    row for chunk in groups(paths, MAX_BOUND) for row in transaction.execute(query.where(_among(chunk)))
+                ]
+            for chunk in groups(rows, MAX_BOUND):
                 chosen = failures.c.id.in_([row.id for row in chunk])
                 transaction.execute(update(failures).where(chosen).values(state=state, next_try=next_try))
         return [row.path for row in rows]
@@ -222,7 +223,7 @@ def activate(transaction: Transaction, job_id: str, attempt: str, superseded: Se
     """Activates an attempt's pending failures, which replace earlier ones of the same files."""
     pending = (failures.c.attempt == attempt) & (failures.c.state == FailureState.PENDING)
     old = (failures.c.job_id == job_id) & failures.c.state.in_(ACTIVE)
-    for chunk in _chunks(superseded):
+    for chunk in groups(superseded, MAX_BOUND):
         transaction.execute(delete(failures).where(old, _among(chunk)))
     again = failures.alias()
     newer = select(again.c.path_digest).where(again.c.attempt == attempt, again.c.state == FailureState.PENDING)
@@ -267,17 +268,6 @@ def _as_glob(pattern: str) -> str:
 
 def _among(paths: Sequence[str]) -> ColumnElement[bool]:
     return failures.c.path_digest.in_([digest(path) for path in paths])
-
-
-def _chunks(items: Iterable[Any]) -> Iterator[list[Any]]:
-    chunk: list[Any] = []
-    for item in items:
-        chunk.append(item)
-        if len(chunk) == _CHUNK:
-            yield chunk
-            chunk = []
-    if chunk:
-        yield chunk
 
 
 def _columns(one: Failure) -> dict[str, Any]:

@@ -137,14 +137,10 @@ def graph_command(session: Session, output: Output, form: str) -> None:
 
     graph = lineage(session.home)
     draw = {"dot": drawing.as_dot, "mermaid": drawing.as_mermaid}.get(form, drawing.as_text)
-    value = {
-        "nodes": [{"id": node.id, "kind": node.kind, "name": node.name} for node in graph.nodes],
-        "edges": [{"source": edge.source.id, "target": edge.target.id} for edge in graph.edges],
-    }
     if not graph.nodes and not output.as_json:
         output.message("The home has no objects.")
         return
-    output.result(value, draw(graph))
+    output.result(graph.values(), draw(graph))
 
 
 def _show(output: Output, plan: Plan) -> None:

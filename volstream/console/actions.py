@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from volstream.console.facts.jobs import paths_of_group
 from volstream.console.query import Query
+from volstream.directory.foreground import RefreshResult
 from volstream.errors import InvalidStateError, InvalidValueError, VolstreamError, in_brief
 from volstream.jobs.lease import RunReport
 from volstream.lifecycle.stop import Stop
@@ -175,16 +176,18 @@ def _told(report: RunReport) -> str:
 
 def _refresh(session: Session, name: str, form: Query, stop: Stop) -> str:
     """Lists the volume now, or a part of it, and updates its directory."""
-    done = session.volumes.refresh(name, form.text("subdirectory") or "", stop=stop)
-    held = f" {counted(done.held, 'removal')} held." if done.held else ""
-    return f"{done.inserted} new, {done.updated} changed, {done.deleted} gone.{held}"
+    return _listed(session.volumes.refresh(name, form.text("subdirectory") or "", stop=stop))
 
 
 def _accept_removals(session: Session, name: str, form: Query, stop: Stop) -> str:
     """Lists the volume now, and applies removals beyond its limit."""
     del form
-    done = session.volumes.refresh(name, accept_removals=True, stop=stop)
-    return f"{done.inserted} new, {done.updated} changed, {done.deleted} gone."
+    return _listed(session.volumes.refresh(name, accept_removals=True, stop=stop))
+
+
+def _listed(done: RefreshResult) -> str:
+    held = f" {counted(done.held, 'removal')} held." if done.held else ""
+    return f"{done.inserted} new, {done.updated} changed, {done.deleted} gone.{held}"
 
 
 _FAILED_FILES = {

@@ -9,6 +9,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any
 
 from volstream.errors import InvalidStateError
+from volstream.inspection.tables import brief
 from volstream.model.units import format_duration
 from volstream.session import Session
 from volstream.spark.errors import as_sql_errors
@@ -62,16 +63,10 @@ class Queries:
             self._spark = self._session.spark
             found = self._session.sql(statement).limit(limit + 1).toArrow()
         columns = [column.to_pylist() for column in found.columns]
-        rows = [[_brief(value) for value in row] for row in zip(*columns, strict=True)]
+        rows = [[brief(value, _MAX_VALUE) for value in row] for row in zip(*columns, strict=True)]
         return {
             "columns": found.column_names,
             "rows": rows[:limit],
             "more": len(rows) > limit,
             "seconds": round(time.monotonic() - began, 3),
         }
-
-
-def _brief(value: Any) -> Any:
-    if isinstance(value, str) and len(value) > _MAX_VALUE:
-        return f"{value[:_MAX_VALUE]} ... ({len(value)} characters)"
-    return f"({len(value)} bytes)" if isinstance(value, bytes) else value

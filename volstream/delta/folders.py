@@ -91,6 +91,13 @@ def inside(location: str) -> Sequence[str]:
     return [info.base_name for info in filesystem.get_file_info(selector) if info.type == fs.FileType.Directory]
 
 
+def own_tables(warehouse: str) -> Iterator[Name]:
+    """Yields the names of the tables in a warehouse, without linked ones, in no particular order."""
+    for schema in inside(f"{warehouse}/tables"):
+        for name in inside(f"{warehouse}/tables/{schema}"):
+            yield Name(schema, name)
+
+
 @dataclass(frozen=True)
 class Written:
     """A file in a folder."""

@@ -17,7 +17,7 @@ from volstream.delta.log import DeltaLog
 from volstream.delta.marker import Marker
 from volstream.jvm.codegen import LARGE_BYTES, LARGE_ROWS, compile_in
 from volstream.spark.errors import condition_of, is_conflict, map_spark_errors
-from volstream.sqltext import literal, table_at
+from volstream.sqltext import pairs, table_at
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -48,8 +48,7 @@ class DeltaWriter:
 
     def create(self, location: str, columns: str, properties: Mapping[str, str]) -> None:
         """Creates an empty table unless it exists. ``columns`` is DDL."""
-        options = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in properties.items())
-        with_options = f" TBLPROPERTIES ({options})" if options else ""
+        with_options = f" TBLPROPERTIES ({pairs(properties)})" if properties else ""
         self._run(f"CREATE TABLE IF NOT EXISTS {table_at(location)} ({columns}) USING DELTA{with_options}")
 
     def add_columns(self, location: str, columns: str) -> None:
@@ -78,8 +77,7 @@ class DeltaWriter:
 
     def set_properties(self, location: str, properties: Mapping[str, str]) -> None:
         """Sets table properties."""
-        options = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in properties.items())
-        self._run(f"ALTER TABLE {table_at(location)} SET TBLPROPERTIES ({options})")
+        self._run(f"ALTER TABLE {table_at(location)} SET TBLPROPERTIES ({pairs(properties)})")
 
     @contextmanager
     def marked(

@@ -11,7 +11,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import FrameType
 from typing import Any
 
@@ -118,9 +118,9 @@ class Caller:
 
     def _call(self, group: Sequence[tuple[FileTask, File]]) -> list[FileOutcome]:
         tasks = [task for task, _ in group]
-        with measured(memory=self._measures) as cost:
+        with measured(memory=True) if self._measures else nullcontext() as cost:
             outcomes = self._called(tasks, [file for _, file in group])
-        if self._measures:
+        if cost is not None:
             for outcome in outcomes:
                 outcome.seconds = (cost.seconds or 0.0) / len(group)
                 outcome.memory = cost.memory

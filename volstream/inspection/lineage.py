@@ -59,6 +59,13 @@ class Graph:
     nodes: Sequence[Node]
     edges: Sequence[Edge]
 
+    def values(self) -> dict[str, list[dict[str, str]]]:
+        """Returns it as plain values, for programs."""
+        return {
+            "nodes": [{"id": node.id, "kind": str(node.kind), "name": node.name} for node in self.nodes],
+            "edges": [{"source": edge.source.id, "target": edge.target.id} for edge in self.edges],
+        }
+
     def after(self, node: Node) -> Sequence[Node]:
         """Returns what a node's arrows lead to."""
         return [edge.target for edge in self.edges if edge.source == node]

@@ -107,7 +107,7 @@ def _tables(status: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _sources(status: Mapping[str, Any], probed: Mapping[str, Any]) -> Iterator[Problem]:
-    failing = {**{one["name"]: one["error"] for one in status.get("sources", ())}, **probed.get("failing_sources", {})}
+    failing = {**{one["name"]: one["error"] for one in status["sources"]}, **probed.get("failing_sources", {})}
     for name, reason in failing.items():
         if reason:
             yield Problem(True, "source", name, reason, f"volstream describe source {name}")

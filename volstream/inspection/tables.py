@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -92,18 +93,21 @@ def sample_of(location: str, version: int, where: str = "true") -> dict[str, Any
 
 
 def _cut(rows: pa.Table) -> list[dict[str, Any]]:
-    return [{name: _brief(value) for name, value in row.items()} for row in rows.to_pylist()]
+    return [{name: _cell(value) for name, value in row.items()} for row in rows.to_pylist()]
 
 
-def _brief(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return f"({len(value)} bytes)"
-    if isinstance(value, str) and len(value) > _MAX_VALUE:
-        return f"{value[:_MAX_VALUE]} ... ({len(value)} characters)"
+def _cell(value: Any) -> Any:
     if isinstance(value, list | dict | tuple):
         text = str(value)
         return text if len(text) <= _MAX_VALUE else f"{text[:_MAX_VALUE]} ..."
-    return value
+    return brief(value, _MAX_VALUE)
+
+
+def brief(value: Any, most: int) -> Any:
+    """Returns a value of a row for a page: text of at most so many characters, of binary values their size."""
+    if isinstance(value, str) and len(value) > most:
+        return f"{value[:most]} ... ({len(value)} characters)"
+    return f"({len(value)} bytes)" if isinstance(value, bytes) else value
 
 
 def _type(kind: str) -> str:
@@ -125,9 +129,7 @@ def _filled_by(job: Job | None) -> str | None:
 
 
 def _in_warehouse(warehouse: str) -> list[Name]:
-    found = [
-        Name(schema, table)
-        for schema in folders.inside(f"{warehouse}/tables")[:_MAX_TABLES]
-        for table in folders.inside(f"{warehouse}/tables/{schema}")[:_MAX_TABLES]
+    return [
+        *islice(folders.own_tables(warehouse), _MAX_TABLES),
+        *(Name.parse(text) for text in folders.links(warehouse)),
     ]
-    return [*found, *(Name.parse(text) for text in folders.links(warehouse))]

@@ -202,12 +202,7 @@ def _tables(home: Home, jobs: Sequence[Job], wanted: Collection[Name] | None) ->
 def _names(warehouse: str) -> Sequence[Name]:
     from volstream.delta import folders
 
-    inside = [
-        Name(schema, table)
-        for schema in folders.inside(f"{warehouse}/tables")
-        for table in folders.inside(f"{warehouse}/tables/{schema}")
-    ]
-    return sorted({*inside, *map(Name.parse, folders.links(warehouse))})
+    return sorted({*folders.own_tables(warehouse), *map(Name.parse, folders.links(warehouse))})
 
 
 def _added(writers: Sequence[FileJob]) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from volstream.model.objects import Mode, OnMove, QueueType, Write
 from volstream.model.selection import DEFAULT_IGNORES
 from volstream.model.units import format_duration, in_utc, parse_duration, parse_size
 from volstream.pipelines.model import Kind
+from volstream.pipelines.references import as_text
 
 Read = Callable[[Any], Any]
 
@@ -80,7 +81,7 @@ def mapping(value: Any) -> Mapping[str, str]:
     """Reads a table of text; other plain values become text."""
     if not isinstance(value, Mapping) or any(not isinstance(one, str | int | float) for one in value.values()):
         raise _not(value, "a table of text")
-    return {key: str(one).lower() if isinstance(one, bool) else str(one) for key, one in value.items()}
+    return {key: as_text(one) for key, one in value.items()}
 
 
 def duration(value: Any) -> str:
@@ -172,12 +173,7 @@ def load(value: Any) -> Mapping[str, Any]:
         raise InvalidValueError(f"There is no load option {unknown[0]!r}.", f"There are: {', '.join(LOAD)}.")
     read = {key: one.read(value[key]) if key in value else one.default for key, one in LOAD.items()}
     found = LoadOptions.of(
-        {
-            key: str(one).lower() if isinstance(one, bool) else one
-            for key, one in read.items()
-            if one and key != "schema"
-        }
-        | {"header": str(read["header"]).lower()}
+        {key: as_text(one) for key, one in read.items() if key == "header" or (one and key != "schema")}
     )
     return {**read, "delimiter": found.delimiter, "encoding": found.encoding}
 

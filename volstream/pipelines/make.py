@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from volstream.functions.schema import quote_column
 from volstream.model.names import Name
 from volstream.model.objects import Mode, OnMove, QueueType, Trigger, TriggerKind, Write
 from volstream.model.units import parse_duration, parse_size
 from volstream.objects.all import Objects
 from volstream.pipelines.columns import missing_columns
 from volstream.pipelines.model import CODE, Action, Definition, Kind, Verb
-from volstream.sqltext import literal
+from volstream.pipelines.references import as_text
+from volstream.sqltext import pairs
 
 #: Keys whose options have other names.
 _OPTIONS = {"pattern": "patterns", "ignore": "ignores", "timeout": "timeout_seconds", "arg": "arguments"}
@@ -209,7 +211,7 @@ def table_statements(action: Action) -> list[str]:
         values = one.values
         key = f", PRIMARY KEY ({_listed(values['primary_key'])})" if values["primary_key"] else ""
         parts = f" PARTITIONED BY ({_listed(values['partitioned_by'])})" if values["partitioned_by"] else ""
-        properties = f" TBLPROPERTIES ({_pairs(values['properties'])})" if values["properties"] else ""
+        properties = f" TBLPROPERTIES ({pairs(values['properties'])})" if values["properties"] else ""
         return [f"CREATE TABLE {name} ({values['columns']}{key}) USING DELTA{parts}{properties}"]
     found = []
     for change in action.changes:
@@ -217,7 +219,7 @@ def table_statements(action: Action) -> list[str]:
             added = ", ".join(column.text for column in missing_columns(change.after, change.before))
             found.append(f"ALTER TABLE {name} ADD COLUMNS ({added})")
         else:
-            found.append(f"ALTER TABLE {name} SET PROPERTIES ({_pairs(change.after)})")
+            found.append(f"ALTER TABLE {name} SET PROPERTIES ({pairs(change.after)})")
     return found
 
 
@@ -234,18 +236,11 @@ def _altered(changes: Mapping[str, Any]) -> dict[str, Any]:
     loaded = changed.pop("load", None)
     if loaded is not None:
         said = {key: value for key, value in loaded.items() if key != "schema"}
-        changed["arguments"] = {
-            key: "" if value is None else str(value).lower() if isinstance(value, bool) else value
-            for key, value in said.items()
-        }
+        changed["arguments"] = {key: "" if value is None else as_text(value) for key, value in said.items()}
         if loaded["schema"] is not None:
             changed["returns"] = loaded["schema"]
     return changed
 
 
 def _listed(columns: tuple[str, ...]) -> str:
-    return ", ".join("`" + column.replace("`", "``") + "`" for column in columns)
-
-
-def _pairs(properties: Mapping[str, str]) -> str:
-    return ", ".join(f"{literal(key)} = {literal(value)}" for key, value in properties.items())
+    return ", ".join(map(quote_column, columns))

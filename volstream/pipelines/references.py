@@ -76,7 +76,7 @@ def expand(value: Any, variable: Callable[[str], Any], environment: Callable[[st
     if whole is not None and not whole[1]:
         return resolved(whole[2], whole[3])
     return _REFERENCE.sub(
-        lambda one: one[0][1:] if one[1] else _as_text(resolved(one[2], one[3])),
+        lambda one: one[0][1:] if one[1] else as_text(resolved(one[2], one[3])),
         value,
     )
 
@@ -86,5 +86,6 @@ def escaped(text: str) -> str:
     return re.sub(r"\$+\{(var|env):[^{}]*\}", lambda one: f"${one[0]}", text)
 
 
-def _as_text(value: Any) -> str:
+def as_text(value: Any) -> str:
+    """Returns a plain value as text, as TOML writes it."""
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -24,7 +24,7 @@ from volstream.model.objects import DynamicJob, SourceKind, Stream, StreamSpec
 from volstream.spark.errors import as_sql_errors, map_spark_errors
 from volstream.spark.views import Views
 from volstream.sql import incremental, names
-from volstream.sqltext import literal, parquet_at
+from volstream.sqltext import literal, pairs, parquet_at
 from volstream.statements import metastore
 from volstream.statements.bind import Binding
 
@@ -40,11 +40,10 @@ def make_table(home: Home, job: DynamicJob) -> None:
     """Creates the job's table with the columns of its query, without rows. Raises SqlError."""
     properties = {**TRACKING, "delta.enableDeletionVectors": "true", OWNER: job.id}
     location = folders.table_location(home.warehouse, job.into)
-    listed = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in properties.items())
     with as_sql_errors(), home.gateway.fresh() as spark:
         text = Binding(home, spark, None).bind(job.query)
         spark.sql(
-            f"CREATE TABLE {job.into.qualified} USING DELTA LOCATION {literal(location)} TBLPROPERTIES ({listed}) "
+            f"CREATE TABLE {job.into.qualified} USING DELTA LOCATION {literal(location)} TBLPROPERTIES ({pairs(properties)}) "
             f"AS SELECT * FROM ({text}) LIMIT 0"
         ).collect()
 

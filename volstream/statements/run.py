@@ -14,7 +14,7 @@ from volstream.model.names import DEFAULT_SCHEMA, Name
 from volstream.model.objects import DynamicJob, Stream
 from volstream.spark.errors import as_sql_errors, map_spark_errors
 from volstream.sql import adapt, grammar, names
-from volstream.sqltext import literal
+from volstream.sqltext import literal, pairs
 from volstream.statements import arrived, metastore
 from volstream.statements.bind import Binding
 from volstream.statements.result import Result
@@ -128,8 +128,7 @@ class SparkStatements:
         binding = self._binding(self._home.spark)
         binding.attach(statement.name)
         if changed or schema is None:
-            pairs = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in changed.items())
-            binding.spark.sql(f"ALTER TABLE {statement.name.qualified} SET TBLPROPERTIES ({pairs})").collect()
+            binding.spark.sql(f"ALTER TABLE {statement.name.qualified} SET TBLPROPERTIES ({pairs(changed)})").collect()
         return Result([], [])
 
     def _binding(self, spark: SparkSession) -> Binding:

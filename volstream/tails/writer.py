@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -85,16 +85,12 @@ class TailWriter:
             DependencyError: the tail cannot be written.
         """
         with self._lock:
-            for _ in range(_ATTEMPTS):
-                view = self._newest()
-                if view is None:
-                    continue
+            for view in self._attempts():
                 if self._table.transaction(SEALED):
                     raise InvalidStateError(f"The table at {self.target} takes no more rows.", "It was made immutable.")
                 new = self._new(batches)
                 if not new or self._append_new(view, new):
                     return
-        raise _crowded(self.target)
 
     def seal(self) -> None:
         """Makes the tail refuse rows from now on, those of appends in flight included. Idempotent.
@@ -104,15 +100,11 @@ class TailWriter:
             DependencyError: the tail cannot be written.
         """
         with self._lock:
-            for _ in range(_ATTEMPTS):
-                view = self._newest()
-                if view is None:
-                    continue
+            for view in self._attempts():
                 # As an append does, so that of an append and this one is refused.
                 with suppress(FencedError):
                     self._table.commit(view, {NEWEST: Tail.of(view).newest, SEALED: 1}, changes_data=False)
                     return
-        raise _crowded(self.target)
 
     def newest(self, stream_ids: Sequence[str]) -> tuple[str, Mapping[str, int]]:
         """Returns the tail's Delta id, and the number of the newest flush of each stream; 0: there is none.
@@ -124,18 +116,18 @@ class TailWriter:
             DependencyError: the tail cannot be read.
         """
         with self._lock:
-            for _ in range(_ATTEMPTS):
-                view = self._newest()
-                if view is not None:
-                    return view.table_id, {one: self._sequence(one) for one in stream_ids}
-        raise _crowded(self.target)
+            view = next(self._attempts())
+            return view.table_id, {one: self._sequence(one) for one in stream_ids}
 
-    def _newest(self) -> View | None:
-        """Returns the tail's newest version; None if another writer has just created it."""
-        try:
-            return self._table.open()
-        except FencedError:
-            return None
+    def _attempts(self) -> Iterator[View]:
+        """Yields the tail's newest version for attempt after attempt. Raises StorageError after the last one."""
+        for _ in range(_ATTEMPTS):
+            try:
+                view = self._table.open()
+            except FencedError:  # another writer has just created it
+                continue
+            yield view
+        raise _crowded(self.target)
 
     def _new(self, batches: Sequence[Flush]) -> Sequence[Flush]:
         """Returns the batches that the tail does not have. Raises FencedError."""

@@ -34,12 +34,13 @@ def graph(home: Home, probed: Mapping[str, Any]) -> dict[str, Any]:
     wrong: dict[tuple[str, str], Problem] = {}
     for one in problems(status(home), probed):
         wrong.setdefault((one.kind, one.name), one)
+    values = found.values()
     return {
         "nodes": [
-            {"id": node.id, "kind": str(node.kind), "name": node.name, "problem": _problem(node, wrong)}
-            for node in found.nodes
+            {**shown, "problem": _problem(node, wrong)}
+            for node, shown in zip(found.nodes, values["nodes"], strict=True)
         ],
-        "edges": [{"source": edge.source.id, "target": edge.target.id} for edge in found.edges],
+        "edges": values["edges"],
         "picture": _picture(found) if len(found.nodes) <= _MAX_DRAWN else None,
         "text": as_text(found),
     }

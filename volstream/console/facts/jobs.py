@@ -20,7 +20,7 @@ from volstream.inspection.tables import sample_of
 from volstream.jobs import logs
 from volstream.model.names import Name
 from volstream.model.objects import FileJob, Job, SourceKind
-from volstream.model.work import BatchState
+from volstream.model.work import Batch, BatchState
 
 #: Batches of the chart, batches of the page, and groups of failures.
 _CHARTED, _BATCHES, _GROUPS = 200, 10, 20
@@ -39,6 +39,7 @@ def job(home: Home, name: str) -> dict[str, Any]:
     measured = home.catalog.consumptions.measured(found.id, limit=_CHARTED)
     due, says = runs.next_run(home, found)
     groups = groups_of(home, found)
+    worked_on = home.catalog.consumptions.worked_on(found.id, _BATCHES)
     return {
         "job": details.described(home, found),
         "status": {key.replace(" ", "_"): value for key, value in job_status(home, found).items()},
@@ -48,11 +49,11 @@ def job(home: Home, name: str) -> dict[str, Any]:
         "next_run": due,
         "runs": says,
         "history": runs.history(measured),
-        "batches": home.catalog.consumptions.worked_on(found.id, _BATCHES),
-        "groups": [_group(home, found, one) for one in groups[:_GROUPS]],
+        "batches": worked_on,
+        "groups": _shown(home, found, groups[:_GROUPS]),
         "more_groups": max(0, len(groups) - _GROUPS),
         "log": _lines(home, found, _FEW_LINES),
-        "preview": _preview(home, found),
+        "preview": _preview(home, found, worked_on),
     }
 
 
@@ -106,18 +107,22 @@ def paths_of_group(home: Home, found: Job, identity: str) -> Sequence[str]:
     return group.paths
 
 
-def _group(home: Home, found: Job, group: FailureGroup) -> dict[str, Any]:
-    """Returns a group with its newest failure as the example."""
-    example = explained(home, home.catalog.failures.by_id(found.id, group.ids[:1]))
-    return {
-        "id": group.id,
-        "kind": group.kind,
-        "why": group.why,
-        "files": len(group.ids),
-        "states": group.states,
-        "newest": group.newest,
-        "example": example[0] if example else None,
-    }
+def _shown(home: Home, found: Job, groups: Sequence[FailureGroup]) -> list[dict[str, Any]]:
+    """Returns groups, each with its newest failure as the example."""
+    newest = home.catalog.failures.by_id(found.id, [group.ids[0] for group in groups])
+    examples = {one["path"]: one for one in explained(home, newest)}
+    return [
+        {
+            "id": group.id,
+            "kind": group.kind,
+            "why": group.why,
+            "files": len(group.ids),
+            "states": group.states,
+            "newest": group.newest,
+            "example": examples.get(group.paths[0]),
+        }
+        for group in groups
+    ]
 
 
 def _run(home: Home, found: Job, measured: Sequence[Any]) -> dict[str, Any] | None:
@@ -143,7 +148,7 @@ def _lines(
         return logs.read(logs.location_of(home.warehouse, found.id), most, batch=batch, path=path)
 
 
-def _preview(home: Home, found: Job) -> dict[str, Any] | None:
+def _preview(home: Home, found: Job, worked_on: Sequence[Batch]) -> dict[str, Any] | None:
     """Returns a few rows of the newest batch that wrote some, or of the table; None: there is no table yet."""
     location = folders.table_location(home.warehouse, found.into)
     try:
@@ -152,8 +157,7 @@ def _preview(home: Home, found: Job) -> dict[str, Any] | None:
         return {"columns": [], "rows": [], "error": error.message, "batch": None}
     if version is None:
         return None
-    written = home.catalog.consumptions.worked_on(found.id, _BATCHES)
-    batch = next((one.id for one in written if one.state is BatchState.COMMITTED and one.rows), None)
+    batch = next((one.id for one in worked_on if one.state is BatchState.COMMITTED and one.rows), None)
     where = "true" if batch is None or not isinstance(found, FileJob) else f"_batch_id = {rows.text(batch)}"
     shown = sample_of(location, version, where)
     if not shown["rows"] and where != "true":  # replaced since by another batch
