@@ -17,6 +17,8 @@
 # make clean    removes what the others made in this folder (jars stay in the user's cache)
 
 SHELL := /bin/bash
+# Tests start hundreds of processes of volstream: each would compile it anew.
+unexport PYTHONDONTWRITEBYTECODE
 PYTHON ?= python3
 BIN := .venv/bin
 
@@ -44,7 +46,7 @@ setup: .venv/packages
 # Beside the making of the engine's archive. Not by pip, one module after the other; not at their first import, for whoever comes
 # first would be told of the warnings that some packages give. Some have files that are for other Pythons: they are left out.
 .venv/compiled: .venv/packages
-	@$(BIN)/python -W ignore -m compileall -q -x '/tests?/' .venv/lib || true
+	@$(BIN)/python -W ignore -m compileall -q -x '/tests?/' .venv/lib volstream || true
 	@touch $@
 
 # Versions that the lock files have stay, where pyproject.toml allows them; LOCK=--upgrade takes the newest.

@@ -1,11 +1,15 @@
 """For all tests: logs of every level, so that a test may look for any line; no time limits for generated examples."""
 
+import gc
 import os
 from pathlib import Path
 
 import hypothesis
 
 from volstream import log
+
+# All that collecting makes stays until the end, and looking through it again and again takes half of the time of collecting.
+gc.disable()
 
 log.configure("debug")
 
@@ -15,3 +19,8 @@ os.environ["PYTHONPATH"] = str(Path(__file__).parents[1])
 # A deadline asserts how fast the machine is.
 hypothesis.settings.register_profile("volstream", deadline=None)
 hypothesis.settings.load_profile("volstream")
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
