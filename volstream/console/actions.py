@@ -74,22 +74,29 @@ class Actions:
         """
         kind = self._session.objects.by_kind[action.kind]
         named = f"{action.kind} {kind.get(name).name}"
-        audit = self._session.home.catalog.audit
-        if action.waits and not self._places.acquire(blocking=False):
+        if action.waits:
+            return Done(action.verb, named, "It has begun.", False, self._begin(action, name, form, named, who))
+        entry = self._session.home.catalog.audit.begin(action.verb, named, who)
+        return Done(action.verb, named, self._do(action, name, form, entry, named), True, entry)
+
+    def _begin(self, action: Action, name: str, form: Query, named: str, who: str) -> int:
+        """Begins to do something in the background; returns its entry in the audit."""
+        if not self._places.acquire(blocking=False):
             raise InvalidStateError("Several actions are still being done.", "Wait for them to end.")
-        entry = audit.begin(action.verb, named, who)
-        if not action.waits:
-            result = self._do(action, name, form, entry, named)
-            return Done(action.verb, named, result, True, entry)
-        thread = threading.Thread(
-            target=self._in_background,
-            args=(action, name, form, entry, named),
-            name=f"{action.verb} {named}",
-            daemon=True,
-        )
+        try:
+            entry = self._session.home.catalog.audit.begin(action.verb, named, who)
+            thread = threading.Thread(
+                target=self._in_background,
+                args=(action, name, form, entry, named),
+                name=f"{action.verb} {named}",
+                daemon=True,
+            )
+            thread.start()
+        except BaseException:
+            self._places.release()
+            raise
         self._threads = [*(one for one in self._threads if one.is_alive()), thread]
-        thread.start()
-        return Done(action.verb, named, "It has begun.", False, entry)
+        return entry
 
     def stop(self) -> None:
         """Ends what is being done after the work in hand. Idempotent."""
