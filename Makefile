@@ -80,10 +80,11 @@ engine-s3: java
 broker: java
 	@$(BIN)/python -m tests.broker
 
-# What needs no more than the packages runs beside the making of the engine's archive. Not test-services: it may install packages
-# of the system, as java may.
-test: .venv/packages test-services broker
-	@$(MAKE) --no-print-directory -j 2 engine compiled-and-linted
+# Two at a time: packages of Python beside those of the system, then what needs no more than the packages beside the making of the
+# engine's archive. Services are not for the second turn: java, too, may install packages of the system.
+test:
+	@$(MAKE) --no-print-directory -j 2 .venv/packages test-services
+	@$(MAKE) --no-print-directory -j 2 engine broker compiled-and-linted
 	$(BIN)/python -m pytest -n 2 -m 'not long' tests/unit
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not long' --durations=40 tests/integration
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not long' --durations=20 tests/e2e

@@ -2,43 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from tests import tails
+from tests.integration.ingest.writer import Writer
 from tests.tails import POINTS, committed, everything, no_spark
 from tests.waiting import eventually
 from volstream.tails.move import move
-
-
-class Writer:
-    """A process that writes rows, commits some of them, and says which have arrived."""
-
-    def __init__(self, location: str, name: str, rows: int, fault: str = "") -> None:
-        command = [sys.executable, "-m", "tests.integration.ingest.writer", location, name, str(rows), "--commit"]
-        self._told = Path(f"{location}-{name}.txt")
-        with self._told.open("w") as target:
-            self.process = subprocess.Popen(command, stdout=target, env={**os.environ, "VOLSTREAM_FAULT": fault})
-
-    def acknowledged(self) -> set[str]:
-        """The rows that it said had arrived, so far."""
-        told = self._told.read_text()
-        return {*told[: told.rfind("\n") + 1].split()}  # it may have been killed in the middle of a line
-
-    def end(self) -> int:
-        """Waits for its end, which somebody or something brings about; its exit status."""
-        return self.process.wait(120)
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait(10)
 
 
 def check(location: str, arrived: set[str], sent: set[str]) -> None:

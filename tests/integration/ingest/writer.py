@@ -1,41 +1,74 @@
-"""A process that writes a table in real time and says what has arrived; for tests that kill it.
+"""Processes that write a table in real time and say what has arrived; for tests that kill them.
 
-``python -m tests.integration.ingest.writer LOCATION STREAM ROWS [--commit]``: rows ``STREAM-n`` are appended in flushes of
-one to seven; each row that was acknowledged is printed. With ``--commit`` every third flush is followed by a commit.
+They are forked from one that has imported everything: a thousand of them start in a minute.
 """
 
 from __future__ import annotations
 
+import importlib
+import multiprocessing
+import os
 import random
-import sys
+from pathlib import Path
 
 from tests.tails import no_spark
 from volstream.ingest import FlushMode, RealtimeOperation, RealtimeOptions, RealtimeStream
 from volstream.ingest.local import LocalTable
+from volstream.lifecycle import faults
 from volstream.tails.move import move
 from volstream.tails.writer import TailWriter
 
+_processes = multiprocessing.get_context("forkserver")
+_processes.set_forkserver_preload(["__main__", __name__])
 
-def main(location: str, name: str, count: int, *, commit: bool) -> None:
-    """Writes the rows."""
+
+class Writer:
+    """A process that appends rows ``NAME-n`` in flushes of one to seven, and commits after every third of them.
+
+    Args:
+        fault: where it kills itself; see ``volstream.lifecycle.faults``.
+    """
+
+    def __init__(self, location: str, name: str, rows: int, fault: str = "") -> None:
+        self._told = Path(f"{location}-{name}.txt")
+        self._told.touch()
+        self._process = _processes.Process(target=_write, args=(location, name, rows, self._told, fault))
+        self._process.start()
+
+    def acknowledged(self) -> set[str]:
+        """The rows that it said had arrived, so far."""
+        told = self._told.read_text()
+        return {*told[: told.rfind("\n") + 1].split()}  # it may have been killed in the middle of a line
+
+    def end(self) -> int | None:
+        """Waits for its end, which somebody or something brings about; its exit status."""
+        self._process.join(120)
+        return self._process.exitcode
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.join(10)
+        self._process.close()
+
+
+def _write(location: str, name: str, count: int, told: Path, fault: str) -> None:
+    os.environ["VOLSTREAM_FAULT"] = fault
+    importlib.reload(faults)
     options = RealtimeOptions(flush_mode=FlushMode.MANUAL_FLUSH, request_failed_retry_internal_ms=10)
     table = LocalTable(TailWriter(location), lambda: None)
     stream = RealtimeStream(table, "t", RealtimeOperation.APPEND_ONLY, options)
     chosen = random.Random(name)
     number = flushes = 0
-    while number < count:
-        mine = range(number, min(count, number + chosen.randint(1, 7)))
-        for one in mine:
-            row = stream.create_row()
-            row.set_values({"id": f"{name}-{one:04}", "n": one})
-            stream.apply(row)
-        stream.flush()
-        for one in mine:
-            print(f"{name}-{one:04}", flush=True)  # noqa: T201  # what the test reads
-        number, flushes = mine.stop, flushes + 1
-        if commit and flushes % 3 == 0:
-            move(location, no_spark)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), commit="--commit" in sys.argv)
+    with told.open("a", buffering=1) as arrived:
+        while number < count:
+            mine = range(number, min(count, number + chosen.randint(1, 7)))
+            for one in mine:
+                row = stream.create_row()
+                row.set_values({"id": f"{name}-{one:04}", "n": one})
+                stream.apply(row)
+            stream.flush()
+            for one in mine:
+                arrived.write(f"{name}-{one:04}\n")
+            number, flushes = mine.stop, flushes + 1
+            if flushes % 3 == 0:
+                move(location, no_spark)
