@@ -1,59 +1,33 @@
-"""Processes that write a table in real time and say what has arrived; for tests that kill them.
-
-They are forked from one that has imported everything: a thousand of them start in a minute.
-"""
+"""Processes that write a table in real time and say what has arrived; for tests that kill them."""
 
 from __future__ import annotations
 
-import importlib
-import multiprocessing
-import os
 import random
 from pathlib import Path
 
+from tests.forked import Forked
 from tests.tails import no_spark
 from volstream.ingest import FlushMode, RealtimeOperation, RealtimeOptions, RealtimeStream
 from volstream.ingest.local import LocalTable
-from volstream.lifecycle import faults
 from volstream.tails.move import move
 from volstream.tails.writer import TailWriter
 
-_processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload(["__main__", __name__])
 
-
-class Writer:
-    """A process that appends rows ``NAME-n`` in flushes of one to seven, and commits after every third of them.
-
-    Args:
-        fault: where it kills itself; see ``volstream.lifecycle.faults``.
-    """
+class Writer(Forked):
+    """A process that appends rows ``NAME-n`` in flushes of one to seven, and commits after every third of them."""
 
     def __init__(self, location: str, name: str, rows: int, fault: str = "") -> None:
         self._told = Path(f"{location}-{name}.txt")
         self._told.touch()
-        self._process = _processes.Process(target=_write, args=(location, name, rows, self._told, fault))
-        self._process.start()
+        super().__init__(_write, location, name, rows, self._told, fault=fault)
 
     def acknowledged(self) -> set[str]:
         """The rows that it said had arrived, so far."""
         told = self._told.read_text()
         return {*told[: told.rfind("\n") + 1].split()}  # it may have been killed in the middle of a line
 
-    def end(self) -> int | None:
-        """Waits for its end, which somebody or something brings about; its exit status."""
-        self._process.join(120)
-        return self._process.exitcode
 
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.join(10)
-        self._process.close()
-
-
-def _write(location: str, name: str, count: int, told: Path, fault: str) -> None:
-    os.environ["VOLSTREAM_FAULT"] = fault
-    importlib.reload(faults)
+def _write(location: str, name: str, count: int, told: Path) -> None:
     options = RealtimeOptions(flush_mode=FlushMode.MANUAL_FLUSH, request_failed_retry_internal_ms=10)
     table = LocalTable(TailWriter(location), lambda: None)
     stream = RealtimeStream(table, "t", RealtimeOperation.APPEND_ONLY, options)

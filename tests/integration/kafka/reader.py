@@ -1,13 +1,12 @@
-"""A process that reads the topics of a home, and commits what arrives, until it is killed.
-
-``python -m tests.integration.kafka.reader HOME``
-"""
+"""A process that reads the topics of a home, and commits what arrives, until it is killed."""
 
 from __future__ import annotations
 
-import sys
+import os
 import threading
+from pathlib import Path
 
+from tests.forked import Forked
 from tests.tails import no_spark
 from volstream import config
 from volstream.daemon.feeds import Feeds
@@ -16,13 +15,17 @@ from volstream.home import Home
 from volstream.lifecycle.stop import Stop
 
 
-def main(folder: str) -> None:
-    """Reads, without an end of its own."""
+class Reader(Forked):
+    """A process that reads without an end of its own; its log is in the home."""
+
+    def __init__(self, home: Path, fault: str = "") -> None:
+        super().__init__(_read, home, fault=fault)
+
+
+def _read(folder: Path) -> None:
+    with (folder / "reader.log").open("ab") as log:
+        os.dup2(log.fileno(), 2)
     stop = Stop()
     with Home(config.load(folder, commit_seconds=0.3, lease_seconds=5.0), no_spark) as home:
         threading.Thread(target=Committer(home, home.settings, stop).run).start()
         Feeds(home, stop).run()
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])

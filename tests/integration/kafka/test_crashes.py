@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from functools import partial
-from pathlib import Path
 
 import pytest
 
 from tests.broker import POINTS
 from tests.integration.kafka.conftest import Kept
+from tests.integration.kafka.reader import Reader
 from tests.waiting import eventually
 
 
-def reader(kept: Kept, fault: str = "") -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "tests.integration.kafka.reader", str(kept.session.home.settings.home)]
-    with Path(kept.session.home.settings.home, "reader.log").open("ab") as log:
-        return subprocess.Popen(command, stderr=log, env={**os.environ, "VOLSTREAM_FAULT": fault})
+def reader(kept: Kept, fault: str = "") -> Reader:
+    return Reader(kept.session.home.settings.home, fault)
 
 
 def send(kept: Kept, topic: str, numbers: range) -> None:
@@ -45,7 +40,7 @@ def test_a_kill_at_any_named_point_loses_and_doubles_nothing(kept: Kept, point: 
     send(kept, topic, range(30_000))  # more than one batch
     kept.create("t", topic)
     killed = reader(kept, f"{point}#{passes}")
-    assert killed.wait(60) == -signal.SIGKILL
+    assert killed.end() == -signal.SIGKILL
     before = numbers(kept)
     assert len(before) == len(set(before))
     assert point == "kafka.polled" or (len(before) > 0) == (point == "tail.appended" or passes > 1)
@@ -62,7 +57,7 @@ def test_kills_at_random_of_two_that_read_at_once_lose_and_double_nothing(kept: 
     sent = 0
 
     def has_more_than(count: int) -> bool:
-        assert [one.poll() for one in running] == [None, None], "nobody but this test ends a reader"
+        assert all(one.is_alive for one in running), "nobody but this test ends a reader"
         return len(kept.read()) > count
 
     try:
@@ -74,13 +69,10 @@ def test_kills_at_random_of_two_that_read_at_once_lose_and_double_nothing(kept: 
             send(kept, topic, range(sent, sent + 500))
             sent += 500
             time.sleep(chosen.uniform(0, 0.5))
-            victim = running.pop(chosen.randrange(2))
-            victim.kill()
-            victim.wait(10)
+            running.pop(chosen.randrange(2)).kill()
             running.append(reader(kept))
         eventually(partial(has_more_than, sent - 1), 60)
     finally:
         for one in running:
             one.kill()
-            one.wait(10)
     assert numbers(kept) == [*range(sent)]
