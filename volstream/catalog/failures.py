@@ -103,15 +103,17 @@ class Failures:
         with self._database.reading() as transaction:
             return [_failure(row) for row in transaction.execute(query.limit(limit))]
 
-    def briefly(self, job_id: str, *, states: Sequence[FailureState] = ACTIVE, limit: int) -> Sequence[BriefFailure]:
-        """Returns the newest failures of a job that count, without their tracebacks, newest first."""
+    def briefly(self, job_id: str, *, limit: int, before: int | None = None) -> Sequence[BriefFailure]:
+        """Returns the newest failures of a job that count, without their tracebacks, newest first; of those with lower ids."""
         columns = [failures.c[name] for name in BriefFailure._fields]
         query = (
             select(*columns)
-            .where(failures.c.job_id == job_id, failures.c.state.in_(states))
+            .where(failures.c.job_id == job_id, failures.c.state.in_(ACTIVE))
             .order_by(failures.c.id.desc())
             .limit(limit)
         )
+        if before is not None:
+            query = query.where(failures.c.id < before)
         with self._database.reading() as transaction:
             return [BriefFailure(*row) for row in transaction.execute(query)]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,6 +13,7 @@ from volstream.catalog.failures import BriefFailure
 from volstream.inspection.details import values
 from volstream.jobs.advice import remedy, what_next
 from volstream.model.objects import FileJob
+from volstream.model.text import cause, first_line
 from volstream.model.work import Failure
 
 if TYPE_CHECKING:
@@ -21,12 +21,6 @@ if TYPE_CHECKING:
 
 #: Failures that are grouped: the newest ones of a job.
 MAX_GROUPED = 5_000
-
-#: What differs between failures with one cause: quoted text, paths, numbers and addresses.
-_VARYING = re.compile(r"'[^']*'|\"[^\"]*\"|(?<!\w)(?:\.{0,2}/)[^\s:,;)]+|0x[0-9a-fA-F]+|\d+(?:\.\d+)?")
-
-#: Characters of a message that count.
-_MAX_PATTERN = 300
 
 
 def explained(home: Home, failures: Iterable[Failure]) -> list[dict[str, Any]]:
@@ -83,17 +77,12 @@ def grouped(failures: Iterable[BriefFailure]) -> list[FailureGroup]:
 
 def group_id(kind: str, message: str) -> str:
     """Returns the id of the group that a failure belongs to."""
-    return _id(kind, _VARYING.sub("*", first_line(message)[:_MAX_PATTERN]))
+    return _id(kind, cause(message))
 
 
 @functools.lru_cache(1000)
 def _id(kind: str, pattern: str) -> str:
     return hashlib.sha256(f"{kind}\0{pattern}".encode("utf-8", "backslashreplace")).hexdigest()[:12]
-
-
-def first_line(message: str) -> str:
-    """Returns the first line of a message."""
-    return message.strip().partition("\n")[0]
 
 
 def _group(identity: str, members: Sequence[BriefFailure]) -> FailureGroup:

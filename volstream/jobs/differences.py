@@ -7,13 +7,12 @@ grow with the files. What does not belong here: running the codes, reading the t
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from volstream.model.text import json_document
+from volstream.model.text import cause, json_document
 
 #: A row as a function returned it, or as the table has it: values by column.
 Row = Mapping[str, Any]
@@ -177,7 +176,7 @@ class Comparer:
 
     def _group(self, of: str, groups: list[ErrorGroup], path: str, outcome: Outcome) -> None:
         kind = outcome.kind or ""
-        key = (of, kind, _pattern(outcome.message))
+        key = (of, kind, cause(outcome.message))
         if key not in self._groups and len(groups) >= _GROUPS:
             kind, key = OTHERS, (of, OTHERS, "")
         if key not in self._groups:
@@ -260,12 +259,6 @@ def _frozen(value: Any) -> Any:
             return bytes(value)
         case _:
             return value
-
-
-def _pattern(message: str) -> str:
-    """Returns the first line of an error's message without what is of one file: quoted text, paths and numbers."""
-    first = message.partition("\n")[0]
-    return re.sub(r"\d+", "#", re.sub(r"'[^']*'|\"[^\"]*\"|\S*/\S*", "...", first))
 
 
 def _cut(old: Any, new: Any) -> tuple[Any, Any]:

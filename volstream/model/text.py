@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
+
+#: What differs between messages with one cause: quoted text, paths and addresses, numbers.
+_VARYING = re.compile(r"'[^']*'|\"[^\"]*\"|[^\s:,;()]*/[^\s:,;()]*|0x[0-9a-fA-F]+|\d+(?:\.\d+)?")
+
+#: Characters of a message that tell its cause.
+_MAX_CAUSE = 300
 
 
 def visible(text: str) -> str:
@@ -20,6 +27,16 @@ def one_line(text: str) -> str:
 def counted(number: int, one: str, many: str | None = None) -> str:
     """Returns a number with its noun: ``1 batch``, ``2 batches``."""
     return f"{number} {one if number == 1 else many or f'{one}s'}"
+
+
+def first_line(message: str) -> str:
+    """Returns the first line of a message."""
+    return message.strip().partition("\n")[0]
+
+
+def cause(message: str) -> str:
+    """Returns the first line of an error's message without what is of one file: quoted text, paths and numbers."""
+    return _VARYING.sub("*", first_line(message)[:_MAX_CAUSE])
 
 
 def json_document(value: Any, *, default: Callable[[Any], Any] | None = None, indent: int | None = None) -> str:

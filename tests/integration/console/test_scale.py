@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from sqlalchemy import event, insert, update
+from sqlalchemy import delete, event, insert, update
 from starlette.testclient import TestClient
 
 from tests import objects
@@ -140,15 +140,6 @@ def _work(catalog: Catalog, source: Volume, job: FileJob, made: int) -> None:
         }
         for number in range(made)
     ]
-    of_failures = [
-        {
-            **vars(objects.failure(job, path, "a", state="quarantined", message=f"ValueError: {number} is bad")),
-            "path_digest": digest(path),
-            "traceback": "x" * 2000,
-        }
-        for number in range(made // 10)
-        if (path := f"f{number % 1000:04}/{number // 10:05}.jpg")
-    ]
     of_refreshes = [
         {
             "volume_id": source.id,
@@ -167,7 +158,7 @@ def _work(catalog: Catalog, source: Volume, job: FileJob, made: int) -> None:
             (plans, of_plans),
             (batches, of_batches),
             (intents, of_intents),
-            (failures, of_failures),
+            (failures, _failures(job, made // 10)),
             (refreshes, of_refreshes),
         ):
             transaction.execute(insert(into), rows)
@@ -176,12 +167,37 @@ def _work(catalog: Catalog, source: Volume, job: FileJob, made: int) -> None:
         transaction.execute(update(streams).values(offset=made // 10, table_id="table"))
 
 
+def _failures(job: FileJob, count: int) -> list[dict[str, Any]]:
+    """Failures with one cause."""
+    return [
+        {
+            **vars(objects.failure(job, path, "a", state="quarantined", message=f"ValueError: {number} is bad")),
+            "path_digest": digest(path),
+            "traceback": "x" * 2000,
+        }
+        for number in range(count)
+        if (path := f"f{number % 1000:04}/{number // 10:05}.jpg")
+    ]
+
+
 @contextmanager
 def served(session: Session) -> Iterator[TestClient]:
     console = Console(session, lambda: (True, {}), lambda: (True, {}), Empty())  # type: ignore[arg-type]  # as one is used
     bearer = {"authorization": f"Bearer {token_of(session.home.settings)}", "accept": "text/html"}
     yield TestClient(console.app, base_url="http://127.0.0.1", headers=bearer)
     console.stop()
+
+
+def test_a_group_has_its_old_failures_too_when_something_is_done_to_it(tmp_path: Path) -> None:
+    with fill(tmp_path, 1000, 10) as session, served(session) as client:
+        job = session.jobs.get("job")
+        assert isinstance(job, FileJob)
+        with session.home.catalog.database.transaction() as transaction:
+            transaction.execute(delete(failures))
+            transaction.execute(insert(failures), _failures(job, 5_100))
+        (group,) = client.get("/jobs/job", headers={"accept": "application/json"}).json()["groups"]
+        done = client.post("/jobs/job/skip", data={"group": group["id"]}, headers={"accept": "application/json"})
+    assert done.json()["result"] == "5100 files skipped."
 
 
 @pytest.mark.long

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from volstream.catalog.failures import ACTIVE, ANY
+from volstream.catalog.failures import ANY
 from volstream.console.facts.batches import newest
 from volstream.console.query import Query
 from volstream.delta import folders, rows
@@ -14,7 +14,7 @@ from volstream.delta.places import reached
 from volstream.errors import NotFoundError, VolstreamError
 from volstream.home import Home
 from volstream.inspection import details, runs
-from volstream.inspection.failures import MAX_GROUPED, FailureGroup, explained, grouped
+from volstream.inspection.failures import FailureGroup, explained, group_id, grouped
 from volstream.inspection.status import job_status
 from volstream.inspection.tables import sample_of
 from volstream.jobs import logs
@@ -24,6 +24,9 @@ from volstream.model.work import Batch, BatchState
 
 #: Batches of the chart, batches of the page, and groups of failures.
 _CHARTED, _BATCHES, _GROUPS = 200, 10, 20
+
+#: Failures that are grouped for a page: the newest ones of a job. They are read that many at a time.
+_GROUPED = 5_000
 
 #: Lines of the log that are shown with a job, and on their own page.
 _FEW_LINES, _MAX_LINES = 15, 500
@@ -96,15 +99,19 @@ def log(home: Home, name: str, query: Query) -> dict[str, Any]:
 
 def groups_of(home: Home, found: Job) -> list[FailureGroup]:
     """Returns the newest failures of a job by cause."""
-    return grouped(home.catalog.failures.briefly(found.id, states=ACTIVE, limit=MAX_GROUPED))
+    return grouped(home.catalog.failures.briefly(found.id, limit=_GROUPED))
 
 
 def paths_of_group(home: Home, found: Job, identity: str) -> Sequence[str]:
-    """Returns the files of a group. Raises NotFoundError."""
-    group = next((one for one in groups_of(home, found) if one.id == identity), None)
-    if group is None:
+    """Returns all files of a group, the old ones included. Raises NotFoundError."""
+    paths: list[str] = []
+    before = None
+    while page := home.catalog.failures.briefly(found.id, limit=_GROUPED, before=before):
+        paths += [one.path for one in page if group_id(one.kind, one.message) == identity]
+        before = page[-1].id
+    if not paths:
         raise NotFoundError(f"The job {found.name} has no such failures any more.")
-    return group.paths
+    return paths
 
 
 def _shown(home: Home, found: Job, groups: Sequence[FailureGroup]) -> list[dict[str, Any]]:
