@@ -16,9 +16,10 @@ log.configure("debug")
 # Children and Spark's workers unpickle stores of these tests, and have neither the current folder nor pytest's path.
 os.environ["PYTHONPATH"] = str(Path(__file__).parents[1])
 
-# A deadline asserts how fast the machine is.
-hypothesis.settings.register_profile("volstream", deadline=None)
-hypothesis.settings.load_profile("volstream")
+# A deadline asserts how fast the machine is. `make test-long` takes the other profile.
+hypothesis.settings.register_profile("short", deadline=None, max_examples=40)
+hypothesis.settings.register_profile("long", deadline=None, max_examples=400)
+hypothesis.settings.load_profile("short")
 
 
 def pytest_collection_finish() -> None:

@@ -55,9 +55,11 @@ def sparks(home: Home, first: int, last: int, mode: str, updates: bool) -> list[
     ("mode", "updates"),
     [
         ("none", False),
-        ("dropCarryovers", True),
         ("netChanges", True),
-        *(pytest.param(mode, False, marks=pytest.mark.long) for mode in ("dropCarryovers", "netChanges")),
+        *(
+            pytest.param(mode, updates, marks=pytest.mark.long)
+            for mode, updates in (("dropCarryovers", True), ("dropCarryovers", False), ("netChanges", False))
+        ),
     ],
 )
 def test_changes_match_those_of_sparks_own_reader(changed: Home, mode: str, updates: bool) -> None:

@@ -89,6 +89,7 @@ def test_a_column_that_is_no_longer_declared_is_null_from_then_on(place: Place) 
     assert place.table("_file_path, n, s") == [("a", 3, "one"), ("b", 5, None)]
 
 
+@pytest.mark.long
 def test_files_that_failed_for_their_columns_heal_once_the_columns_are_adopted(place: Place) -> None:
     place.put("a", "1")
     place.put("b", "22")

@@ -61,12 +61,12 @@ def open_attempt(home: Home) -> tuple[Block, Any]:
 @pytest.mark.parametrize(
     "dml",
     [
-        "INSERT INTO u$ (name, id) SELECT name, id FROM s$",
         "INSERT OVERWRITE u$ SELECT id, name FROM s$",
         "MERGE INTO u$ USING s$ ON u.id = s.id WHEN NOT MATCHED THEN INSERT VALUES (s.id, s.name)",
         *(
             pytest.param(dml, marks=pytest.mark.long)
             for dml in (
+                "INSERT INTO u$ (name, id) SELECT name, id FROM s$",
                 "WITH c AS (SELECT * FROM s$) INSERT INTO u$ SELECT id, name FROM c",
                 "INSERT INTO u$ SELECT x.id, y.name FROM s$ x JOIN s$ y ON x.id = y.id",
                 "INSERT INTO u$ SELECT id, name FROM (SELECT * FROM s$ WHERE id > 0)",
@@ -346,6 +346,7 @@ def test_a_batch_of_a_statement_is_listed_and_can_be_read_back(filled: Home) -> 
     assert filled.session.batches.list() == []
 
 
+@pytest.mark.long
 def test_an_attempt_without_a_commit_is_fenced_and_redelivered(filled: Home) -> None:
     _, intent = open_attempt(filled)
     filled.sql("INSERT INTO u$ SELECT id, name FROM s$")

@@ -330,6 +330,7 @@ def test_a_stream_serves_one_job(place: Place) -> None:
         place.session.jobs.create("other", f"{code}:f", "t2", stream="j_stream", returns="n INT")
 
 
+@pytest.mark.long
 def test_new_columns_evolve_the_table_and_another_type_is_rejected_before_any_file(place: Place) -> None:
     place.put("a", "1")
     place.job(COUNT)

@@ -102,17 +102,13 @@ def test_each_of_many_batches_may_bring_a_column(place: Place) -> None:
     ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("event", "function"),
     [
         ("return", "volstream.jobs.load_columns.adopt"),
-        *(
-            pytest.param("call", function, marks=pytest.mark.long)
-            for function in (
-                "volstream.delta.writer.DeltaWriter.add_columns",
-                "volstream.jobs.attempt.Attempts._commit",
-            )
-        ),
+        ("call", "volstream.delta.writer.DeltaWriter.add_columns"),
+        ("call", "volstream.jobs.attempt.Attempts._commit"),
     ],
 )
 def test_an_interruption_while_a_column_is_added_loses_and_doubles_nothing(

@@ -35,7 +35,7 @@ def of(name: str, text: str) -> list[tuple[str, str | None, str]]:
     return [(name, "stdout", f"read {text}"), (name, "log", f"ERROR mine: at {name}")]
 
 
-@pytest.mark.parametrize("isolate", [False, True])
+@pytest.mark.parametrize("isolate", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_lines_are_returned_from_the_workers_with_their_files(place: Place, isolate: bool) -> None:
     place.put("a", "good")
     place.put("b", "bad")

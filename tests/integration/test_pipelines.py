@@ -446,7 +446,7 @@ def files(draw: st.DrawFn) -> str:
 
 
 @given(text=files())
-@settings(max_examples=12)
+@settings(max_examples=settings().max_examples // 8)
 def test_any_pipeline_survives_apply_and_export(text: str) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

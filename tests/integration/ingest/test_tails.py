@@ -192,7 +192,7 @@ OPERATIONS: st.SearchStrategy[tuple[str, list[str]]] = st.one_of(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=settings().max_examples // 4)
 @given(steps=st.lists(OPERATIONS, max_size=12))
 def test_a_table_with_a_key_agrees_with_a_dict(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, list[str]]]

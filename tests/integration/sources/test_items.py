@@ -62,7 +62,9 @@ def test_two_commits_at_once_are_one(session: Session) -> None:
 
 
 @pytest.mark.long
-@hypothesis_settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@hypothesis_settings(
+    max_examples=hypothesis_settings().max_examples // 6, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     st.lists(
         st.tuples(st.sampled_from(["insert", "delete", "many"]), st.sampled_from("abcdefgh")), min_size=1, max_size=12

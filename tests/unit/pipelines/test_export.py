@@ -135,7 +135,7 @@ def definitions(draw: st.DrawFn, folder: Path) -> list[Definition]:
 
 
 @given(data=st.data())
-@settings(max_examples=30)
+@settings(max_examples=settings().max_examples // 2)
 def test_every_definition_reads_back_from_its_export(folder: Path, data: st.DataObject) -> None:
     wanted = data.draw(definitions(folder))
     (folder / "pipeline.toml").write_text(to_toml(wanted), encoding="utf-8", newline="")

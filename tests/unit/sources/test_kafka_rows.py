@@ -40,7 +40,7 @@ class Said:
         return None
 
 
-@settings(max_examples=30)
+@settings(max_examples=settings().max_examples // 2)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
