@@ -50,6 +50,12 @@ def test_everything_is_consistent_after_kills_where_files_are_in_a_bucket(tmp_pa
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_everything_is_consistent_after_power_cuts_that_lose_what_was_not_synced(tmp_path: Path) -> None:
+    weathers(tmp_path, Plan(seed=1, kills=150, often="power"))
+
+
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_2200_files_converge_after_a_storm(tmp_path: Path) -> None:
     weathers(tmp_path, Plan(seed=1, kills=12, files=2200, batch=50, jobs=1, longest_pause=4.0))

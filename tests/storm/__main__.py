@@ -2,11 +2,11 @@
 
 SIGKILL meets daemon, JVM, Python workers, children of ``--isolate``, background engines and commands, at any moment and at the
 points of ``volstream.lifecycle.faults``; some are frozen for a while; the home's disk is full at times, or read-only after the
-power went (where a tmpfs can be mounted); the clock is moved (where there is a C compiler); the database server of the catalog
-crashes; bucket and queue of the last volume are slow or fail (``--store``). After the last kill the daemon is left alone until
-results, failures and directories are what the files say; the seconds that this took are printed. What happens follows from the
-seed: one that fails is run again by the same seed and options. The working folder, with the log of all that was done, is kept
-then.
+power went (where a tmpfs can be mounted); the clock is moved, and what was not synced is lost with the power (where there is a
+C compiler); the database server of the catalog crashes; bucket and queue of the last volume are slow or fail (``--store``).
+After the last kill the daemon is left alone until results, failures and directories are what the files say; the seconds that
+this took are printed. What happens follows from the seed: one that fails is run again by the same seed and options. The working
+folder, with the log of all that was done, is kept then.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 
 import click
 
+from tests.storm.schedule import Deed
 from tests.storm.storm import Plan, Storm, UntrueError
 
 
@@ -32,12 +33,24 @@ from tests.storm.storm import Plan, Storm, UntrueError
     "--jobs", type=click.Choice(["1", "2", "4"]), default="4", show_default=True, help="Two volumes for four."
 )
 @click.option("--longest-pause", type=float, default=0.9, show_default=True, help="Seconds between two steps.")
+@click.option("--often", type=click.Choice([deed.value for deed in Deed]), default="", help="Done at every third step.")
 @click.option("--keep", is_flag=True, help="Keep the working folder in any case.")
 def main(
-    seed: int, kills: int, catalog: str, store: str, files: int, batch: int, jobs: str, longest_pause: float, keep: bool
+    seed: int,
+    kills: int,
+    catalog: str,
+    store: str,
+    files: int,
+    batch: int,
+    jobs: str,
+    longest_pause: float,
+    often: str,
+    keep: bool,
 ) -> None:
     folder = Path(tempfile.mkdtemp(prefix="volstream-storm-"))
-    plan = Plan(seed, kills, catalog, files, batch, jobs=int(jobs), longest_pause=longest_pause, store=store)
+    plan = Plan(
+        seed, kills, catalog, files, batch, jobs=int(jobs), longest_pause=longest_pause, store=store, often=often
+    )
     click.echo(f"{plan} in {folder}")
     try:
         report = Storm(plan, folder, click.echo).run()

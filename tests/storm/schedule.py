@@ -12,7 +12,7 @@ class Deed(StrEnum):
     """What is done to the home at a step."""
 
     KILL = "kill"
-    POWER = "power"  # everything of the home at once, as when the power goes
+    POWER = "power"  # everything of the home at once, and what was not synced is lost
     FREEZE = "freeze"
     COMMAND = "command"
     STOP = "stop"  # the daemon, as its supervisor does
@@ -111,13 +111,19 @@ _BURST = 8
 _BURST_KINDS = {Kind.DAEMON: 5, Kind.JVM: 6, Kind.WORKER: 45, Kind.CHILD: 44}
 
 
-def steps(seed: int, *, longest_pause: float) -> Iterator[Step]:
-    """The steps of the storm of a seed, without end. ``longest_pause``: seconds."""
+def steps(seed: int, *, longest_pause: float, often: Deed | None = None) -> Iterator[Step]:
+    """The steps of the storm of a seed, without end.
+
+    Args:
+        longest_pause: seconds.
+        often: is done at every third step.
+    """
+    weights = {**_DEEDS, **({} if often is None else {often: sum(_DEEDS.values()) // 2})}
     chance = random.Random(f"steps {seed}")
     number = burst = 0
     while True:
         number += 1
-        deed = chance.choices([*_DEEDS], [*_DEEDS.values()])[0] if burst == 0 else Deed.KILL
+        deed = chance.choices([*weights], [*weights.values()])[0] if burst == 0 else Deed.KILL
         kinds, longest = (_KINDS, longest_pause) if burst == 0 else (_BURST_KINDS, longest_pause / 2)
         aims = [
             Aim(chance.choices([*kinds], [*kinds.values()])[0], chance.random())

@@ -25,6 +25,8 @@ from tests.storm import truth
 from tests.storm.bucket import BucketFiles
 from tests.storm.clock import Clock
 from tests.storm.files import BAD, DEADLY, FLAKY, Files, Folder
+from tests.storm.power import Power
+from tests.storm.preload import Preload
 from tests.storm.schedule import Aim, Deed, Kind, Step, steps
 from tests.storm.truth import Expected
 from tests.storm.victims import MARK, Victims
@@ -98,6 +100,7 @@ class Plan:
         longest_pause: seconds between two steps.
         lull: seconds after which a lull ends even where nothing works.
         store: of the last volume: ``local``, ``s3`` or ``oss``.
+        often: what is done at every third step; empty: nothing is preferred.
     """
 
     seed: int
@@ -109,6 +112,7 @@ class Plan:
     longest_pause: float = 0.9
     lull: float = 12.0
     store: str = "local"
+    often: str = ""
 
 
 @dataclass
@@ -154,12 +158,16 @@ class Storm:
         self._began = time.monotonic()
         self._temporary = folder / "tmp"
         self._victims = Victims(uuid.uuid4().hex)
+        self._preload = Preload(folder)
         self._clock = Clock(folder)
+        self._power = Power(folder / "home", folder / "synced", self._preload.variables)
         variables = {
             MARK: self._victims.mark,
             "TMPDIR": str(self._temporary),
             **_SETTINGS,
+            **self._preload.variables,
             **self._clock.variables,
+            **self._power.variables,
             **(KEYS if plan.store != "local" else {}),
         }
         self.home = Home(folder, seconds=COMMAND_SECONDS * 2, variables=variables)
@@ -184,6 +192,8 @@ class Storm:
             self._temporary.mkdir()
             self.home.path.mkdir(mode=0o700)
             self._disk = stack.enter_context(mounted(self.home.path, "1g"))
+            if not self._preload.why_not:
+                self._power.begin()
             self._postgres = stack.enter_context(served()) if self.plan.catalog == "postgres" else None
             if self._postgres is not None:
                 self._variables["VOLSTREAM_CATALOG_URL"] = self._postgres.new_database()
@@ -221,7 +231,7 @@ class Storm:
         )[: plan.jobs]:
             self._job(job, volume, function, *options)
         self._note(f"made {plan}; a disk of its own: {self._disk.why_not or True}")
-        self._note(f"a clock of its own: {self._clock.why_not or True}")
+        self._note(f"a clock and power of its own: {self._preload.why_not or True}")
 
     def _enter_cloud(self, stack: ExitStack) -> Sequence[str]:
         """Starts the cloud of the plan, behind proxies; the options of a volume in it."""
@@ -258,7 +268,8 @@ class Storm:
     # Blowing
 
     def _blow(self) -> None:
-        for step in steps(self.plan.seed, longest_pause=self.plan.longest_pause):
+        often = Deed(self.plan.often) if self.plan.often else None
+        for step in steps(self.plan.seed, longest_pause=self.plan.longest_pause, often=often):
             self._keep_daemon(step.point)
             time.sleep(step.pause)
             for volume, files in self._files.items():
@@ -276,6 +287,7 @@ class Storm:
         match step.deed:
             case Deed.POWER:
                 self._cut_power()
+                self._lose_unsynced()
             case Deed.FREEZE:
                 self._freeze(step)
             case Deed.COMMAND:
@@ -290,7 +302,7 @@ class Storm:
                 self._fill_disk(step.seconds)
             case Deed.SEALED if not self._disk.why_not:
                 self._seal_disk(step)
-            case Deed.CLOCK if not self._clock.why_not:
+            case Deed.CLOCK if not self._preload.why_not:
                 self._move_clock(step)
             case Deed.CLOUD if self._proxies:
                 self._spoil_cloud(step)
@@ -316,6 +328,15 @@ class Storm:
     def _cut_power(self) -> None:
         for process in self._victims.all():
             self._kill(process, "power")
+        for one in (self._daemon, *self._commands):
+            if one is not None:
+                one.process.wait()
+        patiently(lambda: not self._victims.all(), 30.0)
+
+    def _lose_unsynced(self) -> None:
+        if not self._preload.why_not:
+            lost = self._power.lose()
+            self._note(f"  {len(lost)} files lost what was not synced: {lost}")
 
     def _kill(self, process: psutil.Process, kind: str) -> None:
         if self._victims.kill(process):
@@ -494,9 +515,6 @@ class Storm:
     def _seal_disk(self, step: Step) -> None:
         """Cuts the power; the disk is read-only when it is back, until somebody mends it."""
         self._cut_power()
-        for process in (self._daemon, *self._commands):
-            if process is not None:
-                process.process.wait()
         self._troubled_until = time.monotonic() + step.seconds
         self._disk.seal()
         try:
@@ -540,7 +558,7 @@ class Storm:
         for timer in self._later:
             timer.join()
         self._thaw(float("inf"))
-        if self._fault and self._daemon is not None:
+        if self._fault and self._daemon is not None and self._daemon.process.poll() is None:
             self._kill(psutil.Process(self._daemon.process.pid), "daemon")
             self._daemon.process.wait()
         self._note("the last kill")

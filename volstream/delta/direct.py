@@ -30,10 +30,11 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.schema import Schema
 from deltalake.transaction import AddAction
 
+from volstream.delta import durable
 from volstream.delta.datafile import NewFile
 from volstream.delta.log import CHARACTERS, PRIMARY_KEY, actions, checkpoint_files, last_checkpoint, lengths_of
 from volstream.delta.marker import Marker
-from volstream.delta.places import filesystem_of, is_remote, make_durable, mapped, open_table
+from volstream.delta.places import filesystem_of, is_remote, make_durable, make_folder, mapped, open_table
 from volstream.delta.tracking import (
     FEATURES,
     Replaced,
@@ -133,9 +134,7 @@ def create(location: str, schema: pa.Schema, properties: Mapping[str, str], *, t
         },
     ]
     with mapped(location):
-        filesystem, root = filesystem_of(location)
-        filesystem.create_dir(f"{root}/_delta_log", recursive=True)
-        make_durable(filesystem, root)
+        make_folder(f"{location}/_delta_log")
         _put(location, 0, actions)
     return True
 
@@ -202,9 +201,11 @@ class _Commit:
             if actions is None:
                 self.forget()
                 return False
+            durable.sync(self.location, str(table.metadata().id), table.version())
             self._may_be_there = True  # from here on an interruption leaves the outcome unknown
             self._may_be_there = _put(self.location, table.version() + 1, actions)
             if self._may_be_there:
+                durable.made(str(table.metadata().id), table.version() + 1)
                 _checkpoint(self.location, table.version() + 1)
                 return True
         raise StorageError(f"Too many concurrent writes to the table at {self.location}.", "Try again later.")
@@ -532,11 +533,15 @@ def _checkpoint(location: str, version: int) -> None:
     with suppress(DeltaError, OSError):
         table = open_table(location)
         table.create_checkpoint()
+        filesystem, root = filesystem_of(location)
+        # Before the entries that it replaces are deleted.
+        made = checkpoint_files(location, last_checkpoint(location))
+        make_durable(filesystem, *made, f"{root}/_delta_log/_last_checkpoint")
         table.cleanup_metadata()
 
 
 def _info(operation: str, parameters: Mapping[str, str], **more: Any) -> Mapping[str, Any]:
-    told = {"operation": operation, "operationParameters": dict(parameters), "engineInfo": "volstream", **more}
+    told = {"operation": operation, "operationParameters": dict(parameters), "engineInfo": durable.OURS, **more}
     return {"commitInfo": {"timestamp": int(time.time() * 1000), **told}}
 
 

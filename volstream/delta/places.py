@@ -76,10 +76,18 @@ def create_table(
 
 
 def make_folder(location: str) -> None:
-    """Creates a folder and its parents, unless the location is in an object store, which has no folders."""
-    if _has_folders(location):
-        filesystem, path = filesystem_of(location)
-        filesystem.create_dir(path, recursive=True)
+    """Creates a folder and its parents, whose names survive a power cut; an object store has no folders."""
+    if not _has_folders(location):
+        return
+    filesystem, path = filesystem_of(location)
+    made: list[str] = []
+    if isinstance(filesystem, fs.LocalFileSystem):
+        folder = path
+        while not os.path.isdir(folder):
+            made.append(folder)
+            folder = os.path.dirname(folder)
+    filesystem.create_dir(path, recursive=True)
+    make_durable(filesystem, *map(os.path.dirname, made), folders=False)
 
 
 def replace_file(location: str, content: bytes) -> None:

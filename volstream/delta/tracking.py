@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from volstream.delta.log import actions, checkpoint_files, last_checkpoint
-from volstream.delta.places import filesystem_of, make_durable
+from volstream.delta.places import filesystem_of, make_durable, make_folder
 
 #: Writer features of such a table, which :mod:`volstream.delta.direct` supports.
 FEATURES = frozenset({"domainMetadata", "rowTracking", "changeDataFeed", "inCommitTimestamp"})
@@ -113,7 +113,7 @@ def write_feed(
         return []
     filesystem, root = filesystem_of(location)
     name = f"{_FEED}/cdc-{uuid.uuid4()}.parquet"
-    filesystem.create_dir(f"{root}/{_FEED}", recursive=True)
+    make_folder(f"{location}/{_FEED}")
     pq.write_table(images, f"{root}/{name}", filesystem=filesystem, compression="zstd")
     make_durable(filesystem, f"{root}/{name}", f"{root}/{_FEED}")
     size = filesystem.get_file_info(f"{root}/{name}").size

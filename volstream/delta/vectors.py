@@ -29,7 +29,7 @@ _LAYOUT = b"\x01"
 #: The alphabets of ZeroMQ's base 85, required by the protocol, and of Python's, in the same order.
 _ZEROMQ = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _PYTHON = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
-_ALPHABET = bytes.maketrans(_PYTHON, _ZEROMQ)
+_ALPHABET, _PYTHON_ALPHABET = bytes.maketrans(_PYTHON, _ZEROMQ), bytes.maketrans(_ZEROMQ, _PYTHON)
 
 
 def write_vectors(location: str, deleted: Mapping[str, np.ndarray]) -> Mapping[str, Mapping[str, Any]]:
@@ -58,6 +58,15 @@ def write_vectors(location: str, deleted: Mapping[str, np.ndarray]) -> Mapping[s
         file.write(bytes(content))
     make_durable(filesystem, path, folders=False)
     return descriptors
+
+
+def file_of(descriptor: Mapping[str, Any] | None) -> str | None:
+    """Returns the file of a deletion vector, relative to the table; None if it has none of its own there."""
+    if descriptor is None or descriptor["storageType"] != "u":
+        return None
+    prefix, encoded = descriptor["pathOrInlineDv"][:-20], descriptor["pathOrInlineDv"][-20:]
+    name = uuid.UUID(bytes=base64.b85decode(encoded.encode().translate(_PYTHON_ALPHABET)))
+    return f"{prefix}/deletion_vector_{name}.bin" if prefix else f"deletion_vector_{name}.bin"
 
 
 def deleted_rows(table: DeltaTable, files: Collection[str]) -> Mapping[str, np.ndarray]:

@@ -31,27 +31,41 @@ def make_directory(path: Path) -> None:
 
 
 def secret_in(file: Path) -> str:
-    """Returns the secret that a file of the home has; a missing file is made, with a new secret, for the user only.
+    """Returns the secret that a file of the home has; a file that is missing, or empty after a power cut, is made with a new
+    secret, for the user only.
 
     Raises:
         InvalidValueError: the file cannot be read or made.
     """
     try:
-        if not file.exists():
+        while not (secret := _secret(file)):
             _make_secret(file)
-        return file.read_text(encoding="ascii").strip()
+        return secret
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidValueError(f"{file} cannot be used: {error}.", "Remove it, and a new one is made.") from None
 
 
+def _secret(file: Path) -> str:
+    try:
+        return file.read_text(encoding="ascii").strip()
+    except FileNotFoundError:
+        return ""
+
+
 def _make_secret(file: Path) -> None:
-    """Makes the file at once with its content: another process may look for it now, or make its own."""
+    """Makes the file at once with its content, durable: another process may look for it now, or make its own."""
     made = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
     try:
         made.touch(mode=0o600)
-        made.write_text(f"{secrets.token_urlsafe(32)}\n", encoding="ascii")
-        with suppress(FileExistsError):
-            os.link(made, file)
+        with made.open("w", encoding="ascii") as target:
+            target.write(f"{secrets.token_urlsafe(32)}\n")
+            target.flush()
+            os.fsync(target.fileno())
+        if file.exists() and not _secret(file):
+            made.replace(file)
+        else:
+            with suppress(FileExistsError):
+                os.link(made, file)
     finally:
         made.unlink(missing_ok=True)
 

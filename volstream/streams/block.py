@@ -213,6 +213,7 @@ class Block:
         pinned = self.pin(current)
         if pinned is None:
             return None
+        pinned.source.make_durable(pinned.table_id, pinned.to_version)
         plan = Plan(
             id=str(uuid.uuid4()),
             kind=PlanKind.STATEMENT,

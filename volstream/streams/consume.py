@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from volstream.catalog import Catalog
 from volstream.catalog.consumptions import Outcome
+from volstream.delta import durable
 from volstream.delta.log import Commit, DeltaLog
 from volstream.delta.marker import Marker
 from volstream.delta.writer import DeltaWriter
@@ -118,6 +119,7 @@ class Consumer:
             found = self.look(intent, number)
         if found.what is not FoundCommit.COMMIT or found.commit is None:
             raise FencedError(f"Batch {intent.batch_id}, attempt {intent.attempt}: another process took it over.")
+        _keep(intent.targets[number], found.commit)
         return found.commit
 
     def settle(self, stream_id: str, superseded: Callable[[Batch], list[str]] = lambda _: []) -> bool | None:
@@ -162,6 +164,7 @@ class Consumer:
                 self._delta.fence(target.location, Marker(intent.app_id(number), intent.marker_sequence, told))
                 finding = self.look(intent, number)
             if finding.what is FoundCommit.COMMIT and finding.commit is not None:
+                _keep(target, finding.commit)
                 found.append(finding.commit)
         return found
 
@@ -200,6 +203,11 @@ class Consumer:
         if head is None:
             raise TargetLostError(f"The table at {location} is gone.", "Replace the job, or restore the table.")
         return Target(location, head[1], head[0])
+
+
+def _keep(target: Target, commit: Commit) -> None:
+    """Makes a commit durable, which Spark's are not, before the catalog says that it was made."""
+    durable.sync(target.location, target.table_id, commit.version)
 
 
 def is_unused(catalog: Catalog, location: str, streams: Iterable[str]) -> bool:

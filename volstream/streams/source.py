@@ -16,7 +16,7 @@ from volstream.catalog import Catalog
 from volstream.changelog.base import NO_TIME, Changelog
 from volstream.changelog.feed import ChangeFeed
 from volstream.changelog.tracked import SnapshotDifference, TrackedChanges
-from volstream.delta import folders
+from volstream.delta import durable, folders
 from volstream.delta.log import DeltaLog, Schema, retention
 from volstream.delta.tracking import PROPERTIES as TRACKING
 from volstream.delta.writer import is_large
@@ -71,6 +71,10 @@ class Source(Protocol):
 
     def head(self) -> tuple[int, str] | None:
         """Returns the newest version, and an id that changes when the source is re-created; None if there is no source."""
+        ...
+
+    def make_durable(self, table_id: str, version: int) -> None:
+        """Makes versions up to one survive a power cut, before the catalog says that they were consumed."""
         ...
 
     def missing(self, after: int, until: int) -> str | None:
@@ -146,6 +150,10 @@ class TableSource:
     def head(self) -> tuple[int, str] | None:
         """See :class:`Source`."""
         return DeltaLog(self.location).head()
+
+    def make_durable(self, table_id: str, version: int) -> None:
+        """See :class:`Source`."""
+        durable.sync(self.location, table_id, version)
 
     def missing(self, after: int, until: int) -> str | None:
         """See :class:`Source`."""

@@ -44,6 +44,9 @@ class VolumeSource:
         found = self.find()
         return None if found is None else (found.newest, found.table_id)
 
+    def make_durable(self, table_id: str, version: int) -> None:
+        """Does nothing: refreshes are durable when they are made."""
+
     def missing(self, after: int, until: int) -> str | None:  # noqa: ARG002  # the tail has all from its floor on
         """See :class:`~volstream.streams.source.Source`."""
         floor = self.snapshot().floor

@@ -1,17 +1,22 @@
-"""The order in which commits without Spark reach the disk: files before the entry that names them, and the entry before an answer."""
+"""The order in which commits reach the disk: files before the entry that names them, and the entry before an answer."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 from tests import tails
 from tests.directories import Directory
 from tests.interrupts import called
-from volstream.delta import direct
+from volstream.delta import direct, durable
 from volstream.delta.direct import RowChanges
+from volstream.delta.log import DeltaLog
 from volstream.delta.marker import Marker
+from volstream.spark.session import SparkGateway
 from volstream.tails.writer import Flush, TailWriter
 
 DELTALAKE = "create_write_transaction"
@@ -53,3 +58,58 @@ def test_rows_that_arrive_are_on_disk_before_they_are_acknowledged(tmp_path: Pat
     before, after = around(seen, DELTALAKE)
     assert before.count("fsync") >= 2
     assert after.count("fsync") >= 2
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The paths that this process syncs."""
+    found, real = set[str](), os.fsync
+
+    def note(descriptor: int) -> None:
+        found.add(os.readlink(f"/proc/self/fd/{descriptor}"))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+    return found
+
+
+def _commit_directly(location: str) -> None:
+    rows = pa.table({"id": ["b"], "n": [1]})
+    assert direct.commit(location, Marker("app", 1, {}), RowChanges([rows], rows.schema, "", None))
+
+
+def _rely_on_it(location: str) -> None:
+    head = DeltaLog(location).head()
+    assert head is not None
+    durable.sync(location, head[1], head[0])
+
+
+@pytest.mark.parametrize("use", [_commit_directly, _rely_on_it])
+def test_what_spark_wrote_is_on_disk_before_something_of_ours_follows_it(
+    gateway: SparkGateway, tmp_path: Path, synced: set[str], use: Callable[[str], None]
+) -> None:
+    location = str(tmp_path / "schema" / "t")
+    assert direct.create(location, tails.COLUMNS, {"delta.enableDeletionVectors": "true"})
+    spark, table = gateway.session(), f"delta.`{location}`"
+    spark.sql(f"INSERT INTO {table} SELECT id, id FROM range(0, 9, 1, 1)").collect()
+    spark.sql(f"DELETE FROM {table} WHERE n = 3").collect()
+    written = {str(one) for one in Path(location).rglob("*") if one.is_file() and one.suffix != ".crc"}
+    assert [name for name in written if name.endswith(".bin")], "the deletion vector"
+    synced.clear()
+    use(location)
+    created = f"{location}/_delta_log/00000000000000000000.json"  # is ours
+    assert written - {created} <= synced
+    assert {location, f"{location}/_delta_log", str(tmp_path / "schema"), str(tmp_path)} <= synced
+    synced.clear()
+    _rely_on_it(location)
+    assert synced == set(), "nothing is synced twice"
+
+
+def test_a_checkpoint_is_on_disk_before_the_entries_that_it_replaces_are_deleted(tmp_path: Path) -> None:
+    location = tails.create(tmp_path)
+    rows = pa.table({"id": ["a"], "n": [1]})
+    with called("fsync", "create_checkpoint", "cleanup_metadata") as seen:
+        for number in range(1, 11):
+            assert direct.commit(location, Marker("app", number, {}), RowChanges([rows], rows.schema, "", None))
+    made, cleaned = seen.index("create_checkpoint"), seen.index("cleanup_metadata")
+    assert seen[made:cleaned].count("fsync") >= 3

@@ -47,6 +47,13 @@ def test_a_token_is_made_once_for_the_user_only(tmp_path: Path) -> None:
     assert token_of(settings) != token
 
 
+def test_a_token_that_a_power_cut_emptied_is_made_anew(tmp_path: Path) -> None:
+    settings, file = config.load(tmp_path), tmp_path / "console.token"
+    file.touch()
+    assert len(token_of(settings)) >= 40
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
 @pytest.mark.parametrize(
     ("given", "begins"),
     [

@@ -1,0 +1,78 @@
+"""Makes what others wrote to a table survive a power cut, before something of ours relies on it.
+
+Commits of volstream are durable when they are made. Spark syncs nothing: the power may take a commit, and leave one of ours
+that follows it, or a catalog in which its rows were delivered. What does not belong here: tables in object stores, where
+every write is durable.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from urllib.parse import unquote
+
+from volstream.delta.log import checkpoint_files, last_checkpoint
+from volstream.delta.places import filesystem_of, is_remote, make_durable, mapped
+from volstream.delta.vectors import file_of
+
+#: ``engineInfo`` of commits that were durable when they were made.
+OURS = "volstream"
+
+#: By table id: the version up to which this process knows everything to be durable.
+_known: dict[str, int] = {}
+
+
+def sync(location: str, table_id: str, version: int) -> None:
+    """Makes a table's versions up to ``version`` durable: log entries since the last checkpoint, and the files they add.
+
+    Costs nothing where this process has done so before, or made the commits itself.
+
+    Raises:
+        DependencyError: a file cannot be synced.
+    """
+    known = _known.get(table_id)
+    if is_remote(location) or (known is not None and known >= version):
+        return
+    filesystem, root = filesystem_of(location)
+    checkpoint = last_checkpoint(location)
+    log = f"{root}/_delta_log"
+    paths = [] if known is not None else [*_parents(log)]
+    if checkpoint[0] > (-1 if known is None else known):
+        paths += [*checkpoint_files(location, checkpoint), f"{log}/_last_checkpoint"]
+    with mapped(location):
+        for number in range((checkpoint[0] if known is None else known) + 1, version + 1):
+            entry = f"{log}/{number:020d}.json"
+            paths += [*(f"{root}/{name}" for name in _added(entry)), entry]
+        for path in paths:
+            with suppress(FileNotFoundError):  # removed by a newer version, and vacuumed
+                make_durable(filesystem, path, folders=False)
+        make_durable(filesystem, *dict.fromkeys(map(os.path.dirname, paths)), folders=False)
+    _known[table_id] = version
+
+
+def _parents(folder: str) -> Iterator[str]:
+    """Yields folders that lead to one on its disk, as far as they can be read."""
+    while not os.path.ismount(folder) and os.access(os.path.dirname(folder), os.R_OK):
+        yield folder
+        folder = os.path.dirname(folder)
+
+
+def made(table_id: str, version: int) -> None:
+    """Notes that this process made a durable commit on top of durable ones."""
+    _known[table_id] = version
+
+
+def _added(entry: str) -> Iterator[str]:
+    """Yields the files that a log entry adds, relative to the table, unless volstream wrote them."""
+    with suppress(FileNotFoundError), open(entry, encoding="utf-8") as lines:
+        for line in lines:
+            action = json.loads(line)
+            if action.get("commitInfo", {}).get("engineInfo") == OURS:
+                return
+            file = action.get("add") or action.get("cdc")
+            if file is None:
+                continue
+            vector = file_of(file.get("deletionVector"))
+            yield from (unquote(name) for name in (file["path"], vector) if name is not None and "://" not in name)
