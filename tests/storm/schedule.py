@@ -72,6 +72,8 @@ POINTS = (
     "recover.fence",
     "recover.fenced",
     "catalog.migrate",
+    "alert.recorded",
+    "alert.sent",
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from volstream.errors import InvalidStateError, InvalidValueError, SqlError
@@ -29,6 +30,7 @@ def spec_of_statement(
     *,
     trigger: Trigger | None = None,
     comment: str | None = None,
+    alert: Sequence[str] | None = None,
 ) -> StatementJobSpec:
     """Returns the spec of a job that runs ``statement``. No Spark: the statement is fully checked in the first run.
 
@@ -59,7 +61,13 @@ def spec_of_statement(
         )
     first, *others = sorted((one.name for one in streams), key=lambda one: one != (stream or streams[0].name))
     return StatementJobSpec(
-        name=name, into=target, statement=statement, streams=[first, *others], trigger=trigger, comment=comment
+        name=name,
+        into=target,
+        statement=statement,
+        streams=[first, *others],
+        trigger=trigger,
+        comment=comment,
+        alert=alert,
     )
 
 
