@@ -15,6 +15,7 @@ from volstream.model.text import counted
 from volstream.sql import names
 from volstream.statements.dynamic import refresh
 from volstream.statements.run import check_exists, consume, streams_of, target_of
+from volstream.tracing import span
 
 if TYPE_CHECKING:
     from volstream.home import Home
@@ -90,7 +91,10 @@ class StatementRunner:
         with lease(self._home.catalog, self._job, self._home.settings.lease_seconds) as lead:
             report.recovered = self._recover()
             while not stopped and self._is_any_to_read():
-                report.progress.rows += self._write(lead.job)
+                with span("batch", job=str(name)) as current:
+                    rows = self._write(lead.job)
+                    current.set(rows=rows)
+                report.progress.rows += rows
                 report.progress.batches += 1
                 if observe is not None:
                     observe(report.progress)
