@@ -107,7 +107,7 @@ def gather(job_id: str, failures: Sequence[Any], known: Mapping[str, Cause], now
     for one in failures:
         if one.state != FailureState.QUARANTINED:  # it will be tried again
             continue
-        key = f"{prefix}{group_id(one.kind, one.message)}"
+        key = f"{prefix}{group_id(one.kind, one.message, one.path)}"
         if key not in mine and len(mine) >= _MAX_CAUSES:
             key = f"{prefix}{_OTHERS}"
         note = json.dumps({"kind": one.kind, "why": first_line(one.message)[:_MAX_WHY], "example": one.path})
@@ -119,22 +119,31 @@ def gather(job_id: str, failures: Sequence[Any], known: Mapping[str, Cause], now
 
 def judge_failures(decision: Decision, subject: Subject, causes: Sequence[Cause], now: datetime, pace: Pace) -> None:
     """Decides about the causes of a job's failures, which are one alert: adds to ``decision``."""
-    told: list[Cause] = []
-    for cause in causes:
-        if not cause.count:
-            if cause.told_on is not None and cause.told_on + pace.repeat <= now:
-                decision.gone.add(cause.key)  # it has not come again
-            continue
-        when = cause.since + pace.after
-        if cause.told_on is not None:
-            when = max(when, cause.told_on + pace.repeat)
-        if when <= now:
-            told.append(cause)
-            decision.changed[cause.key] = replace(cause, told_on=now, count=0)
-        else:
-            decision.wait_until(when)
-    if told:
-        decision.alerts.append(_failure(subject, told))
+    decision.gone |= {
+        cause.key  # it has not come again
+        for cause in causes
+        if not cause.count and cause.told_on is not None and cause.told_on + pace.repeat <= now
+    }
+    newest = max((cause.told_on for cause in causes if cause.told_on is not None), default=None)
+    due = {
+        cause.key: cause.since + pace.after if cause.told_on is None else cause.told_on + pace.repeat
+        for cause in causes
+        if cause.count
+    }
+    if not due:
+        return
+    first = min(due.values())
+    when = first if newest is None else max(first, newest + pace.after)  # whatever comes, the job's alerts stay few
+    if when > now:
+        decision.wait_until(when)
+        return
+    # What is about to be told is told with it.
+    told = [cause for cause in causes if cause.key in due and due[cause.key] <= now + pace.after]
+    decision.changed |= {cause.key: replace(cause, told_on=now, count=0) for cause in told}
+    decision.alerts.append(_failure(subject, told))
+    later = [one for key, one in due.items() if one > now + pace.after]
+    if later:
+        decision.wait_until(min(later))
 
 
 def _failure(subject: Subject, told: Sequence[Cause]) -> Alert:

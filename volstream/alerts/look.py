@@ -134,6 +134,8 @@ class Look:
             subject = conditions.subject_of(job)
             if recipients(self._settings, Event.FAILURE, subject):
                 judge_failures(decision, subject, list(causes.values()), now, self._pace)
+            else:
+                decision.gone |= causes.keys()
         self._counts = counts
 
     def _new_failures(

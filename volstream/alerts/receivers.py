@@ -30,6 +30,9 @@ TIME_LIMIT = 10.0
 #: Characters of a command's complaint that are kept, and bytes of it that are read.
 _MAX_COMPLAINT, _MAX_READ = 200, 64 << 10
 
+#: Characters of a variable of a command's environment, which is limited as a whole.
+_MAX_VARIABLE = 8000
+
 #: A reference to a variable of the environment, or to a file.
 _REFERENCE = re.compile(r"\$\{(env|file):([^{}]+)\}")
 
@@ -128,7 +131,10 @@ def _within(seconds: float, asked: request.Request) -> None:
             with error:
                 ended.append(f"it answered {error.code} {error.reason}".rstrip())
         except URLError as error:
-            ended.append("it did not answer in time" if isinstance(error.reason, TimeoutError) else f"{error.reason}")
+            reason = error.reason
+            slow = isinstance(reason, TimeoutError)
+            said = reason.strerror if isinstance(reason, OSError) and reason.strerror else reason
+            ended.append("it did not answer in time" if slow else str(said))
         except TimeoutError:
             ended.append("it did not answer in time")
         except Exception as error:  # noqa: BLE001  # http.client raises much, and some of it repeats headers
@@ -150,7 +156,7 @@ def _run(command: tuple[str, ...], body: str, payload: Mapping[str, Any], second
         try:
             child = subprocess.Popen(
                 command,
-                env={**os.environ, **{key: one.replace("\0", "") for key, one in variables.items()}},
+                env={**os.environ, **{key: one.replace("\0", "")[:_MAX_VARIABLE] for key, one in variables.items()}},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=complaints,

@@ -25,8 +25,8 @@ MAX_GROUPED = 5_000
 #: What differs between failures with one cause: quoted text, paths, numbers and addresses.
 _VARYING = re.compile(r"'[^']*'|\"[^\"]*\"|(?<!\w)(?:\.{0,2}/)[^\s:,;)]+|0x[0-9a-fA-F]+|\d+(?:\.\d+)?")
 
-#: Characters of a message that count.
-_MAX_PATTERN = 300
+#: Characters of a message that count, and those that a file's name has to have: a shorter one may be part of any word.
+_MAX_PATTERN, _MIN_NAME = 300, 4
 
 
 def explained(home: Home, failures: Iterable[Failure]) -> list[dict[str, Any]]:
@@ -76,14 +76,17 @@ def grouped(failures: Iterable[BriefFailure]) -> list[FailureGroup]:
     """
     found: dict[str, list[BriefFailure]] = {}
     for one in failures:
-        found.setdefault(group_id(one.kind, one.message), []).append(one)
+        found.setdefault(group_id(one.kind, one.message, one.path), []).append(one)
     groups = [_group(identity, members) for identity, members in found.items()]
     return sorted(groups, key=lambda group: (-len(group.ids), group.why))
 
 
-def group_id(kind: str, message: str) -> str:
-    """Returns the id of the group that a failure belongs to."""
-    return _id(kind, _VARYING.sub("*", first_line(message)[:_MAX_PATTERN]))
+def group_id(kind: str, message: str, path: str = "") -> str:
+    """Returns the id of the group that a failure belongs to; the file's own path, or name, in the message does not count."""
+    line = first_line(message)
+    for named in (path, path.rpartition("/")[2]):
+        line = line.replace(named, "*") if len(named) >= _MIN_NAME else line
+    return _id(kind, _VARYING.sub("*", line[:_MAX_PATTERN]))
 
 
 @functools.lru_cache(1000)

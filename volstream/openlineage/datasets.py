@@ -32,7 +32,7 @@ class RangeFacet(DatasetFacet):
 
     @staticmethod
     def _get_schema() -> str:
-        return "https://github.com/volstream/volstream/blob/main/docs/operations/observability.md#range"
+        return "urn:volstream:openlineage:range:1"
 
 
 def name_of(location: str) -> tuple[str, str]:

@@ -33,7 +33,7 @@ from volstream.model.work import Batch, Intent
 from volstream.openlineage.datasets import input_of, output_of, range_facets, table_facets
 
 #: Identifies what made an event.
-PRODUCER = f"https://pypi.org/project/volstream/{version('volstream')}"
+PRODUCER = f"urn:volstream:{version('volstream')}"
 
 set_producer(PRODUCER)
 
@@ -50,7 +50,7 @@ class BatchFacet(RunFacet):
 
     @staticmethod
     def _get_schema() -> str:
-        return "https://github.com/volstream/volstream/blob/main/docs/operations/observability.md#batch"
+        return "urn:volstream:openlineage:batch:1"
 
 
 class Events:
