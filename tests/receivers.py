@@ -11,6 +11,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 
+#: Points of a daemon that alerts get to (``volstream.lifecycle.faults``).
+POINTS = ("alert.recorded", "alert.sent")
+
+
 @dataclass
 class Post:
     """A request. ``headers`` have lower-case names."""

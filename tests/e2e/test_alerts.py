@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.homes import Daemon, Home, patiently, write
-from tests.receivers import Receiver, receiving
+from tests.receivers import POINTS, Receiver, receiving
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
@@ -36,7 +36,7 @@ def with_secret(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("with_secret")
-@pytest.mark.parametrize(("point", "told"), [("alert.recorded", 1), ("alert.sent", 2)])
+@pytest.mark.parametrize(("point", "told"), zip(POINTS, (1, 2), strict=True))
 def test_a_daemon_that_is_killed_before_or_after_a_delivery_loses_no_alert(
     home: Home, name: str, files: Path, receiver: Receiver, point: str, told: int
 ) -> None:

@@ -72,8 +72,6 @@ POINTS = (
     "recover.fence",
     "recover.fenced",
     "catalog.migrate",
-    "alert.recorded",
-    "alert.sent",
 )
 
 
