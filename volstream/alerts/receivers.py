@@ -11,7 +11,7 @@ import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,7 @@ def check(settings: Settings) -> None:
         check_names(settings, getattr(settings, event), event)
 
 
-def check_names(settings: Settings, names: tuple[str, ...], what: str) -> None:
+def check_names(settings: Settings, names: Sequence[str], what: str) -> None:
     """Raises InvalidValueError if one of the names is not a receiver's."""
     for name in names:
         if name not in settings.receivers:

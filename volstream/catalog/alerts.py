@@ -151,8 +151,9 @@ class Alerts:
             return {row.job_id: int(row.failed) for row in transaction.execute(select(job_totals))}
 
     def newest_failures(self) -> Mapping[str, int]:
-        """Returns the largest id of each job's failures, by the job's id."""
-        query = select(failures.c.job_id, func.max(failures.c.id)).group_by(failures.c.job_id)
+        """Returns the largest id of each job's failures, by the job's id; not of an open attempt's."""
+        ended = failures.c.state != FailureState.PENDING
+        query = select(failures.c.job_id, func.max(failures.c.id)).where(ended).group_by(failures.c.job_id)
         with self._database.reading() as transaction:
             return {job_id: int(newest) for job_id, newest in transaction.execute(query)}
 

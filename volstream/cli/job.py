@@ -97,21 +97,17 @@ def create_job_command(
 ) -> None:
     """Run a Python function on every file of a stream, and keep its results in a table."""
     options["arguments"] = parse_arguments(options["arguments"])
-    options["alert"] = receivers_of(session, options["alert"])
+    options["alert"] = receivers_of(options["alert"])
     job = session.jobs.create(name, function, into, write=Write(write), on_move=OnMove(on_move), **options)
     assert isinstance(job, FileJob), "created with a function"
     output.result(details.values(job), f"Job {job.name} -> table {job.into} ({job.returns}); runs {says(job.trigger)}.")
 
 
-def receivers_of(session: Session, given: tuple[str, ...]) -> tuple[str, ...] | None:
-    """Returns the receivers of ``--alert``; None if it was not given. Raises InvalidValueError for an unknown one."""
-    from volstream.alerts.receivers import check_names
-
-    if not given:
+def receivers_of(given: tuple[str, ...]) -> tuple[str, ...] | None:
+    """Returns the receivers that ``--alert`` names; None: those of the settings."""
+    if given in ((), ("default",)):
         return None
-    names = () if given == ("none",) else given
-    check_names(session.home.settings, names, "--alert")
-    return names
+    return () if given == ("none",) else given
 
 
 @click.command("alter-job")
@@ -166,7 +162,7 @@ def alter_job_command(
     if arguments:
         changes["arguments"] = parse_arguments(arguments)
     if alert:
-        changes["alert"] = None if alert == ("default",) else receivers_of(session, alert)
+        changes["alert"] = receivers_of(alert)
     job = session.jobs.alter(name, **changes)
     text = f"Job {job.name} changed."
     if isinstance(job, FileJob) and isinstance(before, FileJob) and job.returns != before.returns:

@@ -39,6 +39,9 @@ _LOOK_SECONDS = 1.0
 #: An alert that could not be delivered for this long is given up; that is looked at in this interval.
 _KEPT, _DROP_SECONDS = timedelta(days=1), 3600.0
 
+#: The end of a turn waits this long for deliveries; what takes longer is delivered again by the next.
+_END_SECONDS = 3.0
+
 #: The longest delay before a delivery is tried again.
 _CAP_SECONDS = 300.0
 
@@ -168,8 +171,9 @@ class AlertDesk(Collector):
         finally:
             look.close()
             ending.set()
+            deadline = time.monotonic() + _END_SECONDS
             for thread in threads:
-                thread.join(receivers.TIME_LIMIT)
+                thread.join(max(0.0, deadline - time.monotonic()))
 
     def _addressed(self, alert: Alert) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Yields who gets an alert, and as what payload."""

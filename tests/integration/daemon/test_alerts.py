@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import update
 
 from tests import objects
 from tests.commands import Shell, shell
@@ -19,10 +18,9 @@ from tests.receivers import Receiver, receiving
 from tests.waiting import eventually
 from volstream import config
 from volstream.alerts.look import Look
-from volstream.catalog.alerts import MAX_WAITING, Cause
+from volstream.catalog.alerts import Cause
 from volstream.catalog.consumptions import Outcome
 from volstream.catalog.definitions import note_run
-from volstream.catalog.tables import alerts
 from volstream.daemon.alerts import AlertDesk
 from volstream.errors import InvalidValueError
 from volstream.home import Home
@@ -229,20 +227,6 @@ def test_a_receiver_that_hangs_or_fails_delays_no_other(tmp_path: Path) -> None:
             assert len(hanging.posts) == 1
             hanging.hangs.set()
         world.home.close()
-
-
-def test_alerts_that_wait_are_bounded_and_not_kept_for_ever(world: World) -> None:
-    made = [("ops", {"n": n}) for n in range(MAX_WAITING + 5)] + [("gone", {"n": 0})]
-    world.catalog.alerts.record(changed=[], gone=[], made=made)
-    long_ago = datetime.now(UTC) - timedelta(days=1)
-    assert world.catalog.alerts.drop(receivers=["ops"], before=long_ago) == 6
-    assert world.catalog.alerts.waiting() == {"ops": MAX_WAITING}
-    first = world.catalog.alerts.next_for("ops")
-    assert first is not None
-    assert first.payload == {"n": 5}
-    with world.catalog.database.transaction() as transaction:
-        transaction.execute(update(alerts).values(created_on=long_ago - timedelta(seconds=1)))
-    assert world.catalog.alerts.drop(receivers=["ops"], before=long_ago) == MAX_WAITING
 
 
 def test_a_home_in_which_nothing_happens_is_not_asked(world: World) -> None:
