@@ -1,4 +1,4 @@
-"""Spans of what volstream does, for OpenTelemetry. Without it, or while nobody asked for them, a span costs a microsecond.
+"""Spans of what volstream does, for OpenTelemetry. Without it, or while nobody asked for them, a span costs microseconds.
 
 volstream's own processes export spans as the standard ``OTEL_*`` variables say (:func:`configure`); in a program that has set up
 OpenTelemetry itself, spans go where the program's go. Attributes are named ``volstream.job``, ``volstream.batch`` ...
@@ -6,18 +6,22 @@ OpenTelemetry itself, spans go where the program's go. Attributes are named ``vo
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol
 
 from volstream.config import environment
+from volstream.errors import DependencyError
+from volstream.lifecycle.backoff import Backoff
+from volstream.lifecycle.supervisor import Trouble
 from volstream.log import get
 
 if TYPE_CHECKING:
-    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
     from opentelemetry.sdk.trace.export import SpanExporter
 
 _log = get("tracing")
@@ -93,7 +97,10 @@ def configure() -> None:
     named = environment("OTEL_SERVICE_NAME") or f"{SERVICE_NAME}=" in (environment("OTEL_RESOURCE_ATTRIBUTES") or "")
     resource = Resource.create({} if named else {SERVICE_NAME: "volstream"})
     _provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-    _provider.add_span_processor(BatchSpanProcessor(made))
+    logging.getLogger("opentelemetry.exporter").setLevel(
+        logging.CRITICAL
+    )  # it would repeat itself while a collector is away
+    _provider.add_span_processor(BatchSpanProcessor(_reporting(made)))
     trace.set_tracer_provider(_provider)
 
 
@@ -121,6 +128,30 @@ def _exporter(name: str) -> SpanExporter | None:
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
     return OTLPSpanExporter()
+
+
+def _reporting(exporter: SpanExporter) -> SpanExporter:
+    """Returns an exporter that logs, at a limited rate, when another one fails, and when it works again."""
+    from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+
+    trouble = Trouble("tracing", _log, Backoff())
+
+    class Reporting(SpanExporter):
+        def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+            result = exporter.export(spans)
+            if result is SpanExportResult.SUCCESS:
+                trouble.recovered()
+            else:
+                trouble.failed(DependencyError("Spans could not be sent.", "Check the OTEL_EXPORTER_OTLP_* variables."))
+            return result
+
+        def shutdown(self) -> None:
+            exporter.shutdown()
+
+        def force_flush(self, timeout_millis: int = 30_000) -> bool:
+            return exporter.force_flush(timeout_millis)
+
+    return Reporting()
 
 
 def end() -> None:

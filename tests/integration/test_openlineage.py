@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -16,6 +17,7 @@ import pytest
 from tests.integration.conftest import COUNT, Place, session_on
 from tests.integration.conftest import Home as TableHome
 from tests.receivers import receiving
+from tests.waiting import eventually
 from volstream.config import Settings
 from volstream.errors import VolstreamError
 from volstream.model.objects import QueueType
@@ -215,12 +217,21 @@ def test_events_are_sent_over_http_and_a_receiver_that_fails_or_hangs_stops_no_j
             place.put("a", "1")
             place.job(COUNT)
             place.run()
+            eventually(lambda: len(server.posts) == 2)
             server.status = 500
+            place.put("b", "22")
+            place.refresh()
+            place.run()
+            eventually(lambda: len(server.posts) == 4)
+            server.hangs = threading.Event()
+            place.put("c", "333")
+            place.refresh()
+            place.run()
+            assert place.table() == [("a", 1), ("b", 2), ("c", 3)]
         assert server.posts[0].path == "/api/v1/lineage"
         assert server.posts[0].headers["authorization"] == "Bearer k"
         for one in server.payloads:
             jsonschema.validate(one, RUN_EVENT)
-        assert place.table() == [("a", 1)]
 
 
 @pytest.mark.parametrize("transport", [{"type": "no-such"}, {"type": "file", "log_file_path": "/no/such/folder/x"}])

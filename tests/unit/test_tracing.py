@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -68,14 +69,18 @@ def test_without_configuration_nothing_is_imported(tmp_path: Path, variables: di
     assert run(UNASKED, str(tmp_path), **variables).stdout == "[]\n"
 
 
-def test_a_collector_that_hangs_does_not_keep_a_process(tmp_path: Path) -> None:
-    import threading
-
+def test_a_collector_that_hangs_does_not_keep_a_process() -> None:
     with receiving() as collector:
         collector.hangs = threading.Event()
         began = time.monotonic()
-        run(SPANS, OTEL_EXPORTER_OTLP_ENDPOINT=collector.url)
+        run(SPANS, OTEL_EXPORTER_OTLP_ENDPOINT=collector.url, OTEL_EXPORTER_OTLP_TIMEOUT="50")
         assert time.monotonic() - began < 20
+
+
+def test_a_collector_that_is_away_is_said_in_one_line() -> None:
+    done = run(SPANS, OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:1", OTEL_EXPORTER_OTLP_TIMEOUT="1")
+    (line,) = done.stderr.splitlines()
+    assert "Spans could not be sent." in line
 
 
 def test_a_protocol_that_is_not_there_is_said_and_nothing_else_happens() -> None:

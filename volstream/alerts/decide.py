@@ -124,7 +124,6 @@ def judge_failures(decision: Decision, subject: Subject, causes: Sequence[Cause]
         for cause in causes
         if not cause.count and cause.told_on is not None and cause.told_on + pace.repeat <= now
     }
-    newest = max((cause.told_on for cause in causes if cause.told_on is not None), default=None)
     due = {
         cause.key: cause.since + pace.after if cause.told_on is None else cause.told_on + pace.repeat
         for cause in causes
@@ -133,11 +132,10 @@ def judge_failures(decision: Decision, subject: Subject, causes: Sequence[Cause]
     if not due:
         return
     first = min(due.values())
-    when = first if newest is None else max(first, newest + pace.after)  # whatever comes, the job's alerts stay few
-    if when > now:
-        decision.wait_until(when)
+    if first > now:
+        decision.wait_until(first)
         return
-    # What is about to be told is told with it.
+    # What is about to be told is told with it, so that whatever comes, a job's alerts stay few.
     told = [cause for cause in causes if cause.key in due and due[cause.key] <= now + pace.after]
     decision.changed |= {cause.key: replace(cause, told_on=now, count=0) for cause in told}
     decision.alerts.append(_failure(subject, told))

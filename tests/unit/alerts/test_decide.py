@@ -63,6 +63,9 @@ def test_what_passes_by_itself_is_not_told() -> None:
 def test_what_lasts_is_told_again_only_after_a_while() -> None:
     teller = Teller()
     assert [len(teller.at(second, GONE)) for second in (0, 31, 60, 3000, 3632, 3700)] == [0, 1, 0, 0, 1, 0]
+    assert teller.due == NOW + timedelta(seconds=3632) + PACE.repeat
+    assert len(teller.at(8000, GONE)) == 1
+    assert teller.due == NOW + timedelta(seconds=8000) + PACE.repeat
 
 
 def test_a_pause_by_hand_is_told_at_once_and_once() -> None:
@@ -77,7 +80,7 @@ def test_what_cannot_be_looked_at_is_neither_over_nor_told_again() -> None:
     teller.at(0, GONE)
     assert len(teller.at(31, GONE)) == 1
     assert teller.at(40, unclear=("problem:",)) == []
-    assert teller.at(50, GONE) == []
+    assert teller.at(50, GONE) == teller.at(90, GONE) == []
 
 
 def test_files_that_fail_for_one_cause_are_one_alert_with_their_number() -> None:
