@@ -36,7 +36,7 @@ def with_secret(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("with_secret")
-@pytest.mark.parametrize(("point", "told"), zip(POINTS, (1, 2), strict=True))
+@pytest.mark.parametrize(("point", "told"), list(zip(POINTS, (1, 2), strict=True)))
 def test_a_daemon_that_is_killed_before_or_after_a_delivery_loses_no_alert(
     home: Home, name: str, files: Path, receiver: Receiver, point: str, told: int
 ) -> None:
