@@ -7,11 +7,12 @@ the file ``volstream.toml`` in the home, the defaults below.
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 from urllib.parse import urlsplit
 
 import platformdirs
@@ -24,6 +25,7 @@ from pydantic import (
     ValidationError,
     field_serializer,
     field_validator,
+    model_validator,
 )
 from pydantic_settings import (
     BaseSettings,
@@ -112,6 +114,30 @@ class StaticKeys(BaseModel):
     access_key_id: str
     access_key_secret: SecretStr
     security_token: SecretStr | None = None
+
+
+def _words(command: object) -> object:
+    """Splits a command as a shell does; none is run."""
+    return shlex.split(command) if isinstance(command, str) else command
+
+
+class Receiver(BaseModel):
+    """Who gets alerts: a webhook, to which they are posted as JSON, or a command, which reads them from standard input.
+
+    ``${env:NAME}`` and ``${file:/path}`` in the webhook and its headers stand for what a variable or a file has.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    webhook: SecretStr | None = None
+    headers: dict[str, SecretStr] = {}
+    command: Annotated[tuple[str, ...], BeforeValidator(_words)] = ()
+
+    @model_validator(mode="after")
+    def _is_one(self) -> Self:
+        if (self.webhook is not None) == bool(self.command):
+            raise ValueError("a receiver of alerts has either a webhook or a command")
+        return self
 
 
 class Settings(BaseSettings):
@@ -233,6 +259,26 @@ class Settings(BaseSettings):
     """Delay before a failed file's first retry; doubles each time, with jitter."""
     retry_max_seconds: Seconds = 3600.0
     """The longest delay between retries."""
+    receivers: dict[str, Receiver] = {}
+    """Who gets alerts, by name: `webhook` (a URL) with `headers`, or `command`."""
+    on_failure: tuple[str, ...] = ()
+    """Receivers of alerts about files that failed for good, and about runs that fail."""
+    on_pause: tuple[str, ...] = ()
+    """Receivers of alerts about jobs that were paused, by themselves or by hand."""
+    on_stale: tuple[str, ...] = ()
+    """Receivers of alerts about streams that can no longer be read, or soon cannot."""
+    on_problem: tuple[str, ...] = ()
+    """Receivers of alerts about what else stands still: volumes, sources, commits of tables, the engine."""
+    alert_after_seconds: Seconds = 30.0
+    """What may pass by itself is told once it has lasted this long; failures of this time are one alert."""
+    alert_repeat_seconds: Seconds = 86400.0
+    """What lasts, or comes again, is told again after this time."""
+    stale_warning_seconds: Seconds = 86400.0
+    """A stream is about to become stale if changes that it has not consumed may be deleted within this time."""
+
+    openlineage: dict[str, Any] = Field(default={}, repr=False)
+    """OpenLineage's own configuration, such as `transport`; empty: `OPENLINEAGE_*` variables or `openlineage.yml`, if there."""
+
     history_seconds: Seconds = 90 * 86400.0
     """How long finished refreshes, plans, batches and attempts stay in the catalog, and printed output is kept."""
 

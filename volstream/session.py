@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Self
 
-from volstream import config
+from volstream import config, openlineage
 from volstream.config import Settings
 from volstream.home import Home
 from volstream.lifecycle.closeable import Closeable
@@ -99,6 +99,7 @@ class Session(Closeable):
         self.batches = self.objects.batches
         self.source = self.objects.source
         self.connector = self.objects.connector
+        self._lineage = openlineage.start(self.home)
         with Session._lock:
             Session._opened.append(self)
 
@@ -250,4 +251,6 @@ class Session(Closeable):
             if self in Session._opened:
                 Session._opened.remove(self)
         self.source.close()
+        if self._lineage is not None:
+            self._lineage.close()
         self.home.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from volstream.catalog import definitions
+from volstream.catalog.alerts import Alerts
 from volstream.catalog.audit import Audit
 from volstream.catalog.consumptions import Consumptions
 from volstream.catalog.database import Database
@@ -31,6 +32,7 @@ class Catalog:
         self.tails = Tails(self.database)
         self.leases = Leases(self.database)
         self.audit = Audit(self.database)
+        self.alerts = Alerts(self.database)
         self.history = History(self.database, self.refreshes)
 
     def job_of(self, stream: Stream) -> Job | None:

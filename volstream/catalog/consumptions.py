@@ -10,7 +10,7 @@ import dataclasses
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol
 
 from sqlalchemy import ColumnElement, Row, and_, case, delete, func, insert, select, tuple_, update
 from sqlalchemy import Connection as Transaction
@@ -61,11 +61,27 @@ class Attempt:
     ended_on: datetime | None
 
 
+class AttemptListener(Protocol):
+    """Is told of attempts once their steps are stored: of all of this process, whatever they are for, and of those of dead
+    processes that it settles. Its methods return at once, and raise nothing."""
+
+    def began(self, intent: Intent) -> None:
+        """An attempt began."""
+
+    def ended(self, intent: Intent, outcome: Outcome | None, why: str) -> None:
+        """An attempt ended: with an outcome if it was committed, else with the reason why not."""
+
+
 class Consumptions:
-    """Rows of ``plans``, ``batches`` and ``intents``, and the stream offsets that move with them."""
+    """Rows of ``plans``, ``batches`` and ``intents``, and the stream offsets that move with them.
+
+    Attributes:
+        listeners: are told of attempts.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self.listeners: list[AttemptListener] = []
 
     def open(self, *made: tuple[Plan, Sequence[Batch], Stream]) -> None:
         """Stores plans with their batches; each becomes the one open consumption of its stream.
@@ -172,7 +188,9 @@ class Consumptions:
                 made = self._begin(transaction, batch, first, owner, [target])
                 first = made if first is None else first
             assert first is not None, "there is a batch"
-            return first
+        for listener in self.listeners:
+            listener.began(first)
+        return first
 
     def join(self, intent: Intent, *these: Batch) -> None:
         """Adds batches of other streams to an open attempt. Raises the same errors as :meth:`begin`."""
@@ -243,6 +261,8 @@ class Consumptions:
                 if batch.job_id is not None:
                     activate(transaction, batch.job_id, intent.attempt, outcome.superseded)
                 self._commit_batch(transaction, batch, outcome)
+        for listener in self.listeners:
+            listener.ended(intent, outcome, "")
 
     def finish(self, batch: Batch) -> None:
         """Commits a batch that wrote no table, because its effect is elsewhere. Raises FencedError."""
@@ -253,12 +273,14 @@ class Consumptions:
                 raise FencedError(f"The batch {batch.id} is no longer waiting (it is {state or 'gone'}).")
             self._commit_batch(transaction, batch, Outcome(0, 0, 0))
 
-    def abort(self, intent: Intent) -> None:
+    def abort(self, intent: Intent, why: str = "") -> None:
         """INTENT -> ABORTED: its failures are dropped, its batches wait again. Raises FencedError like ``commit``."""
         with self._database.transaction() as transaction:
             ended = self._end_attempt(transaction, intent, "aborted")
             drop_pending(transaction, intent.attempt)
             transaction.execute(update(batches).where(batches.c.id.in_(ended)).values(state=BatchState.PLANNED))
+        for listener in self.listeners:
+            listener.ended(intent, None, why)
 
     def drop_plan(self, plan: Plan) -> None:
         """Ends a plan before its last batch. Committed batches and the offset stay as they are.
@@ -323,6 +345,13 @@ class Consumptions:
         query = select(*columns).where(intents.c.batch_id == batch_id).order_by(intents.c.sequence)
         with self._database.reading() as transaction:
             return [Attempt(**row._mapping) for row in transaction.execute(query)]
+
+    def batches_in(self, attempt: str) -> Sequence[Batch]:
+        """Returns the batches that an attempt is, or was, at: several if it consumes several streams."""
+        mine = select(intents.c.batch_id).where(intents.c.attempt == attempt)
+        query = select(batches).where(batches.c.id.in_(mine)).order_by(batches.c.stream_id)
+        with self._database.reading() as transaction:
+            return [_batch(row) for row in transaction.execute(query)]
 
     def plan(self, identity: str) -> Plan | None:
         """Returns the plan with that id, or None."""

@@ -218,6 +218,7 @@ def jobs(database: Database) -> Definitions[Job]:
             "on_move": OnMove(values["on_move"]),
             "state": JobState(values["state"]),
             "other_stream_ids": tuple(values["other_stream_ids"]),
+            "alert": None if values["alert"] is None else tuple(values["alert"]),
         }
         values |= {**typed, "trigger": trigger, "into": into}
         values["query"] = values["statement"]
@@ -240,6 +241,7 @@ def jobs(database: Database) -> Definitions[Job]:
             "trigger_cron": trigger.cron,
             "arguments": dict(values.get("arguments", {})),
             "other_stream_ids": [*values["other_stream_ids"]],
+            "alert": None if values["alert"] is None else [*values["alert"]],
         }
 
     dependents = [

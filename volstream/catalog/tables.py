@@ -205,6 +205,8 @@ jobs = Table(
     Column("clean", Boolean, nullable=False),
     Column("failed_batches", Integer, nullable=False),
     Column("comment", Text),
+    # Names of receivers of alerts about it; NULL: those of the home's settings.
+    Column("alert", JSON(none_as_null=True)),
     _created(),
     Column("last_started", UtcDateTime),
     Column("last_ended", UtcDateTime),
@@ -437,6 +439,30 @@ audit = Table(
     Column("ended_on", UtcDateTime),
     Column("result", Said),
     Index("ix_audit_began", "began_on"),
+)
+
+alert_causes = Table(
+    "alert_causes",
+    metadata,
+    # What alerts are about, while it lasts; and up to where failures were seen.
+    Column("key", String(200), primary_key=True),
+    Column("since", UtcDateTime, nullable=False),
+    Column("told_on", UtcDateTime),
+    Column("count", BigInteger, nullable=False),
+    Column("note", Said, nullable=False),
+)
+
+alerts = Table(
+    "alerts",
+    metadata,
+    # Alerts that wait for delivery.
+    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
+    Column("receiver", String(200), nullable=False),
+    Column("payload", JSON, nullable=False),
+    Column("created_on", UtcDateTime, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("error", Said),
+    Index("ix_alerts_receiver", "receiver", "attempts", "id"),
 )
 
 leases = Table(

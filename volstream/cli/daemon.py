@@ -27,18 +27,22 @@ from volstream.lifecycle.privacy import keep_private
 )
 def daemon_command(virtual_cluster: str, http_port: int | None, log_level: str, home: str | None, format_: str) -> None:
     """Keep directory tables up to date and run due jobs, until SIGTERM."""
-    from volstream import log
+    from volstream import log, tracing
     from volstream.daemon.service import Daemon
     from volstream.lifecycle.stop import Stop, stop_on_signals
 
     log.configure(log_level, json=format_ == "json")
+    tracing.configure()
     given = {} if http_port is None else {"http_port": http_port}
     stop = Stop()
     settings = config.load(home, **given).for_cluster(virtual_cluster)
     keep_private(settings)
     daemon = Daemon(settings, virtual_cluster, stop)
     with stop_on_signals(stop, second=daemon.kill):
-        daemon.run()
+        try:
+            daemon.run()
+        finally:
+            tracing.end()
     # Threads that did not finish in time wait for Spark, which is gone by now; they must not keep the process alive.
     sys.stderr.flush()
     os._exit(0)

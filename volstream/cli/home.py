@@ -30,6 +30,10 @@ _TOML = """\
 # [virtual_clusters.GPU]
 # spark_remote = "sc://gpu.example.com:15002"
 #
+# on_failure = ["ops"]                              # also on_pause, on_stale, on_problem; try it: volstream alert test ops
+# [receivers.ops]
+# webhook = "${env:SLACK_WEBHOOK}"                  # or command = "..."
+#
 # [credentials.my_connection]                       # of a connection created with --credentials static
 # access_key_id = "..."
 # access_key_secret = "..."

@@ -83,6 +83,12 @@ if TYPE_CHECKING:
 @click.option("--max-files", type=NUMBER, metavar="N", help="Most files of a batch.")
 @click.option("--max-bytes", type=SIZE, metavar="1GiB", help="Most bytes of a batch.")
 @click.option("--arg", "arguments", multiple=True, metavar="KEY=VALUE", help="Passed to the function by name, as text.")
+@click.option(
+    "--alert",
+    multiple=True,
+    metavar="RECEIVER",
+    help="Who gets alerts about it, instead of those of the settings; none: nobody.",
+)
 @click.option("--comment")
 @existing
 @common
@@ -91,9 +97,17 @@ def create_job_command(
 ) -> None:
     """Run a Python function on every file of a stream, and keep its results in a table."""
     options["arguments"] = parse_arguments(options["arguments"])
+    options["alert"] = receivers_of(options["alert"])
     job = session.jobs.create(name, function, into, write=Write(write), on_move=OnMove(on_move), **options)
     assert isinstance(job, FileJob), "created with a function"
     output.result(details.values(job), f"Job {job.name} -> table {job.into} ({job.returns}); runs {says(job.trigger)}.")
+
+
+def receivers_of(given: tuple[str, ...]) -> tuple[str, ...] | None:
+    """Returns the receivers that ``--alert`` names; None: those of the settings."""
+    if given in ((), ("default",)):
+        return None
+    return () if given == ("none",) else given
 
 
 @click.command("alter-job")
@@ -115,6 +129,12 @@ def create_job_command(
 @click.option("--max-files", type=NUMBER)
 @click.option("--max-bytes", type=SIZE)
 @click.option("--arg", "arguments", multiple=True, metavar="KEY=VALUE")
+@click.option(
+    "--alert",
+    multiple=True,
+    metavar="RECEIVER",
+    help="Who gets alerts about it; none: nobody; default: those of the settings.",
+)
 @click.option("--comment")
 @common
 def alter_job_command(
@@ -126,6 +146,7 @@ def alter_job_command(
     cron: str | None,
     manual: bool,
     arguments: tuple[str, ...],
+    alert: tuple[str, ...],
     **options: Any,
 ) -> None:
     """Change a job. Its position and its failures stay.
@@ -140,6 +161,8 @@ def alter_job_command(
         changes["on_move"] = OnMove(changes["on_move"])
     if arguments:
         changes["arguments"] = parse_arguments(arguments)
+    if alert:
+        changes["alert"] = receivers_of(alert)
     job = session.jobs.alter(name, **changes)
     text = f"Job {job.name} changed."
     if isinstance(job, FileJob) and isinstance(before, FileJob) and job.returns != before.returns:

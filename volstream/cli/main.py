@@ -55,6 +55,7 @@ _COMMANDS = {
     "diff": "pipeline",
     "export": "pipeline",
     "graph": "pipeline",
+    "alert": "alert",
     "backup": "backup",
     "restore": "backup",
 }
@@ -62,7 +63,19 @@ _COMMANDS = {
 #: The commands by purpose, in the order of the help.
 GROUPS = {
     "This machine": ["setup", "completion"],
-    "A home": ["init", "status", "top", "doctor", "daemon", "console", "ingest-server", "engine", "backup", "restore"],
+    "A home": [
+        "init",
+        "status",
+        "top",
+        "doctor",
+        "daemon",
+        "console",
+        "alert",
+        "ingest-server",
+        "engine",
+        "backup",
+        "restore",
+    ],
     "Objects": [
         "create-connection",
         "create-volume",

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import click
 
+from volstream import tracing
 from volstream.cli.output import Output
 from volstream.errors import InvalidValueError, NotFoundError
 from volstream.lifecycle.privacy import keep_private
@@ -72,9 +73,13 @@ def _check_text(options: Mapping[str, Any]) -> None:
 @contextmanager
 def opened(home: str | None, **settings: Any) -> Iterator[Session]:
     """Opens a session on a home, in a process of volstream's own."""
-    with Session.builder.configs({"home": home, **settings}).create() as session:
-        keep_private(session.home.settings)
-        yield session
+    tracing.configure()
+    try:
+        with Session.builder.configs({"home": home, **settings}).create() as session:
+            keep_private(session.home.settings)
+            yield session
+    finally:
+        tracing.end()
 
 
 class _Parsed(click.ParamType[Any]):

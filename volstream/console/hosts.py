@@ -24,11 +24,16 @@ def token_of(settings: Settings) -> str:
 
 def url_of(settings: Settings, port: int) -> str:
     """Returns the URL of the console of a daemon that listens on a port, with the token."""
+    return f"{address_of(settings, port)}/?token={quote(token_of(settings))}"
+
+
+def address_of(settings: Settings, port: int) -> str:
+    """Returns what the URLs of the console's pages begin with, without a slash at its end."""
     scheme = "http" if settings.console_certificate is None else "https"
     address = settings.console_address
     host = next(iter(settings.console_hosts), LOOPBACK[0]) if address in _ANY else address
     shown = f"[{host}]" if ":" in host else host
-    return f"{scheme}://{shown}:{port}/?token={quote(token_of(settings))}"
+    return f"{scheme}://{shown}:{port}"
 
 
 def known_hosts(settings: Settings) -> frozenset[str]:

@@ -9,7 +9,10 @@ from typing import Any
 from volstream.catalog import Catalog
 from volstream.config import Settings
 from volstream.console.app import Console
+from volstream.console.hosts import address_of
+from volstream.console.rendering import url
 from volstream.console.server import HttpServer, tls_of
+from volstream.daemon.alerts import AlertDesk
 from volstream.daemon.engine import DaemonEngine, KeptEngine, RemoteEngine, watch_of
 from volstream.daemon.feeds import Feeds
 from volstream.daemon.housekeeping import Housekeeper, clean
@@ -67,6 +70,7 @@ class Daemon:
         self._scheduler: Scheduler | None = None
         self._feeds: Feeds | None = None
         self._committer: Committer | None = None
+        self._port = 0
 
     def run(self) -> None:
         """Serves until the stop signal; then finishes work in progress. Called by the main thread.
@@ -123,12 +127,14 @@ class Daemon:
         reader = StreamReader(catalog, self._settings.warehouse_path)
         ingest = IngestServer(session) if self._settings.ingest_address else None
         self._feeds = Feeds(session.home, self._stop)
-        others = [self._feeds] if ingest is None else [self._feeds, ingest]
+        desk = AlertDesk(session.home, self._stop, engine.status, self._page)
+        others = [self._feeds, desk] if ingest is None else [self._feeds, desk, ingest]
         metrics = DaemonMetrics(catalog, reader, lambda: list(self._workers.values()), scheduler, others)
         self._committer = Committer(session.home, self._settings, self._stop)
         console = Console(session, self._healthy, lambda: self._readiness(engine, scheduler), metrics)
         http = HttpServer(console.app, self._settings.http_port, self._settings.console_address, tls_of(self._settings))
         http.start()
+        self._port = http.port
         try:
             if ingest is not None:
                 ingest.start()
@@ -138,6 +144,7 @@ class Daemon:
             self._threads.run("volumes", lambda: self._follow(catalog))
             self._threads.run("sources", self._feeds.run)
             self._threads.run("commits", self._committer.run)
+            self._threads.run("alerts", desk.run)
             self._threads.run("housekeeping", Housekeeper(catalog, self._settings, self._stop).run)
             _log.info(
                 "daemon_started", home=str(self._settings.home), http_port=http.port, cluster=self._virtual_cluster
@@ -154,6 +161,11 @@ class Daemon:
             self._end()
             http.stop()
         self._raise_failure()
+
+    def _page(self, kind: str, name: str) -> str:
+        """Returns the address of an object's page; of what has none, of the overview."""
+        parts = (f"{kind}s", name) if kind in ("job", "volume", "table") else ()
+        return f"{address_of(self._settings, self._port)}{url(*parts)}"
 
     def _wake(self) -> None:
         if self._scheduler is not None:

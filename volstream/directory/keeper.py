@@ -33,6 +33,7 @@ from volstream.log import get
 from volstream.model.hints import Hint, KeyHint, SubtreeHint, unusable
 from volstream.model.objects import Volume
 from volstream.storage.base import PROBE, HasLocalPaths, KeyOrdered, ObjectStore
+from volstream.tracing import span
 from volstream.volumes.access import store_of
 
 _log = get("directory")
@@ -176,7 +177,9 @@ class DirectoryKeeper:
         )
 
     def _commit(self, folder: str, listing: Listing, cause: str, since: Since) -> Reconciled:
-        done = reconcile(self._writer, self._store, self._catalog, folder, listing, cause, since)
+        with span("refresh", volume=str(self.volume.name), cause=cause, listed=listing.files) as current:
+            done = reconcile(self._writer, self._store, self._catalog, folder, listing, cause, since)
+            current.set(**_numbers(done))
         self._catalog.refreshes.ask_check(self.volume.id, done.unsettled)
         _log.info(
             "reconciled",
@@ -215,6 +218,12 @@ class DirectoryKeeper:
 
     def _refresh(self, prefixes: Sequence[str], keys: Sequence[str], cause: str) -> Reconciled:
         """Makes one commit for subtrees and single keys."""
+        with span("refresh", volume=str(self.volume.name), cause=cause, keys=len(keys)) as current:
+            done = self._refresh_now(prefixes, keys, cause)
+            current.set(**_numbers(done))
+            return done
+
+    def _refresh_now(self, prefixes: Sequence[str], keys: Sequence[str], cause: str) -> Reconciled:
         began, folder = time.time(), self._folder_beside
         listing = self._list(folder, prefixes) if prefixes else Listing()
         snapshot = self._writer.open()
@@ -312,3 +321,9 @@ class DirectoryKeeper:
         odd = unusable(paths)
         self._catalog.refreshes.reject(self.volume.id, odd.values())
         return [path for path in paths if path not in odd]
+
+
+def _numbers(done: Reconciled) -> dict[str, int]:
+    """Returns what a span says about a refresh that was made."""
+    counts = done.counts
+    return {"rows": counts.rows, "inserted": counts.inserted, "updated": counts.updated, "deleted": counts.deleted}

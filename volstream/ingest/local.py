@@ -20,6 +20,7 @@ from volstream.model.names import Name
 from volstream.tails import table
 from volstream.tails.move import move
 from volstream.tails.writer import Flush, TailWriter
+from volstream.tracing import span
 
 if TYPE_CHECKING:
     from volstream.home import Home
@@ -173,8 +174,10 @@ def commit(catalog: Catalog, name: Name, location: str, spark: Callable[[], Spar
     if not table.exists(location):
         return 0
     purpose = f"committing rows of {name}"
-    with lease(catalog.leases, commit_lease(location), new_owner(), purpose, _LEASE_SECONDS) as other:
+    held = lease(catalog.leases, commit_lease(location), new_owner(), purpose, _LEASE_SECONDS)
+    with held as other, span("commit", table=str(name)) as current:
         count = 0 if other is not None else move(location, spark)
+        current.set(rows=count)
     if count:
         _log.info("committed", table=str(name), rows=count)
     return count

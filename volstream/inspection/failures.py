@@ -19,8 +19,8 @@ from volstream.model.work import Failure
 if TYPE_CHECKING:
     from volstream.home import Home
 
-#: Failures that are grouped: the newest ones of a job.
-MAX_GROUPED = 5_000
+#: Characters that a file's name has to have to be left out of a message: a shorter one may be part of any word.
+_MIN_NAME = 4
 
 
 def explained(home: Home, failures: Iterable[Failure]) -> list[dict[str, Any]]:
@@ -70,14 +70,17 @@ def grouped(failures: Iterable[BriefFailure]) -> list[FailureGroup]:
     """
     found: dict[str, list[BriefFailure]] = {}
     for one in failures:
-        found.setdefault(group_id(one.kind, one.message), []).append(one)
+        found.setdefault(group_id(one.kind, one.message, one.path), []).append(one)
     groups = [_group(identity, members) for identity, members in found.items()]
     return sorted(groups, key=lambda group: (-len(group.ids), group.why))
 
 
-def group_id(kind: str, message: str) -> str:
-    """Returns the id of the group that a failure belongs to."""
-    return _id(kind, cause(message))
+def group_id(kind: str, message: str, path: str = "") -> str:
+    """Returns the id of the group that a failure belongs to; the file's own path, or name, in the message does not count."""
+    line = first_line(message)
+    for named in (path, path.rpartition("/")[2]):
+        line = line.replace(named, "*") if len(named) >= _MIN_NAME else line
+    return _id(kind, cause(line))
 
 
 @functools.lru_cache(1000)

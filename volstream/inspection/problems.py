@@ -48,6 +48,7 @@ def problems(status: Mapping[str, Any], probed: Mapping[str, Any]) -> list[Probl
         *_jobs(status, probed),
         *_tables(status),
         *_sources(status, probed),
+        *_alerts(status),
     ]
     return sorted(found, key=lambda one: not one.severe)
 
@@ -111,3 +112,9 @@ def _sources(status: Mapping[str, Any], probed: Mapping[str, Any]) -> Iterator[P
     for name, reason in failing.items():
         if reason:
             yield Problem(True, "source", name, reason, f"volstream describe source {name}")
+
+
+def _alerts(status: Mapping[str, Any]) -> Iterator[Problem]:
+    for one in status["alerts"]:
+        why = f"{counted(one['waiting'], 'alert')} could not be delivered: {one['error']}"
+        yield Problem(True, "receiver", one["receiver"], why, f"volstream alert test {one['receiver']}")

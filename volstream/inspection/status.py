@@ -28,7 +28,17 @@ def status(home: Home) -> dict[str, Any]:
         "jobs": [job_status(home, job) for job in catalog.jobs.list()],
         "tables": [table_status(home, name, reason) for name, reason in catalog.tails.troubles().items()],
         "sources": [shown(home, one) for one in catalog.feeds.list()],
+        "alerts": alerts_status(home),
     }
+
+
+def alerts_status(home: Home) -> list[dict[str, Any]]:
+    """Returns the receivers of alerts to which deliveries fail."""
+    return [
+        {"receiver": one.receiver, "waiting": one.count, "since": one.since, "error": one.error}
+        for one in home.catalog.alerts.undelivered()
+        if one.receiver in home.settings.receivers
+    ]
 
 
 def volume_status(home: Home, volume: Volume) -> dict[str, Any]:

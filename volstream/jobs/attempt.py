@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from contextvars import copy_context
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ from volstream.catalog.consumptions import Outcome
 from volstream.config import Settings
 from volstream.delta import direct, folders
 from volstream.delta.marker import Marker
-from volstream.errors import CatalogError, FencedError, FunctionLoadError, VolstreamError
+from volstream.errors import CatalogError, FencedError, FunctionLoadError, VolstreamError, reason_of
 from volstream.functions.schema import of_job
 from volstream.functions.source import FunctionSource
 from volstream.functions.worker import Work
@@ -40,6 +41,7 @@ from volstream.log import get
 from volstream.model.objects import FileJob, JobState, OnMove, Volume, Write
 from volstream.model.work import Batch, Failure, FailureKind, FailureState, Intent, Plan
 from volstream.storage.base import ObjectStore
+from volstream.tracing import span
 from volstream.volumes.access import store_of
 
 if TYPE_CHECKING:
@@ -133,6 +135,10 @@ class Attempts:
         Returns:
             The staged outcomes of the next batch.
         """
+        with span("batch", **self._about(batch)):
+            return self._process(made, batch, ahead)
+
+    def _process(self, made: Plan, batch: Batch, ahead: Ahead | None) -> Ahead | None:
         intent = self._parts.consumer.begin(batch, owner=self._owner, location=self._location)
         committing: Future[None] | None = None
         following: Ahead | None = None
@@ -144,7 +150,8 @@ class Attempts:
             outcome = self._note(made, batch, intent, done)
             faults.point("batch.staged")
             with ThreadPoolExecutor(1, thread_name_prefix=f"commit of {self._job.name}") as pool:
-                committing = pool.submit(self._commit, made, batch, intent, done, outcome)
+                context = copy_context()  # in which the span is the batch's
+                committing = pool.submit(context.run, self._commit, made, batch, intent, done, outcome)
                 following = self._stage_ahead(made, batch, done)
                 committing.result()
         except BaseException as error:
@@ -157,7 +164,7 @@ class Attempts:
                 ) from error
             # If it cannot be done now (the engine is gone), the next owner does it.
             with suppress(VolstreamError):
-                recover(self._parts, self._job)
+                recover(self._parts, self._job, reason_of(error))
             raise
         return following
 
@@ -173,6 +180,10 @@ class Attempts:
 
     def _commit(self, made: Plan, batch: Batch, intent: Intent, done: Ahead, outcome: Outcome) -> None:
         """Commits the staged outcomes of a batch, in the table and in the catalog."""
+        with span("commit", **self._about(batch), rows=outcome.rows, failed=outcome.failed):
+            self._commit_now(made, batch, intent, done, outcome)
+
+    def _commit_now(self, made: Plan, batch: Batch, intent: Intent, done: Ahead, outcome: Outcome) -> None:
         began = time.monotonic()
 
         def commit(session: SparkSession) -> None:
@@ -257,6 +268,16 @@ class Attempts:
         Args:
             attempt: name of the folder.
         """
+        with span("run", **self._about(batch)) as current:
+            done = self._stage_now(made, batch, attempt, isolate=isolate)
+            current.set(rows=done.totals.rows, failed=done.totals.failed)
+            return done
+
+    def _about(self, batch: Batch) -> dict[str, str | int]:
+        """Returns what spans say about a batch."""
+        return {"job": str(self._job.name), "batch": batch.id, "files": batch.files, "bytes": batch.bytes}
+
+    def _stage_now(self, made: Plan, batch: Batch, attempt: str, *, isolate: bool) -> Ahead:
         began = time.monotonic()
         staged = Staged(f"{self._parts.staging}/{batch.id}/{attempt}", of_job(self._job))
         work = replace(work_on(self._parts.settings, self._job, self._source, self._store), isolate=isolate)
@@ -379,8 +400,11 @@ def stage(staged: Staged, files: DataFrame, work: Work, **about: str) -> None:
         staged.write(files, replace(work, isolate=True))
 
 
-def recover(parts: Parts, job: FileJob) -> bool:
-    """Settles the attempt that a dead process left open; returns False if there was none.
+def recover(parts: Parts, job: FileJob, why: str = "Its process ended.") -> bool:
+    """Settles the attempt that a dead process left open, or a failed one; returns False if there was none.
+
+    Args:
+        why: the reason, if it turns out not to be committed.
 
     Raises:
         As :meth:`Consumer.settle`.
@@ -391,7 +415,7 @@ def recover(parts: Parts, job: FileJob) -> bool:
         assert made is not None, "a batch refers to its plan"
         return list(earlier_failures(parts, job, made, batch)) if parts.has_files(job, made) else []
 
-    return parts.consumer.settle(job.stream_id, superseded_in) is not None
+    return parts.consumer.settle(job.stream_id, superseded_in, why) is not None
 
 
 def earlier_failures(parts: Parts, job: FileJob, made: Plan, batch: Batch) -> dict[str, Failure]:

@@ -50,6 +50,9 @@ _MAX_COUNT = 2**31 - 1
 #: Attributes of a file job that are copied from its spec unchanged.
 _LIMITS = ("where", "retries", "pause_after", "timeout_seconds", "max_files", "max_bytes")
 
+#: Why a job is paused that a person paused.
+PAUSED_BY_USER = "paused by the user"
+
 #: Prefix of the reason for pausing a job whose function fails before it receives a file.
 FUNCTION_BROKEN = "its function cannot be set up"
 
@@ -104,6 +107,7 @@ def create_job(
         "state_reason": None,
         "owns_stream": bool(made),
         "comment": spec.comment,
+        "alert": None if spec.alert is None else tuple(spec.alert),
         "created_on": datetime.now(UTC),
     }
     job: Job
@@ -140,11 +144,11 @@ def alter_job(catalog: Catalog, name: Name, zone: ZoneInfo, *, directory: Path |
         InvalidValueError: a value is invalid, or does not apply to a job of a statement.
     """
     job = catalog.jobs.get(name)
-    useless = sorted(changes.keys() - {"trigger", "comment"})
+    useless = sorted(changes.keys() - {"trigger", "comment", "alert"})
     if not isinstance(job, FileJob) and useless:
         raise InvalidValueError(
             f"The job {name} runs a statement, which has no {useless[0]}.",
-            "Only its trigger and its comment can be changed; for the rest: CREATE OR REPLACE JOB.",
+            "Only its trigger, its comment and its alerts can be changed; for the rest: CREATE OR REPLACE JOB.",
         )
     _check_trigger(changes.get("trigger", job.trigger), zone)
     if not isinstance(job, FileJob):
@@ -196,7 +200,7 @@ def set_paused(catalog: Catalog, name: Name, *, paused: bool) -> Job:
     """Pauses or resumes a job; it keeps its position."""
     job = catalog.jobs.get(name)
     state = JobState.PAUSED if paused else JobState.ACTIVE
-    changes: dict[str, Any] = {"state": state, "state_reason": "paused by the user" if paused else None}
+    changes: dict[str, Any] = {"state": state, "state_reason": PAUSED_BY_USER if paused else None}
     if isinstance(job, FileJob):
         changes["failed_batches"] = 0
     return catalog.jobs.change(job, **changes)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -22,6 +23,9 @@ from volstream.lifecycle.stop import Stop
 from volstream.model.objects import FileJob, JobState, Stream, Volume
 from volstream.model.work import Batch, Plan, PlanKind
 from volstream.spark.errors import as_sql_errors
+from volstream.tracing import span
+
+Planned = tuple[Plan, Sequence[Batch]]
 
 #: Maximum number of files per plan of retries: small, so that a bad file delays few others.
 _RETRY_FILES = 1000
@@ -91,8 +95,15 @@ class FileRunner:
         parts = self._parts
         with lease(parts.catalog, self._job, parts.settings.lease_seconds) as lead:
             run = _Run(parts, lead.job, lead.owner, Stop() if stop is None else stop, observe or (lambda _: None))
-            with parts.gateway.explaining(), as_sql_errors(), reached(parts.warehouse):
+            with (
+                parts.gateway.explaining(),
+                as_sql_errors(),
+                reached(parts.warehouse),
+                span("job", job=str(lead.job.name)) as current,
+            ):
                 act(run)
+                done = run.report.progress
+                current.set(batches=done.batches, files=done.done_files, rows=done.rows, bytes=done.done_bytes)
             lead.summary = run.summary()
             return run.report
 
@@ -137,7 +148,8 @@ class _Run:
         if covered is None:
             return
         self._make_table()
-        made, batches = self._parts.planner.of_replay(self._parts.session, self._job, covered, where)
+        with self._planning(PlanKind.REPLAY) as noted:
+            made, batches = noted(self._parts.planner.of_replay(self._parts.session, self._job, covered, where))
         if where is None:
             self._job = self._parts.catalog.jobs.change(self._job, fingerprint=self._source.fingerprint)
             self.report.progress.code_changed = False
@@ -191,7 +203,8 @@ class _Run:
             return False
         self._make_table()
         self._preparation.begin()
-        made, batches = self._parts.planner.of_range(self._parts.session, self._job, covered)
+        with self._planning(PlanKind.STREAM) as noted:
+            made, batches = noted(self._parts.planner.of_range(self._parts.session, self._job, covered))
         faults.point("plan.written")
         if not self._open(made, batches, stream):
             self._parts.catalog.consumptions.advance(stream, covered.to_version, covered.table_id)
@@ -208,12 +221,25 @@ class _Run:
             return False
         self._make_table()
         covered = replace(covered, to_version=self._parts.reader.latest_version(stream))
-        made, batches = self._parts.planner.of_retries(self._job, covered, due)
+        with self._planning(PlanKind.RETRY) as noted:
+            made, batches = noted(self._parts.planner.of_retries(self._job, covered, due))
         asked = [one.path for one in due]
         planned = plan.among(made.location, asked)
         self._parts.catalog.failures.postpone([one for one in due if one.path not in planned])
         self._open(made, batches, stream)
         return True
+
+    @contextmanager
+    def _planning(self, kind: PlanKind) -> Iterator[Callable[[Planned], Planned]]:
+        """Makes the making of a plan a span, which the yielded function gives the plan's numbers."""
+        with span("plan", job=str(self._job.name), kind=str(kind)) as current:
+
+            def noted(result: Planned) -> Planned:
+                made, batches = result
+                current.set(plan=made.id, files=made.files, bytes=made.bytes, batches=len(batches))
+                return result
+
+            yield noted
 
     def _open(self, made: Plan, batches: Sequence[Batch], stream: Stream) -> bool:
         """Opens a plan and processes its batches; discards it and returns False if it has none."""

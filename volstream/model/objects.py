@@ -190,6 +190,7 @@ class Job:
         other_stream_ids: the other streams that a statement reads.
         into: the table.
         owns_stream: the streams were made for this job and are dropped with it.
+        alert: names of those who get alerts about it; empty: nobody; None: those of the home's settings.
     """
 
     id: str
@@ -206,6 +207,7 @@ class Job:
     last_started: datetime | None = None
     last_ended: datetime | None = None
     last_outcome: str | None = None
+    alert: Sequence[str] | None = None
 
     @property
     def stream_ids(self) -> Sequence[str]:
@@ -365,6 +367,7 @@ class JobSpec:
     into: Name
     trigger: Trigger = Trigger()
     comment: str | None = None
+    alert: Sequence[str] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -392,6 +392,7 @@ _JOB_PROPERTIES: Mapping[str, tuple[str, Callable[[str, str], Any]]] = {
     "isolate": ("isolate", _boolean),
     "max_files": ("max_files", _count),
     "max_bytes": ("max_bytes", lambda text, _: parse_size(text)),
+    "alert": ("alert", lambda text, _: tuple(one.strip() for one in text.split(",") if one.strip())),
 }
 
 

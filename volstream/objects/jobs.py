@@ -100,6 +100,7 @@ class Jobs(Collection[Job]):
                 volume=Name.parse(volume) if volume else None,
                 **options,
             )
+        self._check_receivers(spec.alert)
         if or_replace:
             self._free(name)
         return create_job(
@@ -179,6 +180,7 @@ class Jobs(Collection[Job]):
         """Changes a job; its cursor and its failures stay. ``directory`` is as in :meth:`create`."""
         from volstream.jobs.definitions import alter_job
 
+        self._check_receivers(changes.get("alert"))
         return alter_job(self._home.catalog, Name.parse(name), self._home.zone, directory=directory, **changes)
 
     def drop(self, name: str, *, if_exists: bool = False, force: bool = False) -> bool:
@@ -355,6 +357,13 @@ class Jobs(Collection[Job]):
             NotFoundError: a path has no failure.
         """
         return self._set_state(name, FailureState.SKIPPED, paths, None, wanted)
+
+    def _check_receivers(self, names: Sequence[str] | None) -> None:
+        """Raises InvalidValueError if alerts about a job would go to a receiver that there is not."""
+        if names:
+            from volstream.alerts.receivers import check_names
+
+            check_names(self._home.settings, names, "The job")
 
     def _free(self, name: str) -> None:
         """Settles an open batch. Raises StreamBusyError if a run is processing it, or the error that prevents settling it."""

@@ -107,4 +107,4 @@ class Streams(Collection[Stream]):
             batch = self._home.catalog.consumptions.batch(intent.batch_id)
             self._home.catalog.consumptions.commit(intent, Outcome(batch.files if batch else 0, 0, 0))
         else:
-            self._home.catalog.consumptions.abort(intent)
+            self._home.catalog.consumptions.abort(intent, "Resolved by hand.")

@@ -18,7 +18,7 @@ from volstream.pipelines.model import CODE, FORMS, Kind
 _NOT_OF: Mapping[str, Collection[str]] = {
     "load": ("stream", "returns", "arg"),
     "statement": tuple(
-        KEYS[Kind.JOB].keys() - {"statement", "stream", "on_change", "every", "cron", "comment"},
+        KEYS[Kind.JOB].keys() - {"statement", "stream", "on_change", "every", "cron", "alert", "comment"},
     ),
     "function": (),
 }

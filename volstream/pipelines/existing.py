@@ -114,9 +114,10 @@ def _stream(one: Stream) -> dict[str, Any]:
 
 def _job(one: Job, stream: Stream | None) -> dict[str, Any]:
     found: dict[str, Any] = {**_trigger(one.trigger), "comment": one.comment}
+    if isinstance(one, DynamicJob):
+        return found | {"query": one.query.strip()}
+    found["alert"] = None if one.alert is None else tuple(one.alert)
     match one:
-        case DynamicJob():
-            return found | {"query": one.query.strip()}
         case StatementJob():
             return found | {"statement": one.statement.strip(), CODE: None}
         case FileJob():

@@ -255,6 +255,7 @@ KEYS: Mapping[Kind, Mapping[str, Key]] = {
         "max_files": Key(number),
         "max_bytes": Key(size),
         "arg": Key(mapping, {}),
+        "alert": Key(texts),
         **_COMMENT,
     },
     Kind.DYNAMIC_TABLE: {"query": Key(text, alterable=False, required=True), **_TRIGGER, **_COMMENT},

@@ -140,6 +140,7 @@ class Maker:
                 stream=one.values["stream"],
                 trigger=trigger_of(one.values),
                 comment=one.values["comment"],
+                alert=one.values["alert"],
                 or_replace=action.verb is Verb.ALTER,
             )
         elif action.verb is Verb.ALTER:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from volstream.errors import InvalidStateError, InvalidValueError, SqlError
@@ -14,6 +15,7 @@ from volstream.model.text import counted
 from volstream.sql import names
 from volstream.statements.dynamic import refresh
 from volstream.statements.run import check_exists, consume, streams_of, target_of
+from volstream.tracing import span
 
 if TYPE_CHECKING:
     from volstream.home import Home
@@ -29,6 +31,7 @@ def spec_of_statement(
     *,
     trigger: Trigger | None = None,
     comment: str | None = None,
+    alert: Sequence[str] | None = None,
 ) -> StatementJobSpec:
     """Returns the spec of a job that runs ``statement``. No Spark: the statement is fully checked in the first run.
 
@@ -59,7 +62,13 @@ def spec_of_statement(
         )
     first, *others = sorted((one.name for one in streams), key=lambda one: one != (stream or streams[0].name))
     return StatementJobSpec(
-        name=name, into=target, statement=statement, streams=[first, *others], trigger=trigger, comment=comment
+        name=name,
+        into=target,
+        statement=statement,
+        streams=[first, *others],
+        trigger=trigger,
+        comment=comment,
+        alert=alert,
     )
 
 
@@ -82,7 +91,10 @@ class StatementRunner:
         with lease(self._home.catalog, self._job, self._home.settings.lease_seconds) as lead:
             report.recovered = self._recover()
             while not stopped and self._is_any_to_read():
-                report.progress.rows += self._write(lead.job)
+                with span("batch", job=str(name)) as current:
+                    rows = self._write(lead.job)
+                    current.set(rows=rows)
+                report.progress.rows += rows
                 report.progress.batches += 1
                 if observe is not None:
                     observe(report.progress)

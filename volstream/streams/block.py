@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 from volstream.catalog import Catalog
 from volstream.catalog.consumptions import Outcome
 from volstream.catalog.leases import lease
-from volstream.errors import NotFoundError, StreamBusyError, VolstreamError
+from volstream.errors import NotFoundError, StreamBusyError, VolstreamError, reason_of
 from volstream.lifecycle import faults
 from volstream.lifecycle.identity import new_owner
 from volstream.model.objects import Stream
@@ -90,7 +90,7 @@ class Block:
             if kind is None:
                 self._commit()
             else:
-                self._undo()
+                self._undo("" if error is None else reason_of(error))
 
     def pin(self, stream: Stream) -> Range | None:
         """Returns the range of the stream's reads in this block. Raises the same errors as :meth:`StreamReader.pin`."""
@@ -262,11 +262,11 @@ class Block:
                 self._catalog.consumptions.finish(one.batch)
         faults.point("batch.committed")
 
-    def _undo(self) -> None:
+    def _undo(self, why: str) -> None:
         """Cleans up after an exception: committed statements are rolled forward; otherwise nothing was consumed."""
         with suppress(VolstreamError):  # what cannot be recovered now is left to the next consumer
             if self._intent is not None:
-                self._consumer.settle(self._intent.stream_id)
+                self._consumer.settle(self._intent.stream_id, why=why)
             if self._again:
                 return  # the next block takes the same range, as the same batch
             for one in self._taken.values():

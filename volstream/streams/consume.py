@@ -122,13 +122,19 @@ class Consumer:
         _keep(intent.targets[number], found.commit)
         return found.commit
 
-    def settle(self, stream_id: str, superseded: Callable[[Batch], list[str]] = lambda _: []) -> bool | None:
+    def settle(
+        self,
+        stream_id: str,
+        superseded: Callable[[Batch], list[str]] = lambda _: [],
+        why: str = "Its process ended.",
+    ) -> bool | None:
         """Recovers the INTENT of a stream whose owner is gone: rolls it forward if it was committed, else fences it off.
 
         With several statements, the offsets move if at least one is in its target's log.
 
         Args:
             superseded: returns the paths whose earlier failures end with a batch that turns out to be committed.
+            why: the reason, if it turns out not to be committed.
 
         Returns:
             True if it was committed, False if not; None if there was no INTENT.
@@ -150,7 +156,7 @@ class Consumer:
                 outcome = Outcome(told.get("succeeded", 0), told.get("failed", 0), rows, superseded(batch))
                 self._catalog.consumptions.commit(intent, outcome)
             else:
-                self._catalog.consumptions.abort(intent)
+                self._catalog.consumptions.abort(intent, why)
         return bool(commits)
 
     def _commits(self, intent: Intent) -> list[Commit]:

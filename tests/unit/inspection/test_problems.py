@@ -6,7 +6,7 @@ from typing import Any
 
 from volstream.inspection.problems import problems
 
-NOTHING: dict[str, Any] = {"volumes": [], "streams": [], "jobs": [], "tables": [], "sources": []}
+NOTHING: dict[str, Any] = {"volumes": [], "streams": [], "jobs": [], "tables": [], "sources": [], "alerts": []}
 
 
 def job(**values: Any) -> dict[str, Any]:

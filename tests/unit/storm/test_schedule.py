@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 
 import volstream
-from tests import broker, tails
+from tests import broker, receivers, tails
 from tests.storm.files import Folder
 from tests.storm.schedule import POINTS, Deed, steps
 
@@ -38,4 +38,4 @@ def test_every_fault_point_is_reached_by_a_storm_or_by_writers_that_are_killed()
         for line in file.read_text(encoding="utf-8").splitlines()
         if 'faults.point("' in line
     }
-    assert marked == {*POINTS, *tails.POINTS, *broker.POINTS}
+    assert marked == {*POINTS, *tails.POINTS, *broker.POINTS, *receivers.POINTS}

@@ -107,7 +107,7 @@ def paths_of_group(home: Home, found: Job, identity: str) -> Sequence[str]:
     paths: list[str] = []
     before = None
     while page := home.catalog.failures.briefly(found.id, limit=_GROUPED, before=before):
-        paths += [one.path for one in page if group_id(one.kind, one.message) == identity]
+        paths += [one.path for one in page if group_id(one.kind, one.message, one.path) == identity]
         before = page[-1].id
     if not paths:
         raise NotFoundError(f"The job {found.name} has no such failures any more.")

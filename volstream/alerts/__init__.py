@@ -1,0 +1,1 @@
+"""Alerts: what in a home people are told of, when, and how."""

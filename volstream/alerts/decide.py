@@ -1,0 +1,161 @@
+"""When something is told: once it has lasted, and not again for a while. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from volstream.alerts.model import Alert, Condition, Event, Subject
+from volstream.catalog.alerts import Cause
+from volstream.inspection.failures import group_id
+from volstream.model.text import counted, first_line
+from volstream.model.work import FailureState
+
+#: Prefixes of keys: a cause of files' failures, with job and group; up to where a job's failures were seen, with the job; and the
+#: time at which all began.
+FAILED, SEEN, BEGAN = "failed:", "seen:", "began"
+
+#: Causes of one job; the others are one. Causes that an alert names; characters of each.
+_MAX_CAUSES, _MAX_NAMED, _MAX_WHY = 50, 5, 300
+
+_OTHERS = "others"
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How soon and how often something is told.
+
+    Attributes:
+        after: what may pass by itself has to last this long, and failures are gathered for it.
+        repeat: what lasts, or comes again, is told again after this time.
+    """
+
+    after: timedelta
+    repeat: timedelta
+
+
+@dataclass
+class Decision:
+    """What is to be told and remembered.
+
+    Attributes:
+        due: when to decide again although nothing changes; None: never.
+    """
+
+    alerts: list[Alert] = field(default_factory=list)
+    changed: dict[str, Cause] = field(default_factory=dict)
+    gone: set[str] = field(default_factory=set)
+    due: datetime | None = None
+
+    def wait_until(self, when: datetime) -> None:
+        """Sees to it that the next decision is made by then."""
+        self.due = when if self.due is None else min(self.due, when)
+
+
+def judge(
+    decision: Decision,
+    conditions: Iterable[Condition],
+    known: Mapping[str, Cause],
+    unclear: Iterable[str],
+    now: datetime,
+    pace: Pace,
+) -> None:
+    """Decides about conditions: adds to ``decision``.
+
+    Args:
+        known: the causes of earlier conditions.
+        unclear: prefixes of keys of which it cannot be said at present whether they are so.
+    """
+    skipped = tuple(unclear)
+    left = {key for key in known if not key.startswith((FAILED, SEEN, BEGAN)) and not key.startswith(skipped)}
+    for one in conditions:
+        left.discard(one.key)
+        cause = known.get(one.key) or Cause(one.key, now)
+        when = _when(cause, pace, passing=one.passing)
+        if cause.told_on is not None and not one.lasting:
+            continue
+        if when <= now:
+            decision.alerts.append(Alert.of(one))
+            cause = replace(cause, told_on=now)
+            when = now + pace.repeat
+        decision.wait_until(when)
+        if cause != known.get(one.key):
+            decision.changed[one.key] = cause
+    decision.gone |= left
+
+
+def _when(cause: Cause, pace: Pace, *, passing: bool) -> datetime:
+    """Returns when a cause is to be told, or told again."""
+    if cause.told_on is not None:
+        return cause.told_on + pace.repeat
+    return cause.since + pace.after if passing else cause.since
+
+
+def gather(job_id: str, failures: Sequence[Any], known: Mapping[str, Cause], now: datetime) -> dict[str, Cause]:
+    """Returns the causes of a job's files that failed for good, with new failures added to them.
+
+    Args:
+        failures: with ``state``, ``kind``, ``message`` and ``path``.
+        known: of earlier failures.
+    """
+    prefix = f"{FAILED}{job_id}:"
+    mine = {key: cause for key, cause in known.items() if key.startswith(prefix)}
+    changed = dict[str, Cause]()
+    for one in failures:
+        if one.state != FailureState.QUARANTINED:  # it will be tried again
+            continue
+        key = f"{prefix}{group_id(one.kind, one.message, one.path)}"
+        if key not in mine and len(mine) >= _MAX_CAUSES:
+            key = f"{prefix}{_OTHERS}"
+        note = json.dumps({"kind": one.kind, "why": first_line(one.message)[:_MAX_WHY], "example": one.path})
+        before = mine.get(key) or Cause(key, now)
+        begins = before if before.count else replace(before, since=now)
+        mine[key] = changed[key] = replace(begins, count=before.count + 1, note=note)
+    return changed
+
+
+def judge_failures(decision: Decision, subject: Subject, causes: Sequence[Cause], now: datetime, pace: Pace) -> None:
+    """Decides about the causes of a job's failures, which are one alert: adds to ``decision``."""
+    decision.gone |= {
+        cause.key  # it has not come again
+        for cause in causes
+        if not cause.count and cause.told_on is not None and cause.told_on + pace.repeat <= now
+    }
+    due = {
+        cause.key: cause.since + pace.after if cause.told_on is None else cause.told_on + pace.repeat
+        for cause in causes
+        if cause.count
+    }
+    if not due:
+        return
+    first = min(due.values())
+    if first > now:
+        decision.wait_until(first)
+        return
+    # What is about to be told is told with it, so that whatever comes, a job's alerts stay few.
+    told = [cause for cause in causes if cause.key in due and due[cause.key] <= now + pace.after]
+    decision.changed |= {cause.key: replace(cause, told_on=now, count=0) for cause in told}
+    decision.alerts.append(_failure(subject, told))
+    later = [one for key, one in due.items() if one > now + pace.after]
+    if later:
+        decision.wait_until(min(later))
+
+
+def _failure(subject: Subject, told: Sequence[Cause]) -> Alert:
+    most_first = sorted(told, key=lambda cause: -cause.count)
+    files = sum(cause.count for cause in told)
+    found = [{**json.loads(cause.note), "files": cause.count} for cause in most_first[:_MAX_NAMED]]
+    if len(told) == 1:
+        why = f"{counted(files, 'file')} failed for good, such as {found[0]['example']}: {found[0]['why']}"
+    else:
+        causes = "; ".join(f"{one['files']} x {one['why']}" for one in found)
+        more = len(told) - len(found)
+        why = f"{counted(files, 'file')} failed for good, for {len(told)} causes: {causes}" + (
+            f"; and {counted(more, 'other cause')}" if more else ""
+        )
+    do = f"volstream list failures --job {subject.name}"
+    details = {"files": files, "causes": found, "more_causes": len(told) - len(found)}
+    return Alert(Event.FAILURE, subject, True, why, do, details)

@@ -1,0 +1,159 @@
+"""Looks at a home again and again, and records what is to be told: in one transaction with what was decided, so that a restart
+neither loses an alert nor decides twice."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from volstream.alerts import conditions
+from volstream.alerts.decide import BEGAN, FAILED, SEEN, Decision, Pace, gather, judge, judge_failures
+from volstream.alerts.model import Alert, Condition, Event, Subject
+from volstream.catalog.alerts import Cause
+from volstream.catalog.database import Database
+from volstream.config import Settings
+from volstream.delta.places import reached
+from volstream.home import Home
+from volstream.model.objects import Job
+
+#: Interval of looks at streams, which read the logs of tables.
+_STREAM_SECONDS = 60.0
+
+#: Interval of looks at a database that does not tell whether it changed.
+_BLIND_SECONDS = 5.0
+
+#: Failures read at once.
+_FAILURES = 5000
+
+#: Returns who gets an alert, and as what payload.
+Address = Callable[[Alert], Iterable[tuple[str, Mapping[str, Any]]]]
+
+
+def recipients(settings: Settings, event: Event, subject: Subject) -> tuple[str, ...]:
+    """Returns the names of those who get alerts of an event about an object."""
+    named: tuple[str, ...] = getattr(settings, f"on_{event}") if subject.to is None else subject.to
+    return named
+
+
+class Look:
+    """Looks at one home; for use by one thread.
+
+    Args:
+        engine: returns the state of the daemon's engine.
+        address: see :data:`Address`.
+    """
+
+    def __init__(self, home: Home, engine: Callable[[], Mapping[str, Any]], address: Address) -> None:
+        settings = self._settings = home.settings
+        self._home = home
+        self._engine = engine
+        self._address = address
+        self._pace = Pace(
+            timedelta(seconds=settings.alert_after_seconds), timedelta(seconds=settings.alert_repeat_seconds)
+        )
+        # A database of its own, because each tells its version to one thread.
+        self._watched = Database(settings.database_url)
+        self._version: int | None = None
+        self._looked = -math.inf  # monotonic
+        self._streams_looked = -math.inf
+        self._due: datetime | None = None
+        self._engine_reason: object = None
+        self._counts: Mapping[str, int] = {}  # of failures by job's id, at the last look
+
+    def close(self) -> None:
+        """Closes its connection."""
+        self._watched.close()
+
+    def look(self) -> bool:
+        """Looks if something may have changed, which it knows within microseconds; returns True if alerts were recorded.
+
+        Raises:
+            CatalogError: the catalog is unavailable.
+        """
+        version, reason, now = self._watched.version(), self._engine().get("reason"), time.monotonic()
+        blind = version is None and now - self._looked >= _BLIND_SECONDS
+        due = self._due is not None and datetime.now(UTC) >= self._due
+        streams = now - self._streams_looked >= _STREAM_SECONDS
+        if not (blind or due or streams or version != self._version or reason != self._engine_reason):
+            return False
+        with reached(self._settings.warehouse_path):
+            told = self._decide(streams=streams)
+        self._version, self._engine_reason, self._looked = version, reason, now
+        if streams:
+            self._streams_looked = now
+        return told
+
+    def _decide(self, *, streams: bool) -> bool:
+        catalog, now = self._home.catalog, datetime.now(UTC)
+        known, jobs = catalog.alerts.causes(), catalog.jobs.list()
+        found, unclear = conditions.of_jobs(jobs)
+        found += conditions.of_problems(catalog, self._engine())
+        if streams:
+            stale, unseen = self._stale(jobs)
+            found, unclear = found + stale, unclear + unseen
+        else:
+            unclear = [*unclear, "stale:"]
+        wanted = [one for one in found if recipients(self._settings, one.event, one.subject)]
+        decision = Decision()
+        if BEGAN not in known:
+            self._begin(decision, wanted, now)
+        judge(decision, wanted, {**known, **decision.changed}, unclear, now, self._pace)
+        self._failures(decision, jobs, {**known, **decision.changed}, now)
+        decision.gone |= _orphans(known, jobs)
+        made = [pair for alert in decision.alerts for pair in self._address(alert)]
+        if decision.changed or decision.gone or made:
+            changed = [one for key, one in decision.changed.items() if key not in decision.gone]
+            catalog.alerts.record(changed=changed, gone=sorted(decision.gone), made=made)
+        self._due = decision.due
+        return bool(made)
+
+    def _stale(self, jobs: Sequence[Job]) -> tuple[list[Condition], list[str]]:
+        warning = timedelta(seconds=self._settings.stale_warning_seconds)
+        return conditions.of_streams(self._home.catalog.streams.list(), jobs, self._home.reader, warning)
+
+    def _begin(self, decision: Decision, present: Sequence[Condition], now: datetime) -> None:
+        """Counts as told what happened before alerts were asked for; what stands still is told."""
+        happened = [one for one in present if one.event in (Event.PAUSE, Event.FAILURE)]
+        decision.changed = {one.key: Cause(one.key, now, told_on=now) for one in happened}
+        decision.changed[BEGAN] = Cause(BEGAN, now)
+        for job_id, newest in self._home.catalog.alerts.newest_failures().items():
+            decision.changed[f"{SEEN}{job_id}"] = Cause(f"{SEEN}{job_id}", now, count=newest)
+
+    def _failures(self, decision: Decision, jobs: Sequence[Job], known: Mapping[str, Cause], now: datetime) -> None:
+        """Decides about files that failed for good since the last look, and about earlier ones that were not told yet."""
+        counts = self._home.catalog.alerts.failed_files()
+        for job in jobs:
+            causes = {key: one for key, one in known.items() if key.startswith(f"{FAILED}{job.id}:")}
+            if counts.get(job.id, 0) != self._counts.get(job.id, 0):
+                new = self._new_failures(decision, job, known, now)
+                decision.changed |= new
+                causes |= new
+            subject = conditions.subject_of(job)
+            if recipients(self._settings, Event.FAILURE, subject):
+                judge_failures(decision, subject, list(causes.values()), now, self._pace)
+            else:
+                decision.gone |= causes.keys()
+        self._counts = counts
+
+    def _new_failures(
+        self, decision: Decision, job: Job, known: Mapping[str, Cause], now: datetime
+    ) -> dict[str, Cause]:
+        key = f"{SEEN}{job.id}"
+        seen = known.get(key) or Cause(key, now)
+        changed = dict[str, Cause]()
+        after = seen.count
+        while found := self._home.catalog.alerts.failures_after(job.id, after, _FAILURES):
+            changed |= gather(job.id, found, {**known, **changed}, now)
+            after = found[-1].id
+        if after != seen.count:
+            decision.changed[key] = Cause(key, seen.since, count=after)
+        return changed
+
+
+def _orphans(known: Mapping[str, Cause], jobs: Sequence[Job]) -> set[str]:
+    """Returns the keys of what is known of jobs that were dropped."""
+    ids = {job.id for job in jobs}
+    return {key for key in known if key.startswith((FAILED, SEEN)) and key.split(":")[1] not in ids}

@@ -1,0 +1,173 @@
+"""What alerts are about, and those that wait for delivery: written in one transaction, so that none is lost or made twice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, delete, func, insert, select, update
+
+from volstream.catalog.database import MAX_BOUND, Database
+from volstream.catalog.tables import alert_causes, alerts, failures, job_totals
+from volstream.model.groups import groups
+from volstream.model.work import FailureState
+
+#: Alerts that wait for one receiver; beyond it the oldest are dropped.
+MAX_WAITING = 1000
+
+
+@dataclass(frozen=True)
+class Cause:
+    """What an alert is about, while it lasts.
+
+    Attributes:
+        key: its identity.
+        since: when it was first seen.
+        told_on: when it was last told; None: not yet.
+        count: its occurrences that were not told.
+        note: what is needed to tell it.
+    """
+
+    key: str
+    since: datetime
+    told_on: datetime | None = None
+    count: int = 0
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class WaitingAlert:
+    """An alert that waits for delivery.
+
+    Attributes:
+        attempts: failed deliveries, the newest with ``error``.
+    """
+
+    id: int
+    receiver: str
+    payload: Mapping[str, Any]
+    created_on: datetime
+    attempts: int
+    error: str | None
+
+
+@dataclass(frozen=True)
+class Undelivered:
+    """The alerts that wait for a receiver whose newest delivery failed with ``error``."""
+
+    receiver: str
+    count: int
+    since: datetime
+    error: str
+
+
+class Alerts:
+    """Rows of ``alert_causes`` and ``alerts``."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def causes(self) -> Mapping[str, Cause]:
+        """Returns all causes by their keys."""
+        with self._database.reading() as transaction:
+            return {row.key: Cause(**row._mapping) for row in transaction.execute(select(alert_causes))}
+
+    def record(
+        self, *, changed: Sequence[Cause], gone: Sequence[str], made: Sequence[tuple[str, Mapping[str, Any]]]
+    ) -> None:
+        """Stores new and changed causes, deletes others, and adds alerts: pairs of receiver and payload."""
+        now = datetime.now(UTC)
+        rows = [
+            {"receiver": receiver, "payload": dict(payload), "created_on": now, "attempts": 0}
+            for receiver, payload in made
+        ]
+        with self._database.transaction() as transaction:
+            for some in groups([*gone, *(one.key for one in changed)], MAX_BOUND):
+                transaction.execute(delete(alert_causes).where(alert_causes.c.key.in_(some)))
+            if changed:
+                transaction.execute(insert(alert_causes), [asdict(one) for one in changed])
+            if rows:
+                transaction.execute(insert(alerts), rows)
+
+    def next_for(self, receiver: str) -> WaitingAlert | None:
+        """Returns the alert to deliver next: one that never failed, if there is one; the oldest of them."""
+        query = select(alerts).where(alerts.c.receiver == receiver).order_by(alerts.c.attempts, alerts.c.id).limit(1)
+        with self._database.reading() as transaction:
+            row = transaction.execute(query).one_or_none()
+            return None if row is None else WaitingAlert(**row._mapping)
+
+    def delivered(self, alert: WaitingAlert) -> None:
+        """Removes an alert that was delivered, or given up."""
+        with self._database.transaction() as transaction:
+            transaction.execute(delete(alerts).where(alerts.c.id == alert.id))
+
+    def failed(self, alert: WaitingAlert, error: str) -> None:
+        """Records that a delivery failed."""
+        with self._database.transaction() as transaction:
+            transaction.execute(
+                update(alerts).where(alerts.c.id == alert.id).values(attempts=alerts.c.attempts + 1, error=error)
+            )
+
+    def drop(self, *, receivers: Sequence[str], before: datetime) -> int:
+        """Drops alerts for other than these receivers, those made before a time, and those beyond :data:`MAX_WAITING`.
+
+        Returns:
+            Their number.
+        """
+        useless: ColumnElement[bool] = alerts.c.receiver.not_in(receivers) | (alerts.c.created_on < before)
+        dropped = 0
+        with self._database.transaction() as transaction:
+            dropped += transaction.execute(delete(alerts).where(useless)).rowcount
+            for receiver in receivers:
+                mine = alerts.c.receiver == receiver
+                newest = select(alerts.c.id).where(mine).order_by(alerts.c.id.desc()).offset(MAX_WAITING - 1).limit(1)
+                oldest = transaction.execute(newest).scalar_one_or_none()
+                if oldest is not None:
+                    dropped += transaction.execute(delete(alerts).where(mine, alerts.c.id < oldest)).rowcount
+        return dropped
+
+    def waiting(self) -> Mapping[str, int]:
+        """Returns the number of alerts that wait, by receiver."""
+        query = select(alerts.c.receiver, func.count()).group_by(alerts.c.receiver)
+        with self._database.reading() as transaction:
+            return {receiver: int(count) for receiver, count in transaction.execute(query)}
+
+    def undelivered(self) -> Sequence[Undelivered]:
+        """Returns the receivers to which deliveries fail."""
+        query = select(alerts).where(alerts.c.error.is_not(None)).order_by(alerts.c.receiver, alerts.c.id)
+        with self._database.reading() as transaction:
+            found: dict[str, Undelivered] = {}
+            for row in transaction.execute(query):
+                first = found.get(row.receiver)
+                count, since = (1, row.created_on) if first is None else (first.count + 1, first.since)
+                found[row.receiver] = Undelivered(row.receiver, count, since, row.error)
+            return list(found.values())
+
+    def failed_files(self) -> Mapping[str, int]:
+        """Returns how many times a file of each job has failed, ever, by the job's id."""
+        with self._database.reading() as transaction:
+            return {row.job_id: int(row.failed) for row in transaction.execute(select(job_totals))}
+
+    def newest_failures(self) -> Mapping[str, int]:
+        """Returns the largest id of each job's failures, by the job's id; not of an open attempt's."""
+        ended = failures.c.state != FailureState.PENDING
+        query = select(failures.c.job_id, func.max(failures.c.id)).where(ended).group_by(failures.c.job_id)
+        with self._database.reading() as transaction:
+            return {job_id: int(newest) for job_id, newest in transaction.execute(query)}
+
+    def failures_after(self, job_id: str, after: int, limit: int) -> Sequence[Any]:
+        """Returns the oldest of a job's failures with larger ids: ``id``, ``state``, ``kind``, ``message``, ``path``.
+
+        A job has one open attempt at a time, so those of a later attempt have larger ids. An open attempt's are not returned.
+        """
+        columns = [failures.c[name] for name in ("id", "state", "kind", "message", "path")]
+        query = (
+            select(*columns)
+            .where(failures.c.job_id == job_id, failures.c.id > after, failures.c.state != FailureState.PENDING)
+            .order_by(failures.c.id)
+            .limit(limit)
+        )
+        with self._database.reading() as transaction:
+            return transaction.execute(query).all()

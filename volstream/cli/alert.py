@@ -1,0 +1,41 @@
+"""``alert``: the receivers of alerts."""
+
+from __future__ import annotations
+
+import socket
+from datetime import UTC, datetime
+
+import click
+
+from volstream.cli.options import common
+from volstream.cli.output import Output
+from volstream.errors import NotFoundError
+from volstream.session import Session
+
+
+@click.group("alert")
+def alert_command() -> None:
+    """Try the receivers of alerts."""
+
+
+@alert_command.command("test")
+@click.argument("receiver")
+@common
+def test_command(session: Session, output: Output, receiver: str) -> None:
+    """Send a test alert to RECEIVER of volstream.toml, and wait until it was taken."""
+    from volstream.alerts import receivers
+    from volstream.alerts.model import Alert, Event, Subject
+
+    settings = session.home.settings
+    receivers.check(settings)
+    found = settings.receivers.get(receiver)
+    if found is None:
+        known = ", ".join(settings.receivers)
+        raise NotFoundError(
+            f"There is no receiver {receiver}.",
+            f"There are: {known}." if known else f"Write [receivers.{receiver}] into volstream.toml.",
+        )
+    alert = Alert(Event.TEST, Subject("home", ""), False, "This is a test. Alerts arrive.", "Nothing has to be done.")
+    payload = alert.payload(str(settings.home), socket.gethostname(), datetime.now(UTC), None)
+    receivers.deliver(found, payload)
+    output.result(payload, f"The receiver {receiver} took a test alert:\n{payload['text']}")

@@ -1,0 +1,199 @@
+"""Tells people what is wrong: one daemon on a catalog looks and decides, and delivers to each receiver in a thread of its own.
+
+What was decided is in the catalog before it is delivered. A crash between a delivery and its record delivers an alert again, with
+the same id: each is delivered at least once. What does not belong here: what is told and when (``alerts``).
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from volstream.alerts import receivers
+from volstream.alerts.look import Look, recipients
+from volstream.alerts.model import Alert
+from volstream.catalog.leases import lease
+from volstream.config import Receiver
+from volstream.errors import InvalidValueError
+from volstream.home import Home
+from volstream.lifecycle import faults
+from volstream.lifecycle.backoff import Backoff
+from volstream.lifecycle.identity import new_owner
+from volstream.lifecycle.stop import Stop
+from volstream.lifecycle.supervisor import Trouble, run_loop
+from volstream.log import get
+
+_log = get("alerts")
+
+#: Interval of looks at the catalog, of looks for alerts by those who deliver them, and of attempts to acquire the lease.
+_LOOK_SECONDS = 1.0
+
+#: An alert that could not be delivered for this long is given up; that is looked at in this interval.
+_KEPT, _DROP_SECONDS = timedelta(days=1), 3600.0
+
+#: The end of a turn waits this long for deliveries; what takes longer is delivered again by the next.
+_END_SECONDS = 3.0
+
+#: The longest delay before a delivery is tried again.
+_CAP_SECONDS = 300.0
+
+
+class Courier:
+    """Delivers the alerts of one receiver, whose failures delay no other.
+
+    Attributes:
+        delivered, failed: numbers of deliveries.
+        trouble: why deliveries fail at present.
+    """
+
+    def __init__(self, name: str, receiver: Receiver, home: Home) -> None:
+        self.name = name
+        self.delivered = self.failed = 0
+        self.trouble = Trouble(f"receiver {name}", _log, Backoff(first_seconds=1.0, cap_seconds=_CAP_SECONDS))
+        self._receiver = receiver
+        self._alerts = home.catalog.alerts
+        self._woken = threading.Event()
+
+    def run(self, stop: Stop) -> None:
+        """Runs in its own thread; returns when stopped."""
+        self.wake()  # there may be some from before
+        run_loop(
+            "receiver", lambda: self._tick(stop), stop, _log, Backoff(), survives=lambda _: True, trouble=self.trouble
+        )
+
+    def wake(self) -> None:
+        """Makes it look for alerts."""
+        self._woken.set()
+
+    def _tick(self, stop: Stop) -> None:
+        if not self._woken.wait(_LOOK_SECONDS) or stop:
+            return
+        self._woken.clear()
+        alert = self._alerts.next_for(self.name)
+        if alert is None:
+            return
+        self._woken.set()  # it may fail, or there may be more
+        try:
+            receivers.deliver(self._receiver, alert.payload)
+        except (receivers.DeliveryError, InvalidValueError) as error:
+            self.failed += 1
+            self._alerts.failed(alert, str(error))
+            raise
+        faults.point("alert.sent")
+        self._alerts.delivered(alert)
+        self.delivered += 1
+        _log.info("alert_delivered", receiver=self.name, alert=alert.payload["id"], about=alert.payload["name"])
+
+
+class AlertDesk(Collector):
+    """Decides what is told while no other daemon on the catalog does, and has it delivered.
+
+    Args:
+        engine: returns the state of the daemon's engine.
+        page: returns the address of the page of an object from its kind and name.
+
+    Raises:
+        InvalidValueError: a setting names a receiver that there is not.
+    """
+
+    def __init__(
+        self,
+        home: Home,
+        stop: Stop,
+        engine: Callable[[], Mapping[str, Any]],
+        page: Callable[[str, str], str],
+    ) -> None:
+        receivers.check(home.settings)
+        self._home = home
+        self._settings = home.settings
+        self._stop = stop
+        self._engine = engine
+        self._page = page
+        self._couriers = [Courier(name, one, home) for name, one in self._settings.receivers.items()]
+        self._warned: set[str] = set()
+        self._next_drop = time.monotonic()
+
+    def run(self) -> None:
+        """Runs in its own thread; returns when stopped. Without receivers it does nothing."""
+        while not self._couriers and not self._stop.wait(60.0):
+            pass
+        run_loop("alerts", self._try, self._stop, _log, Backoff(), survives=lambda _: True)
+
+    def collect(self) -> Iterator[Metric]:
+        """Yields the metrics of one scrape."""
+        told = CounterMetricFamily(
+            "volstream_alerts", "Deliveries of alerts, by outcome.", labels=["receiver", "outcome"]
+        )
+        waiting = GaugeMetricFamily("volstream_alerts_waiting", "Alerts to be delivered.", labels=["receiver"])
+        failing = GaugeMetricFamily(
+            "volstream_alert_receiver_failing", "1 if the newest delivery failed.", labels=["receiver"]
+        )
+        counts = self._home.catalog.alerts.waiting() if self._couriers else {}
+        for one in self._couriers:
+            told.add_metric([one.name, "delivered"], one.delivered)
+            told.add_metric([one.name, "failed"], one.failed)
+            waiting.add_metric([one.name], counts.get(one.name, 0))
+            failing.add_metric([one.name], int(one.trouble.reason is not None))
+        yield from (told, waiting, failing)
+
+    def _try(self) -> None:
+        turn, seconds = Stop(), self._settings.lease_seconds
+        with lease(self._home.catalog.leases, "alerts", new_owner(), "daemon's alerts", seconds, turn.set) as other:
+            if other is None:
+                self._take_turn(turn)
+        self._stop.wait(_LOOK_SECONDS)
+
+    def _take_turn(self, turn: Stop) -> None:
+        """Decides and delivers for as long as the lease is held."""
+        look, ending = Look(self._home, self._engine, self._addressed), Stop()
+        threads = [
+            threading.Thread(target=one.run, args=(ending,), name=f"receiver {one.name}", daemon=True)
+            for one in self._couriers
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            while not (self._stop or turn):
+                self._drop()
+                if look.look():
+                    faults.point("alert.recorded")
+                    for courier in self._couriers:
+                        courier.wake()
+                self._stop.wait(_LOOK_SECONDS)
+        finally:
+            look.close()
+            ending.set()
+            deadline = time.monotonic() + _END_SECONDS
+            for thread in threads:
+                thread.join(max(0.0, deadline - time.monotonic()))
+
+    def _addressed(self, alert: Alert) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """Yields who gets an alert, and as what payload."""
+        subject = alert.subject
+        _log.info("alert", about=str(alert.event), kind=subject.kind, name=subject.name, why=alert.why)
+        page = self._page(subject.kind, subject.name)
+        payload = alert.payload(str(self._settings.home), socket.gethostname(), datetime.now(UTC), page)
+        for receiver in dict.fromkeys(recipients(self._settings, alert.event, subject)):
+            if receiver in self._settings.receivers:
+                yield receiver, payload
+            elif receiver not in self._warned:
+                self._warned.add(receiver)
+                _log.warning("receiver_unknown", receiver=receiver, named_by=f"{subject.kind} {subject.name}")
+
+    def _drop(self) -> None:
+        if time.monotonic() < self._next_drop:
+            return
+        self._next_drop = time.monotonic() + _DROP_SECONDS
+        dropped = self._home.catalog.alerts.drop(
+            receivers=list(self._settings.receivers), before=datetime.now(UTC) - _KEPT
+        )
+        if dropped:
+            _log.warning("alerts_dropped", count=dropped)

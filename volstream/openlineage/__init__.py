@@ -1,0 +1,44 @@
+"""Run events for OpenLineage: what each batch of a job read and wrote. Its client is imported with the first event."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from volstream.config import environment
+
+if TYPE_CHECKING:
+    from volstream.home import Home
+    from volstream.openlineage.emitter import Emitter
+
+#: Variables by which OpenLineage's client is configured.
+_VARIABLES = ("OPENLINEAGE_URL", "OPENLINEAGE_CONFIG", "OPENLINEAGE__TRANSPORT", "OPENLINEAGE__TRANSPORT__TYPE")
+
+
+def start(home: Home) -> Emitter | None:
+    """Has the attempts of this process told to OpenLineage, if it is configured: by the setting ``openlineage``, or as its client
+    is elsewhere. Returns None otherwise; this takes microseconds."""
+    if not home.settings.openlineage and not _configured_elsewhere():
+        return None
+    if (environment("OPENLINEAGE_DISABLED") or "").lower() == "true":
+        return None
+    from volstream.openlineage.emitter import Emitter
+
+    emitter = Emitter(home)
+    home.catalog.consumptions.listeners.append(emitter)
+    return emitter
+
+
+def _configured_elsewhere() -> bool:
+    files = (Path("openlineage.yml"), Path("~/.openlineage/openlineage.yml").expanduser())
+    configured = environment(*_VARIABLES) is not None or any(file.is_file() for file in files)
+    return configured and is_installed()
+
+
+def is_installed() -> bool:
+    """Returns whether OpenLineage's client is there."""
+    try:
+        return find_spec("openlineage.client") is not None
+    except ModuleNotFoundError:
+        return False
