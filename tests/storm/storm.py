@@ -514,6 +514,8 @@ class Storm:
 
     def _seal_disk(self, step: Step) -> None:
         """Cuts the power; the disk is read-only when it is back, until somebody mends it."""
+        for timer in self._later:  # one may free the disk
+            timer.join()
         self._cut_power()
         self._troubled_until = time.monotonic() + step.seconds
         self._disk.seal()
