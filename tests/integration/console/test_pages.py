@@ -111,12 +111,13 @@ def test_every_page_answers_as_html_and_as_json_and_is_described(busy: Site) -> 
         "/volumes/{volume}/files": {"path": "in/bad1"},
         "/volumes/{volume}/content": {"path": "p.png"},
     }
+    comparison = busy.post("/jobs/j/compare", 202, function="f.py:f", sample="1")["comparison"]["id"]
     described = busy.json("/openapi.json")
     for path, methods in described["paths"].items():
         if "get" not in methods or path in ("/events", "/metrics"):
             continue
         assert methods["get"]["summary"]
-        real = path.format(volume="v", job="j", batch=batch, table="t")
+        real = path.format(volume="v", job="j", batch=batch, table="t", comparison=comparison)
         answer = busy.client.get(real, params=asked.get(path, {}), headers=JSON)
         assert answer.status_code == 200, (path, answer.text)
         if "content" not in path and "z" not in path:
