@@ -308,7 +308,7 @@ def test_other_code_is_compared_on_a_page_which_follows_it(site: Site, browser: 
     with opened(site, browser, 360) as page:
         page.goto(site.path("/jobs/sizes"))
         page.get_by_role("link", name="Compare other code").click()
-        page.get_by_label("Other code").first.fill("other.py:measure")
+        page.get_by_label("Other code", exact=True).fill("other.py:measure")
         page.get_by_label("Files, up to").fill("30")
         page.get_by_role("button", name="Compare").click()
         page.evaluate("window.same = true")

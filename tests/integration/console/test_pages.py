@@ -313,3 +313,17 @@ def test_probes_and_metrics_are_open(site: Site) -> None:
     stranger = TestClient(site.console.app, base_url="http://127.0.0.1")
     assert stranger.get("/readyz").json() == site.said
     assert [stranger.get(path).status_code for path in ("/healthz", "/metrics", "/")] == [200, 200, 401]
+
+
+def test_small_pictures_in_rows_are_shown_and_other_binary_values_are_not(site: Site) -> None:
+    site.place.folder.mkdir(exist_ok=True)
+    for name, content in {"p.png": PNG, "other": b"<svg onload=alert(1)>", "large.png": PNG + bytes(20_000)}.items():
+        (site.place.folder / name).write_bytes(content)
+    site.place.refresh()
+    site.place.job("def f(file):\n    return {'b': file.read_bytes()}\n", returns="b BINARY")
+    site.place.run()
+    rows = {row["_file_path"]: row["b"] for row in site.json("/tables/t")["sample"]["rows"]}
+    assert rows["p.png"].startswith("data:image/png;base64,iVBOR")
+    assert (rows["other"], rows["large.png"]) == ("(21 bytes)", f"({len(PNG) + 20_000} bytes)")
+    for page in (site.page("/tables/t"), site.page("/jobs/j")):
+        assert page.count('<img class="picture" alt="" src="data:image/png;base64,') == 1
