@@ -299,6 +299,8 @@ def test_a_job_is_paused_and_resumed_and_a_volume_refreshed_from_the_page(site: 
         expect(page.get_by_role("link", name="late.txt")).to_be_visible(timeout=30_000)
 
 
+@pytest.mark.long
+@pytest.mark.timeout(240)
 def test_other_code_is_compared_on_a_page_which_follows_it(site: Site, browser: Browser) -> None:
     site.daemon.await_engine()
     other = _FUNCTIONS.replace("width > 90", "width > 40").replace(
