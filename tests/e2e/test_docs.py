@@ -1,4 +1,4 @@
-"""README and docs are true: their commands run in order and print what they say, their links lead somewhere, and the pages that
+"""README, docs and examples are true: their commands run in order and print what they say, their links lead somewhere, and the pages that
 follow from the code are the code's."""
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ __all__ = ["broker"]
 
 ROOT = Path(__file__).parents[2]
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCS = sorted((ROOT / "docs").rglob("*.md"))
+
+PAGES = [ROOT / "README.md", *DOCS, *sorted((ROOT / "examples").rglob("*.md"))]
 
 #: Pages whose commands one reader runs, one after the other.
 SITTINGS = {
@@ -35,7 +37,14 @@ SITTINGS = {
     "load": ["docs/guides/loading.md"],
     "kafka": ["docs/guides/kafka.md"],
     "pipelines": ["docs/guides/pipelines.md"],
+    **{name: [f"examples/{name}/README.md"] for name in ("documents", "logs", "pictures", "sensors", "topics")},
 }
+
+#: Those of the short run.
+_SHORT = ("begin", "logs")
+
+#: Those that need a broker.
+_WITH_BROKER = ("kafka", "topics")
 
 #: What is shown in blocks of shell that are not run: they set up the machine and run this very test.
 _EXEMPT = [
@@ -80,17 +89,17 @@ def examples(page: Path) -> list[Example]:
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(
-    "sitting",
-    ["begin", *(pytest.param(one, marks=pytest.mark.long) for one in ("sql", "rows", "load", "kafka", "pipelines"))],
+    "sitting", [one if one in _SHORT else pytest.param(one, marks=pytest.mark.long) for one in SITTINGS]
 )
 def test_every_command_prints_what_the_page_says(tmp_path: Path, sitting: str, request: pytest.FixtureRequest) -> None:
     commands = [one for page in SITTINGS[sitting] for one in examples(ROOT / page)]
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
     # One shell runs them all, as a reader's would: exports and the daemon's $! live on.
     script = "exec 2>&1\n" + "".join(f"echo '{_MARK}'\n{one.command}\necho \"=== code $?\"\n" for one in commands)
     environment = {key: value for key, value in os.environ.items() if not key.startswith("VOLSTREAM_")}
     if "VOLSTREAM_CACHE" in os.environ:
         environment["VOLSTREAM_CACHE"] = os.environ["VOLSTREAM_CACHE"]
-    if sitting == "kafka":
+    if sitting in _WITH_BROKER:
         environment["BROKER"] = request.getfixturevalue("broker").address
     # No retry may come in between two commands.
     own = {key: SETTINGS[key] for key in ("VOLSTREAM_CORES", "VOLSTREAM_DRIVER_MEMORY", "VOLSTREAM_SETTLE_SECONDS")}
@@ -111,7 +120,8 @@ def test_every_command_prints_what_the_page_says(tmp_path: Path, sitting: str, r
         try:
             output, _ = shell.communicate(timeout=220)
         finally:
-            for home in ("home", "data"):  # of commands, and of the programs that pages show
+            # Of commands, of the programs that pages show, and of an example's copy.
+            for home in ("home", "data", f"{sitting}/home"):
                 Home(tmp_path).run("engine", "stop", "--now", "--home", str(tmp_path / home))
 
     outputs = output.split(f"{_MARK}\n")[1:]
@@ -179,7 +189,7 @@ def test_links_resolve(page: Path) -> None:
 
 def test_every_page_is_in_the_table_of_contents() -> None:
     listed = set(re.findall(r"^([\w/-]+)$", (ROOT / "docs" / "index.md").read_text(encoding="utf-8"), re.M))
-    pages = {str(page.relative_to(ROOT / "docs").with_suffix("")) for page in PAGES[1:]} - {"index"}
+    pages = {str(page.relative_to(ROOT / "docs").with_suffix("")) for page in DOCS} - {"index"}
     assert listed == pages
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -57,7 +56,7 @@ def compare_command(
         paths=paths,
         both=both,
     )
-    following = _following(found, function, returns, arguments)
+    following = found.commands_to_switch(function, returns, arguments)
     if output.as_json:
         output.result({**vars(found), "next": following}, "")
         return
@@ -157,14 +156,3 @@ def _seconds(seconds: float) -> str:
 
 def _size(size: float) -> str:
     return format_size(int(size))
-
-
-def _following(found: Comparison, function: str, returns: str | None, arguments: Sequence[str]) -> Sequence[str]:
-    """Returns the commands that switch the job to the other code; a column of another type needs another table."""
-    if found.columns.retyped:
-        return ()
-    options = [*(["--returns", returns] if returns else []), *(word for one in arguments for word in ("--arg", one))]
-    return (
-        shlex.join(["volstream", "alter-job", found.job, "--function", function, *options]),
-        shlex.join(["volstream", "replay", found.job]),
-    )

@@ -15,6 +15,9 @@ from volstream.model.files import printable
 from volstream.model.text import json_document, one_line, visible
 from volstream.model.units import format_duration
 
+#: Bytes of a binary value that a cell shows; of a longer one only the number. JSON has them all.
+_SHOWN_BYTES = 64
+
 #: Minimum width of a column with its padding, in characters. With less, rich omits columns.
 _COLUMN_WIDTH = 7
 
@@ -147,6 +150,8 @@ def _cell(value: Any) -> Any:
             text = printable(value)
         case Mapping() | list() | tuple():
             text = to_json(value)
+        case bytes() | bytearray() if len(value) > _SHOWN_BYTES:
+            text = f"({len(value)} bytes)"
         case _:
             text = str(value)
     return Text(one_line(text))

@@ -26,12 +26,13 @@ from volstream.catalog.database import Database
 from volstream.console.access import Access
 from volstream.console.actions import ACTIONS, Action, Actions
 from volstream.console.answers import error_answer, form_of, json_answer, page_answer, query_of, refusal, wants_json
+from volstream.console.comparisons import Comparisons
 from volstream.console.hosts import LOOPBACK, known_hosts, token_of
 from volstream.console.live import Live
 from volstream.console.openapi import document
 from volstream.console.pictures import may_be_picture, picture
 from volstream.console.queries import Queries
-from volstream.console.rendering import STATIC
+from volstream.console.rendering import STATIC, url
 from volstream.console.routes import PAGES, Asked, Page
 from volstream.errors import VolstreamError
 from volstream.inspection.doctor import examine
@@ -74,15 +75,17 @@ class Console:
         self._actions = Actions(session)
         self._queries = Queries(session)
         self._live = Live(Database(settings.database_url), self._probed)
+        self._comparisons = Comparisons(session, self._live.tell)
         self._making = CapacityLimiter(_MAX_MAKING)
         self._version = version("volstream")
         access = Middleware(Access, hosts=known_hosts(settings), token=token_of(settings), refuse=refusal)
         self.app = _application([*_probe_routes(healthy, ready, collector), *self._routes()], access)
 
     def stop(self) -> None:
-        """Ends events, queries and actions. Idempotent."""
+        """Ends events, queries, comparisons and actions. Idempotent."""
         self._live.stop()
         self._queries.stop()
+        self._comparisons.stop()
         self._actions.stop()
 
     def _routes(self) -> list[BaseRoute]:
@@ -93,6 +96,7 @@ class Console:
         others = [
             Route("/sql", self._query, methods=["POST"]),
             Route("/doctor", self._examine, methods=["POST"]),
+            Route("/jobs/{job}/compare", self._compare, methods=["POST"]),
             Route("/events", self._events),
             Route("/openapi.json", self._openapi),
             Route("/volumes/{volume}/content", self._content),
@@ -109,7 +113,7 @@ class Console:
         return await self._in_thread(make)
 
     def _asked(self, request: Request) -> Asked:
-        return Asked(self._session, self._probed, request.path_params, query_of(request))
+        return Asked(self._session, self._probed, request.path_params, query_of(request), self._comparisons)
 
     def _shown(self, request: Request, page: Page, facts: dict[str, Any]) -> Response:
         if wants_json(request):
@@ -125,12 +129,22 @@ class Console:
 
     async def _action(self, action: Action, request: Request) -> Response:
         form = await form_of(request)
-        address = request.client.host if request.client else ""
-        who = f"{request.scope['state']['who']} {address}".strip()
-        done = await self._in_thread(partial(self._actions.perform, action, request.path_params["name"], form, who))
+        name = request.path_params["name"]
+        done = await self._in_thread(partial(self._actions.perform, action, name, form, _who(request)))
         if wants_json(request):
             return json_answer(done, 200 if done.finished else 202)
         return RedirectResponse(f"{_back(form.text('back'))}?done={done.audit}", 303)
+
+    async def _compare(self, request: Request) -> Response:
+        form = await form_of(request)
+        name = request.path_params["job"]
+        begun = await self._in_thread(partial(self._comparisons.begin, name, form, _who(request)))
+        place = url("jobs", begun.job, "compare", str(begun.id))
+        if wants_json(request):
+            answer = json_answer({"comparison": begun, "url": place}, 202)
+            answer.headers["location"] = place
+            return answer
+        return RedirectResponse(place, 303)
 
     async def _query(self, request: Request) -> Response:
         form = await form_of(request)
@@ -229,6 +243,12 @@ class _Bugs:
             if not begun:
                 request = Request(scope, receive)
                 await (await _error(request, error))(scope, receive, send)
+
+
+def _who(request: Request) -> str:
+    """Returns who asks, for the audit."""
+    address = request.client.host if request.client else ""
+    return f"{request.scope['state']['who']} {address}".strip()
 
 
 def _back(given: str | None) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from volstream.console.actions import ACTIONS
+from volstream.console.comparisons import PARAMETERS
 from volstream.console.routes import PAGES
 
 _JSON = {"application/json": {"schema": {"type": "object"}}}
@@ -35,6 +36,10 @@ def document(version: str) -> dict[str, Any]:
     for action in ACTIONS:
         path = f"/{action.kind}s/{{{action.kind}}}/{action.verb}"
         paths[path] = {"post": _posted(path, _summary(action.work), action.parameters, waits=action.waits)}
+    compare = "/jobs/{job}/compare"
+    paths[compare]["post"] = _posted(
+        compare, "Begins to compare the job's code with other code.", PARAMETERS, waits=True
+    )
     paths["/sql"]["post"] = _posted("/sql", "Runs a query.", {"q": "The query.", "limit": "Rows, up to 500."})
     paths["/doctor"]["post"] = _posted("/doctor", "Checks the home.", {"volume": "Also check this volume."})
     return {

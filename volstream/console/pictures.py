@@ -7,19 +7,12 @@ from volstream.errors import InvalidValueError, NotFoundError
 from volstream.home import Home
 from volstream.model.files import printable
 from volstream.model.names import Name
+from volstream.model.pictures import media_type
 from volstream.model.units import format_size
 from volstream.volumes.access import store_of
 
 #: A larger file is not shown.
 _MAX_BYTES = 16 << 20
-
-#: How pictures begin. Not SVG, which can have scripts.
-_BEGIN = {
-    b"\x89PNG\r\n\x1a\n": "image/png",
-    b"\xff\xd8\xff": "image/jpeg",
-    b"GIF87a": "image/gif",
-    b"GIF89a": "image/gif",
-}
 
 #: Names of files that are likely pictures.
 _SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".avif")
@@ -48,15 +41,6 @@ def picture(home: Home, volume: str, path: str) -> tuple[str, bytes]:
     if kind is None or len(content) > _MAX_BYTES:
         raise InvalidValueError(f"The file {printable(path)} is not a picture that can be shown.")
     return kind, content
-
-
-def media_type(content: bytes) -> str | None:
-    """Returns the type of a picture by its first bytes; None if it is none that browsers show."""
-    if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
-        return "image/webp"
-    if content[4:12] in (b"ftypavif", b"ftypavis"):
-        return "image/avif"
-    return next((kind for begin, kind in _BEGIN.items() if content.startswith(begin)), None)
 
 
 def may_be_picture(path: str) -> bool:

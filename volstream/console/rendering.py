@@ -12,6 +12,7 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from volstream.inspection.tables import Thumbnail
 from volstream.model.documents import to_json
 from volstream.model.files import printable
 from volstream.model.text import counted, one_line, visible
@@ -93,6 +94,8 @@ def value(found: Any) -> Any:
     """Returns a value of a table's row, whatever its type is."""
     if found is None:
         return Markup('<span class="none">null</span>')
+    if isinstance(found, Thumbnail):
+        return Markup('<img class="picture" alt="" src="{}">').format(found)
     if isinstance(found, datetime):
         return when(found)
     if isinstance(found, bool):

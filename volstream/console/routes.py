@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from volstream.console.comparisons import MAX_SAMPLE, MAX_SECONDS, SAMPLE, Comparisons
 from volstream.console.facts import batches, graph, jobs, overview, volumes
 from volstream.console.query import Query
 from volstream.inspection import tables
@@ -28,6 +29,7 @@ class Asked:
     probed: Probed
     names: Mapping[str, str]
     query: Query
+    comparisons: Comparisons
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,24 @@ def _failures(asked: Asked) -> dict[str, Any]:
 def _log(asked: Asked) -> dict[str, Any]:
     """The last lines that a job's function printed."""
     return jobs.log(asked.session.home, asked.names["job"], asked.query)
+
+
+def _comparisons(asked: Asked) -> dict[str, Any]:
+    """The comparisons of a job's code with other code since the daemon began, newest first. POST begins one."""
+    found = asked.session.jobs.get(asked.names["job"])
+    return {
+        "job": str(found.name),
+        "function": getattr(found, "function", None),
+        "sample": SAMPLE,
+        "max_sample": MAX_SAMPLE,
+        "max_seconds": MAX_SECONDS,
+        "comparisons": asked.comparisons.of(str(found.name)),
+    }
+
+
+def _comparison(asked: Asked) -> dict[str, Any]:
+    """A comparison: how far it is, and what other code would change."""
+    return {"comparison": asked.comparisons.get(asked.names["job"], asked.names["comparison"])}
 
 
 def _tables(asked: Asked) -> dict[str, Any]:
@@ -180,6 +200,8 @@ PAGES = (
         "job:{job}",
         {"path": "Only what was printed for this file.", "batch": "Only what was printed in this batch."},
     ),
+    Page("/jobs/{job}/compare", "compare.html", _comparisons, "comparisons:{job}"),
+    Page("/jobs/{job}/compare/{comparison}", "comparison.html", _comparison, "comparison:{comparison}"),
     Page("/tables", "tables.html", _tables),
     Page("/tables/{table}", "table.html", _table),
     Page("/graph", "graph.html", _graph, "*"),

@@ -131,7 +131,7 @@ class FunctionSource:
         """
         try:
             module = self._import()
-        except Exception as error:  # user code may raise anything
+        except (Exception, SystemExit) as error:  # user code may raise anything
             raise _load_error(self, error) from error
         function = getattr(module, self.attribute, None)
         if not callable(function):
@@ -400,7 +400,7 @@ def _forget_other_versions(source: FunctionSource) -> None:
                 del sys.modules[name]
 
 
-def _load_error(source: FunctionSource, error: Exception) -> FunctionLoadError:
+def _load_error(source: FunctionSource, error: BaseException) -> FunctionLoadError:
     """Returns the error with the place in the user's file, without frames of the import system."""
     place = source.module if source.root is None else f"{Path(source.root) / source.module.replace('.', '/')}.py"
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]

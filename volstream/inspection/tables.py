@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from volstream.errors import NotFoundError, VolstreamError
 from volstream.inspection.details import arrived_rows
 from volstream.model.names import Name
 from volstream.model.objects import DynamicJob, Job, SourceKind
+from volstream.model.pictures import media_type
 
 if TYPE_CHECKING:
     from volstream.home import Home
@@ -23,6 +25,9 @@ _COMMITS = 20
 
 #: Rows of a sample, and characters of a value in it.
 _ROWS, _MAX_VALUE = 20, 300
+
+#: Bytes of a picture in a row that is shown; of a larger one, as of other binary values, only the size.
+_MAX_PICTURE = 16 << 10
 
 #: Tables that are listed.
 _MAX_TABLES = 1000
@@ -96,7 +101,13 @@ def _cut(rows: pa.Table) -> list[dict[str, Any]]:
     return [{name: _cell(value) for name, value in row.items()} for row in rows.to_pylist()]
 
 
+class Thumbnail(str):
+    """A small picture of a row, as a URL with its content."""
+
+
 def _cell(value: Any) -> Any:
+    if isinstance(value, bytes) and len(value) <= _MAX_PICTURE and (kind := media_type(value)) is not None:
+        return Thumbnail(f"data:{kind};base64,{base64.b64encode(value).decode()}")
     if isinstance(value, list | dict | tuple):
         text = str(value)
         return text if len(text) <= _MAX_VALUE else f"{text[:_MAX_VALUE]} ..."

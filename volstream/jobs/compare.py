@@ -25,7 +25,7 @@ from volstream.functions.schema import of_job, quote_column
 from volstream.functions.source import FunctionSource, find
 from volstream.jobs import plan
 from volstream.jobs.attempt import stage, work_on
-from volstream.jobs.comparison import Chosen, Columns, Comparison, Cost
+from volstream.jobs.comparison import Chosen, Columns, Comparison, ComparisonObserver, ComparisonProgress, Cost
 from volstream.jobs.differences import Comparer, Differences, Outcome, Row, Spread
 from volstream.jobs.parts import Parts
 from volstream.jobs.staged import Staged
@@ -50,11 +50,20 @@ _MAX_ROWS, _MAX_BYTES = 10_000, 64 << 20
 _FAILURES = 1000
 
 
-def compare(parts: Parts, job: FileJob, other: FileJob, chosen: Chosen, *, both: bool = False) -> Comparison:
+def compare(
+    parts: Parts,
+    job: FileJob,
+    other: FileJob,
+    chosen: Chosen,
+    *,
+    both: bool = False,
+    observe: ComparisonObserver = lambda _: None,
+) -> Comparison:
     """Runs the code of ``other``, which is the job with another function, and compares.
 
     Args:
         both: run the job's own code on the same files, too.
+        observe: is told before a code runs, and after each file that was compared.
 
     Raises:
         InvalidStateError: the job has not delivered any file.
@@ -65,9 +74,9 @@ def compare(parts: Parts, job: FileJob, other: FileJob, chosen: Chosen, *, both:
     source = find(other.function, other.search_path)
     own = find(job.function, job.search_path) if both else None
     with parts.gateway.explaining(), as_sql_errors(), reached(parts.warehouse):
-        run = _Run(parts, job, chosen)
+        run = _Run(parts, job, chosen, observe)
         differences, cost = run.differences(other, source)
-        again = run.differences(job, own) if own is not None else (None, None)
+        again = run.differences(job, own, own=True) if own is not None else (None, None)
         columns = Columns.of(of_job(job), of_job(other))
         return Comparison(str(job.name), other.function, run.delivered, columns, differences, cost, *again)
 
@@ -75,9 +84,10 @@ def compare(parts: Parts, job: FileJob, other: FileJob, chosen: Chosen, *, both:
 class _Run:
     """One sample of a job's files, on which codes run."""
 
-    def __init__(self, parts: Parts, job: FileJob, chosen: Chosen) -> None:
+    def __init__(self, parts: Parts, job: FileJob, chosen: Chosen, observe: ComparisonObserver) -> None:
         self._parts = parts
         self._job = job
+        self._observe = observe
         stream = parts.stream(job)
         covered = parts.reader.delivered(stream)
         if covered is None:
@@ -100,8 +110,10 @@ class _Run:
             raise NotFoundError(f"The volume {stream.source_name} was dropped.")
         self._store = store_of(volume, parts.catalog, parts.settings)
 
-    def differences(self, other: FileJob, source: FunctionSource) -> tuple[Differences, Cost]:
+    def differences(self, other: FileJob, source: FunctionSource, *, own: bool = False) -> tuple[Differences, Cost]:
         """Runs a code on the sample; returns how its outcomes differ from what is there, and what it took."""
+        progress = ComparisonProgress(len(self._paths), own=own)
+        self._observe(progress)
         work = dataclasses.replace(work_on(self._parts.settings, other, source, self._store), measures=True)
         with self._staged(of_job(other)) as staged, self._parts.session() as session:
             stage(staged, plan.work_of_rows(session, self._files), work, job=str(self._job.name))
@@ -121,6 +133,7 @@ class _Run:
                 else:
                     comparer.add(path, failed.get(path, old.outcome), new.outcome)
                 new.forget()
+                self._observe(dataclasses.replace(progress, compared=len(files)))
         seconds, memory = (
             Spread.of(one for one in found if one is not None)
             for found in ([file.seconds for file in files], [file.memory for file in files])

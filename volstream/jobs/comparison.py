@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -70,6 +71,25 @@ class Cost:
 
 
 @dataclass(frozen=True)
+class ComparisonProgress:
+    """How far a comparison is.
+
+    Attributes:
+        files: of the sample.
+        compared: of them; 0 while a code is running on them.
+        own: whether it is the job's own code that is being run or compared, after the other one.
+    """
+
+    files: int
+    compared: int = 0
+    own: bool = False
+
+
+#: Is told of progress; an error that it raises ends the comparison.
+ComparisonObserver = Callable[[ComparisonProgress], None]
+
+
+@dataclass(frozen=True)
 class Comparison:
     """The result of running other code on delivered files.
 
@@ -90,3 +110,19 @@ class Comparison:
     cost: Cost
     own: Differences | None = None
     own_cost: Cost | None = None
+
+    def commands_to_switch(self, function: str, returns: str | None, arguments: Sequence[str] = ()) -> Sequence[str]:
+        """Returns the commands that switch the job to the other code; none if a column of another type needs another table.
+
+        Args:
+            function: the other code, as it was given.
+            returns: the columns that were given for the other code.
+            arguments: those that were given for it, as ``KEY=VALUE``.
+        """
+        if self.columns.retyped:
+            return ()
+        given = [*(["--returns", returns] if returns else []), *(word for one in arguments for word in ("--arg", one))]
+        return (
+            shlex.join(["volstream", "alter-job", self.job, "--function", function, *given]),
+            shlex.join(["volstream", "replay", self.job]),
+        )

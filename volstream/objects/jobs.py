@@ -19,7 +19,7 @@ from volstream.sqltext import MAX_NAMED
 
 if TYPE_CHECKING:
     from volstream.home import Home
-    from volstream.jobs.comparison import Comparison
+    from volstream.jobs.comparison import Comparison, ComparisonObserver
     from volstream.jobs.lease import Runner, RunReport
     from volstream.jobs.logs import LogLine
     from volstream.jobs.parts import Parts
@@ -275,6 +275,7 @@ class Jobs(Collection[Job]):
         paths: Sequence[str] = (),
         both: bool = False,
         directory: Path | None = None,
+        observe: ComparisonObserver = lambda _: None,
     ) -> Comparison:
         """Runs other code on files that were delivered to a job, and returns what would change. Writes to neither table nor
         catalog.
@@ -288,6 +289,7 @@ class Jobs(Collection[Job]):
             paths: only these files, all of them.
             both: run the job's own code, too, to measure it, and to see whether it still gives what the table has.
             directory: as in :meth:`create`.
+            observe: is told of progress.
 
         Raises:
             InvalidStateError: the job runs a statement, loads files, or has not delivered any file.
@@ -307,7 +309,9 @@ class Jobs(Collection[Job]):
         if where is not None:
             check_where(where)
         other = with_function(job, function, returns, arguments, directory=directory)
-        return compare(self.parts, job, other, Chosen(max(sample, len(paths)), where, tuple(paths)), both=both)
+        return compare(
+            self.parts, job, other, Chosen(max(sample, len(paths)), where, tuple(paths)), both=both, observe=observe
+        )
 
     def replay(
         self, name: str, where: str | None = None, *, stop: Stop | None = None, observe: Observer | None = None

@@ -111,12 +111,13 @@ def test_every_page_answers_as_html_and_as_json_and_is_described(busy: Site) -> 
         "/volumes/{volume}/files": {"path": "in/bad1"},
         "/volumes/{volume}/content": {"path": "p.png"},
     }
+    comparison = busy.post("/jobs/j/compare", 202, function="f.py:f", sample="1")["comparison"]["id"]
     described = busy.json("/openapi.json")
     for path, methods in described["paths"].items():
         if "get" not in methods or path in ("/events", "/metrics"):
             continue
         assert methods["get"]["summary"]
-        real = path.format(volume="v", job="j", batch=batch, table="t")
+        real = path.format(volume="v", job="j", batch=batch, table="t", comparison=comparison)
         answer = busy.client.get(real, params=asked.get(path, {}), headers=JSON)
         assert answer.status_code == 200, (path, answer.text)
         if "content" not in path and "z" not in path:
@@ -312,3 +313,17 @@ def test_probes_and_metrics_are_open(site: Site) -> None:
     stranger = TestClient(site.console.app, base_url="http://127.0.0.1")
     assert stranger.get("/readyz").json() == site.said
     assert [stranger.get(path).status_code for path in ("/healthz", "/metrics", "/")] == [200, 200, 401]
+
+
+def test_small_pictures_in_rows_are_shown_and_other_binary_values_are_not(site: Site) -> None:
+    site.place.folder.mkdir(exist_ok=True)
+    for name, content in {"p.png": PNG, "other": b"<svg onload=alert(1)>", "large.png": PNG + bytes(20_000)}.items():
+        (site.place.folder / name).write_bytes(content)
+    site.place.refresh()
+    site.place.job("def f(file):\n    return {'b': file.read_bytes()}\n", returns="b BINARY")
+    site.place.run()
+    rows = {row["_file_path"]: row["b"] for row in site.json("/tables/t")["sample"]["rows"]}
+    assert rows["p.png"].startswith("data:image/png;base64,iVBOR")
+    assert (rows["other"], rows["large.png"]) == ("(21 bytes)", f"({len(PNG) + 20_000} bytes)")
+    for page in (site.page("/tables/t"), site.page("/jobs/j")):
+        assert page.count('<img class="picture" alt="" src="data:image/png;base64,') == 1

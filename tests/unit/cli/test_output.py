@@ -37,6 +37,14 @@ def test_a_table_with_too_many_columns_is_shown_row_by_row_and_omits_none() -> N
     assert [line for line in lines if line.startswith("Row")] == ["Row 1", "Row 2"]
 
 
+def test_a_long_binary_value_is_shown_by_its_size() -> None:
+    text = "\n".join(shown({"short": b"ab", "picture": bytes(65), "of_spark": bytearray(70)}, 80))
+    assert "b'ab'" in text
+    assert "(65 bytes)" in text
+    assert "(70 bytes)" in text
+    assert "x00" not in text
+
+
 #: Colours and a title for the terminal (C0), the same in one character (C1), text that is shown backwards, an undecodable byte.
 NASTY = "a\x1b[31m\x9b2J\u202egpj.exe\udcff\r\bü"
 

@@ -183,6 +183,12 @@ def test_a_module_that_raises_is_reported_with_its_line(tmp_path: Path) -> None:
         find(f"{tmp_path}/raising.py:f").load()
 
 
+def test_a_module_that_exits_ends_neither_command_nor_daemon(tmp_path: Path) -> None:
+    write(tmp_path, exiting="import sys\nsys.exit(3)\ndef f(): pass")
+    with pytest.raises(FunctionLoadError, match=r"SystemExit: 3 \(line 2 of .*exiting\.py\)"):
+        find(f"{tmp_path}/exiting.py:f").load()
+
+
 def test_a_missing_library_is_named(tmp_path: Path) -> None:
     write(tmp_path, lacking="import not_installed_anywhere\ndef f(): pass")
     with pytest.raises(FunctionLoadError, match="Install not_installed_anywhere"):

@@ -18,6 +18,7 @@ from volstream.inspection.failures import FailureGroup, explained, group_id, gro
 from volstream.inspection.status import job_status
 from volstream.inspection.tables import sample_of
 from volstream.jobs import logs
+from volstream.jobs.load import loads
 from volstream.model.names import Name
 from volstream.model.objects import FileJob, Job, SourceKind
 from volstream.model.work import Batch, BatchState
@@ -47,6 +48,7 @@ def job(home: Home, name: str) -> dict[str, Any]:
         "job": details.described(home, found),
         "status": {key.replace(" ", "_"): value for key, value in job_status(home, found).items()},
         "volume": _volume(home, found),
+        "comparable": isinstance(found, FileJob) and not loads(found),
         "runs_by": runs.running_jobs(home).get(found.id),
         "run": _run(home, found, measured[:20]),
         "next_run": due,

@@ -1,0 +1,20 @@
+"""How pictures begin that browsers show: of files, and of values in tables."""
+
+from __future__ import annotations
+
+#: Not SVG, which can have scripts.
+_BEGIN = {
+    b"\x89PNG\r\n\x1a\n": "image/png",
+    b"\xff\xd8\xff": "image/jpeg",
+    b"GIF87a": "image/gif",
+    b"GIF89a": "image/gif",
+}
+
+
+def media_type(content: bytes) -> str | None:
+    """Returns the type of a picture by its first bytes; None if it is none that browsers show."""
+    if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
+        return "image/webp"
+    if content[4:12] in (b"ftypavif", b"ftypavis"):
+        return "image/avif"
+    return next((kind for begin, kind in _BEGIN.items() if content.startswith(begin)), None)
