@@ -33,7 +33,7 @@ from tests.storm.storm import Plan, Storm, UntrueError
     "--jobs", type=click.Choice(["1", "2", "4"]), default="4", show_default=True, help="Two volumes for four."
 )
 @click.option("--longest-pause", type=float, default=0.9, show_default=True, help="Seconds between two steps.")
-@click.option("--often", type=click.Choice([deed.value for deed in Deed]), default="", help="Done at every third step.")
+@click.option("--often", type=click.Choice([deed.value for deed in Deed]), help="Done at every third step.")
 @click.option("--keep", is_flag=True, help="Keep the working folder in any case.")
 def main(
     seed: int,
@@ -44,7 +44,7 @@ def main(
     batch: int,
     jobs: str,
     longest_pause: float,
-    often: str,
+    often: str | None,
     keep: bool,
 ) -> None:
     folder = Path(tempfile.mkdtemp(prefix="volstream-storm-"))
