@@ -49,7 +49,7 @@ def main(
 ) -> None:
     folder = Path(tempfile.mkdtemp(prefix="volstream-storm-"))
     plan = Plan(
-        seed, kills, catalog, files, batch, jobs=int(jobs), longest_pause=longest_pause, store=store, often=often
+        seed, kills, catalog, files, batch, jobs=int(jobs), longest_pause=longest_pause, store=store, often=often or ""
     )
     click.echo(f"{plan} in {folder}")
     try:
