@@ -21,7 +21,9 @@ from volstream.model.work import PlanState, Target
 from volstream.session import Session
 
 
-@pytest.mark.parametrize("command", [["list", "volumes"], ["status"], ["refresh", "v"], ["run-job", "j"]])
+@pytest.mark.parametrize(
+    "command", [["list", "volumes"], ["status"], ["refresh", "v"], ["run-job", "j"], ["sql", "SELECT * FROM t"]]
+)
 def test_a_mistyped_home_is_reported_and_not_created(
     command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -48,16 +48,22 @@ def _with_home(function: F, *, must_exist: bool, pictures: Sequence[str] = ()) -
     def command(home: str | None, format_: str, **options: Any) -> Any:
         _check_text(options)
         with opened(home) as session, session.home.gateway.explaining():
-            if must_exist and not session.home.settings.is_made:
-                raise NotFoundError(
-                    f"There is no volstream home at {session.home.settings.home}.",
-                    "Create one with volstream init, or give another with --home or VOLSTREAM_HOME.",
-                )
+            if must_exist:
+                check_made(session)
             if pictures:
                 options["form"] = format_
             return function(session, Output(format_ == "json"), **options)
 
     return command  # type: ignore[return-value]  # the same command with two more options
+
+
+def check_made(session: Session) -> None:
+    """Raises NotFoundError if a session's home does not exist."""
+    if not session.home.settings.is_made:
+        raise NotFoundError(
+            f"There is no volstream home at {session.home.settings.home}.",
+            "Create one with volstream init, or give another with --home or VOLSTREAM_HOME.",
+        )
 
 
 def _check_text(options: Mapping[str, Any]) -> None:

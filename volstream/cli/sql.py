@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,11 +10,14 @@ from typing import Any
 
 import click
 
-from volstream.cli.options import founding
+from volstream.cli.options import check_made, founding
 from volstream.cli.output import Output
 from volstream.errors import InvalidValueError, VolstreamError
 from volstream.model.documents import to_json
 from volstream.session import Session
+
+#: In a statement that may make the first object of a home, and with it the home.
+_CREATES = re.compile(r"\bcreate\b", re.IGNORECASE)
 
 #: Maximum number of rows shown as text; JSON has all.
 _SHOWN_ROWS = 1000
@@ -41,6 +45,8 @@ def sql_command(session: Session, output: Output, statement: str | None, file: s
             raise click.UsageError("Give a statement, -f FILE, or statements on standard input.")
         from volstream.cli.prompt import run_prompt
 
+        check_made(session)
+
         run_prompt(session, output, lambda one: _run(session, output, one))
         return
     elif statement in (None, "-"):
@@ -50,6 +56,8 @@ def sql_command(session: Session, output: Output, statement: str | None, file: s
     statements = split(script)
     if not statements:
         raise InvalidValueError("The input has no statement.")
+    if not any(_CREATES.search(one) for one in statements):
+        check_made(session)
     if len(statements) == 1:
         _run(session, output, statements[0])
     else:

@@ -34,12 +34,20 @@ def test_there_is_no_prompt_for_json_or_without_a_terminal_on_both_sides(
     assert "Give a statement" in capsys.readouterr().err
 
 
+@pytest.fixture
+def home(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """A home that was made."""
+    assert run(["init", "--home", str(tmp_path)]) == 0
+    capsys.readouterr()
+    return str(tmp_path)
+
+
 @pytest.mark.parametrize("arguments", [[], ["-"]])
 def test_statements_are_read_from_standard_input(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+    home: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, arguments: list[str]
 ) -> None:
     monkeypatch.setattr(sys, "stdin", StringIO("SHOW STREAMS; SHOW JOBS"))
-    assert run(["sql", "--home", str(tmp_path), *arguments]) == 0
+    assert run(["sql", "--home", home, *arguments]) == 0
     assert capsys.readouterr().err == "No rows.\nNo rows.\n"
 
 
@@ -53,7 +61,7 @@ def test_statements_are_read_from_standard_input(
     ],
 )
 def test_json_output_is_one_document_for_any_number_of_statements(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], script: str, code: int, document: object
+    home: str, capsys: pytest.CaptureFixture[str], script: str, code: int, document: object
 ) -> None:
-    assert run(["sql", "--home", str(tmp_path), "--format", "json", script]) == code
+    assert run(["sql", "--home", home, "--format", "json", script]) == code
     assert json.loads(capsys.readouterr().out) == document
