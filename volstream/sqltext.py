@@ -65,3 +65,5 @@ def tree_of(text: str) -> Any:
         return sqlglot.parse_one(text, dialect="databricks")
     except RecursionError:
         raise ParseError("it is nested too deeply") from None
+    except ValueError as error:  # of sqlglot's own code, such as for a name that is empty where none is allowed
+        raise ParseError(str(error)) from None

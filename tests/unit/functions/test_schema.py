@@ -95,7 +95,17 @@ def test_ddl_is_read_as_spark_spells_it(text: str, expected: dict[str, pa.DataTy
 
 @pytest.mark.parametrize(
     "text",
-    ["", "label", "label STRING score", "(((", "a INT; DROP TABLE t", "x NONSENSE_TYPE", "v VARIANT", "\udcff INT"],
+    [
+        "",
+        "label",
+        "label STRING score",
+        "(((",
+        "a INT; DROP TABLE t",
+        "x NONSENSE_TYPE",
+        "v VARIANT",
+        "v VARCHAR(``10)",
+        "\udcff INT",
+    ],
 )
 def test_invalid_column_lists_are_rejected(text: str) -> None:
     with pytest.raises(InvalidValueError):
