@@ -90,7 +90,7 @@ test:
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not long' --durations=20 tests/e2e
 
 test-long: setup engine-s3 test-services broker
-	$(BIN)/python -m pytest -n 2 --dist worksteal --hypothesis-profile long -m 'long or hypothesis' tests
+	$(BIN)/python -m pytest -n 2 --dist worksteal --timeout 900 --hypothesis-profile long -m 'long or hypothesis' tests
 
 # Of a service: its name, its package in Debian, and a command that succeeds if it is there.
 define service

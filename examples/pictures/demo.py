@@ -298,6 +298,7 @@ export VOLSTREAM_HOME=.demo/home
 {executable} list batches""")
     if place.stays:
         print(f"rm .demo/pictures/broken.png && {executable} refresh pictures && {executable} run-job describe")
+    print(f"{executable} daemon &  # and {executable} console, which opens its pages in a browser")
     print(f"{executable} engine stop")
 
 

@@ -206,6 +206,8 @@ def test_an_export_into_a_folder_refers_to_code_there_and_overwrites_nothing(pip
     assert pipeline.apply() == []
     pipeline.shell.ok("export", str(pipeline.folder / "new" / "all.toml"))
     assert (pipeline.folder / "new" / "all.toml").exists()
+    code, _, err = pipeline.shell("export", "x" * 300)
+    assert (code, "cannot be written: File name too long" in err) == (3, True)
 
 
 def test_values_are_altered_in_place(pipeline: Pipeline) -> None:

@@ -112,16 +112,16 @@ def export_command(session: Session, output: Output, target: Path, force: bool) 
         text = to_toml(found, left_out)
         output.result({"toml": text}, text.rstrip("\n"))
     else:
-        file = target / _EXPORTED if target.is_dir() or target.suffix != ".toml" else target
-        if file.exists() and not force:
-            raise AlreadyExistsError(f"The file {file} exists.", "Overwrite it with --force, or give another name.")
-        text = to_toml(found, left_out, file.parent.resolve())
         try:
+            file = target / _EXPORTED if target.is_dir() or target.suffix != ".toml" else target
+            if file.exists() and not force:
+                raise AlreadyExistsError(f"The file {file} exists.", "Overwrite it with --force, or give another name.")
+            text = to_toml(found, left_out, file.parent.resolve())
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text, encoding="utf-8")
         except OSError as error:
             raise InvalidValueError(
-                f"{file} cannot be written: {error.strerror}.", "Give another file or folder."
+                f"{target} cannot be written: {error.strerror}.", "Give another file or folder."
             ) from None
         output.result({"file": str(file), "objects": len(found)}, f"{counted(len(found), 'object')} written to {file}.")
     if left_out and not output.as_json:
