@@ -10,11 +10,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from tests import objects
 from tests.commands import Shell, shell
 from tests.receivers import Receiver, receiving
+from tests.tails import COLUMNS
 from tests.waiting import eventually
 from volstream import config
 from volstream.alerts.look import Look
@@ -22,6 +24,10 @@ from volstream.catalog.alerts import Cause
 from volstream.catalog.consumptions import Outcome
 from volstream.catalog.definitions import note_run
 from volstream.daemon.alerts import AlertDesk
+from volstream.delta import direct
+from volstream.delta.direct import RowChanges
+from volstream.delta.folders import own_location
+from volstream.delta.marker import Marker
 from volstream.errors import InvalidValueError
 from volstream.home import Home
 from volstream.jobs.definitions import PAUSED_BY_USER, set_paused
@@ -29,6 +35,7 @@ from volstream.lifecycle.stop import Stop
 from volstream.model.names import Name
 from volstream.model.objects import FileJob, JobState
 from volstream.model.work import Target
+from volstream.objects.all import Objects
 
 __all__ = ["shell"]
 
@@ -176,6 +183,22 @@ def test_a_stale_stream_is_told(tmp_path: Path, receiver: Receiver) -> None:
     (told,) = receiver.payloads
     assert (told["event"], told["kind"], told["name"]) == ("stale", "stream", "changes")
     assert told["do"] == "volstream reset-stream changes"
+    world.home.close()
+
+
+def test_a_stream_that_will_soon_be_stale_is_told_while_there_is_time(tmp_path: Path, receiver: Receiver) -> None:
+    month = 30 * 86400.0  # more than tables keep their changes
+    world = World(tmp_path, receiver.url, on_stale=("ops",), stale_warning_seconds=month)
+    location = own_location(world.home.warehouse, Name.parse("readings"))
+    assert direct.create(location, COLUMNS, {}, tracked=True)
+    Objects(world.home).streams.create("late", table="readings")
+    rows = pa.table({"id": ["a"], "n": [1]}, schema=COLUMNS)
+    assert direct.commit(location, Marker("test", 1, {}), RowChanges([rows], COLUMNS, "", None))
+    with world.daemon():
+        eventually(lambda: len(receiver.posts) == 2)  # the job's stream is stale already
+    (told,) = [one for one in receiver.payloads if one["name"] == "late"]
+    assert (told["event"], told["severity"]) == ("stale", "warning")
+    assert "may be deleted in 7 days" in told["why"]
     world.home.close()
 
 
