@@ -341,7 +341,7 @@ class Settings(BaseSettings):
     @property
     def is_made(self) -> bool:
         """True if a catalog exists; a database elsewhere is assumed to exist without being queried."""
-        return bool(self.catalog_url) or self.catalog_file.exists()
+        return bool(self.catalog_url) or os.path.exists(self.catalog_file)
 
     @property
     def warehouse_path(self) -> str:

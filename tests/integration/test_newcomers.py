@@ -230,3 +230,26 @@ def test_read_only_commands_load_neither_arrow_nor_spark(shell: Shell) -> None:
         [sys.executable, "-c", code, str(shell.home)], capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stdout.splitlines()[-1] == "set()"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("list", "volumes", "--home", "{}"),
+        ("init", "--home", "{}"),
+        ("try", "{}.py:f", __file__),
+        ("backup", "{}"),
+        ("restore", "{}"),
+        ("apply", "{}.toml"),
+        ("create-volume", "w", "{}"),
+        ("create-job", "j", "--on-volume", "v", "--function", "{}.py:f", "--into", "t"),
+    ],
+)
+def test_a_name_that_is_too_long_is_an_error_of_the_user(
+    words: tuple[str, ...], shell: Shell, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shell.ok("init")
+    given = [word.format("x" * 300) for word in words]
+    home = [] if "--home" in words or words[0] == "try" else ["--home", str(shell.home)]
+    assert run([*given, *home]) == 3
+    assert "Traceback" not in capsys.readouterr().err

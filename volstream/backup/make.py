@@ -7,6 +7,7 @@ fixes its rows and the newest versions of all tables. Their files do not change,
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -87,7 +88,7 @@ def make(
 
 def _prepare(folder: Path, settings: Settings) -> None:
     try:
-        if folder.exists() and any(folder.iterdir()):
+        if os.path.exists(folder) and any(folder.iterdir()):
             raise InvalidValueError(f"{folder} is not empty.", "Name a folder that does not exist yet.")
     except NotADirectoryError:
         raise InvalidValueError(f"{folder} is not a folder.") from None

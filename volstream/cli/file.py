@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 from typing import Any
 
 import click
@@ -51,7 +51,7 @@ def try_command(
     from volstream.functions.trial import try_function
 
     output = Output(format_ == "json")
-    missing = [path for path in paths if not Path(path).is_file()]
+    missing = [path for path in paths if not os.path.isfile(path)]
     if missing:
         raise NotFoundError(f"There is no file {missing[0]}.")
     outcomes = try_function(function, paths, returns, parse_arguments(arguments), timeout_seconds)

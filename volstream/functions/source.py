@@ -272,7 +272,7 @@ def absolute(text: str, directory: Path) -> str:
 
 def _from_file(path: Path, attribute: str) -> FunctionSource:
     path = path.expanduser()
-    if not path.is_file():
+    if not os.path.isfile(path):  # False also of a name that is too long
         raise FunctionLoadError(f"There is no file {path}.", "Give the path of a Python file.")
     path = path.resolve()
     root = path.parent
@@ -314,7 +314,7 @@ def _module_file(origin: Path, module: str) -> Path | None:
     if not parts:
         return origin if origin.suffix == ".py" else None
     candidates = (base.joinpath(*parts).with_suffix(".py"), base.joinpath(*parts, "__init__.py"))
-    return next((path for path in candidates if path.is_file()), None)
+    return next((path for path in candidates if os.path.isfile(path)), None)
 
 
 def _is_installed(origin: Path) -> bool:
@@ -335,9 +335,9 @@ def _collect(root: Path, name: str, files: dict[str, bytes]) -> None:
     except OSError as error:
         raise FunctionLoadError(f"{root / name} cannot be read: {error.strerror}.") from None
     for top in sorted(set(_imported(tree))):
-        if (root / f"{top}.py").is_file():
+        if os.path.isfile(root / f"{top}.py"):
             _collect(root, f"{top}.py", files)
-        elif (root / top / "__init__.py").is_file():
+        elif os.path.isfile(root / top / "__init__.py"):
             for source in sorted((root / top).rglob("*.py")):
                 _collect(root, source.relative_to(root).as_posix(), files)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 from contextlib import suppress
@@ -17,14 +18,16 @@ def make_directory(path: Path) -> None:
     Raises:
         InvalidValueError: it cannot be a folder, or must not be created.
     """
-    if path.is_dir():
+    if os.path.isdir(path):
         return
     make_directory(path.parent)
     try:
         path.mkdir(mode=0o700, exist_ok=True)
     except FileExistsError:
         raise InvalidValueError(f"{path} is not a folder.", "Name another one.") from None
-    except PermissionError as error:
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG):
+            raise
         raise InvalidValueError(
             f"The folder {path} cannot be created: {error.strerror}.", "Name another one."
         ) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -54,12 +55,12 @@ def read_files(path: Path) -> Sequence[RawFile]:
         NotFoundError: there is none.
         InvalidValueError: one is not TOML, or has an unknown table.
     """
-    if path.is_dir():
+    if os.path.isdir(path):
         paths = sorted(one for one in path.glob("*.toml") if one.name != _SETTINGS)
     else:
-        paths = [path] if path.is_file() else []
+        paths = [path] if os.path.isfile(path) else []
     if not paths:
-        what = f"no file *.toml in {path}" if path.is_dir() else f"no file {path}"
+        what = f"no file *.toml in {path}" if os.path.isdir(path) else f"no file {path}"
         raise NotFoundError(f"There is {what}.", "Give a pipeline's file or folder; volstream export writes one.")
     return [_read(one) for one in paths]
 
