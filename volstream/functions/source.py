@@ -37,6 +37,7 @@ from types import CodeType, ModuleType
 from typing import Any, TypeVar
 
 from volstream.errors import FunctionLoadError, InvalidValueError
+from volstream.model.code import parsed
 
 #: Folder for shipped functions, shared by all processes of the user.
 _SHIPPED = Path(tempfile.gettempdir()) / f"volstream-functions-{os.getuid()}"
@@ -329,7 +330,7 @@ def _collect(root: Path, name: str, files: dict[str, bytes]) -> None:
         return
     try:
         files[name] = (root / name).read_bytes()
-        tree = ast.parse(files[name], filename=str(root / name))
+        tree = parsed(files[name], str(root / name))
     except SyntaxError as error:
         raise FunctionLoadError(f"{root / name} cannot be read: {error}.") from None
     except OSError as error:

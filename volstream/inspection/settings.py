@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import BaseModel, SecretStr
 
 from volstream.config import Settings
+from volstream.model.code import parsed
 
 #: What stands for a value that may have a secret in it.
 MASK = "********"
@@ -37,7 +38,7 @@ def shown_settings(settings: Settings, catalog: str) -> list[dict[str, Any]]:
 @functools.cache
 def meanings() -> Mapping[str, str]:
     """Returns what stands below each setting in the source, on one line."""
-    (tree,) = ast.parse(inspect.getsource(Settings)).body
+    (tree,) = parsed(inspect.getsource(Settings)).body
     assert isinstance(tree, ast.ClassDef), "it is a class"
     return dict(_pairs(tree))
 
