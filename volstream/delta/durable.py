@@ -1,8 +1,9 @@
 """Makes what others wrote to a table survive a power cut, before something of ours relies on it.
 
-Commits of volstream are durable when they are made. Spark syncs nothing: the power may take a commit, and leave one of ours
-that follows it, or a catalog in which its rows were delivered. What does not belong here: tables in object stores, where
-every write is durable.
+Commits of volstream are durable when they are made, unless their process dies first; those of Spark are not synced at all. The
+power may take such a commit, and leave one that follows it, or a catalog in which its rows were delivered: an entry of the
+log without content is read as a commit of nothing. What does not belong here: tables in object stores, where every write is
+durable.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from volstream.delta.log import checkpoint_files, last_checkpoint
 from volstream.delta.places import filesystem_of, is_remote, make_durable, mapped
 from volstream.delta.vectors import file_of
 
-#: ``engineInfo`` of commits that were durable when they were made.
+#: ``engineInfo`` of commits whose files were durable before they were made.
 OURS = "volstream"
 
 #: By table id: the version up to which this process knows everything to be durable.

@@ -22,6 +22,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, PostCommitHookProperties, RemoveAction, Transaction
 
+from volstream.delta import durable
 from volstream.delta.datafile import NewFile
 from volstream.delta.log import DeltaLog, last_checkpoint
 from volstream.delta.places import create_table, filesystem_of, is_remote, make_durable, mapped, open_table
@@ -145,7 +146,10 @@ class NativeTable:
         self._known: tuple[int, dict[str, int | None]] = (-1, {})
 
     def open(self) -> View:
-        """Returns the newest version, which the next commit builds on; creates the table if it does not exist."""
+        """Returns the newest version, which the next commit builds on; creates the table if it does not exist.
+
+        What others committed is durable then: whoever did may have died before it was.
+        """
         with mapped(self.spec.location):
             if self._handle is None:
                 try:
@@ -157,6 +161,7 @@ class NativeTable:
             if self._view is None or self._view.version != self._handle.version():
                 found = {app_id: self.transaction(app_id) for app_id in self.spec.app_ids}
                 self._view = _view(self._handle, self.spec, found)
+                durable.sync(self.spec.location, self._view.table_id, self._view.version)
             return self._view
 
     def transaction(self, app_id: str) -> int | None:
@@ -229,8 +234,11 @@ class NativeTable:
         known_at, known = self._known
         if known_at == view.version and handle.version() == view.version + 1:  # nobody else committed
             self._known = handle.version(), {**known, **transactions}
-        for version in range(view.version + 1, handle.version() + 1):
-            make_durable(filesystem, f"{path}/_delta_log/{version:020d}.json")
+        if handle.version() == view.version + 1:
+            make_durable(filesystem, f"{path}/_delta_log/{handle.version():020d}.json")
+            durable.made(view.table_id, handle.version())
+        else:
+            durable.sync(self.spec.location, view.table_id, handle.version())
 
     def maintain(self) -> None:
         """Keeps the log short: makes periodic checkpoints, and deletes old entries before them."""

@@ -198,6 +198,7 @@ class _Run:
         covered = self._parts.reader.pin(stream)
         if covered is None or covered.empty:
             return False
+        covered.source.make_durable(covered.table_id, covered.to_version)
         if self._parts.reader.only_upkeep(covered):
             self._parts.catalog.consumptions.advance(stream, covered.to_version, covered.table_id)
             return False

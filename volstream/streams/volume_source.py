@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from volstream.catalog import Catalog
 from volstream.changelog.base import Changelog
+from volstream.delta import durable
 from volstream.directory import table
 from volstream.directory.snapshot import Snapshot
 from volstream.errors import InvalidValueError, NotFoundError
@@ -45,7 +46,11 @@ class VolumeSource:
         return None if found is None else (found.newest, found.table_id)
 
     def make_durable(self, table_id: str, version: int) -> None:
-        """Does nothing: refreshes are durable when they are made."""
+        """See :class:`~volstream.streams.source.Source`. A refresh is durable when it is made, unless its process died first."""
+        del table_id, version
+        snapshot = self.snapshot()
+        for view in (snapshot.base, snapshot.tail):
+            durable.sync(view.spec.location, view.table_id, view.version)
 
     def missing(self, after: int, until: int) -> str | None:  # noqa: ARG002  # the tail has all from its floor on
         """See :class:`~volstream.streams.source.Source`."""

@@ -16,6 +16,7 @@ from volstream.delta import direct, durable
 from volstream.delta.direct import RowChanges
 from volstream.delta.log import DeltaLog
 from volstream.delta.marker import Marker
+from volstream.directory import table
 from volstream.spark.session import SparkGateway
 from volstream.tails.writer import Flush, TailWriter
 
@@ -113,3 +114,19 @@ def test_a_checkpoint_is_on_disk_before_the_entries_that_it_replaces_are_deleted
             assert direct.commit(location, Marker("app", number, {}), RowChanges([rows], rows.schema, "", None))
     made, cleaned = seen.index("create_checkpoint"), seen.index("cleanup_metadata")
     assert seen[made:cleaned].count("fsync") >= 3
+
+
+def test_a_refresh_whose_process_died_before_it_was_on_disk_is_synced_before_anything_follows_it(
+    tmp_path: Path, synced: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = Directory(tmp_path)
+    directory.list_first({"a": 1})
+    directory.refresh({"a": 2})
+    synced.clear()
+    monkeypatch.setattr(durable, "_known", {})  # as in another process
+    directory.new_writer().open()
+    tail = table.tail(directory.root, directory.volume.id).location
+    entries = sorted(str(one) for one in Path(tail, "_delta_log").glob("*.json"))
+    assert {*entries} <= synced
+    assert {str(one) for one in Path(tail).glob("*.parquet")} <= synced
+    directory.close()
