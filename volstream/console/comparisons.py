@@ -218,8 +218,8 @@ class Comparisons:
             timer.cancel()
             with self._lock:
                 del self._working[one.id]
-        one.ended_on = datetime.now(UTC)
         self._session.home.catalog.audit.end(one.id, outcome)
+        one.ended_on = datetime.now(UTC)
         self._tell_of(one)
 
     def _compare(self, one: Comparing, work: _Work, folder: str | None) -> Comparison:

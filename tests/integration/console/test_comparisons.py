@@ -101,7 +101,7 @@ def test_one_comparison_of_a_job_at_a_time_which_ends_at_its_limit(busy: Site) -
     assert (one.state, one.result) == ("failed", None)
     assert one.error is not None
     assert one.error.startswith("The comparison took longer than 4s")
-    assert any(f"comparison:{one.id}" in topics for topics in told)
+    eventually(lambda: any(f"comparison:{one.id}" in topics for topics in told))
     assert ("compare", "job j with slow.py:f", f"failed: {one.error}") in busy.audited()
     again = comparisons.begin("j", Query({"function": [code(busy, OTHER)]}), "test")
     comparisons.stop()
