@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -13,6 +12,7 @@ from volstream.directory.foreground import RefreshResult
 from volstream.errors import InvalidStateError, InvalidValueError, VolstreamError, in_brief
 from volstream.jobs.lease import RunReport
 from volstream.lifecycle.stop import Stop
+from volstream.lifecycle.supervisor import join_all
 from volstream.log import get
 from volstream.model.text import counted
 from volstream.session import Session
@@ -101,9 +101,7 @@ class Actions:
     def stop(self) -> None:
         """Ends what is being done after the work in hand. Idempotent."""
         self._stop.set()
-        deadline = time.monotonic() + _END_SECONDS
-        for thread in self._threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
+        join_all(self._threads, _END_SECONDS)
 
     def _do(self, action: Action, name: str, form: Query, entry: int, named: str) -> str:
         audit = self._session.home.catalog.audit

@@ -18,6 +18,7 @@ from volstream.console.query import Query
 from volstream.errors import InvalidStateError, InvalidValueError, NotFoundError, VolstreamError, in_brief
 from volstream.jobs.comparison import Comparison, ComparisonProgress
 from volstream.jobs.load import loads
+from volstream.lifecycle.supervisor import join_all
 from volstream.log import get
 from volstream.model.objects import FileJob
 from volstream.model.text import counted
@@ -180,11 +181,9 @@ class Comparisons:
         with self._lock:
             self._stopped = True
             working = list(self._working.values())
-        deadline = time.monotonic() + _END_SECONDS
         for work in working:
             work.end("The daemon has stopped.")
-        for work in working:
-            work.thread.join(max(0.0, deadline - time.monotonic()))
+        join_all([work.thread for work in working], _END_SECONDS)
 
     def _check_free(self, job: str) -> None:
         if self._stopped:

@@ -28,7 +28,7 @@ from volstream.lifecycle import faults
 from volstream.lifecycle.backoff import Backoff
 from volstream.lifecycle.identity import new_owner
 from volstream.lifecycle.stop import Stop
-from volstream.lifecycle.supervisor import Trouble, run_loop
+from volstream.lifecycle.supervisor import Trouble, join_all, run_loop
 from volstream.log import get
 
 _log = get("alerts")
@@ -171,9 +171,7 @@ class AlertDesk(Collector):
         finally:
             look.close()
             ending.set()
-            deadline = time.monotonic() + _END_SECONDS
-            for thread in threads:
-                thread.join(max(0.0, deadline - time.monotonic()))
+            join_all(threads, _END_SECONDS)
 
     def _addressed(self, alert: Alert) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Yields who gets an alert, and as what payload."""

@@ -201,11 +201,12 @@ class _Commit:
             if actions is None:
                 self.forget()
                 return False
-            durable.sync(self.location, str(table.metadata().id), table.version())
+            table_id = str(table.metadata().id)
+            durable.sync(self.location, table_id, table.version())
             self._may_be_there = True  # from here on an interruption leaves the outcome unknown
             self._may_be_there = _put(self.location, table.version() + 1, actions)
             if self._may_be_there:
-                durable.made(str(table.metadata().id), table.version() + 1)
+                durable.made(table_id, table.version() + 1)
                 _checkpoint(self.location, table.version() + 1)
                 return True
         raise StorageError(f"Too many concurrent writes to the table at {self.location}.", "Try again later.")
@@ -531,13 +532,7 @@ def _checkpoint(location: str, version: int) -> None:
     if version % _CHECKPOINT_COMMITS:
         return
     with suppress(DeltaError, OSError):
-        table = open_table(location)
-        table.create_checkpoint()
-        filesystem, root = filesystem_of(location)
-        # Before the entries that it replaces are deleted.
-        made = checkpoint_files(location, last_checkpoint(location))
-        make_durable(filesystem, *made, f"{root}/_delta_log/_last_checkpoint")
-        table.cleanup_metadata()
+        durable.checkpoint(location, open_table(location))
 
 
 def _info(operation: str, parameters: Mapping[str, str], **more: Any) -> Mapping[str, Any]:

@@ -8,13 +8,14 @@ durable.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from contextlib import suppress
 from urllib.parse import unquote
 
-from volstream.delta.log import checkpoint_files, last_checkpoint
+from deltalake import DeltaTable
+
+from volstream.delta.log import actions, checkpoint_files, last_checkpoint
 from volstream.delta.places import filesystem_of, is_remote, make_durable, mapped
 from volstream.delta.vectors import file_of
 
@@ -37,15 +38,14 @@ def sync(location: str, table_id: str, version: int) -> None:
     if is_remote(location) or (known is not None and known >= version):
         return
     filesystem, root = filesystem_of(location)
-    checkpoint = last_checkpoint(location)
+    newest = last_checkpoint(location)
     log = f"{root}/_delta_log"
     paths = [] if known is not None else [*_parents(log)]
-    if checkpoint[0] > (-1 if known is None else known):
-        paths += [*checkpoint_files(location, checkpoint), f"{log}/_last_checkpoint"]
+    if newest[0] > (-1 if known is None else known):
+        paths += [*checkpoint_files(location, newest), f"{log}/_last_checkpoint"]
     with mapped(location):
-        for number in range((checkpoint[0] if known is None else known) + 1, version + 1):
-            entry = f"{log}/{number:020d}.json"
-            paths += [*(f"{root}/{name}" for name in _added(entry)), entry]
+        for number in range((newest[0] if known is None else known) + 1, version + 1):
+            paths += [*(f"{root}/{name}" for name in _added(location, number)), f"{log}/{number:020d}.json"]
         for path in paths:
             with suppress(FileNotFoundError):  # removed by a newer version, and vacuumed
                 make_durable(filesystem, path, folders=False)
@@ -65,15 +65,30 @@ def made(table_id: str, version: int) -> None:
     _known[table_id] = version
 
 
-def _added(entry: str) -> Iterator[str]:
-    """Yields the files that a log entry adds, relative to the table, unless volstream wrote them."""
-    with suppress(FileNotFoundError), open(entry, encoding="utf-8") as lines:
-        for line in lines:
-            action = json.loads(line)
-            if action.get("commitInfo", {}).get("engineInfo") == OURS:
-                return
-            file = action.get("add") or action.get("cdc")
-            if file is None:
-                continue
-            vector = file_of(file.get("deletionVector"))
-            yield from (unquote(name) for name in (file["path"], vector) if name is not None and "://" not in name)
+def checkpoint(location: str, table: DeltaTable) -> None:
+    """Makes a checkpoint of an opened table's version, and then deletes the old log entries that it replaces.
+
+    Raises:
+        DeltaError, OSError: it could not be written.
+    """
+    table.create_checkpoint()
+    filesystem, root = filesystem_of(location)
+    files = checkpoint_files(location, last_checkpoint(location))
+    make_durable(filesystem, *files, f"{root}/_delta_log/_last_checkpoint")
+    table.cleanup_metadata()
+
+
+def _added(location: str, version: int) -> Iterator[str]:
+    """Yields the files that a commit adds, relative to the table, unless volstream wrote them."""
+    try:
+        found = actions(location, version, "")
+    except FileNotFoundError:
+        return
+    for action in found:
+        if action.get("commitInfo", {}).get("engineInfo") == OURS:
+            return
+        file = action.get("add") or action.get("cdc")
+        if file is None:
+            continue
+        vector = file_of(file.get("deletionVector"))
+        yield from (unquote(name) for name in (file["path"], vector) if name is not None and "://" not in name)

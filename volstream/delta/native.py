@@ -246,13 +246,8 @@ class NativeTable:
         often = _REMOTE_CHECKPOINT_COMMITS if is_remote(self.spec.location) else _CHECKPOINT_COMMITS
         if handle is None or handle.version() - last_checkpoint(self.spec.location)[0] < often:
             return
-        filesystem, path = filesystem_of(self.spec.location)
         with mapped(self.spec.location):
-            handle.create_checkpoint()
-            log = f"{path}/_delta_log"
-            # Before the entries that it replaces are deleted.
-            make_durable(filesystem, f"{log}/{handle.version():020d}.checkpoint.parquet", f"{log}/_last_checkpoint")
-            handle.cleanup_metadata()
+            durable.checkpoint(self.spec.location, handle)
 
     def sweep(self) -> None:
         """Deletes data files that no version needs: removed ones, and leftovers of a crash. Lists the folder."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from volstream import log as logs
@@ -60,12 +60,9 @@ class Supervisor:
 
     def join(self, timeout: float) -> bool:
         """Waits up to ``timeout`` seconds in total for the parts to end; returns True if all have."""
-        deadline = time.monotonic() + timeout
         with self._lock:
             threads = list(self._threads)
-        for thread in threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
-        return not any(thread.is_alive() for thread in threads)
+        return join_all(threads, timeout)
 
     def alive(self) -> list[str]:
         """Returns the names of the parts that are still running."""
@@ -86,6 +83,14 @@ class Supervisor:
                 return
             self._failure = ThreadFailure(name, error)
             self._stop.set()
+
+
+def join_all(threads: Iterable[threading.Thread], timeout: float) -> bool:
+    """Waits up to ``timeout`` seconds in total for threads to end; returns True if all have."""
+    those, deadline = list(threads), time.monotonic() + timeout
+    for one in those:
+        one.join(max(0.0, deadline - time.monotonic()))
+    return not any(one.is_alive() for one in those)
 
 
 class Trouble:

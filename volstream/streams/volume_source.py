@@ -46,8 +46,10 @@ class VolumeSource:
         return None if found is None else (found.newest, found.table_id)
 
     def make_durable(self, table_id: str, version: int) -> None:
-        """See :class:`~volstream.streams.source.Source`. A refresh is durable when it is made, unless its process died first."""
-        del table_id, version
+        """See :class:`~volstream.streams.source.Source`. A refresh that the catalog knows is durable."""
+        del table_id
+        if self.has_newer(version - 1):
+            return
         snapshot = self.snapshot()
         for view in (snapshot.base, snapshot.tail):
             durable.sync(view.spec.location, view.table_id, view.version)
