@@ -113,7 +113,10 @@ def test_a_command_gets_the_payload_and_variables(tmp_path: Path) -> None:
     assert json.loads(text.removesuffix("sizes\n")) == PAYLOAD
 
 
-def test_a_command_is_run_without_a_shell_unless_one_is_written(tmp_path: Path) -> None:
+def test_a_command_is_run_without_a_shell_unless_one_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     given: Any = f"touch '{tmp_path}/a b' $(touch {tmp_path}/no)"
     deliver(Receiver(command=given), PAYLOAD)
     assert (tmp_path / "a b").exists()
