@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from tests.waiting import eventually
+
 
 class Disk:
     """A disk in memory.
@@ -33,8 +35,11 @@ class Disk:
         self._ballast.unlink(missing_ok=True)
 
     def seal(self) -> None:
-        """Makes it read-only, as a file system with an error is. Nothing may have a file of it open for writing."""
-        subprocess.run(["mount", "-o", "remount,ro", self._place], check=True)
+        """Makes it read-only, as a file system with an error is, once nothing has a file of it open for writing.
+
+        A process that was killed closes its files last, when it cannot be found by its environment any more.
+        """
+        eventually(lambda: subprocess.run(["mount", "-o", "remount,ro", self._place]).returncode == 0)
 
     def unseal(self) -> None:
         """Makes it writable again. Idempotent."""

@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from volstream.delta.places import filesystem_of, make_durable, replace_file
+from volstream.delta.places import replace_file
 from volstream.errors import InvalidValueError
 
 _FILE = "backup.json"
@@ -40,9 +40,7 @@ class Manifest:
         """Turns ``folder`` into a backup, after everything else in it has reached the disk."""
         os.sync()
         value = asdict(self) | {"created_on": self.created_on.isoformat()}
-        target = str(folder / _FILE)
-        replace_file(target, json.dumps(value, indent=1).encode())
-        make_durable(filesystem_of(target)[0], target)
+        replace_file(str(folder / _FILE), json.dumps(value, indent=1).encode())
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:

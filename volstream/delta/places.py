@@ -91,13 +91,15 @@ def make_folder(location: str) -> None:
 
 
 def replace_file(location: str, content: bytes) -> None:
-    """Writes a small file atomically: readers see either the old content or the new one."""
+    """Writes a small file atomically: readers see either the old content or the new one, also after a power cut."""
     filesystem, path = filesystem_of(location)
     target = f"{path}.new" if _has_folders(location) else path
     with filesystem.open_output_stream(target) as file:
         file.write(content)
+    make_durable(filesystem, target, folders=False)
     if target != path:
         filesystem.move(target, path)
+    make_durable(filesystem, os.path.dirname(path), folders=False)
 
 
 def make_durable(filesystem: fs.FileSystem, *paths: str, folders: bool = True) -> None:

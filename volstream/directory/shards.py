@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from volstream.delta import folders
-from volstream.delta.places import filesystem_of, make_folder, replace_file
+from volstream.delta.places import filesystem_of, make_durable, make_folder, replace_file
 from volstream.directory import table
 from volstream.directory.listing import Listing, note
 from volstream.errors import InterruptedByUserError
@@ -165,9 +165,10 @@ class ShardedListing:
     def _write(self, shard: Shard, group: list[FileInfo | Finding], rows: Iterator[FileInfo | Finding]) -> None:
         """Writes one file of rows, and then saves the progress."""
         name = f"{self._state.shards.index(shard):04}-{shard.files:06}.parquet"
+        path = f"{self._folder}/listed/{name}"
         count, size, findings, last = 0, 0, list[Finding](), shard.after
         with (
-            self._filesystem.open_output_stream(f"{self._folder}/listed/{name}") as sink,
+            self._filesystem.open_output_stream(path) as sink,
             pq.ParquetWriter(sink, table.SCHEMA, compression="zstd") as writer,
         ):
             while group:
@@ -181,6 +182,7 @@ class ShardedListing:
                 count += len(found)
                 writer.write_table(table.rows(found, self._store.url))
                 group = list(islice(rows, self._group_rows)) if count < self._file_rows else []
+        make_durable(self._filesystem, path)  # before the saved progress includes it
         faults.point("listing.file")
         with self._lock:
             shard.after, shard.files = last, shard.files + 1

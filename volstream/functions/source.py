@@ -179,15 +179,21 @@ class FunctionSource:
     def _unpack(self) -> Path:
         own_folder(_SHIPPED)
         folder = _SHIPPED / self.fingerprint
-        if not folder.is_dir():
+        if not self._unchanged(
+            folder
+        ):  # missing, emptied by a power cut, or thinned out by what cleans temporary folders
             temporary = Path(tempfile.mkdtemp(dir=_SHIPPED))
             for name, content in self.files.items():
                 (temporary / name).parent.mkdir(parents=True, exist_ok=True)
                 (temporary / name).write_bytes(content)
             try:
                 temporary.rename(folder)
-            except OSError:  # another worker was first
-                if not folder.is_dir():
+            except OSError:  # another worker was first, or it is damaged
+                if not self._unchanged(folder):
+                    with suppress(OSError):  # another worker mends it
+                        folder.rename(tempfile.mkdtemp(dir=_SHIPPED))
+                        temporary.rename(folder)
+                if not self._unchanged(folder):
                     raise
         os.utime(folder)  # marks it as used
         return folder

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.storm.power import Power
+from tests.storm.preload import Preload
 from volstream.directory.listing import listed_in
 from volstream.directory.shards import ShardedListing
 from volstream.errors import InterruptedByUserError, StorageError
@@ -136,15 +138,21 @@ listing_of(Path(sys.argv[1]), Bucket(keys_of("a/", "b/", number=95))).run()
 """
 
 
-def test_a_killed_process_leaves_a_listing_that_the_next_one_resumes(tmp_path: Path) -> None:
-    folder = tmp_path / "l"
-    ended = subprocess.run(
-        [sys.executable, "-c", _KILLED, str(folder)],
-        env={"VOLSTREAM_FAULT": "listing.file#5", "PYTHONPATH": "."},
-        timeout=60,
-        check=False,
-    )
+@pytest.mark.parametrize("power", [False, True], ids=["killed", "power cut"])
+def test_a_process_that_dies_leaves_a_listing_that_the_next_one_resumes(tmp_path: Path, power: bool) -> None:
+    root, preload = tmp_path / "root", Preload(tmp_path)
+    if power and preload.why_not:
+        pytest.skip(preload.why_not)
+    root.mkdir()
+    folder, disk = root / "l", Power(root, tmp_path / "synced", preload.variables)
+    environment = {"VOLSTREAM_FAULT": "listing.file#5", "PYTHONPATH": "."}
+    if power:
+        disk.begin()
+        environment |= {**preload.variables, **disk.variables}
+    ended = subprocess.run([sys.executable, "-c", _KILLED, str(folder)], env=environment, timeout=60, check=False)
     assert ended.returncode == -signal.SIGKILL
+    if power:
+        disk.lose()
     keys = keys_of("a/", "b/", number=95)
     store = Bucket(keys)
     listing = listing_of(folder, store).run()

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -158,6 +158,16 @@ def test_shipped_code_is_unpacked_once_and_shared_by_a_second_worker(tmp_path: P
         del sys.modules[name]
     assert source.load()() == first
     assert source.fingerprint in first
+
+
+@pytest.mark.parametrize("damage", [lambda file: file.write_text(""), lambda file: file.unlink()])
+def test_shipped_code_that_was_damaged_is_unpacked_again(tmp_path: Path, damage: Callable[[Path], object]) -> None:
+    write(tmp_path, damaged="import beside\ndef f(): return beside.__file__", beside="")
+    source = elsewhere(find(f"{tmp_path}/damaged.py:f"), tmp_path)
+    first = source.load()()
+    damage(Path(first).with_name("damaged.py"))
+    assert source.load()() == first
+    assert Path(first).with_name("damaged.py").read_bytes() == source.files["damaged.py"]
 
 
 @pytest.mark.parametrize("text", ["code.py", "code.py:", ":f", "code.py:not a name", "a b:f", "dir/mod:f"])
