@@ -6,7 +6,7 @@ from volstream.catalog import Catalog
 from volstream.errors import ObjectInUseError
 from volstream.lifecycle.identity import new_owner
 from volstream.lifecycle.stop import Stop
-from volstream.model.objects import FeedTable
+from volstream.model.objects import FeedTable, SourceKind
 
 #: Between two looks at whether the reader has ended.
 _LOOK_SECONDS = 0.1
@@ -24,8 +24,14 @@ def end(catalog: Catalog, feed: FeedTable) -> None:
     """Forgets a source, and waits until nobody writes its table any more, which can then be deleted.
 
     Raises:
-        ObjectInUseError: its reader does not end.
+        ObjectInUseError: a stream, and thereby maybe a dynamic table, reads it; or its reader does not end.
     """
+    for stream in catalog.streams.list():
+        if stream.source_kind is SourceKind.TABLE and stream.source_name == feed.name:
+            raise ObjectInUseError(
+                f"The stream {stream.name} reads the table {feed.name}.",
+                "Drop the stream, or the dynamic table that has it, first.",
+            )
     with catalog.database.transaction() as transaction:
         catalog.feeds.remove(transaction, feed)
     mine = new_owner()
@@ -34,6 +40,7 @@ def end(catalog: Catalog, feed: FeedTable) -> None:
         other = catalog.leases.acquire(lease_name(feed), mine, f"dropping source {feed.name}", _END_SECONDS)
         if other is None:
             catalog.leases.release(lease_name(feed), mine)
+            catalog.tails.remove(feed.name)
             return
         waits.wait(_LOOK_SECONDS)
     raise ObjectInUseError(f"Source {feed.name} is still being read.", f"Run DROP TABLE {feed.name} again later.")

@@ -13,10 +13,10 @@ import pyarrow as pa
 from volstream.delta import direct, folders
 from volstream.delta.log import PRIMARY_KEY, DeltaLog
 from volstream.delta.places import is_remote
-from volstream.errors import AlreadyExistsError, InvalidStateError, ObjectInUseError
+from volstream.errors import AlreadyExistsError, InvalidStateError
 from volstream.ingest import feeds
 from volstream.model.names import Name
-from volstream.model.objects import FeedKind, FeedTable, SourceKind
+from volstream.model.objects import FeedKind, FeedTable
 
 if TYPE_CHECKING:
     from volstream.home import Home
@@ -70,18 +70,7 @@ def drop(home: Home, feed: FeedTable) -> None:
     Raises:
         ObjectInUseError: a stream, and thereby maybe a dynamic table, reads it; or its reader does not end.
     """
-    readers = [
-        stream.name
-        for stream in home.catalog.streams.list()
-        if stream.source_kind is SourceKind.TABLE and stream.source_name == feed.name
-    ]
-    if readers:
-        raise ObjectInUseError(
-            f"The stream {readers[0]} reads the table {feed.name}.",
-            "Drop the stream, or the dynamic table that has it, first.",
-        )
     feeds.end(home.catalog, feed)
-    home.catalog.tails.remove(feed.name)
     folders.remove(folders.table_location(home.warehouse, feed.name))
 
 

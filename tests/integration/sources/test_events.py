@@ -92,8 +92,18 @@ def test_streams_and_dynamic_tables_follow_events(session: Session) -> None:
     assert session.sql("SELECT count(*) AS n FROM new_clicks WHERE __change_type = 'INSERT'").collect()[0].n == 12_000
     session.dynamic_tables.refresh("counted")
     assert session.sql("SELECT n FROM counted").collect()[0].n == 12_000
-    with pytest.raises(ObjectInUseError, match="reads the table clicks"):
-        session.source.drop("clicks")
+
+
+def test_a_source_that_a_stream_reads_is_dropped_by_no_command(session: Session) -> None:
+    session.source.create_stream("watched")
+    session.sql("CREATE STREAM watching ON TABLE watched").collect()
+    with pytest.raises(ObjectInUseError, match="The stream watching reads the table watched"):
+        session.source.drop("watched")
+    with pytest.raises(ObjectInUseError, match="The stream watching reads the table watched"):
+        session.sql("DROP TABLE watched").collect()
+    session.sql("DROP STREAM watching").collect()
+    session.sql("DROP TABLE watched").collect()
+    assert session.source.list() == []
 
 
 def test_events_are_received_and_committed_without_an_engine(without_engine: Session, settings: Settings) -> None:
