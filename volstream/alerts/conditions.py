@@ -21,9 +21,10 @@ _FAILED, _RUNNING = "failed: ", "running"
 
 
 def of_jobs(jobs: Sequence[Job]) -> tuple[list[Condition], list[str]]:
-    """Returns paused jobs and those whose last run failed as a whole; and prefixes of keys of jobs that are running, of which it
-    cannot be said."""
-    return list(_of_jobs(jobs)), [f"run:{job.id}:" for job in jobs if job.last_outcome == _RUNNING]
+    """Returns paused jobs and those whose last run failed as a whole; and prefixes of keys of runs of which it cannot be said,
+    because the job is running or paused."""
+    unclear = [job for job in jobs if job.last_outcome == _RUNNING or job.state is JobState.PAUSED]
+    return list(_of_jobs(jobs)), [f"run:{job.id}:" for job in unclear]
 
 
 def _of_jobs(jobs: Sequence[Job]) -> Iterator[Condition]:

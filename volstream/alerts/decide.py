@@ -1,10 +1,10 @@
-"""When something is told: once it has lasted, and not again for a while. Pure."""
+"""When something is told: once it has lasted, not again for a while, and when it is over. Pure."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -14,12 +14,15 @@ from volstream.inspection.failures import group_id
 from volstream.model.text import counted, first_line
 from volstream.model.work import FailureState
 
-#: Prefixes of keys: a cause of files' failures, with job and group; up to where a job's failures were seen, with the job; and the
-#: time at which all began.
-FAILED, SEEN, BEGAN = "failed:", "seen:", "began"
+#: Prefixes of keys: a cause of files' failures, with job and group; up to where a job's failures were seen, with the job; what
+#: was told of an object and is not over, with the alert's key; and the time at which all began.
+FAILED, SEEN, OPEN, BEGAN = "failed:", "seen:", "open:", "began"
 
 #: Causes of one job; the others are one. Causes that an alert names; characters of each.
 _MAX_CAUSES, _MAX_NAMED, _MAX_WHY = 50, 5, 300
+
+#: Characters of a key.
+_MAX_KEY = 200
 
 _OTHERS = "others"
 
@@ -70,21 +73,47 @@ def judge(
         unclear: prefixes of keys of which it cannot be said at present whether they are so.
     """
     skipped = tuple(unclear)
-    left = {key for key in known if not key.startswith((FAILED, SEEN, BEGAN)) and not key.startswith(skipped)}
+    left = {key for key in known if not key.startswith((FAILED, SEEN, OPEN, BEGAN)) and not key.startswith(skipped)}
+    opened = {key: cause for key, cause in known.items() if key.startswith(OPEN)}
     for one in conditions:
         left.discard(one.key)
+        alert = Alert.of(one)
+        opened.pop(_open_key(alert), None)
         cause = known.get(one.key) or Cause(one.key, now)
         when = _when(cause, pace, passing=one.passing)
         if cause.told_on is not None and not one.lasting:
             continue
         if when <= now:
-            decision.alerts.append(Alert.of(one))
+            decision.alerts.append(alert)
+            decision.changed[_open_key(alert)] = _opened(one, alert, now)
             cause = replace(cause, told_on=now)
             when = now + pace.repeat
         decision.wait_until(when)
         if cause != known.get(one.key):
             decision.changed[one.key] = cause
+    for key, cause in opened.items():
+        told = json.loads(cause.note)
+        if not told["condition"].startswith(skipped):
+            decision.alerts.append(_resolved(told))
+            left.add(key)
     decision.gone |= left
+
+
+def _open_key(alert: Alert) -> str:
+    return f"{OPEN}{alert.key}"[:_MAX_KEY]
+
+
+def _opened(condition: Condition, alert: Alert, now: datetime) -> Cause:
+    """Returns what has to be known when it is over."""
+    why = first_line(alert.why)[:_MAX_WHY]
+    note = {"condition": condition.key, "event": alert.event, "why": why, "severe": alert.severe}
+    return Cause(_open_key(alert), now, told_on=now, note=json.dumps({**note, **asdict(alert.subject)}))
+
+
+def _resolved(told: Mapping[str, Any]) -> Alert:
+    subject = Subject(told["kind"], told["name"], told["to"] and tuple(told["to"]))
+    why = f"Resolved: {told['why']}"
+    return Alert(Event(told["event"]), subject, told["severe"], why, "Nothing has to be done.", resolved=True)
 
 
 def _when(cause: Cause, pace: Pace, *, passing: bool) -> datetime:

@@ -71,6 +71,7 @@ class Alert:
 
     Attributes:
         details: what is known besides, by event.
+        resolved: what an earlier alert told is over.
     """
 
     event: Event
@@ -79,11 +80,17 @@ class Alert:
     why: str
     do: str
     details: Mapping[str, Any] = field(default_factory=dict)
+    resolved: bool = False
 
     @classmethod
     def of(cls, condition: Condition) -> Alert:
         """Returns the alert that tells a condition."""
         return cls(condition.event, condition.subject, condition.severe, condition.why, condition.do)
+
+    @property
+    def key(self) -> str:
+        """What alerts about the same event and object have in common."""
+        return f"{self.event}:{self.subject.kind}:{self.subject.name}"
 
     def payload(self, home: str, host: str, when: datetime, url: str | None) -> dict[str, Any]:
         """Returns what is delivered, as plain values.
@@ -97,7 +104,9 @@ class Alert:
         return {
             "version": PAYLOAD_VERSION,
             "id": str(uuid.uuid4()),
+            "key": self.key,
             "event": str(self.event),
+            "state": "resolved" if self.resolved else "active",
             "severity": "error" if self.severe else "warning",
             "kind": self.subject.kind,
             "name": self.subject.name,

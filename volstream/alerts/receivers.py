@@ -37,7 +37,7 @@ _MAX_VARIABLE = 8000
 _REFERENCE = re.compile(r"\$\{(env|file):([^{}]+)\}")
 
 #: Of the payload, what a command also gets in its environment: ``VOLSTREAM_ALERT_<NAME>``.
-_VARIABLES = ("id", "event", "severity", "kind", "name", "why", "do", "home", "url", "text")
+_VARIABLES = ("id", "key", "event", "state", "severity", "kind", "name", "why", "do", "home", "url", "text")
 
 
 class DeliveryError(DependencyError):

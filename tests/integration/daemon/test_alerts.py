@@ -163,7 +163,12 @@ def test_a_run_that_fails_is_told_once_although_it_is_tried_again_and_again(worl
             eventually(lambda: desk._couriers[0].delivered)
         world.catalog.jobs.change(world.job, state=JobState.PAUSED, state_reason=PAUSED_BY_USER)
         eventually(lambda: len(receiver.posts) == 2)
-    assert [one["event"] for one in receiver.payloads] == ["failure", "pause"]
+        world.catalog.jobs.change(world.job, state=JobState.ACTIVE, state_reason=None)
+        note_run(world.catalog.database, world.job, "3 files", ended=True)
+        eventually(lambda: len(receiver.posts) == 4)
+    told = [(one["event"], one["state"]) for one in receiver.payloads]
+    assert told[:2] == [("failure", "active"), ("pause", "active")]
+    assert {*told[2:]} == {("failure", "resolved"), ("pause", "resolved")}, "not when it was paused"
     assert receiver.payloads[0]["why"] == "Its run failed: The bucket b does not exist."
 
 
@@ -171,9 +176,16 @@ def test_volumes_and_the_engine_that_stand_still_are_told(world: World, receiver
     world.engine = {"state": "restarting", "reason": "no Java"}
     with world.daemon():
         (volume,) = world.catalog.volumes.list()
-        world.catalog.volumes.change(volume, trouble="Its folder is gone.")
+        volume = world.catalog.volumes.change(volume, trouble="Its folder is gone.")
         eventually(lambda: len(receiver.posts) == 2)
-    assert {(one["event"], one["kind"]) for one in receiver.payloads} == {("problem", "volume"), ("problem", "engine")}
+    with world.daemon():  # another one
+        world.catalog.volumes.change(volume, trouble=None)
+        eventually(lambda: len(receiver.posts) == 3)
+    payloads = receiver.payloads
+    assert {(one["event"], one["kind"]) for one in payloads[:2]} == {("problem", "volume"), ("problem", "engine")}
+    told = next(one for one in payloads if one["kind"] == "volume")
+    assert (payloads[2]["state"], payloads[2]["key"]) == ("resolved", told["key"])
+    assert payloads[2]["why"] == f"Resolved: {told['why']}"
 
 
 def test_a_stale_stream_is_told(tmp_path: Path, receiver: Receiver) -> None:

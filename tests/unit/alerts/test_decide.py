@@ -29,11 +29,13 @@ class Teller:
     def __init__(self) -> None:
         self.known: dict[str, Cause] = {}
         self.due: datetime | None = None
+        self.resolved: list[str] = []
 
     def remember(self, decision: Decision) -> list[Any]:
         self.known = {key: one for key, one in (self.known | decision.changed).items() if key not in decision.gone}
         self.due = decision.due
-        return [one.why for one in decision.alerts]
+        self.resolved = [one.why for one in decision.alerts if one.resolved]
+        return [one.why for one in decision.alerts if not one.resolved]
 
     def at(self, seconds: float, *present: Condition, unclear: tuple[str, ...] = ()) -> list[Any]:
         decision = Decision()
@@ -73,6 +75,27 @@ def test_a_pause_by_hand_is_told_at_once_and_once() -> None:
     assert [len(teller.at(second, PAUSED)) for second in (0, 10, 90_000)] == [1, 0, 0]
     assert teller.at(90_001) == []
     assert len(teller.at(90_002, PAUSED)) == 1
+
+
+def test_what_was_told_is_resolved_once_it_is_over() -> None:
+    teller = Teller()
+    resolved = []
+    for second, present in [(0, [GONE]), (31, [GONE]), (60, [GONE]), (61, []), (62, []), (63, [GONE]), (70, [])]:
+        teller.at(second, *present)
+        resolved.append(teller.resolved)
+    assert resolved == [[], [], [], ["Resolved: It is gone."], [], [], []]
+    assert teller.known == {}
+
+
+def test_an_object_is_well_only_when_nothing_of_the_event_is_left() -> None:
+    teller, other = Teller(), replace(GONE, key="problem:volume:v:waits", why="Its removals are held.")
+    teller.at(0, GONE)
+    assert teller.at(31, GONE) == ["It is gone."]
+    assert teller.at(40, other) == teller.resolved == []
+    assert teller.at(71, other) == ["Its removals are held."]
+    assert teller.at(80, unclear=("problem:",)) == teller.resolved == []
+    teller.at(90)
+    assert teller.resolved == ["Resolved: Its removals are held."]
 
 
 def test_what_cannot_be_looked_at_is_neither_over_nor_told_again() -> None:
