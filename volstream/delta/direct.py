@@ -201,6 +201,8 @@ class _Commit:
             if actions is None:
                 self.forget()
                 return False
+            if self.change is not None:  # the names of new files, those of deletion vectors included
+                make_durable(*filesystem_of(self.location), folders=False)
             table_id = str(table.metadata().id)
             durable.sync(self.location, table_id, table.version())
             self._may_be_there = True  # from here on an interruption leaves the outcome unknown
@@ -302,9 +304,6 @@ class _Commit:
                 file = None
         if file is not None:
             added.append(file.close())
-        if added:
-            filesystem, root = filesystem_of(self.location)
-            make_durable(filesystem, root, folders=False)
         return added
 
 

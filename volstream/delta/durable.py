@@ -22,12 +22,15 @@ from volstream.delta.vectors import file_of
 #: ``engineInfo`` of commits whose files were durable before they were made.
 OURS = "volstream"
 
+#: What that of Spark's commits begins with.
+_SPARK = "Apache-Spark/"
+
 #: By table id: the version up to which this process knows everything to be durable.
 _known: dict[str, int] = {}
 
 
 def sync(location: str, table_id: str, version: int) -> None:
-    """Makes a table's versions up to ``version`` durable: log entries since the last checkpoint, and the files they add.
+    """Makes a table's versions up to ``version`` durable: log entries since what is known to be, and the files they add.
 
     Costs nothing where this process has done so before, or made the commits itself.
 
@@ -44,7 +47,8 @@ def sync(location: str, table_id: str, version: int) -> None:
     if newest[0] > (-1 if known is None else known):
         paths += [*checkpoint_files(location, newest), f"{log}/_last_checkpoint"]
     with mapped(location):
-        for number in range((newest[0] if known is None else known) + 1, version + 1):
+        first = _first_in_doubt(location, newest[0]) if known is None else known + 1
+        for number in range(first, version + 1):
             paths += [*(f"{root}/{name}" for name in _added(location, number)), f"{log}/{number:020d}.json"]
         for path in paths:
             with suppress(FileNotFoundError):  # removed by a newer version, and vacuumed
@@ -58,6 +62,24 @@ def _parents(folder: str) -> Iterator[str]:
     while not os.path.ismount(folder) and os.access(os.path.dirname(folder), os.R_OK):
         yield folder
         folder = os.path.dirname(folder)
+
+
+def _first_in_doubt(location: str, checkpoint: int) -> int:
+    """Returns the first version that may not be durable: volstream's commits and checkpoints follow durable commits only, Spark's do
+    not."""
+    first = checkpoint
+    while first > 0 and _writer(location, first).startswith(_SPARK):
+        first -= 1
+    return max(first, 0)
+
+
+def _writer(location: str, version: int) -> str:
+    """Returns what a commit says that it was made by; nothing if it is not in the log any more."""
+    try:
+        found = actions(location, version, '"commitInfo"')
+    except FileNotFoundError:
+        return ""
+    return next((str(one["commitInfo"].get("engineInfo", "")) for one in found if "commitInfo" in one), "")
 
 
 def made(table_id: str, version: int) -> None:

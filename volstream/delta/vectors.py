@@ -33,7 +33,8 @@ _ALPHABET, _PYTHON_ALPHABET = bytes.maketrans(_PYTHON, _ZEROMQ), bytes.maketrans
 
 
 def write_vectors(location: str, deleted: Mapping[str, np.ndarray]) -> Mapping[str, Mapping[str, Any]]:
-    """Writes the positions of deleted rows, by data file, into one file of a table; durable on return.
+    """Writes the positions of deleted rows, by data file, into one file of a table. Its content is durable on return; the
+    commit makes its name durable.
 
     Returns:
         The descriptor for the ``add`` action, by data file.

@@ -87,16 +87,19 @@ def _rely_on_it(location: str) -> None:
 
 
 @pytest.mark.parametrize("use", [_commit_directly, _rely_on_it])
+@pytest.mark.parametrize("interval", ["2", "10"], ids=["with a checkpoint", "without"])
 def test_what_spark_wrote_is_on_disk_before_something_of_ours_follows_it(
-    gateway: SparkGateway, tmp_path: Path, synced: set[str], use: Callable[[str], None]
+    gateway: SparkGateway, tmp_path: Path, synced: set[str], use: Callable[[str], None], interval: str
 ) -> None:
     location = str(tmp_path / "schema" / "t")
-    assert direct.create(location, tails.COLUMNS, {"delta.enableDeletionVectors": "true"})
+    properties = {"delta.enableDeletionVectors": "true", "delta.checkpointInterval": interval}
+    assert direct.create(location, tails.COLUMNS, properties)
     spark, table = gateway.session(), f"delta.`{location}`"
     spark.sql(f"INSERT INTO {table} SELECT id, id FROM range(0, 9, 1, 1)").collect()
     spark.sql(f"DELETE FROM {table} WHERE n = 3").collect()
     written = {str(one) for one in Path(location).rglob("*") if one.is_file() and one.suffix != ".crc"}
     assert [name for name in written if name.endswith(".bin")], "the deletion vector"
+    assert (interval == "2") is bool([name for name in written if name.endswith(".checkpoint.parquet")])
     synced.clear()
     use(location)
     created = f"{location}/_delta_log/00000000000000000000.json"  # is ours
@@ -105,6 +108,18 @@ def test_what_spark_wrote_is_on_disk_before_something_of_ours_follows_it(
     synced.clear()
     _rely_on_it(location)
     assert synced == set(), "nothing is synced twice"
+
+
+def test_the_name_of_a_deletion_vector_is_on_disk_before_the_entry_that_refers_to_it(
+    tmp_path: Path, synced: set[str]
+) -> None:
+    location = tails.create(tmp_path)
+    rows = pa.table({"id": ["a", "b"], "n": [1, 2]})
+    assert direct.commit(location, Marker("app", 1, {}), RowChanges([rows], rows.schema, "", None))
+    synced.clear()
+    assert direct.commit(location, Marker("app", 2, {}), RowChanges([], rows.schema, "id", ["a"]))
+    (vector,) = Path(location).glob("deletion_vector_*.bin")
+    assert {str(vector), location} <= synced
 
 
 def test_a_checkpoint_is_on_disk_before_the_entries_that_it_replaces_are_deleted(tmp_path: Path) -> None:
