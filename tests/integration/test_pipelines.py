@@ -139,7 +139,7 @@ def test_secrets_are_neither_stored_nor_exported(pipeline: Pipeline) -> None:
     pipeline.write(ALL)
     pipeline.apply()
     source = json.loads(pipeline.shell.ok("describe", "source", "orders", "--format", "json"))
-    assert source["options"]["properties"] == {"sasl.password": "env:NOT_SET_HERE"}
+    assert source["options"]["properties"] == {"sasl.password": "${env:NOT_SET_HERE}"}
     assert 'properties."sasl.password" = "${env:NOT_SET_HERE}"' in pipeline.export()
     pipeline.write(ALL.replace("${env:NOT_SET_HERE}", "literal"))
     assert "source orders" in pipeline.refused()

@@ -6,7 +6,6 @@ What does not belong here: when a delivery is tried again (``daemon.alerts``).
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import tempfile
@@ -19,10 +18,11 @@ from urllib import request
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 
-from volstream.config import Receiver, Settings, environment
+from volstream.config import Receiver, Settings
 from volstream.errors import DependencyError, InvalidValueError
 from volstream.model.documents import to_json
 from volstream.model.text import one_line
+from volstream.references import resolve
 
 #: The longest that a delivery takes.
 TIME_LIMIT = 10.0
@@ -32,9 +32,6 @@ _MAX_COMPLAINT, _MAX_READ = 200, 64 << 10
 
 #: Characters of a variable of a command's environment, which is limited as a whole.
 _MAX_VARIABLE = 8000
-
-#: A reference to a variable of the environment, or to a file.
-_REFERENCE = re.compile(r"\$\{(env|file):([^{}]+)\}")
 
 #: Of the payload, what a command also gets in its environment: ``VOLSTREAM_ALERT_<NAME>``.
 _VARIABLES = ("id", "key", "event", "state", "severity", "kind", "name", "why", "do", "home", "url", "text")
@@ -74,32 +71,13 @@ def deliver(receiver: Receiver, payload: Mapping[str, Any], seconds: float = TIM
     if receiver.webhook is None:
         _run(receiver.command, body, payload, seconds)
         return
-    url = _revealed(receiver.webhook.get_secret_value())
-    headers = {name: _revealed(value.get_secret_value()) for name, value in receiver.headers.items()}
+    url = resolve(receiver.webhook.get_secret_value())
+    headers = {name: resolve(value.get_secret_value()) for name, value in receiver.headers.items()}
     _check_url(url)
     asked = request.Request(
         url, body.encode(), {"Content-Type": "application/json", "User-Agent": "volstream", **headers}, method="POST"
     )
     _within(seconds, asked)
-
-
-def _revealed(text: str) -> str:
-    """Returns text with its references replaced."""
-
-    def found(match: re.Match[str]) -> str:
-        kind, name = match.groups()
-        if kind == "env":
-            value = environment(name)
-            if value is None:
-                raise InvalidValueError(f"The environment variable {name} is not set.", "Set it for the daemon.")
-            return value
-        try:
-            return Path(name).read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is not text"
-            raise InvalidValueError(f"The file {name} cannot be read: {reason}.") from None
-
-    return _REFERENCE.sub(found, text)
 
 
 def _check_url(url: str) -> None:

@@ -65,8 +65,7 @@ def _parents(folder: str) -> Iterator[str]:
 
 
 def _first_in_doubt(location: str, checkpoint: int) -> int:
-    """Returns the first version that may not be durable: volstream's commits and checkpoints follow durable commits only, Spark's do
-    not."""
+    """Returns the first version that may not be durable: only volstream's commits and checkpoints follow nothing but durable ones."""
     first = checkpoint
     while first > 0 and _writer(location, first).startswith(_SPARK):
         first -= 1

@@ -85,8 +85,8 @@ class Connectors:
             format: ``json``: values are text in the column ``event``, others are kept as bytes in ``payload``. ``bytes``,
                 ``avro``: all values are bytes in ``payload``.
             topic: default: ``name``.
-            properties: properties of librdkafka, for security above all. Secrets by reference only: ``env:NAME`` for a variable
-                of the environment, ``file:PATH`` for a file with the value.
+            properties: properties of librdkafka, for security above all. Secrets by reference only: ``${env:NAME}`` for a
+                variable of the environment, ``${file:PATH}`` for a file with the value.
             retention_policy: age at which rows are deleted, such as ``30 days``; None: never.
 
         Raises:

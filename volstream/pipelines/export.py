@@ -12,11 +12,11 @@ from volstream.pipelines.keys import LOAD, defaults
 from volstream.pipelines.model import ADDED, CODE, Definition, Kind
 from volstream.pipelines.order import in_order
 from volstream.pipelines.references import escaped, is_secret
+from volstream.references import refers
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 #: A reference to a variable of the environment, as the catalog keeps it.
-_ENVIRONMENT = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*)")
 
 _HEADER = """\
 # What this home has, for `volstream apply`. Written by `volstream export`.
@@ -74,8 +74,7 @@ class _Reference(str):
 
 
 def _reference(name: str, value: str) -> str:
-    found = _ENVIRONMENT.fullmatch(value) if is_secret(name) else None
-    return value if found is None else _Reference(f"${{env:{found[1]}}}")
+    return _Reference(value) if is_secret(name) and refers(value) else value
 
 
 def _key(text: str) -> str:

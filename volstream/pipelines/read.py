@@ -13,7 +13,8 @@ from volstream.pipelines.complete import complete
 from volstream.pipelines.files import RawFile, Variables, nearest, read_files
 from volstream.pipelines.keys import KEYS, defaults
 from volstream.pipelines.model import Definition, Kind
-from volstream.pipelines.references import environment_name, expand, is_secret
+from volstream.pipelines.references import expand, is_secret
+from volstream.references import refers
 
 
 def read(path: Path, profile: str | None = None) -> Sequence[Definition]:
@@ -74,10 +75,9 @@ def _expanded(kind: Kind, key: str, value: Any, variables: Variables) -> Any:
             )
     if kind is Kind.SOURCE and key == "properties" and isinstance(value, Mapping):
         # The catalog keeps the reference: the daemon looks it up.
-        kept = {
-            name: f"env:{found}" for name, one in value.items() if (found := environment_name(one)) and is_secret(name)
-        }
-        value = {**value, **kept}
+        kept = {name: one for name, one in value.items() if is_secret(name) and isinstance(one, str) and refers(one)}
+        others = {name: one for name, one in value.items() if name not in kept}
+        return {**expand(others, variables.get, config.environment), **kept}
     return expand(value, variables.get, config.environment)
 
 

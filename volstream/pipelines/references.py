@@ -36,12 +36,6 @@ def check_literal(text: str) -> None:
         )
 
 
-def environment_name(value: Any) -> str | None:
-    """Returns the name in a value that is nothing but ``${env:NAME}``; else None."""
-    found = _REFERENCE.fullmatch(value) if isinstance(value, str) else None
-    return found[3] if found is not None and not found[1] and found[2] == "env" else None
-
-
 def expand(value: Any, variable: Callable[[str], Any], environment: Callable[[str], str | None]) -> Any:
     """Returns a value, or a list or table of values, with its references replaced.
 

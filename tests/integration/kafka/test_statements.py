@@ -81,14 +81,14 @@ def test_options_are_those_of_sparks_source(home: Home, broker: Broker) -> None:
         broker,
         "topic",
         more=", 'format' = 'bytes', 'startingOffsets' = 'earliest', 'retention_policy' = '2 days', "
-        "'kafka.security.protocol' = 'SASL_SSL', 'kafka.sasl.password' = 'env:PASSWORD'",
+        "'kafka.security.protocol' = 'SASL_SSL', 'kafka.sasl.password' = '${env:PASSWORD}'",
     )
     found = home.session.source.get(home.name("t"))
     assert (found.name, found.retention_seconds) == (Name.parse(home.name("t")), 2 * 86400)
     assert {key: found.options[key] for key in ("format", "topic", "properties")} == {
         "format": "bytes",
         "topic": "topic",
-        "properties": {"security.protocol": "SASL_SSL", "sasl.password": "env:PASSWORD"},
+        "properties": {"security.protocol": "SASL_SSL", "sasl.password": "${env:PASSWORD}"},
     }
     for more, said in (
         (", 'startingOffsets' = 'latest'", "read from their earliest message"),

@@ -145,7 +145,7 @@ def test_every_definition_reads_back_from_its_export(folder: Path, data: st.Data
 
 
 def test_secrets_of_topics_are_exported_as_references() -> None:
-    kept = {"sasl.password": "env:PASSWORD", "ssl.key.location": "/k", "client.id": "env:not"}
+    kept = {"sasl.password": "${env:PASSWORD}", "ssl.key.location": "/k", "client.id": "${env:not}"}
     values = {
         **defaults(Kind.SOURCE),
         "kind": "kafka",
@@ -155,7 +155,7 @@ def test_secrets_of_topics_are_exported_as_references() -> None:
         "properties": kept,
     }
     text = to_toml([Definition(Kind.SOURCE, Name.parse("k"), values)])
-    assert tomllib.loads(text)["sources"]["k"]["properties"] == {**kept, "sasl.password": "${env:PASSWORD}"}
+    assert tomllib.loads(text)["sources"]["k"]["properties"] == {**kept, "client.id": "$${env:not}"}
 
 
 def test_code_below_the_files_folder_is_relative_to_it(folder: Path) -> None:

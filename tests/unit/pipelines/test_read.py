@@ -216,5 +216,5 @@ def test_secrets_of_topics_stay_references(write: Write, monkeypatch: pytest.Mon
     )
     assert values(folder, Kind.SOURCE, "k")["properties"] == {
         "sasl.username": "me",
-        "sasl.password": "env:NOT_SET_HERE",
+        "sasl.password": "${env:NOT_SET_HERE}",
     }

@@ -21,8 +21,8 @@ def test_a_definition_may_have_any_property_of_the_client_and_secrets_by_referen
             "security.protocol": "SASL_SSL",
             "sasl.mechanism": "PLAIN",
             "sasl.username": "me",
-            "sasl.password": "env:PASSWORD",
-            "ssl.key.pem": "file:/run/secrets/key.pem",
+            "sasl.password": "${env:PASSWORD}",
+            "ssl.key.pem": "${file:/run/secrets/key.pem}",
             "ssl.ca.location": "/not/on/this/host.pem",
         },
     ).check()
@@ -60,11 +60,11 @@ def test_a_topic_is_one_topic(topic: str) -> None:
 
 def test_references_are_looked_up_when_the_topic_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     secret = tmp_path / "secret"
-    source = replace(SOURCE, properties={"sasl.username": "env:KAFKA_USER", "sasl.password": f"file:{secret}"})
-    with pytest.raises(InvalidValueError, match=r"sasl\.username is in the variable KAFKA_USER, which is not set"):
+    source = replace(SOURCE, properties={"sasl.username": "${env:KAFKA_USER}", "sasl.password": f"${{file:{secret}}}"})
+    with pytest.raises(InvalidValueError, match="The environment variable KAFKA_USER is not set"):
         source.reader()
     monkeypatch.setenv("KAFKA_USER", "me")
-    with pytest.raises(InvalidValueError, match=r"sasl\.password is in the file .*cannot be read"):
+    with pytest.raises(InvalidValueError, match=r"The file .*secret cannot be read: No such file"):
         source.reader()
     secret.write_text("hunter2\n")
     source.reader().close()

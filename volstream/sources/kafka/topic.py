@@ -6,12 +6,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from volstream import config
+from volstream import references
 from volstream.errors import DependencyError, InvalidValueError
 from volstream.model.objects import FeedTable
 from volstream.sources.tables import EVENT_COLUMNS
@@ -52,8 +51,6 @@ OWN = frozenset(
 
 _SECRET = re.compile(r"password|passphrase|secret|key\.pem$")
 
-_REFERENCE = re.compile(r"(env|file):(.+)", re.DOTALL)
-
 
 @dataclass(frozen=True)
 class TopicSource:
@@ -62,7 +59,7 @@ class TopicSource:
     Attributes:
         brokers: ``host:port`` of some brokers of the cluster.
         format: one of :data:`FORMATS`.
-        properties: further properties of librdkafka; secrets as ``env:NAME`` or ``file:PATH``.
+        properties: further properties of librdkafka; secrets as ``${env:NAME}`` or ``${file:PATH}``.
     """
 
     brokers: Sequence[str]
@@ -103,13 +100,13 @@ class TopicSource:
         for name, value in self.properties.items():
             if name in OWN:
                 raise InvalidValueError(f"The property {name} is volstream's to set.", "Leave it out.")
-            if _SECRET.search(name) and not _REFERENCE.fullmatch(value):
+            if _SECRET.search(name) and not references.refers(value):
                 raise InvalidValueError(
                     f"The property {name} is a secret, which the catalog does not store.",
-                    "Write env:NAME for a variable of the environment, or file:PATH for a file with the value.",
+                    "Write ${env:NAME} for a variable of the environment, or ${file:PATH} for a file with the value.",
                 )
         # A reference may only be known where the daemon runs.
-        given = {name: value for name, value in self.properties.items() if not _REFERENCE.fullmatch(value)}
+        given = {name: value for name, value in self.properties.items() if not references.refers(value)}
         with _installed():
             from volstream.sources.kafka.client import check_properties
         check_properties(given)
@@ -123,7 +120,7 @@ class TopicSource:
         """
         with _installed():
             from volstream.sources.kafka.client import TopicReader
-        properties = {name: _resolved(name, value) for name, value in self.properties.items()}
+        properties = {name: references.resolve(value) for name, value in self.properties.items()}
         return TopicReader(self.brokers, self.topic, properties)
 
 
@@ -136,19 +133,3 @@ def _installed() -> Iterator[None]:
             f"Kafka topics need the Python package {error.name!r}, which is not installed.",
             "Install it: pip install 'volstream[kafka]'.",
         ) from error
-
-
-def _resolved(name: str, value: str) -> str:
-    found = _REFERENCE.fullmatch(value)
-    if found is None:
-        return value
-    kind, where = found.groups()
-    if kind == "env":
-        known = config.environment(where)
-        if known is None:
-            raise InvalidValueError(f"The property {name} is in the variable {where}, which is not set.", "Set it.")
-        return known
-    try:
-        return Path(where).read_text(encoding="utf-8").rstrip("\n")
-    except (OSError, ValueError) as error:
-        raise InvalidValueError(f"The property {name} is in the file {where}, which cannot be read: {error}.") from None

@@ -1,0 +1,41 @@
+"""References to secrets in definitions and settings, ``${env:NAME}`` and ``${file:PATH}``: looked up by whoever needs the secret,
+when it does, and stored as they are written."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from volstream import config
+from volstream.errors import InvalidValueError
+
+_REFERENCE = re.compile(r"\$\{(env|file):([^{}]+)\}")
+
+
+def refers(text: str) -> bool:
+    """True if there is a reference in the text."""
+    return _REFERENCE.search(text) is not None
+
+
+def resolve(text: str) -> str:
+    """Returns text with its references replaced, by files without the line break at their end.
+
+    Raises:
+        InvalidValueError: a reference leads nowhere.
+    """
+    return _REFERENCE.sub(lambda one: _resolved(*one.groups()), text)
+
+
+def _resolved(kind: str, name: str) -> str:
+    if kind == "env":
+        value = config.environment(name)
+        if value is None:
+            raise InvalidValueError(
+                f"The environment variable {name} is not set.", "Set it for this process, which may be the daemon."
+            )
+        return value
+    try:
+        return Path(name).read_text(encoding="utf-8").rstrip("\r\n")
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise InvalidValueError(f"The file {name} cannot be read: {reason}.") from None
