@@ -65,7 +65,7 @@ def _parents(folder: str) -> Iterator[str]:
 
 
 def _first_in_doubt(location: str, checkpoint: int) -> int:
-    """Returns the first version that may not be durable: only volstream's commits and checkpoints follow nothing but durable ones."""
+    """Returns the first version that may not be durable. Spark, unlike volstream, makes checkpoints of commits that are not."""
     first = checkpoint
     while first > 0 and _writer(location, first).startswith(_SPARK):
         first -= 1
