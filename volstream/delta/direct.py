@@ -47,7 +47,7 @@ from volstream.delta.tracking import (
 )
 from volstream.delta.tracking import PROPERTIES as TRACKING
 from volstream.delta.vectors import deleted_rows, write_vectors
-from volstream.errors import StorageError
+from volstream.errors import DependencyError, StorageError
 
 #: Writer features that this module supports.
 _KNOWN = frozenset({"appendOnly", "invariants", "deletionVectors", "timestampNtz"})
@@ -530,7 +530,7 @@ def _checkpoint(location: str, version: int) -> None:
     """Keeps the log short to read, as Delta does after a commit. A failure does not affect the commit."""
     if version % _CHECKPOINT_COMMITS:
         return
-    with suppress(DeltaError, OSError):
+    with suppress(DeltaError, OSError, DependencyError):
         durable.checkpoint(location, open_table(location))
 
 

@@ -91,7 +91,9 @@ def checkpoint(location: str, table: DeltaTable) -> None:
 
     Raises:
         DeltaError, OSError: it could not be written.
+        DependencyError: what it refers to cannot be synced.
     """
+    sync(location, str(table.metadata().id), table.version())
     table.create_checkpoint()
     filesystem, root = filesystem_of(location)
     files = checkpoint_files(location, last_checkpoint(location))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 from tests import tails
 from tests.directories import Directory
@@ -80,13 +81,17 @@ def _commit_directly(location: str) -> None:
     assert direct.commit(location, Marker("app", 1, {}), RowChanges([rows], rows.schema, "", None))
 
 
+def _make_a_checkpoint(location: str) -> None:
+    durable.checkpoint(location, DeltaTable(location))
+
+
 def _rely_on_it(location: str) -> None:
     head = DeltaLog(location).head()
     assert head is not None
     durable.sync(location, head[1], head[0])
 
 
-@pytest.mark.parametrize("use", [_commit_directly, _rely_on_it])
+@pytest.mark.parametrize("use", [_commit_directly, _make_a_checkpoint, _rely_on_it])
 @pytest.mark.parametrize("interval", ["2", "10"], ids=["with a checkpoint", "without"])
 def test_what_spark_wrote_is_on_disk_before_something_of_ours_follows_it(
     gateway: SparkGateway, tmp_path: Path, synced: set[str], use: Callable[[str], None], interval: str
