@@ -34,13 +34,20 @@ static int key_of(int folder, const char *name, char *key, size_t size, unsigned
     return 1;
 }
 
-static int copy_file(const char *self, int into) {
-    int from = open(self, O_RDONLY | O_CLOEXEC);
-    if (from < 0) return 0;
+static int copy_from(int from, int into) {
+    off_t at = 0;
     ssize_t copied;
-    while ((copied = sendfile(into, from, NULL, 1 << 30)) > 0) {}
-    close(from);
+    while ((copied = sendfile(into, from, &at, 1 << 30)) > 0) {}
     return copied == 0;
+}
+
+/* A file that can be read is not opened again: closing it would release the locks that its process has on it, those of SQLite. */
+static int copy_file(int file, const char *self, int into) {
+    if ((fcntl(file, F_GETFL) & O_ACCMODE) != O_WRONLY) return copy_from(file, into);
+    int from = open(self, O_RDONLY | O_CLOEXEC);
+    int whole = from >= 0 && copy_from(from, into);
+    if (from >= 0) close(from);
+    return whole;
 }
 
 /* The files and folders of a folder, each ended by 0: mode, kind, key, name. */
@@ -75,7 +82,7 @@ static int synced(int file, sync_call real) {
     int locked = open(lock, O_CREAT | O_RDWR | O_CLOEXEC, 0600), into = open(draft, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
     if (locked < 0 || into < 0) abort();
     flock(locked, LOCK_EX);
-    int whole = S_ISDIR(mode) ? copy_entries(self, into) : copy_file(self, into);
+    int whole = S_ISDIR(mode) ? copy_entries(self, into) : copy_file(file, self, into);
     int done = real(file);
     if (whole && done == 0) rename(draft, target);
     else unlink(draft);

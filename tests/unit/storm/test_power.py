@@ -57,3 +57,26 @@ def test_what_was_synced_survives_and_nothing_else(tmp_path: Path) -> None:
     assert lost == ["folder/below", "not known", "old", "replaced", "synced"]
     assert (root / "synced").stat().st_mode & 0o777 == 0o600
     assert power.lose() == []
+
+
+_LOCKS = """
+import fcntl, os, subprocess, sys
+
+other = "import fcntl; fcntl.lockf(open('locked', 'r+b'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+with open("locked", "w+b") as file:
+    fcntl.lockf(file, fcntl.LOCK_EX)
+    os.fsync(file.fileno())
+    assert subprocess.run([sys.executable, "-c", other], stderr=subprocess.PIPE).returncode == 1
+"""
+
+
+def test_a_file_that_is_synced_stays_locked(tmp_path: Path) -> None:
+    preload = Preload(tmp_path)
+    if preload.why_not:
+        pytest.skip(preload.why_not)
+    root, kept = tmp_path / "home", tmp_path / "synced"
+    root.mkdir()
+    power = Power(root, kept, preload.variables)
+    power.begin()
+    environment = {**os.environ, **preload.variables, **power.variables}
+    subprocess.run([sys.executable, "-c", _LOCKS], cwd=root, env=environment, check=True)
