@@ -110,6 +110,7 @@ def test_each_virtual_cluster_has_one_daemon_with_valid_settings() -> None:
     assert set(settings) <= set(Settings.model_fields)
     clusters = [one["spec"]["template"]["spec"]["containers"][0]["args"][2] for one in DAEMONS]
     assert sorted(clusters) == sorted(["DEFAULT", *settings["virtual_clusters"]])
+    assert all("use_ssl=true" in one["spark_remote"] for one in settings["virtual_clusters"].values())
     assert seconds(settings["shutdown_seconds"]) == SHUTDOWN_SECONDS
 
 
