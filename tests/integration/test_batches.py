@@ -10,7 +10,7 @@ import pytest
 
 from tests.integration.conftest import COUNT, Place
 from tests.interrupts import meanwhile
-from volstream.errors import InvalidStateError, NotFoundError, VolstreamError
+from volstream.errors import EngineLostError, InvalidStateError, NotFoundError, VolstreamError
 from volstream.jobs.progress import Progress
 from volstream.lifecycle.stop import Stop
 from volstream.model.work import BatchState
@@ -58,6 +58,24 @@ def test_a_batch_of_which_outcomes_are_missing_is_not_committed_but_repeated(pla
     assert place.table("_file_path") == []
     place.run()
     assert place.table("_file_path") == [("a",), ("b",), ("c",)]
+
+
+@pytest.mark.parametrize("limit", [{"max_files": 2}, {"max_bytes": 2}])
+def test_a_batch_that_ended_its_engine_is_recut_by_lower_limits(place: Place, limit: dict[str, Any]) -> None:
+    for name in "abcdef":
+        place.put(name)
+    place.job(COUNT)
+
+    def die() -> None:
+        raise EngineLostError("The Spark engine was lost.")
+
+    with meanwhile("call", "volstream.jobs.staged.Staged.totals", die), pytest.raises(EngineLostError):
+        place.run()
+    assert bounds(place) == [(1, None, "f", 6)]
+    place.session.jobs.alter("j", **limit)
+    place.run()
+    assert bounds(place) == [(1, None, "b", 2), (2, "b", "d", 2), (3, "d", "f", 2)]
+    assert [row[0] for row in place.table()] == [*"abcdef"]
 
 
 @pytest.mark.long

@@ -208,15 +208,17 @@ def test_the_doctor_finds_a_maintained_volume_healthy_and_times_a_canary(bucket:
     assert "in the directory after" in checks["canary"].said
 
 
-def test_the_doctor_names_what_is_wrong_and_what_to_do(bucket: Bucket) -> None:
+def test_the_doctor_names_what_is_wrong_and_what_to_do(bucket: Bucket, mns: Any) -> None:
     bucket.volume("v")
     service = bucket.cloud.service
-    del service.buckets[bucket.name]
+    del service.buckets[bucket.name], mns.queues[bucket.name]
     checks = {check.what: check for check in examine(bucket.session.home, "v")}
-    assert (checks["listing"].state, checks["writer"].state, checks["completeness"].state) == (
-        CheckState.FAILED,
-        CheckState.WARNING,
-        CheckState.WARNING,
-    )
+    assert {what: checks[what].state for what in ("listing", "queue", "writer", "completeness")} == {
+        "listing": CheckState.FAILED,
+        "queue": CheckState.FAILED,
+        "writer": CheckState.WARNING,
+        "completeness": CheckState.WARNING,
+    }
     assert "NoSuchBucket" in checks["listing"].said
+    assert "queue name" in checks["queue"].fix
     assert "volstream daemon" in checks["writer"].fix

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests import objects
-from tests.integration.conftest import COUNT, Place
+from tests.integration.conftest import COUNT, Place, session_on
 from volstream.catalog.consumptions import Outcome
+from volstream.config import Settings
 from volstream.delta.folders import table_location
 from volstream.delta.writer import DeltaWriter
 from volstream.errors import (
@@ -30,6 +31,17 @@ def f(file):
     if file.name == 'a':
         time.sleep(60)
     return {'n': 1}
+"""
+
+FIRST_BAD = """
+import os
+def f(file):
+    if file.name == 'a':
+        with open({told!r}, 'a') as told:
+            told.write('a')
+        if not {heals} or os.path.getsize({told!r}) == 1:
+            raise ValueError('no good')
+    return {{'n': 1}}
 """
 
 PICKY = """
@@ -66,7 +78,7 @@ def test_an_append_table_logs_every_version_and_no_removal(place: Place) -> None
     place.run()
     place.delete("a")
     place.refresh()
-    place.run()
+    assert place.run().progress.removals == 0
     assert place.table() == [("a", 1), ("a", 2)]
 
 
@@ -168,6 +180,22 @@ def test_a_due_retry_heals_a_transient_failure(place: Place, tmp_path: Path) -> 
     place.run()
     assert place.table() == [("a", 1)]
     assert not place.session.jobs.failures("j")
+
+
+def retrying_at_once(place: Place) -> Settings:
+    return place.session.home.settings.model_copy(update={"retry_first_seconds": 0.001})
+
+
+@pytest.mark.parametrize("heals", [False, True])
+def test_a_file_that_is_retried_in_the_same_run_counts_once(place: Place, heals: bool) -> None:
+    place.put("a", "1")
+    place.put("b", "22")
+    told = place.folder.parent / "told"
+    place.job(FIRST_BAD.format(told=str(told), heals=heals), retries=1)
+    with session_on(place.gateway, retrying_at_once(place)) as session:
+        progress = session.jobs.run("j").progress
+    assert told.read_text() == "aa"
+    assert (progress.files, progress.done_files, progress.processed, progress.failed) == (2, 2, 1 + heals, 1 - heals)
 
 
 def test_a_file_that_keeps_failing_is_quarantined_after_its_retries(place: Place) -> None:
@@ -347,6 +375,27 @@ def test_new_columns_evolve_the_table_and_another_type_is_rejected_before_any_fi
     place.refresh()
     with pytest.raises(InvalidValueError, match="Column n of table t"):
         place.run()
+    assert not place.session.jobs.failures("j")
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_file_that_is_back_as_it_was_is_processed_without_a_change_of_the_directory(
+    place: Place, changed: bool
+) -> None:
+    place.put("a", "1")
+    place.refresh()
+    away = place.folder.parent / "away"
+    (place.folder / "a").rename(away)
+    if changed:
+        place.put("a", "22")
+    place.job(COUNT)
+    with session_on(place.gateway, retrying_at_once(place)) as session:
+        assert session.jobs.run("j").progress.overtaken == 1
+        away.rename(place.folder / "a")
+        place.refresh()
+        assert len(session.home.catalog.refreshes.committed(place.volume.id)) == 1, "there is nothing to tell"
+        session.jobs.run("j")
+    assert place.table() == [("a", 1)]
     assert not place.session.jobs.failures("j")
 
 

@@ -118,7 +118,9 @@ def test_skip_requires_a_selection(shell: Shell) -> None:
     assert shell.job("j", "one")[0] == 0
     for options in ([], ["a.txt", "--all"], ["--all", "--kind", "raised"]):
         assert shell("skip", "j", *options)[0] == 2
+    assert "0 files skipped" in shell.ok("skip", "j", "--all")
     assert "0 files skipped" in shell.ok("skip", "j", "--like", "a%")
+    assert "0 files due" in shell.ok("retry", "j", "--all")
     assert "0 files due" in shell.ok("retry", "j", "--kind", "timed-out")
 
 

@@ -239,6 +239,17 @@ def test_with_a_primary_key_a_delete_and_an_insert_become_an_update(home: Home) 
         home.rows(KINDS)
 
 
+def test_a_key_that_two_added_rows_have_is_told_without_an_update(home: Home) -> None:
+    """Rule R-11 of docs/streams.md."""
+    home.tracked(columns="id INT NOT NULL PRIMARY KEY, name STRING, age INT", stream=None)
+    home.sql("CREATE STREAM s$ ON TABLE t$")
+    home.sql("INSERT INTO t$ VALUES (1, 'Alice', 20), (2, 'Bob', 25)")
+    assert home.rows(KINDS) == [("INSERT", 1, "Alice", 20), ("INSERT", 2, "Bob", 25)]
+    home.sql("INSERT INTO t$ VALUES (2, 'Bert', 26)")
+    with pytest.raises(PySparkException, match="have the same key"):
+        home.rows(KINDS)
+
+
 @pytest.mark.long
 def test_identity_columns_can_be_named(home: Home) -> None:
     """Rule R-11 of docs/streams.md."""

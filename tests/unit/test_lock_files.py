@@ -45,3 +45,13 @@ def test_the_lock_has_what_pyproject_requires(name: str, wanted: list[str]) -> N
 def test_the_lock_names_no_registry(name: str) -> None:
     text = (ROOT / name).read_text()
     assert not re.search(r"://|^-", text, re.MULTILINE)
+
+
+def test_set_up_installs_nothing_without_a_checksum() -> None:
+    recipe = (ROOT / "Makefile").read_text().partition(".venv/packages:")[2].partition("\n\n")[0]
+    installs = [line for line in recipe.splitlines() if "pip install" in line]
+    assert [("--require-hashes" in line, line.split("--requirement ")[1:]) for line in installs[:2]] == [
+        (True, ["requirements-build.lock"]),
+        (True, ["requirements.lock"]),
+    ]
+    assert [("--no-deps" in line, line.split()[-2:]) for line in installs[2:]] == [(True, ["--editable", "."])]

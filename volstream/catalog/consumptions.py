@@ -135,42 +135,54 @@ class Consumptions:
             row = transaction.execute(query).one_or_none()
             return None if row is None else _batch(row)
 
-    def unbegun(self, plan: Plan) -> Waiting | None:
-        """Returns the batches at the end of an open plan that were never begun, summed up, or None."""
+    def remaining(self, plan: Plan, *, begun: bool) -> Waiting | None:
+        """Returns the batches at the end of an open plan that wait, summed up, or None.
+
+        Args:
+            begun: with a batch of which an attempt has ended without a commit.
+        """
+        waiting = _planned(plan) if begun else and_(_planned(plan), batches.c.attempts == 0)
         rows = batches.c.files + batches.c.removals
         several = case((batches.c.files > 1, batches.c.bytes), else_=0)
         sums = [func.count(), func.sum(rows), func.sum(batches.c.bytes), func.max(rows), func.max(several)]
         with self._database.reading() as transaction:
             first = transaction.execute(
-                select(batches).where(_unbegun(plan)).order_by(batches.c.number).limit(1)
+                select(batches).where(waiting).order_by(batches.c.number).limit(1)
             ).one_or_none()
             if first is None:
                 return None
-            numbers = transaction.execute(select(*sums).where(_unbegun(plan))).one()
+            numbers = transaction.execute(select(*sums).where(waiting)).one()
             return Waiting(_batch(first), *(int(number) for number in numbers))
 
     def recut(self, plan: Plan, slices: Sequence[Batch]) -> None:
-        """Replaces the batches that :meth:`unbegun` returned.
+        """Replaces the batches that :meth:`remaining` returned. One that was begun keeps its id, which its attempts name.
 
         Raises:
             FencedError: one of these was begun meanwhile, or the plan is no longer open.
         """
+        replaced = and_(_planned(plan), batches.c.number >= slices[0].number)
         with self._database.transaction() as transaction:
             self._locked(transaction, plan.stream_id)
             open_plan = self._open_plan(transaction, plan.stream_id)
             kept = select(func.max(batches.c.number), func.max(batches.c.until_path)).where(
-                batches.c.plan_id == plan.id, ~_unbegun(plan)
+                batches.c.plan_id == plan.id, ~replaced
             )
             number, until = transaction.execute(kept).one()
             last = transaction.execute(
-                select(batches.c.until_path).where(_unbegun(plan)).order_by(batches.c.number.desc()).limit(1)
+                select(batches.c.until_path).where(replaced).order_by(batches.c.number.desc()).limit(1)
             ).scalar_one_or_none()
             # Together the bounds still cover every path: they start after the last kept batch, and end where they ended before.
             same = (slices[0].number - 1, slices[0].after_path, slices[-1].until_path) == (number or 0, until, last)
             if open_plan is None or open_plan.id != plan.id or not same:
                 raise FencedError(f"The batches of plan {plan.id} changed while they were being divided again.")
-            transaction.execute(delete(batches).where(_unbegun(plan)))
-            transaction.execute(insert(batches), [_columns(one) for one in slices])
+            transaction.execute(delete(batches).where(replaced, batches.c.attempts == 0))
+            first, *others = map(_columns, slices)
+            kept_columns = ("id", "attempts", "sequence")
+            shorter = {name: value for name, value in first.items() if name not in kept_columns}
+            if not transaction.execute(update(batches).where(replaced).values(shorter)).rowcount:
+                others.insert(0, first)
+            if others:
+                transaction.execute(insert(batches), others)
 
     def begin(self, *these: Batch, owner: str, target: Target) -> Intent:
         """Writes an INTENT, with the next number of its stream, for each of the batches: one attempt at all of them.
@@ -520,9 +532,9 @@ class Consumptions:
             transaction.execute(update(streams).where(streams.c.id == plan.stream_id).values(**moved))
 
 
-def _unbegun(plan: Plan) -> ColumnElement[bool]:
-    """Selects a plan's batches without any attempt. An aborted attempt refers to its batch, whose bounds stay for that."""
-    return and_(batches.c.plan_id == plan.id, batches.c.state == BatchState.PLANNED, batches.c.attempts == 0)
+def _planned(plan: Plan) -> ColumnElement[bool]:
+    """Selects a plan's batches at which no attempt is."""
+    return and_(batches.c.plan_id == plan.id, batches.c.state == BatchState.PLANNED)
 
 
 def _listed(targets: Sequence[Target]) -> list[dict[str, Any]]:

@@ -39,7 +39,7 @@ from volstream.lifecycle.backoff import Backoff
 from volstream.lifecycle.stop import Stop
 from volstream.log import get
 from volstream.model.objects import FileJob, JobState, OnMove, Volume, Write
-from volstream.model.work import Batch, Failure, FailureKind, FailureState, Intent, Plan
+from volstream.model.work import OVERTAKEN, Batch, Failure, FailureKind, FailureState, Intent, Plan
 from volstream.storage.base import ObjectStore
 from volstream.tracing import span
 from volstream.volumes.access import store_of
@@ -102,6 +102,7 @@ class Attempts:
         owner: holder of the job's lease.
         source: the function's current code.
         progress: updated at each commit.
+        committed: ids of the run's batches, added to at each commit.
     """
 
     def __init__(
@@ -114,6 +115,7 @@ class Attempts:
         stop: Stop,
         progress: Progress,
         preparation: CommitPreparation,
+        committed: set[str],
     ) -> None:
         self._parts = parts
         self._job = job
@@ -125,6 +127,7 @@ class Attempts:
         self._progress = progress
         self._location = parts.table_of(job)
         self._preparation = preparation
+        self._committed = committed
 
     def process(self, made: Plan, batch: Batch, ahead: Ahead | None) -> Ahead | None:
         """Runs and commits a batch; while it is committed, the function runs on the next one.
@@ -147,11 +150,13 @@ class Attempts:
             # Nothing of it is committed, so the same files are read again, now with their columns.
             while done.totals.new_columns and self._adopts(done.staged.new_columns()):
                 done = self._stage(made, batch, str(intent.attempt), isolate=self._isolates(batch))
-            outcome = self._note(made, batch, intent, done)
+            earlier = earlier_failures(self._parts, self._job, made, batch)
+            outcome = self._note(batch, intent, done, earlier)
+            again = [one for one in earlier.values() if one.batch_id in self._committed]
             faults.point("batch.staged")
             with ThreadPoolExecutor(1, thread_name_prefix=f"commit of {self._job.name}") as pool:
                 context = copy_context()  # in which the span is the batch's
-                committing = pool.submit(context.run, self._commit, made, batch, intent, done, outcome)
+                committing = pool.submit(context.run, self._commit, made, batch, intent, done, outcome, again)
                 following = self._stage_ahead(made, batch, done)
                 committing.result()
         except BaseException as error:
@@ -178,10 +183,18 @@ class Attempts:
         if ahead is not None:
             folders.remove(f"{self._parts.staging}/{ahead.batch_id}")
 
-    def _commit(self, made: Plan, batch: Batch, intent: Intent, done: Ahead, outcome: Outcome) -> None:
-        """Commits the staged outcomes of a batch, in the table and in the catalog."""
+    def _commit(
+        self, made: Plan, batch: Batch, intent: Intent, done: Ahead, outcome: Outcome, again: Sequence[Failure]
+    ) -> None:
+        """Commits the staged outcomes of a batch, in the table and in the catalog.
+
+        Args:
+            again: failures of the batch's files in this run: these files count already.
+        """
         with span("commit", **self._about(batch), rows=outcome.rows, failed=outcome.failed):
             self._commit_now(made, batch, intent, done, outcome)
+        self._committed.add(batch.id)
+        self._progress.take_back(sum(one.kind in OVERTAKEN for one in again), len(again))
 
     def _commit_now(self, made: Plan, batch: Batch, intent: Intent, done: Ahead, outcome: Outcome) -> None:
         began = time.monotonic()
@@ -315,11 +328,10 @@ class Attempts:
             f"volstream alter-job {self._job.name} --function {self._job.function}.",
         )
 
-    def _note(self, made: Plan, batch: Batch, intent: Intent, done: Ahead) -> Outcome:
+    def _note(self, batch: Batch, intent: Intent, done: Ahead, earlier: dict[str, Failure]) -> Outcome:
         """Returns the outcome of an attempt, and records its failures as pending."""
         totals = done.totals
         kept = batch.files - totals.succeeded - totals.failed if batch.moves else 0
-        earlier = earlier_failures(self._parts, self._job, made, batch)
         if totals.failed:
             self._note_failures(done.staged, batch, intent, earlier)
         failed = totals.failed - totals.overtaken

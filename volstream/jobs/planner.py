@@ -127,7 +127,8 @@ class Planner:
                 )
 
     def resize(self, job: FileJob, made: Plan, cut_by: Limits | None) -> Limits | None:
-        """Re-cuts the waiting batches of an open plan if they would take much longer or shorter than they should.
+        """Re-cuts the waiting batches of an open plan if they exceed the job's limits, which were lowered, or would take much
+        longer or shorter than they should.
 
         Args:
             cut_by: the limits that the last call returned for the plan; similar limits would give the same batches, if
@@ -136,16 +137,21 @@ class Planner:
         Returns:
             The limits by which the plan is cut now, if known.
         """
-        target = self._settings.batch_seconds
+        target, most = self._settings.batch_seconds, self._most(job)
         rate = sizing.latest(self._catalog.consumptions.measured(job.id, plan_id=made.id), target / 2)
-        waiting = None if rate is None else self._catalog.consumptions.unbegun(made)
-        if rate is None or waiting is None:
+        limits = most if rate is None else rate.limits(target, most)
+        # Of a batch that ended its engine, too: with lower limits it may be committed.
+        waiting = self._catalog.consumptions.remaining(made, begun=True)
+        if waiting is None:
             return cut_by
-        limits = rate.limits(target, self._most(job))
-        if (cut_by is not None and not sizing.differ(limits, cut_by)) or not sizing.misses(
-            waiting, rate, limits, target
-        ):
-            return cut_by
+        if not sizing.exceeds(waiting, most):
+            waiting = self._catalog.consumptions.remaining(made, begun=False)
+            if rate is None or waiting is None:
+                return cut_by
+            if (cut_by is not None and not sizing.differ(limits, cut_by)) or not sizing.misses(
+                waiting, rate, limits, target
+            ):
+                return cut_by
         batches = plan.recut(made, waiting.first, limits)
         self._catalog.consumptions.recut(made, batches)
         faults.point("plan.recut")

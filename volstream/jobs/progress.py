@@ -11,7 +11,7 @@ class Progress:
     """A run's progress; its observer is notified after each step.
 
     Attributes:
-        files, bytes: of all batches planned so far.
+        files, bytes: of all batches planned so far. A file that is tried again in the run counts once.
         failed, overtaken: of ``done_files``; the latter were removed or changed before their turn, which is not a failure.
         moves: how many of ``done_files`` were moved.
         code_changed: the function's source has changed since the job was created.
@@ -33,6 +33,13 @@ class Progress:
     def processed(self) -> int:
         """Number of files that were processed successfully."""
         return self.done_files - self.failed - self.overtaken
+
+    def take_back(self, overtaken: int, files: int) -> None:
+        """Takes back files that did not succeed earlier in the run, now that they were tried again: each counts once."""
+        self.files -= files
+        self.done_files -= files
+        self.overtaken -= overtaken
+        self.failed -= files - overtaken
 
 
 #: Receives a run's progress.

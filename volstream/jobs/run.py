@@ -120,6 +120,7 @@ class _Run:
         self._observe = observe
         self._has_table = False
         self._preparation = CommitPreparation(parts, job)
+        self._committed: set[str] = set()  # ids of batches
 
     def go(self, *, until_empty: bool) -> None:
         """Recovers, finishes an open plan, then plans and processes new work."""
@@ -267,7 +268,15 @@ class _Run:
         progress.bytes += left.bytes
         self._observe(progress)
         attempts = Attempts(
-            self._parts, self._job, self._owner, self._source, self._volume, self._stop, progress, self._preparation
+            self._parts,
+            self._job,
+            self._owner,
+            self._source,
+            self._volume,
+            self._stop,
+            progress,
+            self._preparation,
+            self._committed,
         )
         cut_by: Limits | None = None
         ahead: Ahead | None = None

@@ -75,6 +75,11 @@ def usual(batches: Iterable[Batch]) -> Rate | None:
     return latest(sorted(batches, key=lambda one: one.files + one.removals, reverse=True)[:1], math.inf)
 
 
+def exceeds(waiting: Waiting, most: Limits) -> bool:
+    """Returns whether a waiting batch is larger than a job's limits, by which it was not cut."""
+    return waiting.most_files > most.files or waiting.most_bytes > most.bytes
+
+
 def misses(waiting: Waiting, rate: Rate, limits: Limits, seconds: float) -> bool:
     """Returns whether waiting batches would take more than twice ``seconds``, or half as many would suffice.
 

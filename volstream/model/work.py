@@ -179,7 +179,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Waiting:
-    """The batches at the end of an open plan that were never begun. Sums count removals as files.
+    """The batches at the end of an open plan that wait. Sums count removals as files.
 
     Attributes:
         first: the first of these batches.

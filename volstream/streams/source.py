@@ -220,7 +220,8 @@ class TableSource:
         fed = all(one.properties.get("delta.enableChangeDataFeed") == "true" for one in (before, after))
         restored = any(one.operation == "RESTORE" for one in commits)
         columns, compared = after.columns, after.comparable
-        if fed and not restored and all(one.adds_only or one.without_data for one in commits):
+        added = all(one.adds_only or one.without_data for one in commits)
+        if fed and not restored and added and (append_only or not self.key):  # of added rows, too, a key must be of one
             return ChangeFeed(self.location, columns, compared)
         if fed and not restored and (append_only or self.key):
             return ChangeFeed(self.location, columns, compared, self.key)

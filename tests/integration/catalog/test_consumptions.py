@@ -216,7 +216,7 @@ def sliced(made: Plan, number: int, *bounds: str | None) -> list[Batch]:
 def test_unstarted_batches_are_recut_and_the_plan_still_ends_at_the_same_version(catalog: Catalog, job: Job) -> None:
     made, batches = objects.store_plan(catalog, job, batches=5)
     catalog.consumptions.commit(catalog.consumptions.begin(batches[0], owner="me", target=TARGET), DONE)
-    waiting = catalog.consumptions.unbegun(made)
+    waiting = catalog.consumptions.remaining(made, begun=False)
     assert waiting is not None
     assert (waiting.first.number, waiting.count, waiting.files, waiting.bytes) == (2, 4, 8, 80)
     assert (waiting.most_files, waiting.most_bytes) == (2, 20)
@@ -227,20 +227,32 @@ def test_unstarted_batches_are_recut_and_the_plan_still_ends_at_the_same_version
         assert (following.number, following.files) == (number, 3)
         catalog.consumptions.commit(catalog.consumptions.begin(following, owner="me", target=TARGET), DONE)
     assert stream_of(catalog, job).offset == 7
-    assert catalog.consumptions.unbegun(made) is None
+    assert catalog.consumptions.remaining(made, begun=False) is None
 
 
-def test_a_started_batch_is_never_recut(catalog: Catalog, job: Job) -> None:
+def test_a_batch_in_work_is_not_recut_and_one_whose_attempt_has_ended_keeps_its_name(
+    catalog: Catalog, job: Job
+) -> None:
     made, batches = objects.store_plan(catalog, job, batches=3)
     intent = catalog.consumptions.begin(batches[0], owner="me", target=TARGET)
     with pytest.raises(FencedError):
         catalog.consumptions.recut(made, sliced(made, 1, None, "0003"))
     catalog.consumptions.abort(intent)
-    waiting = catalog.consumptions.unbegun(made)
-    assert waiting is not None
-    assert waiting.first.number == 2, "the aborted attempt names its batch"
+    numbers = {}
+    for begun in (False, True):
+        waiting = catalog.consumptions.remaining(made, begun=begun)
+        assert waiting is not None
+        numbers[begun] = waiting.first.number
+    assert numbers == {False: 2, True: 1}
     catalog.consumptions.recut(made, sliced(made, 2, "0001", "0003"))
-    assert [one.number for one in catalog.consumptions.batches_of(job.id)] == [2, 1]
+    catalog.consumptions.recut(made, sliced(made, 1, None, "00005", "0003"))
+    second, first = catalog.consumptions.batches_of(job.id)
+    assert (first.id, first.attempts, first.until_path) == (batches[0].id, 1, "00005")
+    assert (second.number, second.attempts, second.after_path) == (2, 0, "00005")
+    assert [one.state for one in catalog.consumptions.attempts_at(first.id)] == ["aborted"]
+    catalog.consumptions.commit(catalog.consumptions.begin(first, owner="me", target=TARGET), DONE)
+    catalog.consumptions.commit(catalog.consumptions.begin(second, owner="me", target=TARGET), DONE)
+    assert stream_of(catalog, job).offset == 7
 
 
 @pytest.mark.parametrize("bounds", [("0002", "0003"), ("0001", "00029"), ("0001", "00025", "00029")])

@@ -163,14 +163,20 @@ def test_repeated_rejections_are_counted_not_duplicated(catalog: Catalog, volume
     assert len(catalog.refreshes.rejected(limit=2)) == 2
 
 
+def incompressible() -> str:
+    """A text that is too long for an index row of PostgreSQL, which compresses what it can."""
+    return "".join(hashlib.sha256(bytes([number])).hexdigest() for number in range(100))
+
+
 def test_whatever_is_sent_is_kept_within_bounds(catalog: Catalog, volume: Volume) -> None:
-    odd = [Rejection("nul \0", "half \ud800"), Rejection("x" * 10_000, "long")]
+    long = incompressible()
+    odd = [Rejection("nul \0", "half \ud800"), Rejection(long, "long")]
     catalog.refreshes.reject(volume.id, odd)
     catalog.refreshes.reject(volume.id, odd)
     kept = catalog.refreshes.rejected(volume.id)
     assert sorted((one.subject, one.reason, one.count) for one in kept) == [
+        (long, "long", 2),
         ("nul \\x00", "half \\ud800", 2),
-        ("x" * 10_000, "long", 2),
     ]
     catalog.refreshes.reject(volume.id, [Rejection(f"new {number}", "r") for number in range(1500)])
     assert catalog.refreshes.rejected_count(volume.id) == 1000
@@ -178,7 +184,7 @@ def test_whatever_is_sent_is_kept_within_bounds(catalog: Catalog, volume: Volume
 
 
 def test_paths_of_any_length_can_be_requested(catalog: Catalog, volume: Volume) -> None:
-    path = "".join(hashlib.sha256(bytes([number])).hexdigest() for number in range(64))  # which does not compress
+    path = incompressible()
     when = catalog.refreshes.ask_check(volume.id, [path])
     assert catalog.refreshes.is_asked(volume.id, path)
     catalog.refreshes.checked(volume.id, {path: when})

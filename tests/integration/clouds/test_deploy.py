@@ -110,6 +110,7 @@ def test_each_virtual_cluster_has_one_daemon_with_valid_settings() -> None:
     assert set(settings) <= set(Settings.model_fields)
     clusters = [one["spec"]["template"]["spec"]["containers"][0]["args"][2] for one in DAEMONS]
     assert sorted(clusters) == sorted(["DEFAULT", *settings["virtual_clusters"]])
+    assert all("use_ssl=true" in one["spark_remote"] for one in settings["virtual_clusters"].values())
     assert seconds(settings["shutdown_seconds"]) == SHUTDOWN_SECONDS
 
 
@@ -153,7 +154,7 @@ def test_the_compose_file_waits_for_the_daemon_and_contains_no_password() -> Non
     assert (ROOT / build["dockerfile"]).is_file()
 
 
-def test_the_systemd_unit_waits_for_the_daemon() -> None:
+def test_the_systemd_unit_waits_for_the_daemon_and_keeps_what_it_writes_private() -> None:
     unit = configparser.ConfigParser(strict=False, interpolation=None, comment_prefixes=("#",))
     unit.optionxform = str  # type: ignore[assignment,method-assign]  # systemd's names have capitals
     unit.read(DEPLOY / "systemd" / "volstream@.service")
@@ -161,6 +162,7 @@ def test_the_systemd_unit_waits_for_the_daemon() -> None:
     assert seconds(service["TimeoutStopSec"]) >= SHUTDOWN_SECONDS + ENGINE_SECONDS
     assert service["KillMode"] == "mixed"
     assert service["Restart"] == "always"
+    assert service["UMask"] == "0077", "what it writes is private"
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="this machine has no systemd")

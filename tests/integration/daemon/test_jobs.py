@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
 from sqlalchemy import insert
+from structlog.testing import capture_logs
 
 from tests import objects
 from tests.waiting import eventually
@@ -126,6 +128,23 @@ def test_a_failing_job_is_reported_and_does_not_hold_up_other_jobs(tmp_path: Pat
         assert str(error) in world.scheduler.failing["classify"]
         runs = good.runs
         eventually(lambda: good.runs > runs)
+
+
+def test_a_brief_catalog_outage_does_not_end_the_scheduler(tmp_path: Path) -> None:
+    world = World(tmp_path)
+
+    def rename(before: str, after: str) -> None:
+        with closing(sqlite3.connect(tmp_path / "home" / "catalog.db", timeout=10)) as connection:
+            connection.execute(f"ALTER TABLE {before} RENAME TO {after}")
+            connection.commit()
+
+    world.up = True
+    rename("jobs", "away")
+    with world.running(), capture_logs() as lines:
+        eventually(lambda: "loop_failing" in [line["event"] for line in lines])
+        assert world.runner.runs == 0
+        rename("away", "jobs")
+        eventually(lambda: world.runner.runs > 0)
 
 
 def test_a_schedule_that_cannot_be_computed_fails_only_its_job(tmp_path: Path) -> None:

@@ -125,10 +125,14 @@ def test_a_stop_before_the_lease_is_acquired_is_not_lost(world: World) -> None:
         assert not worker.keeps
 
 
-def test_dropping_a_maintained_volume_ends_nothing_but_its_turn(world: World) -> None:
+@pytest.mark.parametrize("replaced", [False, True])
+def test_dropping_or_replacing_a_maintained_volume_ends_nothing_but_its_turn(world: World, replaced: bool) -> None:
     with world.worker() as worker:
         eventually(lambda: worker.keeps)
-        world.session.volumes.drop("v")
+        if replaced:
+            world.session.volumes.create("v", str(world.files), or_replace=True)
+        else:
+            world.session.volumes.drop("v")
         (world.files / "a").write_text("a")
         eventually(lambda: not worker.keeps)
 

@@ -325,6 +325,16 @@ def test_a_key_that_cannot_be_checked_does_not_hold_up_others_and_is_retried_lat
     assert not kept.catalog.refreshes.asked_checks(kept.volume.id, 10)
 
 
+def test_an_event_that_somebody_made_up_causes_a_look_and_no_more(kept: Keeping) -> None:
+    kept.put("a")
+    keeper = kept.keeper()
+    keeper.reconcile()
+    before = kept.catalog.refreshes.last(kept.volume.id)
+    assert kept.take(KeyHint("a"), KeyHint("made up"), SubtreeHint("nor/this/", "event"), keeper=keeper).commits == 0
+    assert kept.directory() == {"a": 1}
+    assert kept.catalog.refreshes.last(kept.volume.id) == before
+
+
 def test_an_unreachable_store_is_not_blamed_on_a_key(kept: Keeping) -> None:
     kept.put("a")
     with pytest.raises(StorageError):

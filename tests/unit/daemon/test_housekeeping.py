@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
 from tests import objects
+from tests.waiting import eventually
 from volstream import config
 from volstream.catalog import Catalog
 from volstream.daemon.housekeeping import Housekeeper, clean
+from volstream.functions.file import COPIES
 from volstream.functions.printing import Line, Printed
 from volstream.jobs import logs
+from volstream.jvm import log_file
 from volstream.lifecycle.stop import Stop
+from volstream.model.work import PlanState
 
 
 @pytest.mark.parametrize("alone", [True, False])
@@ -62,3 +69,47 @@ def test_logs_are_forgotten_with_the_history(tmp_path: Path, catalog: Catalog) -
         os.utime(f"{place}/{name}.jsonl", (time.time() - age * 86400,) * 2)
     Housekeeper(catalog, settings, Stop()).sweep()
     assert [path.stem for path in Path(place).iterdir()] == ["new"]
+
+
+def test_work_that_ended_three_months_ago_is_forgotten(tmp_path: Path, catalog: Catalog) -> None:
+    _, _, job = objects.store_job(catalog)
+    plans = {
+        age: objects.store_plan(catalog, job, state=PlanState.DONE, created_on=datetime.now(UTC) - timedelta(days=age))[
+            0
+        ]
+        for age in (91, 89)
+    }
+    Housekeeper(catalog, config.load(tmp_path), Stop()).sweep()
+    assert [age for age, plan in plans.items() if catalog.consumptions.plan(plan.id)] == [89]
+
+
+def test_copies_of_files_that_killed_workers_left_are_removed(
+    tmp_path: Path, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = tmp_path / "tmp"
+    monkeypatch.setattr(tempfile, "tempdir", str(shared))
+    (tmp_path / "elsewhere").mkdir()
+    for name in (f"{COPIES}left", f"{COPIES}in-use", "of-another-program"):
+        (shared / name).mkdir(parents=True)
+        (shared / name / "copy").touch()
+    (shared / f"{COPIES}link").symlink_to(tmp_path / "elsewhere")
+    for folder in (shared / f"{COPIES}left", shared / "of-another-program", tmp_path / "elsewhere"):
+        os.utime(folder, (time.time() - 2 * 86400,) * 2)
+    Housekeeper(catalog, config.load(tmp_path), Stop()).sweep()
+    left = {path.name for path in shared.iterdir() if path.name.startswith((COPIES, "of"))}
+    assert left == {f"{COPIES}in-use", f"{COPIES}link", "of-another-program"}
+
+
+def test_the_log_of_the_jvm_is_rolled_while_the_daemon_runs(tmp_path: Path, catalog: Catalog) -> None:
+    settings, stop = config.load(tmp_path), Stop()
+    settings.log_directory.mkdir(parents=True)
+    log = log_file.begin(settings.log_directory)
+    log.touch()
+    os.truncate(log, 10_000_001)
+    thread = Thread(target=Housekeeper(catalog, settings, stop).run)
+    thread.start()
+    try:
+        eventually(lambda: log.stat().st_size == 0)
+    finally:
+        stop.set()
+        thread.join(30)

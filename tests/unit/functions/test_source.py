@@ -233,6 +233,15 @@ def test_no_code_is_run_from_a_folder_that_others_can_write_to(tmp_path: Path) -
         own_folder(folder)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="Only root can make a folder of another user.")
+def test_no_code_is_run_from_a_folder_of_another_user(tmp_path: Path) -> None:
+    folder = tmp_path / "guessed"
+    folder.mkdir(mode=0o700)
+    os.chown(folder, 12345, -1)
+    with pytest.raises(FunctionLoadError, match="another user"):
+        own_folder(folder)
+
+
 def test_no_code_is_run_from_a_link_planted_in_place_of_the_folder(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     (tmp_path / "guessed").symlink_to("elsewhere")

@@ -11,6 +11,7 @@ import pytest
 
 from volstream import config
 from volstream.catalog import Catalog
+from volstream.cli.main import run
 from volstream.inspection.doctor import CheckState, home_check
 from volstream.lifecycle.privacy import keep_private, make_directory
 
@@ -60,3 +61,10 @@ def test_tables_are_private_to_the_user_unless_their_folder_is_shared(
     keep_private(config.load(tmp_path, warehouse=warehouse))
     found = os.umask(0)
     assert found == umask
+
+
+def test_what_a_command_writes_is_private_whatever_the_shell_says(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    assert run(["init", "--home", str(home)]) == 0
+    assert os.umask(0o022) == 0o077
+    assert {mode(path) & 0o077 for path in (home, *home.rglob("*"))} == {0}
