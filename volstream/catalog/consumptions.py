@@ -179,7 +179,8 @@ class Consumptions:
             first, *others = map(_columns, slices)
             kept_columns = ("id", "attempts", "sequence")
             shorter = {name: value for name, value in first.items() if name not in kept_columns}
-            if not transaction.execute(update(batches).where(replaced).values(shorter)).rowcount:
+            begun = update(batches).where(replaced, batches.c.number == slices[0].number)
+            if not transaction.execute(begun.values(shorter)).rowcount:
                 others.insert(0, first)
             if others:
                 transaction.execute(insert(batches), others)

@@ -140,12 +140,10 @@ class Planner:
         target, most = self._settings.batch_seconds, self._most(job)
         rate = sizing.latest(self._catalog.consumptions.measured(job.id, plan_id=made.id), target / 2)
         limits = most if rate is None else rate.limits(target, most)
-        # Of a batch that ended its engine, too: with lower limits it may be committed.
-        waiting = self._catalog.consumptions.remaining(made, begun=True)
-        if waiting is None:
-            return cut_by
-        if not sizing.exceeds(waiting, most):
-            waiting = self._catalog.consumptions.remaining(made, begun=False)
+        # Also a batch that ended its engine: with lower limits it may be committed.
+        waiting = self._catalog.consumptions.remaining(made, begun=True) if cut_by is None else None
+        if waiting is None or not sizing.exceeds(waiting, most):
+            waiting = None if rate is None else self._catalog.consumptions.remaining(made, begun=False)
             if rate is None or waiting is None:
                 return cut_by
             if (cut_by is not None and not sizing.differ(limits, cut_by)) or not sizing.misses(
