@@ -108,7 +108,11 @@ class DaemonMetrics(Collector):
         waiting = GaugeMetricFamily("volstream_job_waiting_files", "Files of open batches.", labels=["job"])
         waiting_bytes = GaugeMetricFamily("volstream_job_waiting_bytes", "Bytes of open batches.", labels=["job"])
         failures = GaugeMetricFamily("volstream_job_failures", "Failed files by state.", labels=["job", "state"])
-        files = CounterMetricFamily("volstream_job_files", "Files processed, by outcome.", labels=["job", "outcome"])
+        files = CounterMetricFamily(
+            "volstream_job_files",
+            "Files processed, by outcome. A file that is tried again counts again.",
+            labels=["job", "outcome"],
+        )
         size = CounterMetricFamily("volstream_job_bytes", "Bytes of processed files.", labels=["job"])
         batches = CounterMetricFamily("volstream_job_batches", "Committed batches.", labels=["job"])
         runs = CounterMetricFamily(
