@@ -20,6 +20,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from volstream.functions.decimals import is_too_fine
 from volstream.loading import types
 from volstream.loading.texts import fit_text, halved, of_text
 from volstream.model.files import is_utf8
@@ -266,7 +267,7 @@ def _acceptance(kind: pa.DataType) -> Callable[[Any], Any]:
     if pa.types.is_floating(kind):
         return lambda one: (float(one) if type(one) is Decimal else one) if _is_number(one) else None
     if pa.types.is_decimal(kind):
-        return lambda one: Decimal(str(one)) if type(one) is int or _is_finite(one) else None
+        return _decimal
     if pa.types.is_boolean(kind):
         return lambda one: one if type(one) is bool else None
     if pa.types.is_timestamp(kind):
@@ -296,6 +297,12 @@ def _is_number(value: Any) -> bool:
 
 def _is_finite(value: Any) -> bool:
     return isinstance(value, float | Decimal) and math.isfinite(value)
+
+
+def _decimal(value: Any) -> Decimal | None:
+    """Returns a number as a decimal."""
+    found = Decimal(str(value)) if type(value) is int or _is_finite(value) else None
+    return None if found is None or is_too_fine(found) else found
 
 
 def _bytes(value: Any) -> bytes | None:

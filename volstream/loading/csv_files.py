@@ -22,6 +22,9 @@ from volstream.model.units import format_size
 #: The first row must end within so many characters.
 _HEAD_CHARACTERS = 1 << 20
 
+#: Values of a row: a file of nothing but delimiters would take minutes and gigabytes.
+_MAX_VALUES = 10_000
+
 
 def chunks(file: File, what: Recognized, options: LoadOptions) -> Iterator[Chunk]:
     """Yields the rows of a csv file. Quoted values may contain line ends; an empty value is NULL unless it is quoted.
@@ -34,6 +37,7 @@ def chunks(file: File, what: Recognized, options: LoadOptions) -> Iterator[Chunk
     head, blank = _first_row(file, what, options)
     if head is None:
         return
+    _check_width(len(head))
     names = _unique(head) if options.header else [f"_c{number}" for number in range(len(head))]
     ragged = _Ragged(names, what.delimiter)
     try:
@@ -65,6 +69,7 @@ class _Ragged:
     def taken(self) -> Iterator[Chunk]:
         """Yields the rows since the last call."""
         for count, rows in self._texts.items():
+            _check_width(count)
             content = "\n".join(rows).encode()
             read = _ReadAs("utf-8", self._delimiter, count)
             (batch,) = read.batches(io.BytesIO(content), block_bytes=len(content) + 1)
@@ -145,6 +150,12 @@ def _first_row(file: File, what: Recognized, options: LoadOptions) -> tuple[list
     except csv.Error as error:
         raise FileRejectedError(f"The first row of the file cannot be read as csv: {error}.") from None
     return None, 0
+
+
+def _check_width(values: int) -> None:
+    """Raises FileRejectedError if a row has too many values."""
+    if values > _MAX_VALUES:
+        raise FileRejectedError(f"A row of the file has {values:,} values, and at most {_MAX_VALUES:,} are read.")
 
 
 def _unique(names: Sequence[str]) -> list[str]:

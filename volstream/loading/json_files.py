@@ -98,7 +98,7 @@ def _is_cut(line: str, decoder: json.JSONDecoder) -> bool:
         decoder.decode(line)
     except json.JSONDecodeError as error:
         return error.pos >= len(line.rstrip(_BLANKS))
-    except RecursionError:
+    except (ValueError, RecursionError):
         return False
     return False
 
@@ -187,6 +187,8 @@ class _Buffer:
                 continue
             except RecursionError:
                 raise self.broken("a value is nested too deeply") from None
+            except ValueError:  # of Python, which protects itself
+                raise self.broken("an integer has thousands of digits") from None
             # A number at the end of the block may go on in the next one.
             if end == len(self._text) and self._more():
                 continue

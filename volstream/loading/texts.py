@@ -20,7 +20,8 @@ _INFERRED: Sequence[tuple[str, pa.DataType]] = (
 )
 
 _INTEGER = r"^[+-]?[0-9]+$"
-_DECIMAL = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)$"
+#: PyArrow can crash on a text with more digits after the point than any decimal has.
+_DECIMAL = r"^[+-]?([0-9]+(\.[0-9]{0,38})?|\.[0-9]{1,38})$"
 _FLOATING = r"(?i)^[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|nan|inf|infinity)$"
 _BOOLEAN = r"(?i)^(true|false)$"
 _DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"

@@ -6,6 +6,7 @@ import dataclasses
 import subprocess
 import sys
 import threading
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -118,6 +119,17 @@ def test_an_error_in_a_function_is_a_failure_of_its_file(
     found = failed(run(code, [file]))
     assert found["a"][0] is kind
     assert message in found["a"][1]
+
+
+def test_a_decimal_with_more_digits_than_any_type_fails_its_file_and_not_the_worker(
+    run: Runner, store: MemoryStore
+) -> None:
+    """PyArrow would read beyond its table of powers, and the process would end."""
+    code = "from decimal import Decimal\ndef f(file): return {'n': [Decimal('1e-99999999' if file.name == 'b' else '1.50')]}"
+    table = run(code, [store.put("a", b""), store.put("b", b"")], "n ARRAY<DECIMAL(10,2)>")
+    assert failed(table)["b"][0] is FailureKind.WRONG_RESULT
+    assert "at most 38 digits after the point" in failed(table)["b"][1]
+    assert dict(results(table))["a"] == {"n": [Decimal("1.50")]}
 
 
 def test_a_wrong_value_is_found_among_valid_ones(run: Runner, store: MemoryStore) -> None:

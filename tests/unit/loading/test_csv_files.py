@@ -120,3 +120,9 @@ def test_a_row_larger_than_what_is_read_at_once_is_told(files: Files) -> None:
     content = f"a,b\n1,{'x' * (33 << 20)}\n1,2\n"
     with pytest.raises(FileRejectedError, match=r"larger than 16\.0 MiB, or a quote is never closed"):
         files.rows("x.csv", content, TEXT)
+
+
+@pytest.mark.parametrize("content", ["a,b\n1,2\n" + "," * 20_000 + "\n3,4\n", "," * 20_000 + "\n1,2\n"])
+def test_a_row_of_nothing_but_delimiters_is_told(files: Files, content: str) -> None:
+    with pytest.raises(FileRejectedError, match=r"has 20,001 values, and at most 10,000 are read"):
+        files.rows("x.csv", content, "a INT, b INT")

@@ -47,6 +47,14 @@ def test_a_line_that_is_no_object_is_rescued_and_costs_no_other_row(files: Files
     ]
 
 
+def test_an_integer_of_thousands_of_digits_costs_no_other_row(files: Files) -> None:
+    digits = "9" * 5000
+    assert files.rows("x.json", f'{{"a":{digits}}}\n{{"a":1}}\n', "a INT") == [
+        {"a": None, "_rescued_data": f'{{"_corrupt_record":"{{\\"a\\":{digits}}}"}}'},
+        {"a": 1},
+    ]
+
+
 def test_an_element_of_an_array_that_is_no_object_is_rescued(files: Files) -> None:
     assert files.rows("x.json", '[{"a":1}, 7, [8]]', "a INT") == [
         {"a": 1},
@@ -63,6 +71,7 @@ def test_an_element_of_an_array_that_is_no_object_is_rescued(files: Files) -> No
         ('[{"a":1} {"a":2}]', "a comma is missing"),
         ('{\n"a":1\n', "Expecting ',' delimiter"),
         ("[" * 100_000, "a value is nested too deeply"),
+        (f'[{{"a":{"9" * 5000}}}]', r"an integer has thousands of digits \(character 1\)"),
     ],
 )
 def test_a_broken_array_is_rejected_with_the_place(files: Files, content: str, reason: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import pytest
 
 from tests.loading import Files
@@ -120,3 +122,16 @@ def test_the_loader_is_found_as_jobs_name_it_and_does_not_change_with_volstream(
     assert source.load() is Loader
     assert (source.root, source.files) == (None, {})
     assert source.fingerprint == find("volstream.loading.loader:chunks").fingerprint
+
+
+def test_a_decimal_with_more_digits_than_any_type_is_rescued(files: Files) -> None:
+    """PyArrow would read beyond its table of powers, and the process would end."""
+    fine = "0." + "0" * 10_000_000 + "1"
+    assert files.rows("x.json", '{"a":1e-99999999,"n":1}\n{"a":1.50}', "a DECIMAL(10,2), n INT") == [
+        {"a": None, "n": 1, "_rescued_data": '{"a":"1E-99999999"}'},
+        {"a": Decimal("1.50"), "n": None},
+    ]
+    assert files.rows("x.csv", f"a\n{fine}\n1.50\n", "a DECIMAL(10,2)") == [
+        {"a": None, "_rescued_data": f'{{"a":"{fine}"}}'},
+        {"a": Decimal("1.50")},
+    ]
