@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -18,13 +18,14 @@ from volstream.console.app import probes
 from volstream.console.hosts import LOOPBACK
 from volstream.console.server import HttpServer
 from volstream.daemon.tails import Committer
-from volstream.errors import InvalidValueError, PortInUseError, VolstreamError
+from volstream.errors import InvalidValueError, PortInUseError, TailFullError, VolstreamError
 from volstream.ingest.local import LocalTable, LocalTables
 from volstream.ingest.wire import COLUMNS, decoded, encoded, to_flight
 from volstream.lifecycle.privacy import secret_in
 from volstream.lifecycle.stop import Stop
 from volstream.log import get
 from volstream.model.names import Name
+from volstream.model.units import format_size
 from volstream.session import Session
 from volstream.spark.errors import as_sql_errors
 from volstream.spark.frames import batches
@@ -35,6 +36,9 @@ _log = get("ingest")
 
 #: Seconds for clients to end what they send.
 _END_SECONDS = 2.0
+
+#: Bytes of rows that a request may have and still go on, and characters of the identity of a stream.
+_MAX_REQUEST, _MAX_STREAM = 256 << 20, 100
 
 #: File of the home with the token, if no setting has it.
 TOKEN = "ingest.token"
@@ -106,12 +110,18 @@ def serve(settings: Settings, http_port: int, stop: Stop) -> None:
     """
     with Session(settings) as session:
         server = IngestServer(session)
-        committing = threading.Thread(target=Committer(session.home, settings, stop).run, name="commits")
+        committer = Committer(session.home, settings, stop)
+        committing = threading.Thread(target=committer.run, name="commits")
 
         def well() -> tuple[bool, Mapping[str, Any]]:
             return True, {"status": "ok", "address": server.location}
 
-        http = HttpServer(probes(well, well, server), http_port)
+        def ready() -> tuple[bool, Mapping[str, Any]]:
+            failing = committer.failing
+            said = {"status": "not ready", "failing_tables": failing} if failing else {"status": "ready"}
+            return not failing, {**said, "address": server.location}
+
+        http = HttpServer(probes(well, ready, server), http_port)
         http.start()
         try:
             server.start()
@@ -246,9 +256,10 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow publish
         try:
             for chunk in reader:
                 with _told():
-                    told = _request(chunk.app_metadata, "stream", "sequence", "more")
-                    waiting.append(Flush(told["stream"], told["sequence"], pa.Table.from_batches([chunk.data])))
-                    if told["more"]:
+                    flush, more = _flush(chunk)
+                    waiting.append(flush)
+                    if more:
+                        _check_size(waiting)
                         continue
                     self._append(name, table, waiting)
                 writer.write(encoded(sequence=waiting[-1].sequence))
@@ -260,7 +271,9 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow publish
         rows, size = (sum(getattr(one.rows, what) for one in waiting) for what in ("num_rows", "nbytes"))
         try:
             table.append(waiting)
-        except VolstreamError:
+        except Exception as error:
+            if not isinstance(error, TailFullError):  # it may have been dropped, and created again
+                self._forget(name, table)
             self._counts.arrived(str(name), rows, size, refused=True)
             raise
         self._counts.arrived(str(name), rows, size)
@@ -274,6 +287,12 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow publish
                 if known is None or known.columns != found.columns:
                     self._open[name] = found
             return self._open[name]
+
+    def _forget(self, name: Name, table: LocalTable) -> None:
+        """Makes the next request open a table anew."""
+        with self._opening:
+            if self._open.get(name) is table:
+                del self._open[name]
 
 
 class _TokenFactory(flight.ServerMiddlewareFactory):  # type: ignore[misc]
@@ -300,6 +319,28 @@ def _request(content: Any, *needed: str) -> dict[str, Any]:
     if missing:
         raise InvalidValueError(f"The request lacks {missing[0]}.", "Use a client of the same version.")
     return found
+
+
+def _flush(chunk: Any) -> tuple[Flush, bool]:
+    """Returns the rows that a client has sent, and whether more belong to the same request. Raises InvalidValueError."""
+    told = _request(chunk.app_metadata, "stream", "sequence", "more")
+    stream, sequence = told["stream"], told["sequence"]
+    if (
+        not isinstance(stream, str)
+        or len(stream) > _MAX_STREAM
+        or type(sequence) is not int
+        or not 0 < sequence < 1 << 63
+    ):
+        raise InvalidValueError("The request is not understood.", "Use a client of the same version.")
+    return Flush(stream, sequence, pa.Table.from_batches([chunk.data])), bool(told["more"])
+
+
+def _check_size(waiting: Sequence[Flush]) -> None:
+    """Raises InvalidValueError if a request that goes on is too large already."""
+    if sum(one.rows.nbytes for one in waiting) > _MAX_REQUEST:
+        raise InvalidValueError(
+            f"A request has more than {format_size(_MAX_REQUEST)} of rows.", "Send fewer rows with one flush."
+        )
 
 
 class _told:  # noqa: N801  # a context manager, faster than a generator: it runs for each batch

@@ -56,7 +56,10 @@ class Committer:
         sweeps = time.monotonic() >= self._next_sweep
         if sweeps:
             self._next_sweep = time.monotonic() + _SWEEP_SECONDS
-        for name, location in catalog.tails.list().items():
+        tails = catalog.tails.list()
+        for dropped in self._troubles.keys() - tails.keys():
+            del self._troubles[dropped]
+        for name, location in tails.items():
             try:
                 if DeltaLog(location).exists():
                     commit(catalog, name, location, lambda: self._home.gateway)
@@ -66,16 +69,16 @@ class Committer:
                 else:
                     catalog.tails.remove(name)
                     self._troubles.pop(name, None)
-            except VolstreamError as error:  # the rows are safe, and the next turn tries again
-                self._note(name, in_brief(error))
+            except Exception as error:  # noqa: BLE001  # the rows are safe, and the next turn tries again
+                self._note(name, in_brief(error), error)
         for feed in catalog.feeds.list() if sweeps else ():
             try:
                 if expire(self._home, feed):
                     _log.info("events_expired", source=str(feed.name))
-            except VolstreamError as error:
-                _log.warning("expiry_failed", source=str(feed.name), error=in_brief(error))
+            except Exception as error:  # noqa: BLE001  # the next sweep tries again
+                _log.warning("expiry_failed", source=str(feed.name), error=in_brief(error), exc_info=_trace(error))
 
-    def _note(self, name: Name, reason: str | None) -> None:
+    def _note(self, name: Name, reason: str | None, error: Exception | None = None) -> None:
         """Logs and records what prevents a table's commits, once, for ``volstream status``; None: nothing does."""
         if reason == self._troubles.get(name):
             return
@@ -84,6 +87,11 @@ class Committer:
             _log.info("commits_again", table=str(name))
         else:
             self._troubles[name] = reason
-            _log.warning("commit_failed", table=str(name), error=reason)
+            _log.warning("commit_failed", table=str(name), error=reason, exc_info=_trace(error))
         with suppress(CatalogError):  # while it is unavailable, the log has it
             self._home.catalog.tails.note_trouble(name, reason)
+
+
+def _trace(error: Exception | None) -> Exception | None:
+    """Returns an error whose traceback is to be logged: one that nobody has thought of."""
+    return None if isinstance(error, VolstreamError) else error

@@ -13,7 +13,7 @@ import pyarrow as pa
 from volstream.catalog import Catalog
 from volstream.catalog.leases import lease
 from volstream.delta import folders
-from volstream.errors import NotFoundError, TailFullError, VolstreamError, in_brief
+from volstream.errors import DependencyError, NotFoundError, TailFullError, VolstreamError, in_brief
 from volstream.lifecycle.identity import new_owner
 from volstream.log import get
 from volstream.model.names import Name
@@ -83,16 +83,25 @@ class LocalTable:
         with self._lock:
             taken, self._waiting = self._waiting, []
         try:
-            self._writer.append([batch for one in taken for batch in one.batches])
-        except Exception as error:  # noqa: BLE001  # raised by each of them
-            for one in taken:
-                one.error = error
+            self._try(taken)
         except BaseException:  # of this thread alone
             with self._lock:
-                self._waiting = [*(one for one in taken if one is not mine), *self._waiting]
+                self._waiting = [*(one for one in taken if one is not mine and not one.done), *self._waiting]
             raise
-        for one in taken:
-            one.done = True
+
+    def _try(self, requests: Sequence[_Request]) -> None:
+        """Appends requests together; if one of them cannot be appended, each by itself."""
+        error: Exception | None = None
+        try:
+            self._writer.append([batch for one in requests for batch in one.batches])
+        except Exception as raised:  # noqa: BLE001  # raised to whoever made the request
+            if len(requests) > 1 and not isinstance(raised, DependencyError):  # of which no request is the cause
+                for one in requests:
+                    self._try([one])
+                return
+            error = raised
+        for one in requests:
+            one.error, one.done = error, True
 
 
 class LocalTables:

@@ -20,7 +20,7 @@ from volstream.errors import FencedError, InvalidStateError, StorageError, TailF
 from volstream.lifecycle import faults
 from volstream.tails import table
 from volstream.tails.snapshot import Tail
-from volstream.tails.table import ARRIVAL, BEFORE, FLOOR, MOVE, NEWEST, POSITION, SEALED, THROUGH
+from volstream.tails.table import ARRIVAL, BEFORE, FLOOR, MOVE, NEWEST, OPERATION, OWN, POSITION, SEALED, THROUGH
 
 #: Maximum number of attempts; each one fails only because another commit came first.
 _ATTEMPTS = 100
@@ -75,19 +75,22 @@ class TailWriter:
         """Appends batches in one commit; durable on return. Batches that the tail has, or had, are left out.
 
         Args:
-            batches: those of one stream in order.
+            batches: those of one stream in order. Columns of the table that their rows lack are NULL.
 
         Raises:
             TailFullError: rows must be committed to the table first; nothing was written.
             FencedError: another process has written one of the streams (``Flush.after``); nothing was written.
-            InvalidStateError: the tail is sealed; nothing was written.
+            InvalidStateError: the tail is sealed, or rows do not fit the table; nothing was written.
             StorageError: too many concurrent writers.
             DependencyError: the tail cannot be written.
         """
         with self._lock:
             for view in self._attempts():
                 if self._table.transaction(SEALED):
-                    raise InvalidStateError(f"The table at {self.target} takes no more rows.", "It was made immutable.")
+                    raise InvalidStateError(
+                        f"The table at {self.target} takes no more rows.",
+                        "It was made immutable; or its columns changed, and a new stream can go on.",
+                    )
                 new = self._new(batches)
                 if not new or self._append_new(view, new):
                     return
@@ -163,9 +166,11 @@ class TailWriter:
         return True
 
     def _append(self, tail: Tail, batches: Sequence[Flush]) -> None:
-        file = self._table.new_file()
+        rows = self._numbered(tail, batches)
+        with mapped(self._table.spec.location):
+            file = self._table.new_file()
         try:
-            file.write(self._numbered(batches, tail.newest + 1))
+            file.write(rows)
             added = [file.close()]
             small = [one for one in tail.view.files if one.rows < _SMALL_ROWS]
             removed: Sequence[DataFile] = small if len(small) >= _SMALL_FILES else ()
@@ -180,15 +185,26 @@ class TailWriter:
         faults.point("tail.appended")
         self._table.maintain()
 
-    def _numbered(self, batches: Sequence[Flush], first: int) -> pa.Table:
-        """Returns the rows of batches, the first of which is the arrival ``first``, as a tail has them."""
+    def _numbered(self, tail: Tail, batches: Sequence[Flush]) -> pa.Table:
+        """Returns the rows of batches as the tail has them, numbered. Raises InvalidStateError."""
         schema = self._table.spec.schema
         parts = []
-        for number, one in enumerate(batches, first):
+        for number, one in enumerate(batches, tail.newest + 1):
             count = one.rows.num_rows
             own = [pa.repeat(pa.scalar(number, pa.int64()), count), pa.array(range(count), pa.int32())]
-            parts.append(pa.table([*own, *one.rows.select(schema.names[len(own) :]).columns], schema=schema))
+            parts.append(pa.table([*own, *self._fitted(tail, one.rows).columns], schema=schema))
         return pa.concat_tables(parts)
+
+    def _fitted(self, tail: Tail, rows: pa.Table) -> pa.Table:
+        """Returns rows with the table's columns, which may have changed since the stream began. Raises InvalidStateError."""
+        remedy = "Its columns changed: begin a new stream."
+        unknown = [name for name in rows.column_names if name not in self._table.spec.schema.names]
+        if unknown:
+            raise InvalidStateError(f"The table at {self.target} has no column {unknown[0]}.", remedy)
+        try:
+            return tail.view.fitted(rows, [OPERATION, *self.columns.names])
+        except pa.ArrowException as error:
+            raise InvalidStateError(f"The rows do not fit the table at {self.target}: {error}.", remedy) from None
 
     def _merged(self, tail: Tail, files: Iterable[DataFile]) -> AddAction:
         rows = pa.concat_tables([tail.view.read(one) for one in files])
@@ -313,9 +329,22 @@ def _adapt(target: str, present: pa.Schema, wanted: pa.Schema) -> None:
                 commit_properties=CommitProperties(app_transactions=[Transaction(NEWEST, newest or 0)]),
             )
         return
-    if MovePlanner(target).plan() is not None:
+    if MovePlanner(target).plan() is not None or not _retired(target, present):
         raise InvalidStateError(
             f"The columns of the table at {target} changed, and rows that arrived before are not committed yet.",
             "Commit them first, or wait until they are.",
         )
     folders.remove(table.location(target))
+
+
+def _retired(target: str, present: pa.Schema) -> bool:
+    """Seals a tail, so that nobody is told that rows have arrived in it; returns False if some do that have not moved."""
+    old = NativeTable(table.spec_of(target, pa.schema([field for field in present if field.name not in OWN])))
+    tail = Tail.of(old.open())
+    if tail.newest != tail.through:
+        return False
+    try:
+        old.commit(tail.view, {NEWEST: tail.newest, SEALED: 1}, changes_data=False)
+    except FencedError:
+        return False
+    return True

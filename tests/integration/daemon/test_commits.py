@@ -88,6 +88,27 @@ def test_a_table_that_cannot_be_committed_holds_no_other_up(home: Home) -> None:
     assert len(committed(broken)) == 1
 
 
+def test_a_table_whose_rows_cannot_be_read_holds_no_other_up_and_is_told(home: Home) -> None:
+    broken, whole = table(home, "a"), table(home, "b")
+    (arrived,) = Path(broken, "_tail").glob("*.parquet")
+    arrived.write_bytes(b"not Parquet at all")
+    with committing(home) as committer:
+        eventually(lambda: len(committed(whole)) == 1)
+        assert "Parquet" in committer.failing["a.t"]
+        assert "Parquet" in str(home.catalog.tails.troubles()[Name("a", "t")])
+
+
+def test_a_table_that_cannot_be_committed_is_forgotten_once_it_is_dropped(home: Home) -> None:
+    broken = table(home, "a")
+    (arrived,) = Path(broken, "_tail").glob("*.parquet")
+    arrived.write_bytes(b"not Parquet at all")
+    with committing(home) as committer:
+        eventually(lambda: [*committer.failing] == ["a.t"])
+        shutil.rmtree(broken)
+        home.catalog.tails.remove(Name("a", "t"))  # as DROP TABLE does
+        eventually(lambda: committer.failing == {})
+
+
 def test_a_table_that_was_dropped_is_forgotten(home: Home) -> None:
     location = table(home, "a")
     shutil.rmtree(location)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +20,9 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, Protocol
 
+import pyarrow as pa
 import pytest
+from pyarrow import flight
 from pydantic import SecretStr
 
 import volstream
@@ -32,6 +36,9 @@ from volstream.config import Settings
 from volstream.daemon.ingest import TOKEN, IngestServer
 from volstream.errors import InvalidStateError, InvalidValueError, NotFoundError
 from volstream.ingest import RealtimeOperation, RealtimeOptions, RowsNotSentError
+from volstream.ingest.remote import Client
+from volstream.ingest.wire import encoded, from_flight
+from volstream.model.names import Name
 from volstream.session import Session
 from volstream.spark.session import SparkGateway
 
@@ -137,6 +144,50 @@ def test_rows_of_many_clients_are_appended_together_and_counted(served: Served) 
     assert counts["volstream_ingest_bytes_total"] > 0
     assert 6 <= counts["volstream_ingest_requests_total"] <= 60
     assert counts["volstream_ingest_clients"] == 0
+
+
+def test_a_table_that_was_dropped_and_created_again_takes_rows(served: Served) -> None:
+    location = Path(served.session.home.warehouse, "tables", "public")
+    location.mkdir(parents=True)
+    for number in range(2):
+        table = tails.create(location)
+        options = RealtimeOptions(request_failed_retry_internal_ms=10)
+        with (
+            volstream.connect(served.server.location, token="secret") as connection,
+            connection.get_realtime_stream(table="t", options=options) as stream,
+        ):
+            row = stream.create_row()
+            row.set_value("id", str(number))
+            stream.apply(row)
+        assert [row["id"] for row in everything(table)] == [str(number)]
+        shutil.rmtree(table)
+
+
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        ({"stream": 5}, "not understood"),
+        ({"stream": "s" * 101}, "not understood"),
+        ({"sequence": "1"}, "not understood"),
+        ({"sequence": 1 << 63}, "not understood"),
+        ({"more": True}, r"more than 8 B of rows\. Send fewer rows"),
+    ],
+)
+def test_requests_that_no_client_makes_are_refused(
+    served: Served, told: dict[str, object], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("volstream.daemon.ingest._MAX_REQUEST", 8)
+    location = Path(served.session.home.warehouse, "tables", "public")
+    location.mkdir(parents=True)
+    tails.create(location)
+    client = Client(served.server.location, "secret")
+    rows = pa.table({"__operation": ["insert"], "id": ["a"], "n": [1]})
+    writer, reader = client.put(Name("public", "t"), rows.schema)
+    writer.write_with_metadata(rows.to_batches()[0], encoded(**{"stream": "s", "sequence": 1, "more": False, **told}))
+    with pytest.raises(flight.FlightError) as error:
+        _ = reader.read() or writer.close()  # one of the two raises what the server raised
+    assert re.search(message, str(from_flight(error.value)))
+    client.close()
 
 
 def test_a_server_with_a_certificate_speaks_tls(settings: Settings, gateway: SparkGateway, tmp_path: Path) -> None:

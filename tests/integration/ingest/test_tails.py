@@ -16,8 +16,10 @@ from hypothesis import strategies as st
 from tests import tails
 from tests.interrupts import interrupted, meanwhile
 from tests.tails import committed, everything, no_spark
+from tests.waiting import eventually
 from volstream.errors import DependencyError, FencedError, InvalidStateError, NotFoundError, TailFullError
-from volstream.tails import writer
+from volstream.ingest.local import LocalTable
+from volstream.tails import table, writer
 from volstream.tails.move import move
 from volstream.tails.snapshot import TailedTable
 from volstream.tails.table import DELETE, INSERT, UPSERT
@@ -255,6 +257,72 @@ def test_a_new_tail_follows_when_the_old_one_is_committed(location: str) -> None
     TailWriter(location).append([Flush("s", 2, pa.table({"__operation": [INSERT], "id": ["b"], "n": ["x"]}))])
     move(location, no_spark)
     assert committed(location) == [{"id": "0", "n": "text"}, {"id": "b", "n": "x"}]
+
+
+def test_no_row_is_lost_that_arrives_while_a_tail_is_replaced(location: str) -> None:
+    old = TailWriter(location)
+    old.append([batch(1, "a")])
+    move(location, no_spark)
+    write_deltalake(location, pa.table({"id": ["0"]}), mode="overwrite", schema_mode="overwrite")
+    with (
+        meanwhile("return", "volstream.tails.writer.MovePlanner.plan", lambda: old.append([batch(2, "b")])),
+        pytest.raises(InvalidStateError, match="rows that arrived before are not committed yet"),
+    ):
+        TailWriter(location)
+    found = table.existing(location)
+    assert found is not None
+    view = found[0].view()
+    assert view is not None
+    assert view.rows == 1
+
+
+def test_a_writer_of_a_tail_that_was_replaced_is_refused(location: str) -> None:
+    old = TailWriter(location)
+    old.append([batch(1, "a")])
+    move(location, no_spark)
+    write_deltalake(location, pa.table({"id": ["0"]}), mode="overwrite", schema_mode="overwrite")
+    with meanwhile("return", "volstream.tails.writer._retired", lambda: refused(old)):
+        TailWriter(location)
+
+
+def refused(writer: TailWriter) -> None:
+    with pytest.raises(InvalidStateError, match=r"takes no more rows\. .* a new stream can go on"):
+        writer.append([batch(2, "b")])
+
+
+def test_a_stream_that_began_before_a_column_was_added_goes_on(location: str) -> None:
+    write_deltalake(location, pa.table({"id": ["0"], "n": [0], "m": [1]}), mode="append", schema_mode="merge")
+    TailWriter(location).append([batch(1, "a")])
+    assert everything(location)[-1] == {"id": "a", "n": 1, "m": None}
+
+
+@pytest.mark.parametrize(
+    ("columns", "reason"),
+    [({"x": [1]}, "has no column x"), ({"n": ["many"]}, "The rows do not fit the table")],
+)
+def test_rows_that_do_not_fit_are_refused_without_those_that_wait_with_them(
+    location: str, columns: dict[str, list[object]], reason: str
+) -> None:
+    receiver = LocalTable(TailWriter(location), lambda: None)
+    errors: list[Exception] = []
+
+    def send(flush: Flush) -> None:
+        try:
+            receiver.append([flush])
+        except InvalidStateError as error:
+            errors.append(error)
+
+    odd = Flush("odd", 1, pa.table({"__operation": [INSERT], "id": ["x"], **columns}))
+    threads = [threading.Thread(target=send, args=(one,)) for one in (odd, batch(1, "a"))]
+    with receiver._turn:
+        for one in threads:
+            one.start()
+        eventually(lambda: len(receiver._waiting) == 2)
+    for one in threads:
+        one.join()
+    assert len(errors) == 1
+    assert reason in str(errors[0])
+    assert ids(everything(location)) == ["a"]
 
 
 def test_a_table_that_is_older_than_its_tail_is_an_error(location: str) -> None:

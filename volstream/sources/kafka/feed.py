@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from volstream.delta import folders
 from volstream.errors import InvalidStateError, NotFoundError, TailFullError
 from volstream.ingest.local import commit
@@ -148,7 +146,7 @@ class TopicFeed(Closeable):
         for one, messages in polled.messages.items():
             new = new_messages(messages, self._reached[one])
             if new:
-                found = _fitted(rows(new, self._source.format, self._source.topic, one, now), self._writer.columns)
+                found = rows(new, self._source.format, self._source.topic, one, now)
                 sequence = found["offset"][-1].as_py() + 1
                 flushes[one] = Flush(self._stream(one), sequence, found, self._have[one])
         if flushes:
@@ -188,14 +186,6 @@ def _check_columns(feed: FeedTable, location: str) -> None:
                 f"The table {feed.name} has no column {wanted.name} of the type that messages need.",
                 "Do not drop, rename or retype its columns; columns may be added.",
             )
-
-
-def _fitted(found: pa.Table, columns: pa.Schema) -> pa.Table:
-    """Returns the rows with NULL in the columns that the user has added."""
-    for added in columns:
-        if added.name not in found.column_names:
-            found = found.append_column(added.with_nullable(True), pa.nulls(found.num_rows, added.type))
-    return found
 
 
 def _replaced(feed: FeedTable, topic: str) -> InvalidStateError:
