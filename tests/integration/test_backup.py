@@ -5,11 +5,14 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+import pytest
+
 from volstream import config
 from volstream.backup.make import make
 from volstream.backup.restore import restore
 from volstream.directory import table
 from volstream.directory.snapshot import Snapshot
+from volstream.errors import InvalidValueError, ObjectInUseError
 from volstream.model.objects import QueueType
 from volstream.session import Session
 
@@ -61,3 +64,28 @@ def test_a_constantly_refreshed_directory_is_backed_up_as_of_one_refresh(tmp_pat
             seen.append(newest)
     assert seen == sorted(seen)
     assert seen[-1] > 0
+
+
+def test_of_two_restores_at_once_one_is_refused_and_removes_nothing(tmp_path: Path) -> None:
+    with _session(tmp_path / "home") as session:
+        session.source.create_stream("s")
+        make(session.home.catalog, session.home.settings, tmp_path / "backup")
+    with _session(tmp_path / "new") as session:
+        home = session.home
+
+        def other(what: str) -> None:
+            if what == "tables":
+                with pytest.raises(ObjectInUseError, match="is being restored into this home"):
+                    restore(home.catalog, home.settings, tmp_path / "backup")
+
+        restore(home.catalog, home.settings, tmp_path / "backup", other)
+        assert Path(home.warehouse, "tables", "public", "s").is_dir()
+        assert [str(one.name) for one in session.source.list()] == ["s"]
+
+
+def test_a_backup_without_its_catalog_is_damaged(tmp_path: Path) -> None:
+    with _session(tmp_path / "home") as session:
+        make(session.home.catalog, session.home.settings, tmp_path / "backup")
+    (tmp_path / "backup" / "catalog.db").unlink()
+    with _session(tmp_path / "new") as session, pytest.raises(InvalidValueError, match="is damaged"):
+        restore(session.home.catalog, session.home.settings, tmp_path / "backup")

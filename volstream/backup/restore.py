@@ -12,10 +12,12 @@ from typing import Any
 from volstream.backup.make import CATALOG, WAREHOUSE
 from volstream.backup.manifest import Manifest
 from volstream.catalog import Catalog, copying
+from volstream.catalog.leases import lease
 from volstream.config import Settings
 from volstream.delta import folders
 from volstream.delta.copying import copy_folder
-from volstream.errors import InvalidStateError
+from volstream.errors import InvalidStateError, InvalidValueError, ObjectInUseError
+from volstream.lifecycle.identity import new_owner
 
 #: Folders that a warehouse may have before a restore: leftovers of processes, which belong to no catalog.
 _LEFTOVERS = ("_staging", "_listings")
@@ -34,15 +36,28 @@ def restore(
     Raises:
         InvalidValueError: the folder is not a finished backup.
         InvalidStateError: the home's catalog or warehouse is not empty.
+        ObjectInUseError: another process is restoring the home.
         StorageError, DependencyError, DiskError, CatalogError: reading or writing failed.
     """
     manifest = Manifest.read(folder)
-    warehouse = settings.warehouse_path
-    _check_empty(catalog, settings)
+    # What is removed after a failure must not be what somebody else has restored.
+    with lease(catalog.leases, "restore", new_owner(), "restoring a backup", settings.lease_seconds) as other:
+        if other is not None:
+            raise ObjectInUseError(f"A backup is being restored into this home by {other.owner}.", "Wait for its end.")
+        _check_empty(catalog, settings)
+        _fill(catalog, settings.warehouse_path, folder, manifest, told)
+    return manifest
+
+
+def _fill(catalog: Catalog, warehouse: str, folder: Path, manifest: Manifest, told: Callable[[str], object]) -> None:
     with tempfile.TemporaryDirectory(prefix="volstream-restore-") as scratch:
-        shutil.copyfile(
-            folder / CATALOG, f"{scratch}/{CATALOG}"
-        )  # an older catalog is migrated in the copy; the backup stays unchanged
+        try:
+            # An older catalog is migrated in the copy; the backup stays unchanged.
+            shutil.copyfile(folder / CATALOG, f"{scratch}/{CATALOG}")
+        except FileNotFoundError:
+            raise InvalidValueError(
+                f"The backup in {folder} is damaged: it has no {CATALOG}.", "Restore another backup."
+            ) from None
         with closing(Catalog(f"sqlite:///{scratch}/{CATALOG}")) as kept, kept.database.reading() as rows:
             try:
                 told("tables")
@@ -56,7 +71,6 @@ def restore(
                     if name not in _LEFTOVERS:
                         folders.remove(f"{warehouse}/{name}")
                 raise
-    return manifest
 
 
 def _check_empty(catalog: Catalog, settings: Settings) -> None:
