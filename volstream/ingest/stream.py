@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from volstream.errors import (
     DependencyError,
@@ -344,12 +345,23 @@ class RealtimeStream(Closeable):
                 columns.append(pa.repeat(pa.scalar(operator.value), rows.num_rows))
             elif one.name in rows.column_names:
                 try:
-                    columns.append(rows[one.name].cast(one.type))
+                    columns.append(self._limited(rows[one.name].cast(one.type), self._columns[len(columns) - 1]))
                 except pa.ArrowException as error:
                     raise InvalidValueError(f"Column {one.name}: {error}.") from None
             else:
                 columns.append(pa.nulls(rows.num_rows, one.type))
         return pa.table(columns, schema=self._schema)
+
+    def _limited(self, values: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
+        """Returns values that fit a CHAR or VARCHAR column. Raises InvalidValueError."""
+        if column.length is None:
+            return values
+        long = pc.sum(pc.greater(pc.utf8_length(values), column.length)).as_py() or 0
+        if long and not self.options.truncate:
+            raise InvalidValueError(f"Column {column.name}: {long} values have more than {column.length} characters.")
+        self.statistics.truncated += long
+        cut = pc.utf8_slice_codeunits(values, 0, column.length)
+        return pc.utf8_rpad(cut, column.length) if column.padded else cut
 
     def _current(self) -> _Buffer:
         if self._open is None:

@@ -29,7 +29,7 @@ import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from typing import Any
 
@@ -93,7 +93,10 @@ class Column:
 
     def refusal(self, value: Any, reason: str) -> InvalidValueError:
         """Returns the error for a value of this column."""
-        shown = repr(value)
+        try:
+            shown = repr(value)
+        except ValueError:  # Python writes no integer of more than 4,300 digits
+            shown = f"this {type(value).__name__}"
         shown = shown if len(shown) <= _SHOWN else f"{shown[: _SHOWN - 3]}..."
         return InvalidValueError(f"Column {self.name} cannot be {shown}: {reason}.")
 
@@ -255,7 +258,10 @@ def _zoned(value: Any) -> tuple[datetime, int]:
     found = _instant(value)
     if found.utcoffset() is None:
         raise ValueError("a time zone is needed: datetime(..., tzinfo=UTC)")
-    return found, 8
+    try:
+        return found.astimezone(UTC), 8
+    except OverflowError:
+        raise ValueError("in UTC it is not within the years 1 to 9999") from None
 
 
 def _local(value: Any) -> tuple[datetime, int]:
@@ -311,7 +317,7 @@ def _object(value: Any) -> Mapping[str, Any]:
     if isinstance(value, str):
         try:
             value = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise ValueError("it is not JSON") from None
     named = getattr(value, "_asdict", None)
     found = named() if callable(named) else value

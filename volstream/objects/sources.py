@@ -190,14 +190,22 @@ class Sources(Collection[FeedTable]):
 
 def parse_retention(given: str | timedelta | None) -> timedelta | None:
     """Returns a retention: ``30 days``, ``12 hours``, or a short form like ``30d``. Raises InvalidValueError."""
-    if given is None or isinstance(given, timedelta):
-        if given is not None and given <= timedelta(0):
-            raise InvalidValueError("A retention is longer than nothing.", "Pass None to keep events for ever.")
-        return given
+    if given is None:
+        return None
+    if isinstance(given, timedelta):
+        return _at_least_a_second(f"{max(0.0, given.total_seconds()):f}s")
     text = given.strip().lower()
     if text in ("forever", "for ever"):
         return None
     words = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(second|minute|hour|day|week)s?", text)
     if words is not None and words[2] == "week":
-        return timedelta(seconds=parse_duration(f"{7 * float(words[1]):f}d"))
-    return timedelta(seconds=parse_duration(f"{words[1]}{_UNITS[words[2]]}" if words is not None else given))
+        return _at_least_a_second(f"{7 * float(words[1]):f}d")
+    return _at_least_a_second(f"{words[1]}{_UNITS[words[2]]}" if words is not None else given)
+
+
+def _at_least_a_second(text: str) -> timedelta:
+    """Returns a duration as a retention, which has whole seconds. Raises InvalidValueError."""
+    found = timedelta(seconds=parse_duration(text))
+    if found < timedelta(seconds=1):
+        raise InvalidValueError("A retention is at least a second.", "Pass None to keep events for ever.")
+    return found

@@ -11,12 +11,13 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-import fastavro
 import pyarrow as pa
 
 from volstream.errors import InvalidValueError
+from volstream.model.files import is_utf8
 from volstream.model.groups import groups
 from volstream.model.objects import FeedTable
+from volstream.sources import avro
 from volstream.sources.appender import Appender
 from volstream.sources.tables import EVENT_COLUMNS
 from volstream.tails.table import INSERT, OPERATION
@@ -94,21 +95,20 @@ def _stored(event: Any, format_: str) -> list[tuple[str | None, bytes | None]]:
         )
     if format_ == "bytes":
         return [(None, bytes(event))]
-    try:
-        return [(json_text(record), None) for record in fastavro.reader(io.BytesIO(bytes(event)))]
-    except (ValueError, EOFError, KeyError, IndexError) as error:
-        raise InvalidValueError(
-            f"The event is not an Avro file: {error}.",
-            "Avro events contain their schema, as Avro's DataFileWriter writes.",
-        ) from None
+    return [(json_text(record), None) for record in avro.records(io.BytesIO(bytes(event)), "event")]
 
 
 def json_text(value: Any) -> str:
-    """Returns a value as JSON. Raises InvalidValueError if JSON does not have it."""
+    """Returns a value as JSON, with halves of characters escaped. Raises InvalidValueError if JSON does not have it."""
     try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain)
+        text = _as_json(value, escaped=False)
+        return text if is_utf8(text) else _as_json(value, escaped=True)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidValueError(f"This cannot be stored as JSON: {error}.", "Convert such values before.") from None
+
+
+def _as_json(value: Any, *, escaped: bool) -> str:
+    return json.dumps(value, ensure_ascii=escaped, allow_nan=False, separators=(",", ":"), default=_plain)
 
 
 def _plain(value: Any) -> Any:

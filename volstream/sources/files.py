@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import tempfile
 import urllib.request
@@ -10,11 +11,11 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from http.client import HTTPException
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import urlsplit
 
-import fastavro
 import pyarrow as pa
 
 from volstream.delta import folders
@@ -25,7 +26,7 @@ from volstream.delta.writer import DeltaWriter
 from volstream.errors import InvalidValueError, StorageError, in_brief
 from volstream.model.groups import groups
 from volstream.model.objects import Connection, FeedTable
-from volstream.sources import tables, versions
+from volstream.sources import avro, tables, versions
 from volstream.sources.tables import KEPT
 from volstream.spark.errors import condition_of, map_spark_errors
 from volstream.spark.views import Views
@@ -83,7 +84,10 @@ class Upload:
     @classmethod
     def of(cls, uri: str, format_: str | None, options: Mapping[str, Any], connection: Connection | None) -> Upload:
         """Returns the upload of a file. Its name tells its format by default. Raises InvalidValueError."""
-        stem = urlsplit(uri).path.lower()
+        try:
+            stem = urlsplit(uri).path.lower()
+        except ValueError as error:
+            raise InvalidValueError(f"{uri} is neither a path nor a URL: {error}.") from None
         for compression in (".gz", ".bz2", ".zst", ".snappy"):
             stem = stem.removesuffix(compression)
         found = format_ or {"jsonl": "json", "ndjson": "json"}.get(stem.rpartition(".")[2], stem.rpartition(".")[2])
@@ -178,7 +182,9 @@ def _opened(home: Home, upload: Upload) -> Iterator[BinaryIO]:
     place = urlsplit(uri)
     match place.scheme:
         case "" | "file":
-            path = Path(place.path if place.scheme else uri).expanduser()
+            path = Path(os.path.expanduser(place.path if place.scheme else uri))
+            if "\0" in uri:
+                raise InvalidValueError(f"{uri!r} is not a path.")
             try:
                 with path.open("rb") as file:
                     yield file
@@ -194,16 +200,37 @@ def _opened(home: Home, upload: Upload) -> Iterator[BinaryIO]:
                 raise InvalidValueError(f"There is no {uri}.") from None
         case "http" | "https" if place.hostname in home.settings.upload_hosts:
             try:
-                with urllib.request.urlopen(uri, timeout=_HTTP_SECONDS) as answer:
+                with _fetcher(home).open(uri, timeout=_HTTP_SECONDS) as answer:
                     yield answer
+                    if answer.length:  # http.client is silent about the rest
+                        raise StorageError(f"{uri} ended {answer.length} bytes too early.", "Try again.")
+            except HTTPException as error:
+                raise InvalidValueError(f"{uri} cannot be fetched: {error}.") from None
             except OSError as error:
                 raise StorageError(f"{uri} cannot be read: {error}.") from error
         case "http" | "https":
-            raise InvalidValueError(
-                f"Files are not fetched from {place.hostname}.", "Add the host to the setting upload_hosts to allow it."
-            )
+            raise _not_allowed(place.hostname)
         case other:
             raise InvalidValueError(f"{other}:// is not supported.", "Use a path, s3://, oss://, hdfs:// or https://.")
+
+
+def _fetcher(home: Home) -> urllib.request.OpenerDirector:
+    """Returns what opens URLs, and follows redirects to allowed hosts only."""
+
+    class Redirects(urllib.request.HTTPRedirectHandler):
+        def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+            place = urlsplit(newurl)
+            if place.scheme not in ("http", "https") or place.hostname not in home.settings.upload_hosts:
+                raise _not_allowed(place.hostname)
+            return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+    return urllib.request.build_opener(Redirects)
+
+
+def _not_allowed(host: str | None) -> InvalidValueError:
+    return InvalidValueError(
+        f"Files are not fetched from {host}.", "Add the host to the setting upload_hosts to allow it."
+    )
 
 
 def _convert(source: BinaryIO, folder: str) -> None:
@@ -220,11 +247,11 @@ def _convert(source: BinaryIO, folder: str) -> None:
 
 def _records(file: IO[bytes]) -> Iterator[pa.Table]:
     file.seek(0)
-    try:
-        for some in groups(fastavro.reader(file), _RECORDS):
+    for some in groups(avro.records(file, "file"), _RECORDS):
+        try:
             yield pa.Table.from_pylist(some)
-    except (ValueError, EOFError, KeyError, IndexError) as error:
-        raise InvalidValueError(f"The file is not an Avro file: {error}.") from None
+        except pa.ArrowException as error:
+            raise InvalidValueError(f"The records of the file cannot be rows: {error}.") from None
 
 
 def _read(spark: SparkSession, path: str, upload: Upload) -> DataFrame:

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from volstream.errors import InvalidValueError
+from volstream.model.files import is_utf8
 from volstream.sources.events import json_text
 
 #: The column of an item's JSON.
@@ -34,4 +35,10 @@ def key_text(key: Any, primary_key: str) -> str:
     """Returns a key as it is stored. Raises InvalidValueError."""
     if isinstance(key, bool) or not isinstance(key, str | int):
         raise InvalidValueError(f"{primary_key} cannot be {key!r:.60}.", "Keys are texts or integers.")
-    return str(key)
+    try:
+        text = str(key)
+    except ValueError:  # Python writes no integer of more than 4,300 digits
+        raise InvalidValueError(f"{primary_key} cannot be an integer of thousands of digits.") from None
+    if not is_utf8(text):
+        raise InvalidValueError(f"{primary_key} cannot be {text!r:.60}.", "It has half a character, which UTF-8 lacks.")
+    return text

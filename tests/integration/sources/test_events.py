@@ -21,6 +21,7 @@ from tests.integration.conftest import session_on
 from tests.waiting import eventually
 from volstream.config import Settings
 from volstream.daemon.tails import Committer
+from volstream.delta import folders
 from volstream.errors import AlreadyExistsError, InvalidStateError, InvalidValueError, NotFoundError, ObjectInUseError
 from volstream.lifecycle.stop import Stop
 from volstream.model.names import Name
@@ -28,6 +29,7 @@ from volstream.objects.sources import parse_retention
 from volstream.session import Session
 from volstream.sources.retention import expire
 from volstream.spark.session import SparkGateway
+from volstream.tails.snapshot import TailedTable
 
 
 def events(session: Session, name: str) -> list[Any]:
@@ -62,6 +64,14 @@ def test_events_have_the_formats_that_were_given(session: Session) -> None:
     ]
 
 
+def an_avro_file() -> bytes:
+    """A file with one compressed block."""
+    buffer = io.BytesIO()
+    schema = {"type": "record", "name": "r", "fields": [{"name": "a", "type": "string"}]}
+    fastavro.writer(buffer, schema, [{"a": str(one)} for one in range(50)], codec="deflate", sync_marker=b"-" * 16)
+    return buffer.getvalue()
+
+
 @pytest.mark.parametrize(
     ("event", "format_", "reason"),
     [
@@ -70,6 +80,12 @@ def test_events_have_the_formats_that_were_given(session: Session) -> None:
         ({"a": 1}, "bytes", "is bytes, not dict"),
         ("text", "avro", "is bytes, not str"),
         (b"text", "avro", "is not an Avro file"),
+        (
+            an_avro_file()[:-80] + b"\xff" * 20 + an_avro_file()[-60:],
+            "avro",
+            "is not an Avro file: error: Error -3 while decompressing",
+        ),
+        (an_avro_file().replace(b'"name"', b'"nama"'), "avro", "is not an Avro file: SchemaParseException"),
         ({}, "xml", "'xml' is not a format of events"),
     ],
 )
@@ -82,6 +98,17 @@ def test_an_event_that_does_not_have_its_format_is_refused(
 
 
 @pytest.mark.long
+def test_half_a_character_in_an_event_is_stored_escaped(without_engine: Session) -> None:
+    stream = without_engine.source.create_stream("s")
+    stream.upload({"a": "\ud800é"})
+    stream.upload({"a": "é"})
+    location = folders.table_location(without_engine.home.warehouse, stream.feed.name)
+    found = TailedTable.open(location)
+    assert found is not None
+    stored = found.tail.rows(0, found.tail.newest)["event"].to_pylist()
+    assert stored == [r'{"a":"\ud800\u00e9"}', '{"a":"é"}']
+
+
 def test_streams_and_dynamic_tables_follow_events(session: Session) -> None:
     stream = session.source.create_stream("clicks")
     session.sql("CREATE STREAM new_clicks ON TABLE clicks").collect()
@@ -152,6 +179,14 @@ def test_old_events_are_deleted_and_others_stay(settings: Settings, gateway: Spa
 def test_a_retention_is_a_duration(text: str | None, seconds: int | None) -> None:
     found = parse_retention(text)
     assert (None if found is None else found.total_seconds()) == seconds
+
+
+@pytest.mark.parametrize(
+    "given", [timedelta(0), timedelta(seconds=-1), timedelta(milliseconds=1), "500ms", timedelta.max]
+)
+def test_a_retention_has_bounds(given: str | timedelta) -> None:
+    with pytest.raises(InvalidValueError):
+        parse_retention(given)
 
 
 def test_what_is_wrong_with_a_source_is_told(without_engine: Session) -> None:

@@ -156,6 +156,55 @@ def test_files_are_fetched_from_hosts_that_are_allowed(session: Session, tmp_pat
         session.connector.upload_file("ftp://example.com/users.csv", "fetched2", "id")
 
 
+class Odd(http.server.BaseHTTPRequestHandler):
+    """Redirects to the same server under another name, or sends less than it announces."""
+
+    def do_GET(self) -> None:
+        body = b"id\n1\n"
+        if self.path == "/moved.csv":
+            self.send_response(302)
+            self.send_header("Location", f"http://localhost:{self.headers['Host'].rpartition(':')[2]}/users.csv")
+        else:
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body) + 10))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Says nothing."""
+
+
+def test_no_redirect_leads_to_a_host_that_is_not_allowed_and_half_a_file_is_none(session: Session) -> None:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Odd)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        address = f"http://127.0.0.1:{server.server_port}"
+        with pytest.raises(InvalidValueError, match="not fetched from localhost"):
+            session.connector.upload_file(f"{address}/moved.csv", "moved", "id")
+        with pytest.raises(VolstreamError, match="ended 10 bytes too early"):
+            session.connector.upload_file(f"{address}/users.csv", "half", "id")
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("uri", "reason"),
+    [
+        ("http://[x/users.csv", "neither a path nor a URL"),
+        ("http://127.0.0.1:x/users.csv", "cannot be fetched: nonnumeric port"),
+        ("http://127.0.0.1/u sers.csv", "cannot be fetched"),
+        ("/tmp/a\0b.csv", "is not a path"),
+        ("~nobody-of-this-name/users.csv", "No such file"),
+    ],
+)
+def test_what_is_no_place_of_a_file_is_told(session: Session, uri: str, reason: str) -> None:
+    with pytest.raises(InvalidValueError, match=reason):
+        session.connector.upload_file(uri, "odd", "id")
+
+
 def test_a_name_that_is_taken_is_refused(session: Session, tmp_path: Path) -> None:
     WRITERS["users.csv"](tmp_path / "users.csv")
     session.source.create_stream("taken")

@@ -321,6 +321,11 @@ def test_text_that_is_cut_is_counted(tmp_path: Path) -> None:
     assert (ids(columns), stream.statistics.truncated) == (["ab", "d"], 1)
     with append(columns, truncate=False) as stream, pytest.raises(InvalidValueError, match="3 characters"):
         apply(stream, "abc")
+    with append(columns) as stream:
+        stream.apply_arrow(pa.table({"id": ["efg", "h"]}))
+    assert (ids(columns)[2:], stream.statistics.truncated) == (["ef", "h"], 1)
+    with append(columns, truncate=False) as stream, pytest.raises(InvalidValueError, match="1 values have more than 2"):
+        stream.apply_arrow(pa.table({"id": ["efg", "h"]}))
 
 
 def test_arrow_rows_are_taken_as_they_are(table: Recorded) -> None:

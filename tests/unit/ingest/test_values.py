@@ -101,6 +101,7 @@ def test_a_value_is_stored_as_its_type_says(kind: pa.DataType, value: object, st
         (ZONED, datetime(2026, 1, 1), "a time zone is needed"),
         (ZONED, date(2026, 1, 1), "a datetime is needed"),
         (ZONED, pd.Timestamp("2026-01-01T00:00:00.000000001", tz="UTC"), "nanoseconds would be lost"),
+        (ZONED, datetime.max.replace(tzinfo=timezone(-timedelta(hours=1))), "not within the years 1 to 9999"),
         (LOCAL, datetime(2026, 1, 1, tzinfo=timezone(timedelta(hours=1))), "time zone would be lost"),
         (pa.list_(INT), "12", "a list is needed"),
         (pa.list_(INT), [1, "2"], "a whole number is needed"),
@@ -109,6 +110,7 @@ def test_a_value_is_stored_as_its_type_says(kind: pa.DataType, value: object, st
         (POINT, {"z": 1}, "no field z; its fields are x, y"),
         (POINT, "[1]", "a JSON object is needed"),
         (POINT, "{", "not JSON"),
+        (POINT, "[" * 200_000, "not JSON"),
         (POINT, (1, "b"), "a dict, a named tuple"),
     ],
 )
@@ -137,3 +139,8 @@ def test_a_long_value_is_shortened_in_its_message() -> None:
     with pytest.raises(InvalidValueError) as refused:
         convert(INT, "x" * 1000)
     assert len(refused.value.message) < 150
+
+
+def test_an_integer_that_python_does_not_write_is_refused_all_the_same() -> None:
+    with pytest.raises(InvalidValueError, match="Column c cannot be this int: it is out of the range of INT"):
+        convert(INT, 10**5000)
