@@ -157,7 +157,10 @@ class Comparisons:
             )
             run = partial(self._run, one, job.search_path)
             work = _Work(threading.Thread(target=run, name=f"compare {asked}", daemon=True))
-            self._known = dict([*self._known.items(), (entry, one)][-_KEPT:])
+            ended = [known for known in self._known if known not in self._working]
+            for oldest in ended[: max(0, len(self._known) + 1 - _KEPT)]:
+                del self._known[oldest]
+            self._known = {**self._known, entry: one}
             self._working[entry] = work
             work.thread.start()
         return one

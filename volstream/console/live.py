@@ -12,6 +12,9 @@ from typing import Any
 from volstream.catalog.changes import HOME, Changes
 from volstream.catalog.database import Database
 from volstream.errors import CatalogError
+from volstream.lifecycle.backoff import Backoff
+from volstream.lifecycle.supervisor import Trouble
+from volstream.log import get
 
 #: Interval of looks while a page is open.
 _LOOK_SECONDS = 1.0
@@ -44,6 +47,7 @@ class Live:
         self._changes = Changes(database)
         self._probed = probed
         self._said = ""
+        self._trouble = Trouble("events of pages", get("console"), Backoff())
         self._pages: set[_Page] = set()
         self._watching: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -107,13 +111,18 @@ class Live:
             await asyncio.sleep(_LOOK_SECONDS)
 
     def _look(self) -> set[str]:
-        said = repr(self._probed())
-        topics = set[str]() if said == self._said else {HOME}
-        self._said = said
         try:
-            return topics | self._changes.since_last()
+            said = repr(self._probed())
+            topics = set[str]() if said == self._said else {HOME}
+            self._said = said
+            topics |= self._changes.since_last()
         except CatalogError:  # pages show it when they ask again
             return {HOME}
+        except Exception as error:  # noqa: BLE001  # the next look may work, and pages still wait for it
+            self._trouble.failed(error)
+            return set()
+        self._trouble.recovered()
+        return topics
 
     def _wake(self, topics: set[str]) -> None:
         for page in self._pages:

@@ -92,7 +92,7 @@ def _one_of(values: type[_Choice], name: str, text: str) -> _Choice:
 def _encoding(name: str) -> str:
     try:
         found = codecs.lookup(name)
-    except LookupError:
+    except (LookupError, ValueError):  # the latter for a NUL
         raise InvalidValueError(f"There is no encoding {name!r}.", "Give, for example, utf-8 or latin-1.") from None
     if not found._is_text_encoding:  # Python's own test in open()
         raise InvalidValueError(f"{name!r} is not an encoding of text.", "Give, for example, utf-8 or latin-1.")

@@ -12,6 +12,7 @@ from typing import Any
 
 from volstream import config
 from volstream.errors import InvalidValueError, NotFoundError
+from volstream.model.units import MAX_INTEGER
 from volstream.pipelines.model import Kind
 from volstream.pipelines.references import expand, is_secret
 
@@ -72,11 +73,22 @@ def _read(path: Path) -> RawFile:
         raise InvalidValueError(f"{path} cannot be read: {error}.") from None
     except RecursionError:
         raise InvalidValueError(f"{path} cannot be read: its values are nested too deeply.") from None
+    if not _has_plain_numbers(content):
+        raise InvalidValueError(f"{path} cannot be read: an integer has more than 64 bits.")
     known = [*(kind.value for kind in Kind), *_OTHERS]
     for key in content:
         if key not in known:
             raise InvalidValueError(f"{path.name}: there is no table [{key}].", nearest(key, known))
     return RawFile(path, content)
+
+
+def _has_plain_numbers(value: Any) -> bool:
+    """True if all integers are TOML's, which have 64 bits; Python reads larger ones, and does not write the largest."""
+    if isinstance(value, Mapping):
+        return all(map(_has_plain_numbers, value.values()))
+    if isinstance(value, list):
+        return all(map(_has_plain_numbers, value))
+    return not isinstance(value, int) or -MAX_INTEGER <= value <= MAX_INTEGER
 
 
 class Variables:
@@ -91,7 +103,10 @@ class Variables:
         self._profiles: dict[str, dict[str, Any]] = {}
         for file in files:
             self._add(file, "variables", self._common, file.content.get("variables", {}))
-            for name, values in file.content.get("profile", {}).items():
+            profiles = file.content.get("profile", {})
+            if not isinstance(profiles, Mapping):
+                raise InvalidValueError(f"{file.name}: profile is not a table.", "Write [profile.NAME].")
+            for name, values in profiles.items():
                 self._add(file, f"profile.{name}", self._profiles.setdefault(name, {}), values)
         if profile is not None and profile not in self._profiles:
             known = sorted(self._profiles)

@@ -28,7 +28,9 @@ def is_secret(name: str) -> bool:
 
 
 def check_literal(text: str) -> None:
-    """Raises InvalidValueError, without repeating it, for text that contains a secret."""
+    """Raises InvalidValueError, without repeating it, for text that contains a secret, or a NUL, which no catalog can hold."""
+    if "\0" in text:
+        raise InvalidValueError("The value has a NUL character.", "Leave it out.")
     if _SECRET_VALUE.search(text):
         raise InvalidValueError(
             "The value contains a secret.",
@@ -46,7 +48,7 @@ def expand(value: Any, variable: Callable[[str], Any], environment: Callable[[st
         environment: returns the value of a variable of the environment, or None.
 
     Raises:
-        InvalidValueError: a reference leads nowhere, or a text contains a secret.
+        InvalidValueError: a reference leads nowhere, or a text contains a secret or a NUL.
     """
     if isinstance(value, Mapping):
         return {key: expand(one, variable, environment) for key, one in value.items()}

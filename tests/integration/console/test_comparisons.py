@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.integration.console.test_pages import Site, busy, site
 from tests.waiting import eventually
-from volstream.console.comparisons import Comparisons
+from volstream import config
+from volstream.console.comparisons import Comparing, Comparisons
 from volstream.console.query import Query
+from volstream.errors import InvalidStateError
+from volstream.jobs.comparison import Comparison
+from volstream.session import Session
 
 __all__ = ["busy", "site"]
 
@@ -108,3 +114,34 @@ def test_one_comparison_of_a_job_at_a_time_which_ends_at_its_limit(busy: Site) -
     assert again.ended_on is not None
     with pytest.raises(Exception, match="stopping"):
         comparisons.begin("j", slow, "test")
+
+
+class Instant(Comparisons):
+    """Comparisons that fail at once, but one that waits to be let go."""
+
+    go = threading.Event()
+
+    def _compare(self, one: Comparing, *_: object) -> Comparison:
+        if one.job == "slow":
+            assert self.go.wait(60)
+        raise InvalidStateError("There is nothing to compare with.")
+
+
+def test_a_comparison_in_hand_is_known_however_many_others_have_ended_since(tmp_path: Path) -> None:
+    (tmp_path / "code.py").write_text("def f(file): pass")
+    (tmp_path / "files").mkdir()
+    with Session(config.load(tmp_path / "home")) as session:
+        session.volumes.create("v", str(tmp_path / "files"))
+        for job in ("slow", "quick"):
+            session.jobs.create(job, volume="v", function=f"{tmp_path}/code.py:f", into=job, returns="n INT")
+        made = Instant(session, lambda _: None)
+        form = Query({"function": ["code.py:f"]})
+        slow = made.begin("slow", form, "test")
+        for _ in range(60):
+            quick = made.begin("quick", form, "test")
+            eventually(lambda one=quick: one.ended_on is not None)  # type: ignore[misc]
+        assert made.get("slow", str(slow.id)) is slow
+        assert len(made.of("quick")) < 60
+        made.go.set()
+        eventually(lambda: slow.ended_on is not None)
+        made.stop()

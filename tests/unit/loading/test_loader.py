@@ -101,6 +101,7 @@ def test_a_sample_of_which_nothing_can_be_read_is_an_error(files: Files) -> None
         ({"delimiter": '"'}, "The delimiter cannot be"),
         ({"header": "maybe"}, "The option header cannot be 'maybe'. Give true or false."),
         ({"encoding": "klingon"}, "There is no encoding 'klingon'"),
+        ({"encoding": "a\0b"}, "There is no encoding 'a\\x00b'"),
         ({"encoding": "base64"}, "not an encoding of text"),
         ({"new_columns": "drop"}, "Choose one of add, rescue, fail."),
         ({"color": "red"}, "There is no load option 'color'"),

@@ -124,6 +124,9 @@ def test_no_file_is_an_error(tmp_path: Path) -> None:
         ("[volume.v]\n", "there is no table [volume]. Did you mean 'volumes'?"),
         ('[volumes]\nv = "/x"\n', "'v' stands in [volumes] itself. Write [volumes.NAME] above it."),
         ('volumes = "v"\n', "volumes is not a table."),
+        ("profile = 3\n", "profile is not a table. Write [profile.NAME]."),
+        (f"variables.x = 0x{'f' * 5000}\n", "cannot be read: an integer has more than 64 bits."),
+        ('[functions.f]\nfunction = "\\u0000.py:f"\nreturns = "INT"\n', "function: The value has a NUL character."),
         (
             '[volumes.v]\nlocation = "/x"\npatterns = []\n',
             "volume v: There is no key 'patterns'. Did you mean 'pattern'?",
