@@ -85,23 +85,34 @@ def configure() -> None:
         _log.warning("tracing_unavailable", do="run: pip install 'volstream[otel]'")
         return
     from opentelemetry import trace
+
+    if not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
+        return  # opentelemetry-instrument has set it up
+    try:
+        made = _exporter(exporter or "otlp")
+        provider = None if made is None else _provided(made)
+    except ValueError as error:
+        _log.warning("tracing_unavailable", why=str(error), do="correct the OTEL_* variables")
+        return
+    if provider is not None:
+        _provider = provider
+        trace.set_tracer_provider(provider)
+
+
+def _provided(exporter: SpanExporter) -> TracerProvider:
+    """Returns a provider that sends spans by an exporter. Raises ValueError: a variable has no value that there is."""
     from opentelemetry.sdk.resources import SERVICE_NAME, Resource
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-    if not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
-        return  # opentelemetry-instrument has set it up
-    made = _exporter(exporter or "otlp")
-    if made is None:
-        return
     named = environment("OTEL_SERVICE_NAME") or f"{SERVICE_NAME}=" in (environment("OTEL_RESOURCE_ATTRIBUTES") or "")
     resource = Resource.create({} if named else {SERVICE_NAME: "volstream"})
-    _provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     logging.getLogger("opentelemetry.exporter").setLevel(
         logging.CRITICAL
     )  # it would repeat itself while a collector is away
-    _provider.add_span_processor(BatchSpanProcessor(_reporting(made)))
-    trace.set_tracer_provider(_provider)
+    provider.add_span_processor(BatchSpanProcessor(_reporting(exporter)))
+    return provider
 
 
 def _installed() -> bool:

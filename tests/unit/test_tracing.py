@@ -86,3 +86,9 @@ def test_a_collector_that_is_away_is_said_in_one_line() -> None:
 def test_a_protocol_that_is_not_there_is_said_and_nothing_else_happens() -> None:
     done = run(SPANS, OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:1", OTEL_EXPORTER_OTLP_PROTOCOL="grpc")
     assert "use otlp with http/protobuf" in done.stderr
+
+
+@pytest.mark.parametrize("variable", ["OTEL_BSP_MAX_QUEUE_SIZE", "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT"])
+def test_a_variable_with_an_impossible_value_is_said_and_nothing_else_happens(variable: str) -> None:
+    done = run(SPANS, OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:1", **{variable: "-1"})
+    assert "correct the OTEL_* variables" in done.stderr

@@ -22,7 +22,7 @@ from volstream.alerts.look import Look, recipients
 from volstream.alerts.model import Alert
 from volstream.catalog.leases import lease
 from volstream.config import Receiver
-from volstream.errors import InvalidValueError
+from volstream.errors import VolstreamError
 from volstream.home import Home
 from volstream.lifecycle import faults
 from volstream.lifecycle.backoff import Backoff
@@ -83,9 +83,10 @@ class Courier:
         self._woken.set()  # it may fail, or there may be more
         try:
             receivers.deliver(self._receiver, alert.payload)
-        except (receivers.DeliveryError, InvalidValueError) as error:
+        except Exception as error:
             self.failed += 1
-            self._alerts.failed(alert, str(error))
+            # One that nobody has thought of may have a secret in it.
+            self._alerts.failed(alert, str(error) if isinstance(error, VolstreamError) else type(error).__name__)
             raise
         faults.point("alert.sent")
         self._alerts.delivered(alert)

@@ -23,7 +23,7 @@ from volstream.alerts.look import Look
 from volstream.catalog.alerts import Cause
 from volstream.catalog.consumptions import Outcome
 from volstream.catalog.definitions import note_run
-from volstream.daemon.alerts import AlertDesk
+from volstream.daemon.alerts import AlertDesk, Courier
 from volstream.delta import direct
 from volstream.delta.direct import RowChanges
 from volstream.delta.folders import own_location
@@ -262,6 +262,18 @@ def test_a_receiver_that_hangs_or_fails_delays_no_other(tmp_path: Path) -> None:
             assert len(hanging.posts) == 1
             hanging.hangs.set()
         world.home.close()
+
+
+def test_a_delivery_that_fails_as_nobody_has_thought_of_is_told_and_lets_others_go_first(world: World) -> None:
+    stop, payload = Stop(), {"id": "1", "name": "v"}
+    world.catalog.alerts.record(changed=[], gone=[], made=[("odd", payload)])
+    courier = Courier("odd", config.Receiver(command=("true", "a\0b")), world.home)
+    thread = threading.Thread(target=courier.run, args=(stop,), daemon=True)
+    thread.start()
+    eventually(lambda: [one.error for one in world.catalog.alerts.undelivered()] == ["ValueError"])
+    stop.set()
+    thread.join(30)
+    assert courier.failed >= 1
 
 
 def test_a_home_in_which_nothing_happens_is_not_asked(world: World) -> None:
