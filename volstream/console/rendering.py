@@ -97,7 +97,7 @@ def value(found: Any) -> Any:
     if isinstance(found, Thumbnail):
         return Markup('<img class="picture" alt="" src="{}">').format(found)
     if isinstance(found, datetime):
-        return when(found)
+        return when(found) if found.tzinfo is not None else found.isoformat(" ", "seconds")
     if isinstance(found, bool):
         return "true" if found else "false"
     if isinstance(found, float):

@@ -9,7 +9,7 @@ from starlette.requests import Request
 
 from volstream.console.answers import page_answer, status_of
 from volstream.console.query import Query
-from volstream.console.rendering import block, number, url, when
+from volstream.console.rendering import block, number, url, value, when
 from volstream.errors import CatalogError, InvalidValueError, NotFoundError, StreamBusyError
 
 HOSTILE = [
@@ -96,3 +96,11 @@ def test_the_last_of_several_values_counts() -> None:
 def test_errors_have_the_status_that_programs_expect() -> None:
     errors = (NotFoundError(""), InvalidValueError(""), StreamBusyError(""), CatalogError(""), KeyError(""))
     assert [status_of(error) for error in errors] == [404, 400, 409, 503, 500]
+
+
+@pytest.mark.parametrize(
+    ("moment", "shown"), [(datetime.min, "0001-01-01 00:00:00"), (datetime.max, "9999-12-31 23:59:59")]
+)
+def test_a_time_without_a_zone_is_shown_as_it_is(moment: datetime, shown: str) -> None:
+    assert value(moment) == shown
+    assert "<time" in value(moment.replace(tzinfo=UTC))
