@@ -137,7 +137,14 @@ class VersionReader:
         self._lookups: dict[int, Lookup] = {}
 
     def get(self, key: object, version: int | None = None) -> Mapping[str, Any] | None:
-        """Returns a row, by column, or None. ``version``: default: the newest. Raises InvalidValueError if there is none."""
+        """Returns a row, by column, or None.
+
+        Args:
+            version: default: the newest.
+
+        Raises:
+            InvalidValueError: there is no such version, or the key is no value of its column.
+        """
         feed = self._home.catalog.feeds.get(self._name)
         known = numbers(feed)
         wanted = max(known, default=0) if version is None else version
@@ -149,7 +156,10 @@ class VersionReader:
         if wanted not in self._lookups:
             location = folders.table_location(self._home.warehouse, self._name)
             self._lookups[wanted] = Lookup(location, [str(feed.primary_key)], delta)
-        return self._lookups[wanted].get(key)
+        try:
+            return self._lookups[wanted].get(key)
+        except (TypeError, OverflowError, pa.ArrowException):
+            raise InvalidValueError(f"{feed.primary_key} cannot be {key!r:.60}.", "Give a value of its type.") from None
 
 
 def note(home: Home, feed: FeedTable, version: int) -> None:

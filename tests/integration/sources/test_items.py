@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 
 from tests.integration.sources import projected
 from volstream.errors import AlreadyExistsError, InvalidStateError, InvalidValueError, VolstreamError
+from volstream.model.names import Name
 from volstream.session import Session
+from volstream.sources.versions import VersionReader
 from volstream.tails.move import move
 
 SIMBA = {"id": "user1", "first_name": "simba", "last_name": "khadder"}
@@ -135,6 +137,13 @@ def test_each_version_of_an_immutable_table_stays(session: Session) -> None:
         with pytest.raises(InvalidValueError, match=reason):
             wrong()
     assert [str(one.name) for one in source.list()] == ["versioned"]
+
+
+def test_a_key_of_another_type_is_refused(without_engine: Session) -> None:
+    without_engine.source.create_table("kept", "id", [{"id": "a"}], immutable=True)
+    reader = VersionReader(without_engine.home, Name.parse("kept"))
+    with pytest.raises(InvalidValueError, match="id cannot be 5"):
+        reader.get(5)
 
 
 def test_a_table_is_made_immutable_with_all_that_was_inserted(session: Session) -> None:
