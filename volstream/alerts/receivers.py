@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
+from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
 from pathlib import Path
 from typing import Any
 from urllib import request
@@ -97,13 +100,71 @@ class _NoRedirect(request.HTTPRedirectHandler):
         return None
 
 
+class _Connection(HTTPConnection):
+    """Hands out its socket as soon as it is connected, before the handshake of TLS."""
+
+    line: _Line
+
+    def connect(self) -> None:
+        super().connect()
+        self.line.keep(self.sock)
+
+
+class _TlsConnection(HTTPSConnection, _Connection):
+    pass
+
+
+class _Line(request.HTTPSHandler, request.HTTPHandler):
+    """Opens connections that another thread can shut, whatever is being done with them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lock = threading.Lock()
+        self._sockets: list[socket.socket] = []
+        self._is_shut = False
+
+    def http_open(self, req: request.Request) -> HTTPResponse:
+        return self.do_open(partial(self._connection, _Connection), req)
+
+    def https_open(self, req: request.Request) -> HTTPResponse:
+        return self.do_open(partial(self._connection, _TlsConnection), req)
+
+    def keep(self, connected: socket.socket) -> None:
+        """Remembers a connection, by a descriptor of its own: TLS takes the other. Raises TimeoutError once it is shut."""
+        with self._lock:
+            if self._is_shut:
+                raise TimeoutError
+            self._sockets.append(connected.dup())
+
+    def shut(self) -> None:
+        """Ends what the connections wait for, now and later."""
+        with self._lock:
+            self._is_shut = True
+            for one in self._sockets:
+                with suppress(OSError):
+                    one.shutdown(socket.SHUT_RDWR)
+
+    def forget(self) -> None:
+        """Closes the descriptors."""
+        with self._lock:
+            for one in self._sockets:
+                one.close()
+            self._sockets = []
+
+    def _connection(self, kind: type[_Connection], host: str, **options: Any) -> _Connection:
+        made = kind(host, **options)
+        made.line = self
+        return made
+
+
 def _within(seconds: float, asked: request.Request) -> None:
-    """Sends a request in a thread of its own, which is left alone if it takes too long: a server may send a byte a second."""
+    """Sends a request in a thread of its own. At the limit its connection is shut: a server may send a byte a second."""
     ended: list[str | None] = []
+    line = _Line()
 
     def send() -> None:
         try:
-            with request.build_opener(_NoRedirect).open(asked, timeout=seconds):
+            with request.build_opener(_NoRedirect, line).open(asked, timeout=seconds):
                 ended.append(None)
         except HTTPError as error:
             with error:
@@ -117,10 +178,13 @@ def _within(seconds: float, asked: request.Request) -> None:
             ended.append("it did not answer in time")
         except Exception as error:  # noqa: BLE001  # http.client raises much, and some of it repeats headers
             ended.append(type(error).__name__)
+        finally:
+            line.forget()
 
     thread = threading.Thread(target=send, name="alert", daemon=True)
     thread.start()
     thread.join(seconds)
+    line.shut()
     problem = ended[0] if ended else "it did not answer in time"
     if problem is not None:
         host = urlsplit(asked.full_url).hostname

@@ -7,6 +7,7 @@ import socket
 import sys
 import threading
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -88,22 +89,29 @@ def test_a_webhook_that_hangs_is_given_up() -> None:
         assert time.monotonic() - began < 5
 
 
-def test_a_webhook_that_answers_a_byte_at_a_time_is_given_up() -> None:
-    ended = threading.Event()
-
+@pytest.mark.parametrize(("scheme", "begin"), [("http", b"HTTP/1.1 200 "), ("https", b"\x16\x03\x03\x40\x00")])
+def test_a_webhook_that_answers_a_byte_at_a_time_is_given_up_and_its_connection_shut(scheme: str, begin: bytes) -> None:
     def drip() -> None:
         connection, _ = listening.accept()
-        with connection:
-            while not ended.wait(0.1):
-                connection.sendall(b"H")
+        with connection, suppress(ConnectionError):
+            connection.sendall(begin)
+            while not ended.wait(0.05):
+                connection.sendall(b"\x02")
+            return
+        shut.set()
 
+    ended, shut = threading.Event(), threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as listening:
         thread = threading.Thread(target=drip, daemon=True)
         thread.start()
-        with pytest.raises(DeliveryError, match="did not answer in time"):
-            deliver(webhook(f"http://127.0.0.1:{listening.getsockname()[1]}"), PAYLOAD, seconds=0.5)
-        ended.set()
-        thread.join()
+        try:
+            with pytest.raises(DeliveryError, match="did not answer in time"):
+                deliver(webhook(f"{scheme}://127.0.0.1:{listening.getsockname()[1]}"), PAYLOAD, seconds=0.5)
+            eventually(lambda: all(one.name != "alert" for one in threading.enumerate()), 5)
+            assert shut.wait(5)
+        finally:
+            ended.set()
+            thread.join()
 
 
 def test_a_command_gets_the_payload_and_variables(tmp_path: Path) -> None:
