@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Protocol
+from urllib.error import HTTPError
 
 import pyarrow as pa
 import pytest
@@ -298,6 +299,40 @@ def test_the_command_serves_commits_and_ends_when_it_is_asked_to(home: Path, ser
     with urllib.request.urlopen(f"http://127.0.0.1:{server.http_port}/metrics") as answer:
         assert b'volstream_ingest_rows_total{table="t"} 1.0' in answer.read()
     assert server.stop() == 0
+
+
+def test_a_server_is_not_ready_while_commits_of_a_table_fail_and_says_which(home: Path, serve: Serve) -> None:
+    server = serve(home)
+    table = home / "warehouse" / "tables" / "public" / "t"
+
+    def ready() -> tuple[int, dict[str, Any]]:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{server.http_port}/readyz") as answer:
+                return answer.status, json.load(answer)
+        except HTTPError as error:
+            with error:
+                return error.code, json.load(error)
+
+    assert ready() == (200, {"status": "ready", "address": server.address})
+    with (
+        volstream.connect(server.address, token=(home / TOKEN).read_text().strip()) as connection,
+        connection.get_realtime_stream(table="t") as stream,
+    ):
+        entries = {entry: entry.read_text() for entry in (table / "_delta_log").glob("*.json")}
+        for entry in entries:
+            entry.write_text("not a log")
+        row = stream.create_row()
+        row.set_value("id", "a")
+        stream.apply(row)
+        stream.flush()
+        eventually(lambda: ready()[0] == 503, 20)
+        status, said = ready()
+        assert (status, said["status"], [*said["failing_tables"]]) == (503, "not ready", ["t"])
+        assert "cannot be read" in said["failing_tables"]["t"]
+        for entry, text in entries.items():
+            entry.write_text(text)
+        eventually(lambda: ready()[0] == 200, 20)
+    assert [row["id"] for row in committed(str(table))] == ["a"]
 
 
 @pytest.mark.parametrize(
