@@ -37,8 +37,8 @@ INSERT, UPSERT, DELETE = "insert", "upsert", "delete"
 NEWEST = "volstream:tail"
 FLOOR, MOVE, THROUGH, BEFORE = (f"{NEWEST}:{part}" for part in ("floor", "move", "through", "before"))
 
-#: Set once a tail takes no more rows.
-SEALED = f"{NEWEST}:sealed"
+#: Set once a tail takes no more rows: to this if another tail is to replace it.
+SEALED, RETIRED = f"{NEWEST}:sealed", 2
 
 
 def location(target: str) -> str:

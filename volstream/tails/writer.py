@@ -20,7 +20,19 @@ from volstream.errors import FencedError, InvalidStateError, StorageError, TailF
 from volstream.lifecycle import faults
 from volstream.tails import table
 from volstream.tails.snapshot import Tail
-from volstream.tails.table import ARRIVAL, BEFORE, FLOOR, MOVE, NEWEST, OPERATION, OWN, POSITION, SEALED, THROUGH
+from volstream.tails.table import (
+    ARRIVAL,
+    BEFORE,
+    FLOOR,
+    MOVE,
+    NEWEST,
+    OPERATION,
+    OWN,
+    POSITION,
+    RETIRED,
+    SEALED,
+    THROUGH,
+)
 
 #: Maximum number of attempts; each one fails only because another commit came first.
 _ATTEMPTS = 100
@@ -67,9 +79,12 @@ class TailWriter:
         self._lock = threading.Lock()
         spec = table.spec_of(target, self.columns)
         present = table.existing(target)
-        if present is not None and present[0].schema != spec.schema:
-            _adapt(target, present[0].schema, spec.schema)
+        stays = present is not None and (
+            present[0].schema == spec.schema or _adapt(target, present[0].schema, spec.schema)
+        )
         self._table = NativeTable(spec)
+        if stays:
+            self._reopen()
 
     def append(self, batches: Sequence[Flush]) -> None:
         """Appends batches in one commit; durable on return. Batches that the tail has, or had, are left out.
@@ -121,6 +136,14 @@ class TailWriter:
         with self._lock:
             view = next(self._attempts())
             return view.table_id, {one: self._sequence(one) for one in stream_ids}
+
+    def _reopen(self) -> None:
+        """Takes a seal off that was set to replace the tail, by a process that died before it did."""
+        for view in self._attempts():
+            if self._table.transaction(SEALED) != RETIRED:
+                return
+            with suppress(FencedError):
+                self._table.commit(view, {NEWEST: Tail.of(view).newest, SEALED: 0}, changes_data=False)
 
     def _attempts(self) -> Iterator[View]:
         """Yields the tail's newest version for attempt after attempt. Raises StorageError after the last one."""
@@ -313,8 +336,8 @@ def _writer(stream_id: str) -> str:
     return f"volstream:writer:{stream_id}"
 
 
-def _adapt(target: str, present: pa.Schema, wanted: pa.Schema) -> None:
-    """Gives a tail the columns of its table: adds new ones, or starts a new tail if nothing is in the old one."""
+def _adapt(target: str, present: pa.Schema, wanted: pa.Schema) -> bool:
+    """Gives a tail the columns of its table: adds new ones and returns True, or removes it if nothing is in it."""
     known = {field.name: field.type for field in present}
     if all(field.type == known.get(field.name, field.type) for field in wanted) and {*known} <= {*wanted.names}:
         location = table.location(target)
@@ -328,13 +351,14 @@ def _adapt(target: str, present: pa.Schema, wanted: pa.Schema) -> None:
                 storage_options=options_of(location) or None,
                 commit_properties=CommitProperties(app_transactions=[Transaction(NEWEST, newest or 0)]),
             )
-        return
+        return True
     if MovePlanner(target).plan() is not None or not _retired(target, present):
         raise InvalidStateError(
             f"The columns of the table at {target} changed, and rows that arrived before are not committed yet.",
             "Commit them first, or wait until they are.",
         )
     folders.remove(table.location(target))
+    return False
 
 
 def _retired(target: str, present: pa.Schema) -> bool:
@@ -344,7 +368,8 @@ def _retired(target: str, present: pa.Schema) -> bool:
     if tail.newest != tail.through:
         return False
     try:
-        old.commit(tail.view, {NEWEST: tail.newest, SEALED: 1}, changes_data=False)
+        sealed = old.transaction(SEALED) or RETIRED
+        old.commit(tail.view, {NEWEST: tail.newest, SEALED: sealed}, changes_data=False)
     except FencedError:
         return False
     return True

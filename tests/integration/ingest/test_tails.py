@@ -285,6 +285,27 @@ def test_a_writer_of_a_tail_that_was_replaced_is_refused(location: str) -> None:
         TailWriter(location)
 
 
+@pytest.mark.parametrize("more", [{}, {"m": [True]}])
+def test_a_tail_whose_replacement_did_not_happen_takes_rows_once_its_columns_are_back(
+    location: str, more: dict[str, list[object]]
+) -> None:
+    def change(columns: dict[str, list[object]]) -> None:
+        write_deltalake(location, pa.table(columns), mode="overwrite", schema_mode="overwrite")
+
+    old = TailWriter(location)
+    old.append([batch(1, "a")])
+    move(location, no_spark)
+    change({"id": ["0"]})
+    with interrupted("call", "volstream.delta.folders.remove"):
+        TailWriter(location)
+    refused(old)
+    change({"id": ["0"], "n": [0], **more})
+    refused(old)
+    TailWriter(location).append([batch(2, "b")])
+    move(location, no_spark)
+    assert [row["id"] for row in committed(location)] == ["0", "b"]
+
+
 def refused(writer: TailWriter) -> None:
     with pytest.raises(InvalidStateError, match=r"takes no more rows\. .* a new stream can go on"):
         writer.append([batch(2, "b")])
