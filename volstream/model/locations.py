@@ -12,6 +12,7 @@ from urllib.parse import quote, unquote_to_bytes
 from volstream.errors import InvalidValueError
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_USER = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*://)[^/?#]*@")
 _QUOTED = re.compile(r"[^A-Za-z0-9_.~/-]")
 _FILE = re.compile(r"file:(?://([^/]*))?(/.*)", re.IGNORECASE | re.DOTALL)
 
@@ -20,6 +21,12 @@ def scheme_of(text: str) -> str:
     """Returns the URI scheme of ``text`` in lower case; ``file`` for a plain path."""
     match = _SCHEME.match(text)
     return match[1].lower() if match else "file"
+
+
+def without_secrets(location: str) -> str:
+    """Returns a location for messages: without user and password, and without the query of a web address, which may sign it."""
+    shown = _USER.sub(r"\1", location, count=1)
+    return re.split(r"[?#]", shown, maxsplit=1)[0] if scheme_of(location) in ("http", "https") else shown
 
 
 def file_uri(path: str) -> str:

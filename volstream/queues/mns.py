@@ -25,6 +25,7 @@ from mns.mns_request import GetQueueAttributesRequest, GetQueueAttributesRespons
 from volstream.cloud import aliyun
 from volstream.cloud.access import Access
 from volstream.errors import InvalidValueError, QueueError
+from volstream.model.locations import without_secrets
 from volstream.queues import oss_events
 from volstream.queues.base import QueueSpec, QueueState
 from volstream.queues.received import Delivery
@@ -200,7 +201,7 @@ def address(name: str, access: Access) -> tuple[str, str]:
         path = _QUEUE_PATH.fullmatch(parts.path)
         if parts.scheme not in ("http", "https") or not parts.netloc or path is None:
             raise InvalidValueError(
-                f"{name!r} is not the URL of an MNS queue.",
+                f"{without_secrets(name)!r} is not the URL of an MNS queue.",
                 "Write https://ACCOUNT.mns.REGION.aliyuncs.com/queues/NAME, or the bare name.",
             )
         return f"{parts.scheme}://{parts.netloc}", path[1]

@@ -25,6 +25,7 @@ from volstream.delta.tracking import PROPERTIES as TRACKING
 from volstream.delta.writer import DeltaWriter
 from volstream.errors import InvalidValueError, StorageError, in_brief
 from volstream.model.groups import groups
+from volstream.model.locations import without_secrets
 from volstream.model.objects import Connection, FeedTable
 from volstream.sources import avro, tables, versions
 from volstream.sources.tables import KEPT
@@ -70,7 +71,7 @@ class Upload:
     """A file to upload.
 
     Attributes:
-        uri: a path, or ``s3://``, ``oss://``, ``hdfs://``, ``https://``.
+        uri: a path, or ``s3://``, ``oss://``, ``hdfs://``, ``https://``. It may sign itself; :attr:`shown` does not.
         format: one of :data:`FORMATS`.
         options: further options of Spark's reader, such as ``delimiter``.
         connection: how to reach its object store; None: with the provider's own settings.
@@ -81,19 +82,24 @@ class Upload:
     options: Mapping[str, Any]
     connection: Connection | None
 
+    @property
+    def shown(self) -> str:
+        """The file's place in messages."""
+        return without_secrets(self.uri)
+
     @classmethod
     def of(cls, uri: str, format_: str | None, options: Mapping[str, Any], connection: Connection | None) -> Upload:
         """Returns the upload of a file. Its name tells its format by default. Raises InvalidValueError."""
         try:
             stem = urlsplit(uri).path.lower()
-        except ValueError as error:
-            raise InvalidValueError(f"{uri} is neither a path nor a URL: {error}.") from None
+        except ValueError:
+            raise InvalidValueError(f"{without_secrets(uri)} is neither a path nor a URL.") from None
         for compression in (".gz", ".bz2", ".zst", ".snappy"):
             stem = stem.removesuffix(compression)
         found = format_ or {"jsonl": "json", "ndjson": "json"}.get(stem.rpartition(".")[2], stem.rpartition(".")[2])
         if found not in FORMATS:
             raise InvalidValueError(
-                f"The format of {uri} is not known.", f"Pass format=..., one of: {', '.join(FORMATS)}."
+                f"The format of {without_secrets(uri)} is not known.", f"Pass format=..., one of: {', '.join(FORMATS)}."
             )
         return cls(uri, found, options, connection)
 
@@ -147,7 +153,7 @@ def _refusals(upload: Upload) -> Iterator[None]:
         except Exception as error:
             if (condition_of(error) or "").startswith(_BROKEN):
                 raise InvalidValueError(
-                    f"{upload.uri} cannot be read as {upload.format}: {in_brief(error)}.",
+                    f"{upload.shown} cannot be read as {upload.format}: {in_brief(error)}.",
                     "Pass the options of its format: options={'delimiter': ';', ...}.",
                 ) from error
             raise
@@ -197,17 +203,23 @@ def _opened(home: Home, upload: Upload) -> Iterator[BinaryIO]:
                 with store.open(name) as file:
                     yield file
             except FileNotFoundError:
-                raise InvalidValueError(f"There is no {uri}.") from None
+                raise InvalidValueError(f"There is no {upload.shown}.") from None
+        case "http" | "https" if "@" in place.netloc:
+            raise InvalidValueError(
+                f"{upload.shown} has a user or a password in front of the host.",
+                "Use a presigned URL, or copy the file.",
+            )
         case "http" | "https" if place.hostname in home.settings.upload_hosts:
             try:
                 with _fetcher(home).open(uri, timeout=_HTTP_SECONDS) as answer:
                     yield answer
                     if answer.length:  # http.client is silent about the rest
-                        raise StorageError(f"{uri} ended {answer.length} bytes too early.", "Try again.")
+                        raise StorageError(f"{upload.shown} ended {answer.length} bytes too early.", "Try again.")
             except HTTPException as error:
-                raise InvalidValueError(f"{uri} cannot be fetched: {error}.") from None
+                said = str(error).replace(f"?{place.query}", "")
+                raise InvalidValueError(f"{upload.shown} cannot be fetched: {said}.") from None
             except OSError as error:
-                raise StorageError(f"{uri} cannot be read: {error}.") from error
+                raise StorageError(f"{upload.shown} cannot be read: {error}.") from error
         case "http" | "https":
             raise _not_allowed(place.hostname)
         case other:
@@ -276,13 +288,13 @@ def _checked_key(rows: DataFrame, upload: Upload, primary_key: str) -> str:
     column = names.get(primary_key.lower())
     if column is None:
         raise InvalidValueError(
-            f"{upload.uri} has no column {primary_key}.", f"Its columns: {', '.join(rows.columns)}."
+            f"{upload.shown} has no column {primary_key}.", f"Its columns: {', '.join(rows.columns)}."
         )
     quoted = f"`{column.replace('`', '``')}`"
     counted = rows.groupBy(rows[quoted].alias("key")).count().where("count > 1 OR key IS NULL")
     found = counted.orderBy("key").limit(_SHOWN + 1).collect()
     if any(row["key"] is None for row in found):
-        raise InvalidValueError(f"{upload.uri} has rows without a value for {primary_key}.", "Nothing was stored.")
+        raise InvalidValueError(f"{upload.shown} has rows without a value for {primary_key}.", "Nothing was stored.")
     versions.raise_if_any([row["key"] for row in found], column)
     return column
 

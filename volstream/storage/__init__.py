@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 from volstream.cloud.access import PROVIDERS, Access
 from volstream.errors import DependencyError, InvalidValueError
-from volstream.model.locations import file_uri, local_path, scheme_of
+from volstream.model.locations import file_uri, local_path, scheme_of, without_secrets
 from volstream.storage.bucket import BucketPlace
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def _backend(location: str) -> str:
     scheme = _scheme(location)
     if scheme not in _BACKENDS:
         raise InvalidValueError(
-            f"{location!r}: locations with the scheme {scheme!r} are not supported by this version.",
+            f"{without_secrets(location)!r}: locations with the scheme {scheme!r} are not supported by this version.",
             f"Supported: {', '.join(f'{known}://' for known in sorted(_BACKENDS))} and plain paths.",
         )
     return _BACKENDS[scheme]

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from volstream.errors import InvalidValueError
 from volstream.model.files import FileInfo, Finding, is_utf8, printable
-from volstream.model.locations import quote_path
+from volstream.model.locations import quote_path, without_secrets
 from volstream.model.selection import Selection
 from volstream.storage.types import content_type
 
@@ -52,7 +52,7 @@ class BucketPlace:
         found = _LOCATION.fullmatch(location)
         if found is None or not _NAMES[found[1]].fullmatch(found[2]):
             raise InvalidValueError(
-                f"{location!r} does not name a bucket.",
+                f"{without_secrets(location)!r} does not name a bucket.",
                 "Write for example s3://my-bucket or oss://my-bucket/some/prefix.",
             )
         return cls(found[1], found[2], f"{found[3]}/" if found[3] else "")

@@ -205,6 +205,23 @@ def test_what_is_no_place_of_a_file_is_told(session: Session, uri: str, reason: 
         session.connector.upload_file(uri, "odd", "id")
 
 
+@pytest.mark.parametrize(
+    ("uri", "reason"),
+    [
+        ("http://127.0.0.1:1/users.csv?X-Amz-Signature=T0PS3CR3T", r"http://127\.0\.0\.1:1/users\.csv cannot be read"),
+        ("http://127.0.0.1/u sers.csv?X-Amz-Signature=T0PS3CR3T", r"/u sers\.csv cannot be fetched"),
+        ("http://127.0.0.1/users?X-Amz-Signature=T0PS3CR3T", r"format of http://127\.0\.0\.1/users is not known"),
+        ("http://[x/users.csv?X-Amz-Signature=T0PS3CR3T", "neither a path nor a URL"),
+        ("http://me:T0PS3CR3T@127.0.0.1/users.csv", r"http://127\.0\.0\.1/users\.csv has a user or a password"),
+        ("s3://key:T0PS3CR3T@bucket/users.csv", "'s3://bucket' does not name a bucket"),
+    ],
+)
+def test_no_error_of_an_upload_shows_what_signs_its_url(session: Session, uri: str, reason: str) -> None:
+    with pytest.raises(VolstreamError, match=reason) as caught:
+        session.connector.upload_file(uri, "signed", "id")
+    assert "T0PS3CR3T" not in f"{caught.value} {caught.value.remedy}"
+
+
 def test_a_name_that_is_taken_is_refused(session: Session, tmp_path: Path) -> None:
     WRITERS["users.csv"](tmp_path / "users.csv")
     session.source.create_stream("taken")

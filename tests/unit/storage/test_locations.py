@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from volstream.errors import DependencyError, InvalidValueError
-from volstream.model.locations import file_uri, local_path, quote_path
+from volstream.model.locations import file_uri, local_path, quote_path, without_secrets
 from volstream.storage import normalise_location, open_store
 from volstream.storage.local import LocalStore
 from volstream.storage.memory import MemoryStore
@@ -30,6 +30,18 @@ def test_any_path_survives_the_round_trip_through_a_uri(name: str) -> None:
 @given(NAMES)
 def test_a_path_is_quoted_byte_by_byte(name: str) -> None:
     assert quote_path(name) == quote(os.fsencode(name))
+
+
+@pytest.mark.parametrize(
+    ("location", "shown"),
+    [
+        ("https://me:secret@host/a@b.csv?sig=secret#x", "https://host/a@b.csv"),
+        ("s3://me:secret@bucket/who?.csv", "s3://bucket/who?.csv"),
+        ("/data/me@home?", "/data/me@home?"),
+    ],
+)
+def test_no_location_is_shown_with_its_secrets(location: str, shown: str) -> None:
+    assert without_secrets(location) == shown
 
 
 @given(NAMES)
