@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
 #: Keys that an error names.
 _SHOWN = 5
+
+#: Versions whose keys a reader keeps, which may be many for each.
+_KEPT_LOOKUPS = 4
 
 
 @contextmanager
@@ -129,12 +133,12 @@ def overwrite(
 
 
 class VersionReader:
-    """Finds rows of an immutable table by key, in any of its versions. Thread-safe."""
+    """Finds rows of an immutable table by key, in any of its versions. Keeps what the latest ones need. Thread-safe."""
 
     def __init__(self, home: Home, name: Name) -> None:
         self._home = home
         self._name = name
-        self._lookups: dict[int, Lookup] = {}
+        self._lookup = lru_cache(_KEPT_LOOKUPS)(partial(Lookup, folders.table_location(home.warehouse, name)))
 
     def get(self, key: object, version: int | None = None) -> Mapping[str, Any] | None:
         """Returns a row, by column, or None.
@@ -153,11 +157,9 @@ class VersionReader:
             raise InvalidValueError(
                 f"The table {self._name} has no version {wanted}.", f"Its versions: {', '.join(map(str, known))}."
             )
-        if wanted not in self._lookups:
-            location = folders.table_location(self._home.warehouse, self._name)
-            self._lookups[wanted] = Lookup(location, [str(feed.primary_key)], delta)
+        lookup = self._lookup((str(feed.primary_key),), delta)
         try:
-            return self._lookups[wanted].get(key)
+            return lookup.get(key)
         except (TypeError, OverflowError, pa.ArrowException):
             raise InvalidValueError(f"{feed.primary_key} cannot be {key!r:.60}.", "Give a value of its type.") from None
 

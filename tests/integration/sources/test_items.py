@@ -5,7 +5,10 @@ All tests share one engine, whose catalog knows tables by name: each that uses S
 
 from __future__ import annotations
 
+import gc
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from weakref import ReferenceType, ref
 
 import pytest
 from hypothesis import HealthCheck, given
@@ -13,10 +16,14 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from tests.integration.sources import projected
+from tests.tails import no_spark
+from volstream.delta import folders
+from volstream.delta.log import DeltaLog
 from volstream.errors import AlreadyExistsError, InvalidStateError, InvalidValueError, VolstreamError
 from volstream.model.names import Name
 from volstream.session import Session
 from volstream.sources.versions import VersionReader
+from volstream.tails.lookup import Lookup
 from volstream.tails.move import move
 
 SIMBA = {"id": "user1", "first_name": "simba", "last_name": "khadder"}
@@ -144,6 +151,32 @@ def test_a_key_of_another_type_is_refused(without_engine: Session) -> None:
     reader = VersionReader(without_engine.home, Name.parse("kept"))
     with pytest.raises(InvalidValueError, match="id cannot be 5"):
         reader.get(5)
+
+
+def test_a_reader_keeps_what_few_versions_need(without_engine: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[ReferenceType[Lookup]] = []
+
+    def opening(*args: Any) -> Lookup:
+        found = Lookup(*args)
+        opened.append(ref(found))
+        return found
+
+    monkeypatch.setattr("volstream.sources.versions.Lookup", opening)
+    table = without_engine.source.create_table("kept", "id")
+    home, name = without_engine.home, Name.parse("kept")
+    location = folders.table_location(home.warehouse, name)
+    commits: dict[str, int | None] = {}
+    for number in range(1, 12):
+        table.insert({"id": "a", "n": number})
+        move(location, no_spark)
+        commits[str(number)] = DeltaLog(location).latest_version()
+    home.catalog.feeds.change(table.feed, options={"versions": commits}, immutable=True)
+    reader = VersionReader(home, name)
+    for version in (1, *range(1, 12), 11):
+        assert (reader.get("a", version) or {})["item"] == f'{{"id":"a","n":{version}}}'
+    gc.collect()
+    assert len(opened) == 11
+    assert len([one for one in opened if one() is not None]) == 4
 
 
 def test_a_table_is_made_immutable_with_all_that_was_inserted(session: Session) -> None:
