@@ -9,7 +9,8 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any
 
 from volstream.errors import InvalidStateError
-from volstream.inspection.tables import brief, values_of
+from volstream.functions.values import python_values
+from volstream.inspection.tables import brief
 from volstream.model.units import format_duration
 from volstream.session import Session
 from volstream.spark.errors import as_sql_errors
@@ -62,7 +63,7 @@ class Queries:
         with self._session.home.gateway.explaining(), as_sql_errors():
             self._spark = self._session.spark
             found = self._session.sql(statement).limit(limit + 1).toArrow()
-        columns = [values_of(column) for column in found.columns]
+        columns = [python_values(column) for column in found.columns]
         rows = [[brief(value, _MAX_VALUE) for value in row] for row in zip(*columns, strict=True)]
         return {
             "columns": found.column_names,

@@ -12,6 +12,7 @@ from volstream.delta import folders
 from volstream.delta.log import DeltaLog
 from volstream.delta.rows import sample
 from volstream.errors import NotFoundError, VolstreamError
+from volstream.functions.values import python_values
 from volstream.inspection.details import arrived_rows
 from volstream.model.names import Name
 from volstream.model.objects import DynamicJob, Job, SourceKind
@@ -98,25 +99,8 @@ def sample_of(location: str, version: int, where: str = "true") -> dict[str, Any
 
 
 def _cut(rows: pa.Table) -> list[dict[str, Any]]:
-    columns = zip(*(values_of(column) for column in rows.columns), strict=True)
+    columns = zip(*(python_values(column) for column in rows.columns), strict=True)
     return [{name: _cell(value) for name, value in zip(rows.column_names, row, strict=True)} for row in columns]
-
-
-def values_of(column: pa.ChunkedArray) -> list[Any]:
-    """Returns a column's values for a page: as text if it has times outside of Python's years 1 to 9999."""
-    try:
-        found: list[Any] = column.to_pylist()
-    except (OverflowError, ValueError):
-        return _as_texts(column)
-    return found
-
-
-def _as_texts(column: pa.ChunkedArray) -> list[Any]:
-    try:
-        found: list[Any] = column.cast(pa.string()).to_pylist()
-    except pa.ArrowException:  # of values inside of values
-        return [None if not one.is_valid else "(not shown)" for one in column]
-    return found
 
 
 class Thumbnail(str):

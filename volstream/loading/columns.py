@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from volstream.functions.decimals import is_too_fine
+from volstream.functions.values import python_values
 from volstream.loading import types
 from volstream.loading.texts import fit_text, halved, of_text
 from volstream.model.files import is_utf8
@@ -114,18 +115,19 @@ class ArrowColumn:
             values = values.storage
         own = types.of_arrow(values.type)
         if pa.types.is_nested(values.type):
-            return JsonColumn(self.name, values.to_pylist()).fit(kind)
+            return JsonColumn(self.name, python_values(values)).fit(kind)
         if values.type != own:
             # Nanoseconds are cut, as Spark cuts them.
-            values = values.cast(own, safe=not pa.types.is_timestamp(values.type))
+            values = values.cast(own, safe=False) if _has_nanoseconds(values.type) else halved(values, own)
+        lost = _lost(self.values, values)
         if own == kind:
-            return Fitted(values, {})
+            return Fitted(values, lost)
         if own == pa.string():
             return TextColumn(self.name, values).fit(kind)
         if not _converts(own, kind):
-            return Fitted(pa.nulls(len(values), kind), _present(values))
+            return Fitted(pa.nulls(len(values), kind), {**lost, **_present(values)})
         fitting = _texts_of_bytes(values) if own == pa.binary() else halved(values, kind)
-        return Fitted(fitting, _lost(values, fitting))
+        return Fitted(fitting, {**lost, **_lost(values, fitting)})
 
     def raw(self) -> Mapping[int, Any]:
         """See :class:`Column`."""
@@ -238,11 +240,11 @@ def _fit_value(value: Any, kind: pa.DataType) -> tuple[Any, Any]:
             fit = [keys.fit(kind.key_type), items.fit(kind.item_type)]
             if any(one.misfits for one in fit):
                 return None, value
-            return list(zip(*(one.values.to_pylist() for one in fit), strict=True)), None
+            return list(zip(*(one.values for one in fit), strict=True)), None
     if pa.types.is_nested(kind):
         return None, value
     fitted_one = JsonColumn("", [value]).fit(kind)
-    return fitted_one.values[0].as_py(), fitted_one.misfits.get(0)
+    return fitted_one.values[0], fitted_one.misfits.get(0)
 
 
 def _fit_struct(value: Mapping[str, Any], kind: pa.DataType) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
@@ -341,8 +343,12 @@ def _texts_of_bytes(values: pa.Array) -> pa.Array:
     return pa.array([None if one is None else _plain(one) for one in values.to_pylist()], pa.string())
 
 
+def _has_nanoseconds(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(kind)) and kind.unit == "ns"
+
+
 def _present(values: pa.Array) -> Mapping[int, Any]:
-    return {at: one for at, one in enumerate(values.to_pylist()) if one is not None}
+    return {at: one for at, one in enumerate(python_values(values)) if one is not None}
 
 
 def _at(values: pa.Array, positions: Mapping[int, Any]) -> Mapping[int, Any]:
@@ -353,5 +359,5 @@ def _lost(before: pa.Array, after: pa.Array) -> Mapping[int, Any]:
     """Returns the values that were there before and are NULL after."""
     if before.null_count == after.null_count:
         return {}
-    lost = pc.indices_nonzero(pc.and_(before.is_valid(), after.is_null())).to_pylist()
-    return {at: before[at].as_py() for at in lost}
+    lost = pc.indices_nonzero(pc.and_(before.is_valid(), after.is_null()))
+    return dict(zip(lost.to_pylist(), python_values(before.take(lost)), strict=True))

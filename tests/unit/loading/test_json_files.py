@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.loading import Files
 from volstream.functions.rejection import FileRejectedError
+from volstream.loading.loader import Loader
 
 ROWS = [{"a": 1, "b": "x"}, {"a": None, "b": "y\n"}, {"a": 3, "b": None}]
 
@@ -120,3 +122,10 @@ def test_no_value_is_lost_whatever_the_columns_are(files: Files, rows: list[dict
         for name, value in before.items():
             kept = rescued.get(name, after[name])
             assert kept == value or (isinstance(value, str) and float(value) == kept) or json.loads(kept) == value
+
+
+def test_a_time_in_the_year_10000_in_utc_is_kept_inside_of_a_struct(files: Files) -> None:
+    file = files.file("x.json", '{"s": {"t": "9999-12-31T23:00:00-05:00"}}')
+    (batch,) = Loader("s STRUCT<t: TIMESTAMP>, _rescued_data STRING")(file)
+    assert batch["s"].field(0).cast(pa.string()).to_pylist() == ["10000-01-01 04:00:00.000000Z"]
+    assert batch["_rescued_data"].to_pylist() == [None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 
@@ -53,6 +54,37 @@ def test_values_that_do_not_fit_are_rescued_one_by_one(files: Files) -> None:
         {"n": 1, "f": 1, "t": 5, "b": None, "_rescued_data": '{"b":"AA=="}'},
         {"n": None, "f": None, "t": None, "b": None, "_rescued_data": '{"n":300,"f":2.5,"t":"x"}'},
         {"n": None, "f": None, "t": None, "b": None},
+    ]
+
+
+def test_times_that_python_does_not_have_are_rescued_where_they_do_not_fit(files: Files) -> None:
+    far, time = 253402300800000000, pa.timestamp("us", tz="UTC")
+    rows = pa.table(
+        {
+            "i": pa.array([far, 0], time),
+            "new": pa.array([far, None], time),
+            "day": pa.array([2_932_897, None], pa.date32()),
+            "s": pa.array([{"x": far}, {"x": 0}], pa.struct({"x": time})),
+            "t": pa.array([far, 0], time),
+        }
+    )
+    columns = "i INT, day INT, s STRUCT<x: TIMESTAMP, y: INT>, t STRING"
+    first, second = files.rows("x.parquet", rows, columns, new_columns="rescue")
+    assert json.loads(first["_rescued_data"]) == {
+        "i": "10000-01-01 00:00:00.000000Z",
+        "new": "10000-01-01 00:00:00.000000Z",
+        "day": "10000-01-01",
+        "s": {"x": "10000-01-01 00:00:00.000000Z"},
+    }
+    assert first["t"] == "10000-01-01 00:00:00.000000Z"
+    assert second["s"] == {"x": datetime(1970, 1, 1, tzinfo=UTC), "y": None}
+
+
+def test_a_time_that_no_microseconds_hold_is_rescued(files: Files) -> None:
+    rows = pa.table({"t": pa.array([2**60, 0], pa.timestamp("ms"))})
+    assert files.rows("x.parquet", rows) == [
+        {"t": None, "_rescued_data": '{"t":"<value out of range: 1152921504606846976>"}'},
+        {"t": datetime(1970, 1, 1, tzinfo=UTC)},
     ]
 
 
