@@ -1,26 +1,37 @@
-"""Queries from the console's SQL page: one at a time, read-only, with few rows and a limit of time."""
+"""Queries from the console's SQL page: one at a time, read-only, with few rows, short values and a limit of time."""
 
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from volstream.errors import InvalidStateError
 from volstream.functions.values import python_values
-from volstream.inspection.tables import brief
-from volstream.model.units import format_duration
+from volstream.inspection.tables import cut, sized
+from volstream.model.units import format_duration, format_size
 from volstream.session import Session
 from volstream.spark.errors import as_sql_errors
+from volstream.spark.frames import batches
 from volstream.sql.readonly import one_query
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import DataType
 
 #: A query that takes longer is ended.
 _MAX_SECONDS = 60.0
 
-#: Characters of a value that are shown.
+#: Characters of a value that are shown; Spark keeps the others, and the sizes of binary values stand for them.
 _MAX_VALUE = 1000
+
+#: Bytes after which no more rows are fetched.
+_MAX_BYTES = 32 << 20
 
 
 class Queries:
@@ -62,12 +73,60 @@ class Queries:
         began = time.monotonic()
         with self._session.home.gateway.explaining(), as_sql_errors():
             self._spark = self._session.spark
-            found = self._session.sql(statement).limit(limit + 1).toArrow()
-        columns = [python_values(column) for column in found.columns]
-        rows = [[brief(value, _MAX_VALUE) for value in row] for row in zip(*columns, strict=True)]
+            frame = self._session.sql(statement)
+            parts, is_full = _some(batches(_bounded(frame.limit(limit + 1))))
+            names = frame.columns
+        cells = [row for part in parts for row in zip(*map(python_values, part.columns), strict=True)]
+        rows = [[_value(cell) for cell in row] for row in cells[:limit]]
+        told = []
+        if any(isinstance(cell, dict) and cell["beginning"] is not None for row in cells[:limit] for cell in row):
+            told.append(f"Values of more than {_MAX_VALUE} characters are cut.")
+        if is_full:
+            told.append(f"Rows after the first {format_size(_MAX_BYTES)} are left out.")
         return {
-            "columns": found.column_names,
-            "rows": rows[:limit],
-            "more": len(rows) > limit,
+            "columns": names,
+            "rows": rows,
+            "more": len(cells) > limit or is_full,
+            "cut": " ".join(told) or None,
             "seconds": round(time.monotonic() - began, 3),
         }
+
+
+def _some(parts: Iterator[pa.Table]) -> tuple[Sequence[pa.Table], bool]:
+    """Returns the parts until they have too many bytes, and whether they do."""
+    found: list[pa.Table] = []
+    for part in parts:
+        found.append(part)
+        if sum(one.nbytes for one in found) > _MAX_BYTES:
+            return found, True
+    return found, False
+
+
+def _bounded(frame: DataFrame) -> DataFrame:
+    """Returns a frame whose values are small: those of types without a limit are structs that :func:`_value` reads."""
+    named = frame.toDF(*(f"c{at}" for at in range(len(frame.columns))))
+    return named.selectExpr(*(_expression(one.name, one.dataType) for one in named.schema))
+
+
+def _expression(name: str, kind: DataType) -> str:
+    from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, StructType, VariantType
+
+    if isinstance(kind, BinaryType):
+        return f"named_struct('value', NULL, 'beginning', NULL, 'size', octet_length({name})) AS {name}"
+    if not isinstance(kind, StringType | ArrayType | MapType | StructType | VariantType):
+        return name
+    text = f"CAST({name} AS STRING)"
+    is_long = f"length({text}) > {_MAX_VALUE}"
+    return (
+        f"named_struct('value', IF({is_long}, NULL, {name}), 'beginning', IF({is_long}, left({text}, {_MAX_VALUE}), NULL), "
+        f"'size', length({text})) AS {name}"
+    )
+
+
+def _value(cell: Any) -> Any:
+    """Returns a value for the page."""
+    if not isinstance(cell, dict):
+        return cell
+    if cell["beginning"] is not None:
+        return cut(cell["beginning"], cell["size"])
+    return cell["value"] if cell["value"] is not None or cell["size"] is None else sized(cell["size"])

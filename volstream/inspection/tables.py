@@ -113,14 +113,19 @@ def _cell(value: Any) -> Any:
     if isinstance(value, list | dict | tuple):
         text = str(value)
         return text if len(text) <= _MAX_VALUE else f"{text[:_MAX_VALUE]} ..."
-    return brief(value, _MAX_VALUE)
+    if isinstance(value, str) and len(value) > _MAX_VALUE:
+        return cut(value[:_MAX_VALUE], len(value))
+    return sized(len(value)) if isinstance(value, bytes) else value
 
 
-def brief(value: Any, most: int) -> Any:
-    """Returns a value of a row for a page: text of at most so many characters, of binary values their size."""
-    if isinstance(value, str) and len(value) > most:
-        return f"{value[:most]} ... ({len(value)} characters)"
-    return f"({len(value)} bytes)" if isinstance(value, bytes) else value
+def cut(beginning: str, size: int) -> str:
+    """Returns what stands for a text of which only the beginning is shown."""
+    return f"{beginning} ... ({size} characters)"
+
+
+def sized(size: int) -> str:
+    """Returns what stands for a binary value."""
+    return f"({size} bytes)"
 
 
 def _type(kind: str) -> str:
