@@ -154,10 +154,7 @@ class ChildWorker:
         code = self._child.wait()
         words = self._last_words()
         self.close()
-        if code < 0:
-            name = signal.Signals(-code).name if -code in {*signal.Signals} else str(-code)
-            return f"The process that ran the function was killed by {name}.", words
-        return f"The process that ran the function ended with exit status {code}.", words
+        return f"The process that ran the function {end_of(code)}.", words
 
     def _last_words(self) -> str | None:
         """Returns the end of the child's standard error, and of the function's output."""
@@ -207,7 +204,14 @@ def _requests(descriptor: int) -> Iterator[Any]:
             return
 
 
-def _end_with(parent: int) -> None:
+def end_of(code: int) -> str:
+    """Returns how a process ended, after its return code as of ``subprocess``."""
+    if code >= 0:
+        return f"ended with exit status {code}"
+    return f"was killed by {signal.Signals(-code).name if -code in {*signal.Signals} else -code}"
+
+
+def end_with(parent: int) -> None:
     """Makes the kernel kill this process when its parent ends: the function may run forever without reading a pipe.
 
     Linux only. The parent is the thread that started this process, which is the one that reads its answers.
@@ -231,5 +235,5 @@ if __name__ == "__main__":
     import faulthandler
 
     faulthandler.enable()  # reports the Python stack of a crash
-    _end_with(int(sys.argv[1]))
+    end_with(int(sys.argv[1]))
     _child(int(sys.argv[2]), int(sys.argv[3]))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
+
+import pyarrow as pa
 
 from volstream.catalog import Catalog
 from volstream.catalog.failures import Wanted
@@ -16,8 +18,9 @@ from volstream.delta import folders
 from volstream.delta.places import is_remote
 from volstream.directory.table import COLUMNS
 from volstream.errors import AlreadyExistsError, InvalidStateError, InvalidValueError, NotFoundError, ObjectInUseError
-from volstream.functions.schema import from_ddl, of_function, reason_of, to_ddl
-from volstream.functions.source import absolute, check_signature, find
+from volstream.functions.declared import declared_apart, declared_by
+from volstream.functions.schema import from_ddl, reason_of, to_ddl
+from volstream.functions.source import absolute, find
 from volstream.jobs.load import loads, with_rescued
 from volstream.jobs.schedule import check_cron
 from volstream.loading.options import LoadOptions
@@ -163,7 +166,7 @@ def alter_job(catalog: Catalog, name: Name, zone: ZoneInfo, *, directory: Path |
         function = changes.get("function", job.function)
         changes |= function_of(function, changes.get("returns"), arguments, fallback=job.returns, directory=directory)
     elif "arguments" in changes:
-        check_signature(find(job.function, job.search_path).load(), arguments)
+        declared_by(find(job.function, job.search_path), arguments, columns=False)
     if not changes.keys() & {"function", "returns"} and not (loads(job) and "arguments" in changes):
         return catalog.jobs.change(job, **changes)
     if job.state is JobState.PAUSED and (job.state_reason or "").startswith(FUNCTION_BROKEN):
@@ -234,11 +237,16 @@ def with_function(
     *,
     directory: Path | None = None,
 ) -> FileJob:
-    """Returns what a job would be with another function; None: its columns, or its arguments, stay. See :func:`alter_job`."""
+    """Returns what a job would be with another function; None: its columns, or its arguments, stay. See :func:`alter_job`.
+
+    The function is imported in a process of its own: a daemon compares, too.
+    """
     if loads(job):
         _load_changes(job, {"function": function})
     given = job.arguments if arguments is None else arguments
-    attributes = function_of(function, returns, given, fallback=job.returns, directory=directory)
+    attributes = function_of(
+        function, returns, given, fallback=job.returns, directory=directory, declared=declared_apart
+    )
     return dataclasses.replace(job, **attributes, arguments=given)
 
 
@@ -248,15 +256,15 @@ def function_of(
     arguments: Mapping[str, str],
     fallback: str | None = None,
     directory: Path | None = None,
+    declared: Callable[..., pa.Schema | None] = declared_by,
 ) -> dict[str, Any]:
-    """Imports a job's function; returns the job's attributes for it: absolute name, search path and hash of its source, and
-    its result's DDL."""
+    """Imports a job's function, by ``declared``; returns the job's attributes for it: absolute name, search path and hash of its
+    source, and its result's DDL."""
     folder = directory or Path.cwd()
     resolved = absolute(text, folder)
     source = find(resolved, str(folder))
-    function = source.load()
-    check_signature(function, arguments)
-    schema = from_ddl(returns) if returns is not None else of_function(function)
+    found = declared(source, arguments, columns=returns is None)
+    schema = from_ddl(returns) if returns is not None else found
     ddl = fallback if schema is None else to_ddl(schema)
     if ddl is None:
         raise InvalidValueError(

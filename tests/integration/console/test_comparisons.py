@@ -95,6 +95,12 @@ def test_a_condition_chooses_files_and_mistakes_are_told(busy: Site) -> None:
     assert refused.status_code == 401
 
 
+def test_code_that_ends_the_process_that_imports_it_does_not_end_the_daemon(busy: Site) -> None:
+    begun = busy.post("/jobs/j/compare", 202, function=code(busy, "import os\nos._exit(7)"))
+    found = ended(busy, begun["url"])
+    assert found["error"] == "The module other cannot be imported: its process ended with exit status 7."
+
+
 @pytest.mark.long
 def test_one_comparison_of_a_job_at_a_time_which_ends_at_its_limit(busy: Site) -> None:
     told: list[Collection[str]] = []

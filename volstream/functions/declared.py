@@ -1,0 +1,81 @@
+"""What a function declares: found out by importing it, in this process or in one of its own.
+
+Importing runs the user's code, which may end its process, or never return.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import pyarrow as pa
+
+from volstream.errors import FunctionLoadError, VolstreamError
+from volstream.functions.child import end_of, end_with
+from volstream.functions.schema import of_function
+from volstream.functions.source import FunctionSource, check_signature
+from volstream.model.units import format_duration
+
+#: The longest that an import takes in a process of its own.
+_MAX_SECONDS = 300.0
+
+
+def declared_by(source: FunctionSource, arguments: Mapping[str, str], *, columns: bool) -> pa.Schema | None:
+    """Imports a function, and returns the columns that it declares; None: it declares none, or they are not asked for.
+
+    Raises:
+        FunctionLoadError: it cannot be imported, or not be called with a file and these arguments.
+        InvalidValueError: what it declares are no columns.
+    """
+    function = source.load()
+    check_signature(function, arguments)
+    return of_function(function) if columns else None
+
+
+def declared_apart(source: FunctionSource, arguments: Mapping[str, str], *, columns: bool) -> pa.Schema | None:
+    """Does the same in a process of its own, for one that has to go on whatever the function does."""
+    with tempfile.TemporaryDirectory(prefix="volstream-") as folder:
+        answer = Path(folder, "answer")
+        try:
+            ended = subprocess.run(
+                # -P: a file in the current folder must not shadow a module.
+                [sys.executable, "-P", "-m", "volstream.functions.declared", str(os.getpid()), str(answer)],
+                input=pickle.dumps((source, arguments, columns)),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                timeout=_MAX_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise FunctionLoadError(
+                f"The module {source.module} was not imported within {format_duration(_MAX_SECONDS)}."
+            ) from None
+        if not answer.exists():
+            raise FunctionLoadError(
+                f"The module {source.module} cannot be imported: its process {end_of(ended.returncode)}."
+            )
+        found = pickle.loads(answer.read_bytes())
+    if isinstance(found, VolstreamError):
+        raise found
+    schema: pa.Schema | None = found
+    return schema
+
+
+def _answer(place: Path) -> None:
+    source, arguments, columns = pickle.load(sys.stdin.buffer)
+    try:
+        found = declared_by(source, arguments, columns=columns)
+    except VolstreamError as error:
+        found = error
+    place.write_bytes(pickle.dumps(found))
+
+
+if __name__ == "__main__":
+    end_with(int(sys.argv[1]))
+    _answer(Path(sys.argv[2]))
+    os._exit(0)  # threads of the function would keep it
