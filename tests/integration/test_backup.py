@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from volstream import config
 from volstream.backup.make import make
+from volstream.backup.manifest import Manifest
 from volstream.backup.restore import restore
 from volstream.directory import table
 from volstream.directory.snapshot import Snapshot
-from volstream.errors import InvalidValueError, ObjectInUseError
+from volstream.errors import DependencyError, InvalidValueError, ObjectInUseError
 from volstream.model.objects import QueueType
 from volstream.session import Session
 
@@ -89,3 +93,44 @@ def test_a_backup_without_its_catalog_is_damaged(tmp_path: Path) -> None:
     (tmp_path / "backup" / "catalog.db").unlink()
     with _session(tmp_path / "new") as session, pytest.raises(InvalidValueError, match="is damaged"):
         restore(session.home.catalog, session.home.settings, tmp_path / "backup")
+
+
+@pytest.mark.parametrize("damaged", ["tables/public/s", "tables/public/s/_tail", "tables/public/plain"])
+def test_a_damaged_table_is_named_with_what_to_do_and_nothing_is_left_of_the_backup(
+    tmp_path: Path, damaged: str
+) -> None:
+    folder = tmp_path / "backup"
+    with _session(tmp_path / "home") as session:
+        home = session.home
+        tables = Path(home.warehouse, "tables", "public")
+        session.source.create_stream("s").upload([{"n": 1}])
+        write_deltalake(tables / "plain", pa.table({"n": [1]}))
+        for entry in Path(home.warehouse, damaged, "_delta_log").glob("*.json"):
+            entry.write_text("not a log")
+        name = damaged.split("/")[2]
+        with pytest.raises(DependencyError, match=f"The table {name} cannot be backed up: The table at ") as caught:
+            make(home.catalog, home.settings, folder)
+        assert caught.value.remedy == f"Mend it; or drop it and back up again: volstream sql 'DROP TABLE {name}'."
+        assert [*folder.iterdir()] == []
+        if name == "s":
+            session.source.drop("s")
+        else:
+            shutil.rmtree(tables / "plain")
+        make(home.catalog, home.settings, folder)
+        assert [*Manifest.read(folder).tables]
+
+
+def test_a_damaged_directory_is_named_by_its_volume(tmp_path: Path) -> None:
+    (tmp_path / "files").mkdir()
+    with _session(tmp_path / "home") as session:
+        home = session.home
+        session.volumes.create("v", str(tmp_path / "files"), queue_type=QueueType.NONE)
+        session.volumes.refresh("v")
+        for entry in Path(home.warehouse).rglob("_delta_log/*.json"):
+            entry.write_text("not a log")
+        with pytest.raises(
+            DependencyError, match=r"(?s)The directory of volume v cannot be backed up.* drop volume v --cascade"
+        ):
+            make(home.catalog, home.settings, tmp_path / "backup")
+        session.volumes.drop("v", cascade=True)
+        make(home.catalog, home.settings, tmp_path / "backup")

@@ -8,8 +8,10 @@ fixes its rows and the newest versions of all tables. Their files do not change,
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -22,7 +24,7 @@ from volstream.delta.copying import copy_files, copy_folder, copy_table
 from volstream.delta.log import DeltaLog
 from volstream.directory import table
 from volstream.directory.snapshot import Snapshot
-from volstream.errors import InvalidStateError, InvalidValueError
+from volstream.errors import DependencyError, InvalidStateError, InvalidValueError
 from volstream.lifecycle.privacy import make_directory
 from volstream.tails.snapshot import TailedTable
 
@@ -47,15 +49,26 @@ def make(
     Raises:
         InvalidValueError: the folder is not empty, or is in the warehouse.
         InvalidStateError: a volume's directory still has the format of volstream 0.1.
-        StorageError, DependencyError, DiskError, CatalogError: reading or writing failed.
+        StorageError, DependencyError, DiskError, CatalogError: reading or writing failed. The folder is empty.
     """
     _prepare(folder, settings)
+    try:
+        made = _fill(catalog, settings, folder, told)
+        made.write(folder)
+    except BaseException:
+        for entry in folder.iterdir():
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+        raise
+    return made
+
+
+def _fill(catalog: Catalog, settings: Settings, folder: Path, told: Callable[[str], object]) -> Manifest:
     warehouse, target = settings.warehouse_path, f"{folder}/{WAREHOUSE}"
     with ExitStack() as stack:
         with catalog.database.frozen():
             rows = stack.enter_context(catalog.database.snapshot())
             created_on = datetime.now(UTC)
-            found = dict(_tables(catalog, warehouse))
+            found = [*_tables(catalog, warehouse)]
             for plan in catalog.consumptions.open_plans():  # their files are deleted when they end
                 copy_folder(f"{warehouse}/_plans/{plan}", f"{target}/_plans/{plan}")
         copied = Catalog(f"sqlite:///{folder / CATALOG}")
@@ -63,17 +76,18 @@ def make(
         with copied.database.transaction() as transaction:
             counts = copying.copy(rows, transaction)
     tables: dict[str, int] = {}
-    for location, newest in found.items():
+    for location, newest, owner in found:
         name = location.removeprefix(f"{warehouse}/")
         told(name)
-        copy_table(location, newest, f"{target}/{name}")
+        with owner.told():
+            copy_table(location, newest, f"{target}/{name}")
         tables[name] = newest
     copy_files(warehouse, [folders.LINKS], target)
     own = settings.home / SETTINGS
     if own.exists():
         (folder / SETTINGS).touch(mode=0o600)
         (folder / SETTINGS).write_bytes(own.read_bytes())
-    made = Manifest(
+    return Manifest(
         created_on,
         version("volstream"),
         str(settings.home),
@@ -82,8 +96,6 @@ def make(
         counts,
         sorted(folders.links(warehouse)),
     )
-    made.write(folder)
-    return made
 
 
 def _prepare(folder: Path, settings: Settings) -> None:
@@ -101,24 +113,49 @@ def _prepare(folder: Path, settings: Settings) -> None:
         raise InvalidValueError(f"{folder} cannot be created: {error.strerror}.") from None
 
 
-def _tables(catalog: Catalog, warehouse: str) -> Iterator[tuple[str, int]]:
+@dataclass(frozen=True)
+class _Owner:
+    """What a table belongs to, and what ends its part in backups."""
+
+    what: str
+    drop: str
+
+    @contextmanager
+    def told(self) -> Iterator[None]:
+        """Tells in an error that is not temporary what cannot be backed up, and what can be done."""
+        try:
+            yield
+        except DependencyError as error:
+            if error.transient:
+                raise
+            remedy = f"Mend it; or drop it and back up again: {self.drop}."
+            raise DependencyError(
+                f"{self.what} cannot be backed up: {error.message}", f"{error.remedy} {remedy}".lstrip()
+            ) from error
+
+
+def _tables(catalog: Catalog, warehouse: str) -> Iterator[tuple[str, int, _Owner]]:
     """Yields all tables with their newest versions; for directories and tables with a tail, two versions that belong together."""
     for volume in catalog.volumes.list():
+        owner = _Owner(f"The directory of volume {volume.name}", f"volstream drop volume {volume.name} --cascade")
         root = table.location(warehouse, volume.id)
-        found = Snapshot.open(root, volume.id)
+        with owner.told():
+            found, has_log = Snapshot.open(root, volume.id), DeltaLog(root).exists()
         if found is not None:
             for view in (found.base, found.tail):
-                yield view.spec.location, view.version
-        elif DeltaLog(root).exists():
+                yield view.spec.location, view.version, owner
+        elif has_log:
             raise InvalidStateError(
                 f"The directory of volume {volume.name} still has the format of volstream 0.1.",
                 f"Run volstream refresh {volume.name} first.",
             )
     for name in folders.own_tables(warehouse):
+        owner = _Owner(f"The table {name}", f"volstream sql 'DROP TABLE {name}'")
         location = folders.own_location(warehouse, name)
-        both = TailedTable.open(location)
-        newest = DeltaLog(location).latest_version() if both is None else both.version
+        with owner.told():
+            both = TailedTable.open(location)
+            newest = DeltaLog(location).latest_version() if both is None else both.version
         if newest is not None:
-            yield location, newest
+            yield location, newest, owner
         if both is not None:
-            yield both.tail.view.spec.location, both.tail.view.version
+            yield both.tail.view.spec.location, both.tail.view.version, owner
