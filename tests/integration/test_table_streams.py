@@ -16,6 +16,7 @@ from volstream.errors import (
     NotFoundError,
     StreamSchemaChangedError,
     StreamStaleError,
+    VolstreamError,
 )
 
 FIVE = "INSERT INTO t$ VALUES (1, 'Alice', 20), (2, 'Bob', 25), (3, 'Charlie', 30), (4, 'David', 35), (5, 'Eve', 40)"
@@ -172,6 +173,19 @@ def test_dropping_a_table_makes_its_streams_stale(home: Home) -> None:
     home.sql("DROP TABLE t$")
     with pytest.raises(StreamStaleError, match="is gone"):
         home.sql("SELECT * FROM s$")
+
+
+@pytest.mark.parametrize("log", ["_delta_log", "_tail/_delta_log"])
+def test_a_table_whose_log_is_damaged_can_be_dropped_and_created_again(home: Home, log: str) -> None:
+    home.sql("CREATE TABLE t$ (id INT)")
+    damaged = Path(home.session.home.warehouse, "tables", home.schema, "t", log)
+    damaged.mkdir(parents=True, exist_ok=True)
+    (damaged / f"{0:020}.json").write_text("not a log")
+    with pytest.raises(VolstreamError):
+        home.sql("SELECT * FROM t$")
+    home.sql("DROP TABLE t$")
+    home.sql("CREATE TABLE t$ (name STRING)")
+    assert home.sql("SELECT * FROM t$") == []
 
 
 def test_reading_a_stream_does_not_move_its_offset(home: Home) -> None:

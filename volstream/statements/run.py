@@ -8,10 +8,10 @@ from volstream.delta import folders
 from volstream.delta.log import PRIMARY_KEY, DeltaLog
 from volstream.delta.marker import OWNER
 from volstream.delta.writer import with_retries
-from volstream.errors import AlreadyExistsError, InvalidStateError, SqlError
+from volstream.errors import AlreadyExistsError, DependencyError, InvalidStateError, SqlError
 from volstream.ingest import feeds
 from volstream.model.names import DEFAULT_SCHEMA, Name
-from volstream.model.objects import DynamicJob, Stream
+from volstream.model.objects import DynamicJob, Job, Stream
 from volstream.spark.errors import as_sql_errors, map_spark_errors
 from volstream.sql import adapt, grammar, names
 from volstream.sqltext import literal, pairs
@@ -22,6 +22,7 @@ from volstream.statements.vacuum import check_vacuum
 from volstream.streams.consume import is_unused
 from volstream.streams.definitions import CHANGE_COLUMNS
 from volstream.streams.source import tracking
+from volstream.tails.snapshot import TailedTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -100,6 +101,8 @@ class SparkStatements:
         binding = self._binding(self._home.spark)
         if words[:1] == ["VACUUM"]:
             check_vacuum(self._home, statement, words)
+        if words[:2] == ["DROP", "TABLE"] and (damaged := self._damaged(Name.parse(names.last(statement)))) is not None:
+            return self._drop_damaged(binding.spark, damaged)
         text = binding.bind(statement)
         match words[:2]:
             case ["SHOW", "TABLES"]:
@@ -206,7 +209,30 @@ class SparkStatements:
         name = Name.parse(names.last(statement))
         location = folders.table_location(self._home.warehouse, name)
         owner = DeltaLog(location).properties().get(OWNER)
-        job = self._home.catalog.jobs.by_id(owner) if owner else None
+        self._end_owner(name, self._home.catalog.jobs.by_id(owner) if owner else None)
+        return self._drop_table(spark, name, text)
+
+    def _damaged(self, name: Name) -> Name | None:
+        """Returns the name of a table of the warehouse if its log, or its tail's, cannot be read."""
+        location = folders.table_location(self._home.warehouse, name)
+        try:
+            if location == folders.own_location(self._home.warehouse, name):
+                DeltaLog(location).properties()
+                TailedTable.open(location)
+        except DependencyError as error:
+            if error.transient:
+                raise
+            return name
+        return None
+
+    def _drop_damaged(self, spark: SparkSession, name: Name) -> DataFrame:
+        """Drops such a table: its files first, because Spark reads the log of what it drops."""
+        self._end_owner(name, next((one for one in self._home.catalog.jobs.list() if one.into == name), None))
+        folders.remove(folders.own_location(self._home.warehouse, name))
+        return spark.sql(f"DROP TABLE IF EXISTS {name.qualified}")
+
+    def _end_owner(self, name: Name, job: Job | None) -> None:
+        """Ends the source that fills a table which is to be dropped. Raises InvalidStateError if a job does."""
         if job is not None:
             first = (
                 f"DROP DYNAMIC TABLE {job.name}"
@@ -217,7 +243,6 @@ class SparkStatements:
         feed = self._home.catalog.feeds.find(name)
         if feed is not None:
             feeds.end(self._home.catalog, feed)
-        return self._drop_table(spark, name, text)
 
     def _drop_table(self, spark: SparkSession, name: Name, text: str) -> DataFrame:
         result, warehouse = spark.sql(text), self._home.warehouse
