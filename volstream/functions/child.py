@@ -109,8 +109,6 @@ class ChildWorker:
             _send(self._requests, ("call", group))
             outcomes, self.fetch_ahead = _receive(self._answers, deadline)
             self._served = True
-            if self._errors is not None:
-                self._errors.truncate(0)  # a child's calls may be many
         except TimeoutError:
             words = self._last_words()
             self.close()
@@ -123,8 +121,7 @@ class ChildWorker:
     def _start(self) -> None:
         child_reads, self._requests = os.pipe()
         self._answers, child_writes = os.pipe()
-        # Appended to, so that what the child writes after it was emptied begins at its start.
-        self._errors = tempfile.TemporaryFile("a+b", prefix="volstream-")  # noqa: SIM115  # closed by `close`
+        self._errors = tempfile.TemporaryFile(prefix="volstream-")  # noqa: SIM115  # closed by `close`
         self._scratch = tempfile.TemporaryDirectory(prefix="volstream-", ignore_cleanup_errors=True)
         self._child = subprocess.Popen(
             # -P: a file in the current folder must not shadow a module.
