@@ -385,8 +385,11 @@ def load(home: str | os.PathLike[str] | None = None, **values: Any) -> Settings:
     Raises:
         InvalidValueError: a value is invalid, or a name is not a setting; the message names the source.
     """
-    chosen = Path(home or os.environ.get("VOLSTREAM_HOME") or platformdirs.user_data_path("volstream"))
-    chosen = Path(os.path.abspath(chosen.expanduser()))
+    try:
+        chosen = Path(home or os.environ.get("VOLSTREAM_HOME") or platformdirs.user_data_path("volstream"))
+        chosen = Path(os.path.abspath(chosen.expanduser()))
+    except RuntimeError as error:
+        raise _no_user(error, "--home or VOLSTREAM_HOME") from None
     if not is_utf8(str(chosen)):
         raise InvalidValueError(f"The path of the home, {printable(str(chosen))!r}, is not valid UTF-8.")
     try:
@@ -403,8 +406,20 @@ def load(home: str | os.PathLike[str] | None = None, **values: Any) -> Settings:
 
 
 def cache_directory() -> Path:
-    """Returns the folder for jars and the class archive: ``VOLSTREAM_CACHE``, else the user's cache folder."""
-    return Path(os.environ.get("VOLSTREAM_CACHE") or platformdirs.user_cache_path("volstream"))
+    """Returns the folder for jars and the class archive: ``VOLSTREAM_CACHE``, else the user's cache folder.
+
+    Raises:
+        InvalidValueError: the user has none.
+    """
+    try:
+        return Path(os.environ.get("VOLSTREAM_CACHE") or platformdirs.user_cache_path("volstream"))
+    except RuntimeError as error:
+        raise _no_user(error, "VOLSTREAM_CACHE") from None
+
+
+def _no_user(error: RuntimeError, name: str) -> InvalidValueError:
+    """Returns the error for a user who has no home directory, as in containers, or does not exist."""
+    return InvalidValueError(f"A folder of the user is not known: {error}.", f"Give a whole path: {name}.")
 
 
 def environment(*names: str) -> str | None:

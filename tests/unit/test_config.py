@@ -10,6 +10,7 @@ import pytest
 from volstream import config
 from volstream.catalog.database import Database
 from volstream.errors import InvalidValueError
+from volstream.session import Session
 
 
 def home(tmp_path: Path, toml: str) -> Path:
@@ -113,6 +114,33 @@ def test_keys_in_the_url_of_a_warehouse_are_rejected_and_not_echoed(tmp_path: Pa
 def test_a_home_whose_path_is_not_text_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(InvalidValueError, match="not valid UTF-8"):
         config.load(tmp_path / "\udcff")
+
+
+@pytest.fixture
+def nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user without a name and without a home directory, as in containers."""
+
+    def unknown(number: int) -> None:
+        raise KeyError(number)
+
+    for name in ("HOME", "VOLSTREAM_HOME", "VOLSTREAM_CACHE", "XDG_DATA_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+
+
+@pytest.mark.usefixtures("nobody")
+def test_a_user_without_a_home_directory_is_told_what_to_give(tmp_path: Path) -> None:
+    with pytest.raises(InvalidValueError, match=r"VOLSTREAM_HOME"):
+        config.load()
+    with pytest.raises(InvalidValueError, match=r"VOLSTREAM_CACHE"):
+        config.cache_directory()
+    with Session.builder.config("home", tmp_path).create() as session:
+        assert session.home.settings.home == tmp_path
+
+
+def test_a_home_in_the_directory_of_a_user_that_there_is_not_is_rejected() -> None:
+    with pytest.raises(InvalidValueError, match=r"Give a whole path"):
+        config.load("~nobody-of-that-name/home")
 
 
 def test_a_variable_that_is_not_json_is_named_without_its_value(

@@ -32,6 +32,9 @@ _BUSY_SECONDS = 30
 
 _READ_ONLY = "volstream_read_only"
 
+#: PostgreSQL's code for numbers that are too large.
+_OUT_OF_RANGE = "22003"
+
 
 class Database:
     """One SQLite file or PostgreSQL database. Connects on first use; thread-safe.
@@ -249,8 +252,12 @@ class Database:
             raise CatalogError(
                 f"The catalog {where} is not available: {reason}.", "Check that the database is running and writable."
             ) from error
-        except (OverflowError, DataError):  # SQLite's driver raises the former
+        except (OverflowError, DataError) as error:  # SQLite's driver raises the former
+            if isinstance(error, DataError) and getattr(error.orig, "sqlstate", None) != _OUT_OF_RANGE:
+                raise InvalidValueError(f"A value cannot be held by the catalog: {error.orig}.") from None
             raise InvalidValueError("A number is larger than the catalog can hold.", "Give a smaller one.") from None
+        except UnicodeEncodeError:
+            raise InvalidValueError("A text has half of a character, which the catalog cannot hold.") from None
         except DBAPIError as error:
             raise CatalogError(f"The catalog {where} failed: {error.orig}.") from error
         except sqlite3.Error as error:  # from the connection that bypasses SQLAlchemy

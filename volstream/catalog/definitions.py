@@ -48,6 +48,7 @@ class Definitions(Generic[T]):
         value: converts a row to an object.
         columns: the columns of an object's attributes, except its name.
         dependents: tables whose rows refer to an object by this column and are deleted with it.
+        replaceable: a new object can replace one of its name.
     """
 
     def __init__(
@@ -58,6 +59,8 @@ class Definitions(Generic[T]):
         value: Callable[[Row[Any]], T],
         columns: Callable[[dict[str, Any]], dict[str, Any]] = dict,
         dependents: Sequence[tuple[Table, str]] = (),
+        *,
+        replaceable: bool = True,
     ) -> None:
         self.kind = kind
         self._database = database
@@ -65,6 +68,7 @@ class Definitions(Generic[T]):
         self._value: Callable[[Row[Any]], T] = value
         self._more_columns = columns
         self._dependents = dependents
+        self._replaceable = replaceable
 
     def get(self, name: Name) -> T:
         """Returns the object called ``name``. Raises NotFoundError."""
@@ -130,9 +134,8 @@ class Definitions(Generic[T]):
         transaction.execute(delete(self._table).where(self._table.c.id == value.id))
 
     def _taken(self, name: Name) -> AlreadyExistsError:
-        return AlreadyExistsError(
-            f"There is already a {self.kind} {name}.", "Use --or-replace or --if-not-exists, or another name."
-        )
+        options = "--or-replace or --if-not-exists" if self._replaceable else "--if-not-exists"
+        return AlreadyExistsError(f"There is already a {self.kind} {name}.", f"Use {options}, or another name.")
 
     def _one(self, transaction: Transaction, condition: Any) -> T | None:
         row = transaction.execute(select(self._table).where(condition)).one_or_none()
@@ -155,7 +158,9 @@ def check_exclusive(*, or_replace: bool, if_not_exists: bool) -> None:
 
 def connections(database: Database) -> Definitions[Connection]:
     """Rows of ``connections``."""
-    return Definitions(database, "connection", tables.connections, lambda row: Connection(**_named(row)))
+    return Definitions(
+        database, "connection", tables.connections, lambda row: Connection(**_named(row)), replaceable=False
+    )
 
 
 def volumes(database: Database) -> Definitions[Volume]:
@@ -268,7 +273,7 @@ def feeds(database: Database) -> Definitions[FeedTable]:
     def columns(values: dict[str, Any]) -> dict[str, Any]:
         return {**values, "options": dict(values["options"])}
 
-    return Definitions(database, "source", tables.feeds, value, columns)
+    return Definitions(database, "source", tables.feeds, value, columns, replaceable=False)
 
 
 def note_run(database: Database, job: Job, outcome: str, *, ended: bool) -> None:

@@ -139,7 +139,9 @@ class Failures:
             return found
         if self._database.is_embedded:  # SQLite's LIKE is not case-sensitive
             return found & failures.c.path.op("GLOB", is_comparison=True)(_as_glob(wanted.like))
-        return found & failures.c.path.like(wanted.like)
+        # A backslash at the end stands for itself, which PostgreSQL otherwise refuses.
+        bare = (len(wanted.like) - len(wanted.like.rstrip("\\"))) % 2
+        return found & failures.c.path.like(wanted.like + "\\" * bare)
 
     def due(self, job_id: str, now: datetime, limit: int) -> Sequence[Failure]:
         """Returns failures that are due for a retry, the longest overdue first, including files that may be back unchanged.

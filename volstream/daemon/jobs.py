@@ -15,7 +15,6 @@ from volstream.errors import (
     CatalogError,
     FencedError,
     InvalidStateError,
-    NotFoundError,
     StreamBusyError,
     VolstreamError,
     in_brief,
@@ -162,8 +161,10 @@ class Scheduler:
             paused = future.result().paused
             if paused:
                 _log.warning("job_paused", job=str(job.name), reason=paused)
-        elif isinstance(error, StreamBusyError | NotFoundError | FencedError | InvalidStateError):
-            # Another process runs it, or it was dropped or paused meanwhile: this is not a failure.
+        elif isinstance(error, StreamBusyError | FencedError) or (
+            isinstance(error, InvalidStateError) and job.state is JobState.PAUSED
+        ):
+            # Another process runs it, or it was paused meanwhile: this is not a failure.
             if self._not_run.get(job.id) != str(error):  # another daemon's long run would log this every second
                 _log.info("job_not_run", job=str(job.name), reason=str(error))
             self._not_run[job.id] = str(error)

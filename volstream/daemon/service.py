@@ -211,17 +211,8 @@ class Daemon:
         return [worker for worker in list(self._workers.values()) if worker.keeps]
 
     def _start_worker(self, worker: VolumeWorker) -> None:
-        def part() -> None:
-            worker.run()
-            self._await_stop()
-
         self._workers[worker.volume.id] = worker
-        self._threads.run(f"volume {worker.volume.name}", part)
-
-    def _await_stop(self) -> None:
-        """Waits for the stop signal: a part may only return when all stop, so the thread of a dropped volume waits."""
-        while not self._stop.wait(60.0):
-            pass
+        self._threads.run(f"volume {worker.volume.name}", worker.run, may_end=True)  # when the volume is dropped
 
     def _end(self) -> None:
         """Lets the parts finish work in progress, within ``shutdown_seconds``."""

@@ -32,7 +32,15 @@ from deltalake.transaction import AddAction
 
 from volstream.delta import durable
 from volstream.delta.datafile import NewFile
-from volstream.delta.log import CHARACTERS, PRIMARY_KEY, actions, checkpoint_files, last_checkpoint, lengths_of
+from volstream.delta.log import (
+    CHARACTERS,
+    PRIMARY_KEY,
+    actions,
+    checkpoint_files,
+    is_on,
+    last_checkpoint,
+    lengths_of,
+)
 from volstream.delta.marker import Marker
 from volstream.delta.places import filesystem_of, is_remote, make_durable, make_folder, mapped, open_table
 from volstream.delta.tracking import (
@@ -231,6 +239,8 @@ class _Commit:
         now = int(time.time() * 1000)
         transaction = {"txn": {"appId": self.marker.app_id, "version": self.marker.version, "lastUpdated": now}}
         user: dict[str, Any] = {"userMetadata": self.marker.user_metadata}
+        if self.change is not None and not _fits(self.change.schema, table):
+            return None
         tracked = TrackedCommit(table, self.location)
         with_rows = self.change is not None and self.change.gone is not None and _is_tracked(table)
         user |= tracked.info(keeps_ids=with_rows)
@@ -341,9 +351,31 @@ def _suits(table: DeltaTable, gone_by: str | None) -> bool:
     known = protocol.min_writer_version <= 2 or (
         protocol.min_writer_version == 7 and supported.issuperset(protocol.writer_features or ())
     )
-    if not known or metadata.partition_columns or metadata.configuration.get("delta.appendOnly") == "true":
+    if not known or metadata.partition_columns or is_on(metadata.configuration, "delta.appendOnly"):
         return False
-    return all(_HARMLESS.issuperset(one.metadata or ()) for one in table.schema().fields)
+    return all(_is_simple(one) for one in json.loads(table.schema().to_json())["fields"])
+
+
+def _is_simple(column: Mapping[str, Any]) -> bool:
+    """True if a column demands nothing that :class:`_ColumnRules` cannot check, such as lengths or NOT NULL inside of values."""
+    told = column["metadata"]
+    unknown_length = CHARACTERS in told and lengths_of(told[CHARACTERS]) is None
+    return _HARMLESS.issuperset(told) and not unknown_length and '"nullable": false' not in json.dumps(column["type"])
+
+
+def _fits(schema: pa.Schema, table: DeltaTable) -> bool:
+    """True if a table has the columns of a schema, with their types. It may have been replaced since the rows were made."""
+    columns = {one["name"].lower(): _kind(one["type"]) for one in json.loads(table.schema().to_json())["fields"]}
+    given = json.loads(Schema.from_arrow(schema).to_json())["fields"]
+    return all(columns.get(one["name"].lower()) == _kind(one["type"]) for one in given)
+
+
+def _kind(type_: Any) -> Any:
+    """Returns Delta's type as JSON without what it says about NULL, and without metadata."""
+    if not isinstance(type_, dict):
+        return type_
+    inside = {name: _kind(type_[name]) for name in ("elementType", "keyType", "valueType") if name in type_}
+    return type_["type"], inside, [(one["name"], _kind(one["type"])) for one in type_.get("fields", ())]
 
 
 @dataclass(frozen=True)
@@ -399,6 +431,7 @@ def _without(
     asked = pa.array(values, pa.string())
     filesystem, root = filesystem_of(location)
     hit: dict[str, tuple[np.ndarray, pa.Table]] = {}
+    lengths: dict[str, int] = {}
     for path in _candidates(table, key, values):
         if any(character in path for character in "/%:"):
             return None
@@ -406,6 +439,7 @@ def _without(
         found, rows = _matches(file, key, values, asked, None if with_rows else [key])
         if found.size:
             hit[path] = found, rows
+            lengths[path] = file.metadata.num_rows
     if not hit:
         return _Removed([])
     before = deleted_rows(table, hit)
@@ -413,8 +447,8 @@ def _without(
     deleted = {path: np.union1d(found, before[path]) if path in before else found for path, (found, _) in hit.items()}
     touched = {path: rows for path, rows in deleted.items() if path not in before or rows.size > before[path].size}
     adds = _adds(location, table.version(), touched)
-    whole = {path for path, rows in touched.items() if rows.size == json.loads(adds[path]["stats"])["numRecords"]}
-    if touched.keys() - whole and table.metadata().configuration.get(_VECTORS) != "true":
+    whole = {path for path, rows in touched.items() if rows.size == lengths[path]}
+    if touched.keys() - whole and not is_on(table.metadata().configuration, _VECTORS):
         return None
     vectors = write_vectors(location, {path: rows for path, rows in touched.items() if path not in whole})
     actions: list[Mapping[str, Any]] = []
@@ -433,7 +467,8 @@ def _without(
             removed["deletionVector"] = add["deletionVector"]
         actions.append({"remove": removed})
         if path not in whole:
-            statistics = {**json.loads(add["stats"]), "tightBounds": False}
+            # A table may have none, or only such as are not text in a checkpoint.
+            statistics = {**json.loads(add.get("stats") or "{}"), "numRecords": lengths[path], "tightBounds": False}
             present = {"dataChange": True, "stats": json.dumps(statistics), "deletionVector": vectors[path]}
             actions.append({"add": {**add, **present}})
     if not with_rows or not touched:

@@ -11,11 +11,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import suppress
-from urllib.parse import unquote
 
 from deltalake import DeltaTable
 
-from volstream.delta.log import actions, checkpoint_files, last_checkpoint
+from volstream.delta.log import actions, checkpoint_files, keeps_log_short, last_checkpoint, own_file
 from volstream.delta.places import filesystem_of, is_remote, make_durable, mapped
 from volstream.delta.vectors import file_of
 
@@ -50,10 +49,11 @@ def sync(location: str, table_id: str, version: int) -> None:
         first = _first_in_doubt(location, newest[0]) if known is None else known + 1
         for number in range(first, version + 1):
             paths += [*(f"{root}/{name}" for name in _added(location, number)), f"{log}/{number:020d}.json"]
-        for path in paths:
-            with suppress(FileNotFoundError):  # removed by a newer version, and vacuumed
+        for path in [*paths, *dict.fromkeys(map(os.path.dirname, paths))]:
+            with suppress(
+                FileNotFoundError
+            ):  # removed by a newer version, and vacuumed, with its folder if that is empty
                 make_durable(filesystem, path, folders=False)
-        make_durable(filesystem, *dict.fromkeys(map(os.path.dirname, paths)), folders=False)
     _known[table_id] = version
 
 
@@ -87,7 +87,8 @@ def made(table_id: str, version: int) -> None:
 
 
 def checkpoint(location: str, table: DeltaTable) -> None:
-    """Makes a checkpoint of an opened table's version, and then deletes the old log entries that it replaces.
+    """Makes a checkpoint of an opened table's version, and then deletes the old log entries that it replaces, if the table
+    allows that.
 
     Raises:
         DeltaError, OSError: it could not be written.
@@ -98,7 +99,8 @@ def checkpoint(location: str, table: DeltaTable) -> None:
     filesystem, root = filesystem_of(location)
     files = checkpoint_files(location, last_checkpoint(location))
     make_durable(filesystem, *files, f"{root}/_delta_log/_last_checkpoint")
-    table.cleanup_metadata()
+    if keeps_log_short(table.metadata().configuration):
+        table.cleanup_metadata()
 
 
 def _added(location: str, version: int) -> Iterator[str]:
@@ -113,5 +115,5 @@ def _added(location: str, version: int) -> Iterator[str]:
         file = action.get("add") or action.get("cdc")
         if file is None:
             continue
-        vector = file_of(file.get("deletionVector"))
-        yield from (unquote(name) for name in (file["path"], vector) if name is not None and "://" not in name)
+        named = own_file(file["path"]), file_of(file.get("deletionVector"))
+        yield from (name for name in named if name is not None)

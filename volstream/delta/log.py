@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -151,9 +151,19 @@ _SPANS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
 def retention(properties: Mapping[str, str]) -> timedelta:
     """Returns how long a table with these properties keeps what older versions need: the shorter of log and removed files."""
     files = _span(properties.get("delta.deletedFileRetentionDuration", "interval 7 days"))
-    if properties.get("delta.enableExpiredLogCleanup") == "false":
+    if not keeps_log_short(properties):
         return files
     return min(files, _span(properties.get("delta.logRetentionDuration", "interval 30 days")))
+
+
+def keeps_log_short(properties: Mapping[str, str]) -> bool:
+    """True if old log entries of a table with these properties may be deleted."""
+    return is_on(properties, "delta.enableExpiredLogCleanup", default=True)
+
+
+def is_on(properties: Mapping[str, str], name: str, *, default: bool = False) -> bool:
+    """Returns a property that is true or false, in upper or lower case."""
+    return properties.get(name, str(default)).lower() == "true"
 
 
 def _span(interval: str) -> timedelta:
@@ -268,13 +278,11 @@ class DeltaLog:
         filesystem, path = filesystem_of(self.location)
         for version in range(after + 1, until + 1):
             try:
-                with filesystem.open_input_stream(f"{path}/_delta_log/{version:020d}.json") as stream:
-                    actions = [json.loads(line) for line in stream.read().decode().splitlines() if line.strip()]
+                found = actions(self.location, version, '"path"')
             except FileNotFoundError:
                 return None
-            named = [one[kind]["path"] for one in actions for kind in ("remove", "cdc") if one.get(kind, {})]
-            relative = [unquote(name) for name in named if "://" not in name and not name.startswith("/")]
-            for info in filesystem.get_file_info([f"{path}/{name}" for name in relative]):
+            named = [own_file(one[kind]["path"]) for one in found for kind in ("remove", "cdc") if one.get(kind, {})]
+            for info in filesystem.get_file_info([f"{path}/{name}" for name in named if name is not None]):
                 if info.type == fs.FileType.NotFound:
                     return str(info.base_name)
         return None
@@ -352,12 +360,17 @@ def checkpoint_files(location: str, checkpoint: tuple[int, int]) -> Sequence[str
     return [f"{stem}.{part:010d}.{parts:010d}.parquet" for part in range(1, parts + 1)]
 
 
+def own_file(path: str) -> str | None:
+    """Returns the file that an action names, relative to the table; None: it is elsewhere, as in shallow clones."""
+    return None if urlsplit(path).scheme or path.startswith("/") else unquote(path)
+
+
 def actions(location: str, version: int, mentioning: str) -> Sequence[Mapping[str, Any]]:
     """Returns the actions of one commit whose text contains ``mentioning``, in order."""
     filesystem, path = filesystem_of(location)
     with filesystem.open_input_stream(f"{path}/_delta_log/{version:020d}.json") as stream:
-        lines = stream.read().decode().splitlines()
-    return [json.loads(line) for line in lines if mentioning in line]
+        lines = stream.read().splitlines()  # of bytes: statistics may have what ends a line of text, such as U+2028
+    return [json.loads(line) for line in lines if line.strip() and mentioning.encode() in line]
 
 
 def _schema(table: DeltaTable) -> Schema:

@@ -23,7 +23,7 @@ from pyarrow import fs
 
 from volstream.cloud.access import Access, Keys
 from volstream.delta.options import options_of
-from volstream.errors import DependencyError, InvalidStateError, StorageError
+from volstream.errors import DependencyError, InvalidStateError, InvalidValueError, StorageError
 from volstream.lifecycle.disks import disk_error
 
 _S3 = ("s3", "s3a")
@@ -35,12 +35,22 @@ def is_remote(location: str) -> bool:
 
 
 def filesystem_of(location: str) -> tuple[fs.FileSystem, str]:
-    """Returns the filesystem of a location, and the path in it without a trailing slash."""
+    """Returns the filesystem of a location, and the path in it without a trailing slash.
+
+    Raises:
+        InvalidValueError: it is neither a path nor the URI of a filesystem.
+    """
     place = urlsplit(location)
     if place.scheme in _S3 and is_remote(location):
         options = tuple(sorted(options_of(location).items()))
         return _s3(options), f"{place.netloc}{place.path}".rstrip("/")
-    filesystem, path = fs.FileSystem.from_uri(location)
+    try:
+        filesystem, path = fs.FileSystem.from_uri(location)
+    except ValueError as error:
+        raise InvalidValueError(
+            f"{location} is not a place for tables: {error}.",
+            "Correct the setting `warehouse`: a directory, or s3://bucket/prefix.",
+        ) from None
     return filesystem, path.rstrip("/")
 
 
@@ -76,7 +86,11 @@ def create_table(
 
 
 def make_folder(location: str) -> None:
-    """Creates a folder and its parents, whose names survive a power cut; an object store has no folders."""
+    """Creates a folder and its parents, whose names survive a power cut; an object store has no folders.
+
+    Raises:
+        DependencyError: it cannot be created.
+    """
     if not _has_folders(location):
         return
     filesystem, path = filesystem_of(location)
@@ -86,7 +100,12 @@ def make_folder(location: str) -> None:
         while not os.path.isdir(folder):
             made.append(folder)
             folder = os.path.dirname(folder)
-    filesystem.create_dir(path, recursive=True)
+    try:
+        filesystem.create_dir(path, recursive=True)
+    except OSError as error:
+        _check_disk(location, error)
+        kind = StorageError if is_remote(location) else DependencyError
+        raise kind(f"The folder {location} cannot be created: {error}.", "Correct the setting `warehouse`.") from error
     make_durable(filesystem, *map(os.path.dirname, made), folders=False)
 
 

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from volstream.delta.log import actions, checkpoint_files, last_checkpoint
+from volstream.delta.log import actions, checkpoint_files, is_on, last_checkpoint
 from volstream.delta.places import filesystem_of, make_durable, make_folder
 
 #: Writer features of such a table, which :mod:`volstream.delta.direct` supports.
@@ -96,7 +96,7 @@ def write_feed(
     location: str, table: DeltaTable, key: str, replaced: Replaced, added: Sequence[pa.Table]
 ) -> list[Mapping[str, Any]]:
     """Writes the change feed of a commit that removes rows, and adds some; returns its actions. Durable on return."""
-    if table.metadata().configuration.get("delta.enableChangeDataFeed") != "true":
+    if not is_on(table.metadata().configuration, "delta.enableChangeDataFeed"):
         return []
     schema = pa.schema([pa.field(one.name, one.type) for one in pa.schema(table.schema().to_arrow())])
     new = pa.concat_tables([_of_schema(one, schema) for one in added]) if added else schema.empty_table()

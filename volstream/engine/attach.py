@@ -40,7 +40,7 @@ def attach(settings: Settings) -> Address:
         return remote_address(settings)
     deadline = time.monotonic() + settings.engine_start_seconds
     child: subprocess.Popen[bytes] | None = None
-    log = settings.log_directory / "engine.log"
+    log = log_file.engine_log(settings.log_directory)
     since = 0
     while True:
         address = record.read(settings)
@@ -51,6 +51,7 @@ def attach(settings: Settings) -> Address:
         # A child that ended with 0 found another owner, which may be gone by now.
         if (child is None or child.poll() is not None) and present_owner(settings) is None:
             connectors.fetch_missing(settings, java.find(), _say)
+            log_file.roll(log.parent)  # one that does not start cannot do so itself
             since = log.stat().st_size if log.exists() else 0
             child = start(settings, log)
         if time.monotonic() >= deadline:

@@ -32,11 +32,11 @@ def set_up(say: Callable[[str], None], *, s3: bool = False) -> None:
         s3: also prepare a warehouse in S3.
 
     Raises:
-        JavaError: no Java, or the jars cannot be fetched.
+        JavaError: no Java, or the cache cannot be created, or the jars cannot be fetched.
         EngineError: the engine that creates the archive did not start.
     """
     cache = config.cache_directory()
-    cache.mkdir(parents=True, exist_ok=True)
+    jars.prepare(cache)
     runtime = java.find()
     say(f"Java {runtime.major}: {runtime.executable}")
     fetched = jars.resolve(cache, runtime)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import shutil
 import tempfile
 from concurrent.futures import Future
@@ -16,6 +17,9 @@ from volstream.storage.base import HasLocalPaths, ObjectStore
 
 #: Prefix of folders with copies of files, for functions that need a path.
 COPIES = "volstream-file-"
+
+#: Maximum length of a name on a disk, in bytes.
+_LONGEST_NAME = 255
 
 
 class File:
@@ -72,7 +76,7 @@ class File:
         if isinstance(self._store, HasLocalPaths):
             return self._store.local_path(self.relative_path)
         folder = Path(self._resources.enter_context(tempfile.TemporaryDirectory(prefix=COPIES)))
-        target = folder / self.name
+        target = folder / _file_name(self.name)
         with self._content() as source, target.open("wb") as sink:
             shutil.copyfileobj(source, sink, 1 << 20)
         return target
@@ -87,3 +91,17 @@ class File:
 
     def __repr__(self) -> str:
         return f"File({self.relative_path!r}, size={self.size})"
+
+
+def _file_name(name: str) -> str:
+    """Returns a name that a file on this machine can have: a part of a key may be longer, or ``..``. The suffix is kept."""
+    if name in (".", ".."):
+        return "_"
+    stem, suffix = os.path.splitext(name)
+    suffix = _cut(suffix, _LONGEST_NAME)
+    return _cut(stem, _LONGEST_NAME - len(suffix.encode())) + suffix
+
+
+def _cut(text: str, most: int) -> str:
+    """Returns the beginning of a text, in at most so many bytes."""
+    return text.encode()[:most].decode(errors="ignore")

@@ -278,7 +278,7 @@ def absolute(text: str, directory: Path) -> str:
 
 
 def _from_file(path: Path, attribute: str) -> FunctionSource:
-    path = path.expanduser()
+    path = Path(os.path.expanduser(path))  # Path's own raises for a user that there is not
     if not os.path.isfile(path):  # False also of a name that is too long
         raise FunctionLoadError(f"There is no file {path}.", "Give the path of a Python file.")
     path = path.resolve()
@@ -299,14 +299,12 @@ def _from_module(module: str, attribute: str, search_path: str | None) -> Functi
     origin = Path(spec.origin) if spec.origin else Path(next(iter(spec.submodule_search_locations or [])))
     if _is_installed(origin):
         source = _module_file(origin, module)
-        return FunctionSource(
-            module, attribute, None, {}, _fingerprint({module: source.read_bytes() if source else b""})
-        )
+        return FunctionSource(module, attribute, None, {}, _fingerprint({module: _content(source) if source else b""}))
     root = origin.parent.parent if spec.submodule_search_locations and spec.origin else origin.parent
     files: dict[str, bytes] = {}
     if spec.submodule_search_locations:
-        for source in sorted((root / top).rglob("*.py")):
-            files[source.relative_to(root).as_posix()] = source.read_bytes()
+        for source in _modules(root / top):
+            files[source.relative_to(root).as_posix()] = _content(source)
     else:
         _collect(root, f"{top}.py", files)
     if _module_file(origin, module) is None:
@@ -334,19 +332,29 @@ def _collect(root: Path, name: str, files: dict[str, bytes]) -> None:
     """Adds a file and, transitively, the modules and packages beside it that it imports."""
     if name in files:
         return
+    files[name] = _content(root / name)
     try:
-        files[name] = (root / name).read_bytes()
         tree = parsed(files[name], str(root / name))
     except SyntaxError as error:
         raise FunctionLoadError(f"{root / name} cannot be read: {error}.") from None
-    except OSError as error:
-        raise FunctionLoadError(f"{root / name} cannot be read: {error.strerror}.") from None
     for top in sorted(set(_imported(tree))):
         if os.path.isfile(root / f"{top}.py"):
             _collect(root, f"{top}.py", files)
         elif os.path.isfile(root / top / "__init__.py"):
-            for source in sorted((root / top).rglob("*.py")):
+            for source in _modules(root / top):
                 _collect(root, source.relative_to(root).as_posix(), files)
+
+
+def _modules(package: Path) -> Iterator[Path]:
+    """Yields the files of a package's modules, without links that lead nowhere: editors lock files with them."""
+    return filter(os.path.isfile, sorted(package.rglob("*.py")))
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise FunctionLoadError(f"{path} cannot be read: {error.strerror}.") from None
 
 
 def _imported(tree: ast.AST) -> Iterator[str]:

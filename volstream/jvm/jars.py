@@ -93,14 +93,12 @@ def resolve(cache: Path, java: Java, wanted: Sequence[Jar] = DELTA) -> bool:
     Safe to run concurrently: each jar is verified in a private folder and moved into place atomically.
 
     Raises:
-        JavaError: the download failed (the message has Ivy's last lines), or returned a different file.
+        JavaError: the download failed (the message has Ivy's last lines), or returned a different file; or as :func:`prepare`.
     """
     missing = lacking(cache, wanted)
     if not missing:
         return False
-    directory = cache / "jars"
-    directory.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=directory, prefix=".fetch-") as scratch:
+    with tempfile.TemporaryDirectory(dir=prepare(cache), prefix=".fetch-") as scratch:
         fetched = _fetch(Path(scratch), java, missing)
         for jar in missing:
             new = fetched / jar.name
@@ -111,6 +109,18 @@ def resolve(cache: Path, java: Java, wanted: Sequence[Jar] = DELTA) -> bool:
                 )
             os.replace(new, _path(cache, jar))
     return True
+
+
+def prepare(cache: Path) -> Path:
+    """Creates the cache, and returns its folder of jars. Raises JavaError if that is impossible."""
+    directory = cache / "jars"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise JavaError(
+            f"The folder {directory} cannot be created: {error.strerror}.", "Set VOLSTREAM_CACHE."
+        ) from None
+    return directory
 
 
 def lacking(cache: Path, wanted: Sequence[Jar] = DELTA) -> list[Jar]:

@@ -1,6 +1,7 @@
 """The logs of the engine's JVM, and reading their ends for error messages.
 
-``spark.log`` has Spark's messages at WARN and above, ``jvm.log`` the output of the JVM and the Python workers.
+``spark.log`` has Spark's messages at WARN and above, ``jvm.log`` the output of the JVM and the Python workers, and
+``engine.log`` that of the process around the JVM, if it is in the background.
 """
 
 from __future__ import annotations
@@ -50,6 +51,11 @@ def jvm_log(directory: Path) -> Path:
     return directory / "jvm.log"
 
 
+def engine_log(directory: Path) -> Path:
+    """Returns the path of the background engine's output in a home's log directory."""
+    return directory / "engine.log"
+
+
 def log4j_configuration(directory: Path) -> str:
     """Returns a Log4j configuration that writes :func:`spark_log`, at most four files of 10 MB."""
     # Log4j expands ${...} in values, and treats a backslash as an escape.
@@ -66,14 +72,14 @@ def begin(directory: Path) -> Path:
 
 
 def roll(directory: Path, most: int = 10_000_000) -> None:
-    """Limits the :func:`jvm_log` of a running JVM: beyond ``most`` bytes, its content moves to the file beside it.
+    """Limits :func:`jvm_log` and :func:`engine_log`: beyond ``most`` bytes, the content of one moves to the file beside it.
 
-    It is copied and truncated, because the JVM and its workers keep the file open for appending.
+    It is copied and truncated, because running processes keep the file open for appending.
     """
-    path = jvm_log(directory)
-    if path.exists() and path.stat().st_size > most:
-        shutil.copyfile(path, path.with_name(path.name + ".1"))
-        os.truncate(path, 0)
+    for path in (jvm_log(directory), engine_log(directory)):
+        if path.exists() and path.stat().st_size > most:
+            shutil.copyfile(path, path.with_name(path.name + ".1"))
+            os.truncate(path, 0)
 
 
 def last_lines(path: Path, count: int = 15, since: int = 0) -> str:

@@ -51,12 +51,17 @@ class Supervisor:
         """The first part that ended unexpectedly, or None."""
         return self._failure
 
-    def run(self, name: str, part: Callable[[], None]) -> None:
-        """Starts ``part`` in its own thread. It is expected to return only after the stop signal is set."""
-        thread = threading.Thread(target=self._watch, args=(name, part), name=name, daemon=True)
+    def run(self, name: str, part: Callable[[], None], *, may_end: bool = False) -> None:
+        """Starts ``part`` in its own thread.
+
+        Args:
+            may_end: it may return before the stop signal is set.
+        """
+        thread = threading.Thread(target=self._watch, args=(name, part, may_end), name=name, daemon=True)
         with self._lock:
+            self._threads = [one for one in self._threads if one.is_alive()]
             self._threads.append(thread)
-        thread.start()
+            thread.start()
 
     def join(self, timeout: float) -> bool:
         """Waits up to ``timeout`` seconds in total for the parts to end; returns True if all have."""
@@ -69,7 +74,7 @@ class Supervisor:
         with self._lock:
             return [thread.name for thread in self._threads if thread.is_alive()]
 
-    def _watch(self, name: str, part: Callable[[], None]) -> None:
+    def _watch(self, name: str, part: Callable[[], None], may_end: bool) -> None:
         error: BaseException | None = None
         try:
             part()
@@ -81,8 +86,9 @@ class Supervisor:
                 if error is not None:
                     logs.get("supervisor").warning("failed_while_stopping", part=name, error=str(error))
                 return
-            self._failure = ThreadFailure(name, error)
-            self._stop.set()
+            if error is not None or not may_end:
+                self._failure = ThreadFailure(name, error)
+                self._stop.set()
 
 
 def join_all(threads: Iterable[threading.Thread], timeout: float) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from volstream.config import environment
@@ -31,8 +31,8 @@ def start(home: Home) -> Emitter | None:
 
 
 def _configured_elsewhere() -> bool:
-    files = (Path("openlineage.yml"), Path("~/.openlineage/openlineage.yml").expanduser())
-    configured = environment(*_VARIABLES) is not None or any(file.is_file() for file in files)
+    files = ("openlineage.yml", os.path.expanduser("~/.openlineage/openlineage.yml"))
+    configured = environment(*_VARIABLES) is not None or any(map(os.path.isfile, files))
     return configured and is_installed()
 
 

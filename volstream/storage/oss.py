@@ -271,13 +271,17 @@ def _errors(what: str) -> Iterator[None]:
             kind = StorageDeniedError
         elif exc.status == 404 and exc.code != "NoSuchBucket":
             kind = _NotThereError
-        # An answer to HEAD has no text.
-        reason = exc.message or (exc.body if exc.status < 0 else HTTPStatus(exc.status).phrase)
+        reason = exc.message or (exc.body if exc.status < 0 else _phrase(exc.status))
         remedy = _REMEDIES.get(exc.code, _ALLOW if kind is StorageDeniedError else "")
         # Without the cause: a refusal repeats the signed text, including the token of temporary keys.
         raise kind(f"{what}: {reason} ({exc.code or exc.status}).", remedy) from None
     except (requests.RequestException, HTTPError) as exc:
         raise StorageError(f"{what}: {exc}.") from exc
+
+
+def _phrase(status: int) -> str:
+    """Returns the name of an HTTP status, because an answer to HEAD has no text; proxies have statuses of their own."""
+    return HTTPStatus(status).phrase if status in {*HTTPStatus} else "an answer without a reason"
 
 
 def _may_pass(error: Exception) -> bool:

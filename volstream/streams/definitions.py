@@ -8,8 +8,7 @@ from datetime import UTC, datetime
 
 from volstream.catalog import Catalog
 from volstream.delta import folders
-from volstream.delta.log import DeltaLog, Schema
-from volstream.delta.tracking import PROPERTIES as TRACKING
+from volstream.delta.log import DeltaLog, Schema, is_on
 from volstream.errors import (
     AlreadyExistsError,
     InvalidStateError,
@@ -143,7 +142,7 @@ def _stream(
 
 def tracked(schema: Schema) -> bool:
     """True if a table's changes can be read."""
-    return all(schema.properties.get(key) == TRACKING[key] for key in NEEDED)
+    return all(is_on(schema.properties, key) for key in NEEDED)
 
 
 def check_tracked(name: Name, schema: Schema) -> None:

@@ -17,7 +17,7 @@ from volstream.changelog.base import NO_TIME, Changelog
 from volstream.changelog.feed import ChangeFeed
 from volstream.changelog.tracked import SnapshotDifference, TrackedChanges
 from volstream.delta import durable, folders
-from volstream.delta.log import DeltaLog, Schema, retention
+from volstream.delta.log import DeltaLog, Schema, is_on, retention
 from volstream.delta.tracking import PROPERTIES as TRACKING
 from volstream.delta.writer import is_large
 from volstream.errors import DependencyError, InvalidValueError, StreamSchemaChangedError
@@ -217,7 +217,7 @@ class TableSource:
         if not after.bears(before):
             raise self._changed(before, first, last)
         commits = [one for one in DeltaLog(self.location).commits_after(first - 1) if one.version <= last]
-        fed = all(one.properties.get("delta.enableChangeDataFeed") == "true" for one in (before, after))
+        fed = all(is_on(one.properties, "delta.enableChangeDataFeed") for one in (before, after))
         restored = any(one.operation == "RESTORE" for one in commits)
         columns, compared = after.columns, after.comparable
         added = all(one.adds_only or one.without_data for one in commits)
@@ -269,9 +269,8 @@ class TableSource:
 def spark_reads(schema: Schema) -> bool:
     """True if Spark's ``CHANGES`` works: it fails on mapped columns, and loses partition columns that no file has."""
     mapped = schema.properties.get("delta.columnMapping.mode", "none") != "none"
-    return not (
-        mapped or (schema.partitions and schema.properties.get("delta.writePartitionColumnsToParquet") == "false")
-    )
+    whole = is_on(schema.properties, "delta.writePartitionColumnsToParquet", default=True)
+    return not (mapped or (schema.partitions and not whole))
 
 
 def source_of(catalog: Catalog, warehouse: str, stream: Stream) -> Source:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from datetime import UTC, datetime
 
 import pytest
@@ -10,11 +11,31 @@ import pytest
 from tests import objects
 from volstream.catalog import Catalog
 from volstream.catalog.definitions import note_run
-from volstream.errors import AlreadyExistsError, CatalogError, NotFoundError
+from volstream.cli.connection import create_connection_command
+from volstream.errors import AlreadyExistsError, CatalogError, InvalidValueError, NotFoundError
 from volstream.model.hints import Rejection
 from volstream.model.names import Name
 from volstream.model.objects import Connection, JobState, Mode, QueueType, Trigger, TriggerKind, Write
 from volstream.model.work import Refresh
+from volstream.volumes.connections import create_connection
+
+
+def test_a_taken_name_names_options_that_there_are(catalog: Catalog) -> None:
+    name = Name.parse("store")
+    create_connection(catalog, name, "s3")
+    with pytest.raises(AlreadyExistsError) as caught:
+        create_connection(catalog, name, "s3")
+    options = {option for one in create_connection_command.params for option in one.opts}
+    assert {*re.findall(r"--[\w-]+", caught.value.remedy)} <= options
+
+
+def test_text_that_the_catalog_cannot_hold_is_refused_in_a_sentence(catalog: Catalog) -> None:
+    with pytest.raises(InvalidValueError, match="half of a character"):
+        create_connection(catalog, Name.parse("half"), "s3", comment="\ud800")
+    if catalog.database.is_embedded:
+        return
+    with pytest.raises(InvalidValueError, match="NUL"):
+        create_connection(catalog, Name.parse("nul"), "s3", comment="\0")
 
 
 def test_stored_objects_are_read_back_equal(catalog: Catalog) -> None:

@@ -147,6 +147,7 @@ def test_failures_can_be_selected_by_kind_and_sql_pattern(catalog: Catalog, job:
     assert found(like="scans/\\%%") == ["scans/%.pdf"]
     assert found(like="[x]/%") == ["[x]/a.pdf"]
     assert found(like="%*.txt") == ["scans/b*.txt"]
+    assert found(like="scans/a\\") == found(like="scans/a\\\\") == []
     assert found(kinds=[FailureKind.TIMED_OUT]) == ["scans/%.pdf"]
     wanted = Wanted(like="scans/%.pdf")
     moved = catalog.failures.set_state(job.id, FailureState.SKIPPED, paths=None, next_try=None, wanted=wanted)

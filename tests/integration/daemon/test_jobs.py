@@ -21,11 +21,11 @@ from volstream import config
 from volstream.catalog import Catalog
 from volstream.catalog.tables import digest, failures
 from volstream.daemon.jobs import Scheduler
-from volstream.errors import EngineLostError, SqlError
+from volstream.errors import EngineLostError, InvalidStateError, NotFoundError, SqlError
 from volstream.jobs.lease import RunReport
 from volstream.jobs.progress import Observer
 from volstream.lifecycle.stop import Stop
-from volstream.model.objects import Job, Trigger, TriggerKind
+from volstream.model.objects import Job, JobState, Trigger, TriggerKind
 from volstream.model.work import FailureState
 
 
@@ -107,6 +107,8 @@ def test_a_run_that_dies_with_the_engine_is_retried(tmp_path: Path) -> None:
     "error",
     [
         SqlError("[DELTA_VIOLATE_CONSTRAINT_WITH_VALUES] CHECK constraint"),
+        InvalidStateError("The table t mirrors the files of job other."),
+        NotFoundError("There is no table t."),
         ValueError("not one of ours"),
         SystemExit(3),
     ],
@@ -128,6 +130,23 @@ def test_a_failing_job_is_reported_and_does_not_hold_up_other_jobs(tmp_path: Pat
         assert str(error) in world.scheduler.failing["classify"]
         runs = good.runs
         eventually(lambda: good.runs > runs)
+
+
+def test_a_run_that_ends_because_its_job_was_paused_is_no_failure(world: World) -> None:
+    class Paused(FakeRunner):
+        def run(self, **_options: object) -> RunReport:
+            self.runs += 1
+            (job,) = world.catalog.jobs.list()
+            world.catalog.jobs.change(job, state=JobState.PAUSED)
+            raise InvalidStateError("The job classify is paused.")
+
+    world.runner, world.up = Paused(), True
+    with world.running():
+        eventually(lambda: world.runner.runs == 1)
+        looks = world.looks
+        eventually(lambda: not world.scheduler.running and world.looks > looks)
+        assert not world.scheduler.failing
+        assert not world.scheduler.runs
 
 
 def test_a_brief_catalog_outage_does_not_end_the_scheduler(tmp_path: Path) -> None:

@@ -13,11 +13,12 @@ from typing import Literal
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, QueryBuilder, write_deltalake
+from deltalake import DeltaTable, QueryBuilder, Schema, write_deltalake
 
 from tests.interrupts import interrupted
 from volstream.delta import direct
 from volstream.delta.direct import RowChanges
+from volstream.delta.log import CHARACTERS
 from volstream.delta.marker import Marker
 
 SCHEMA = pa.schema([("label", pa.string()), ("score", pa.float64()), ("path", pa.string()), ("n", pa.int64())])
@@ -142,8 +143,8 @@ def test_an_interruption_before_the_commit_leaves_no_file(location: str) -> None
 
 @pytest.mark.parametrize(
     "properties",
-    [{"delta.enableChangeDataFeed": "true"}, {"delta.appendOnly": "true"}],
-    ids=["change feed", "append only"],
+    [{"delta.enableChangeDataFeed": "true"}, {"delta.appendOnly": "true"}, {"delta.appendOnly": "TRUE"}],
+    ids=["change feed", "append only", "append only in upper case"],
 )
 def test_a_table_with_features_it_does_not_support_is_left_to_spark(tmp_path: Path, properties: dict[str, str]) -> None:
     place = str(tmp_path / "t")
@@ -152,6 +153,75 @@ def test_a_table_with_features_it_does_not_support_is_left_to_spark(tmp_path: Pa
     assert not direct.can_write(place, "path")
     assert not direct.commit(place, marker(1), asked)
     assert DeltaTable(place).version() == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        ({"type": "array", "elementType": "string", "containsNull": True}, {CHARACTERS: "array<varchar(3)>"}),
+        ({"type": "struct", "fields": [{"name": "x", "type": "long", "nullable": False, "metadata": {}}]}, {}),
+    ],
+    ids=["lengths", "not null"],
+)
+def test_a_table_that_demands_something_inside_of_values_is_left_to_spark(
+    tmp_path: Path, kind: dict[str, object], told: dict[str, str]
+) -> None:
+    columns = [
+        {"name": "path", "type": "string", "nullable": True, "metadata": {}},
+        {"name": "inside", "type": kind, "nullable": True, "metadata": told},
+    ]
+    schema = Schema.from_json(json.dumps({"type": "struct", "fields": columns}))
+    DeltaTable.create(str(tmp_path / "t"), schema)
+    assert not direct.can_write(str(tmp_path / "t"), "path")
+
+
+@pytest.mark.parametrize("columns", [{"n": pa.string()}, {"m": pa.int64()}], ids=["another type", "another column"])
+def test_rows_that_do_not_fit_a_table_that_was_replaced_meanwhile_are_left_to_spark(
+    location: str, columns: dict[str, pa.DataType]
+) -> None:
+    schema = pa.schema([("path", pa.string()), *columns.items()])
+    rows = pa.Table.from_pylist([{"path": "a"}], schema=schema)
+    assert not direct.commit(location, marker(1), RowChanges([rows], schema, "path", None))
+    assert DeltaTable(location).version() == 0
+
+
+@pytest.mark.parametrize("text", ["a\u2028b", "a\x85b"], ids=["line separator", "next line"])
+def test_a_table_whose_statistics_have_a_line_end_that_is_none_in_json_can_be_written(location: str, text: str) -> None:
+    rows = pa.table([["x"], [0.5], [text], [1]], schema=SCHEMA)
+    write_deltalake(location, rows, mode="append")
+    assert direct.commit(location, marker(1), change(["b"], 2, [text]))
+    assert present(location) == [("b", 2)]
+
+
+def test_rows_of_files_without_statistics_can_be_removed(location: str) -> None:
+    direct.commit(location, marker(1), change(["a", "b"], 1))
+    entry = Path(location, "_delta_log", f"{1:020d}.json")
+    actions = [json.loads(line) for line in entry.read_text().splitlines()]
+    for action in actions:
+        action.get("add", {}).pop("stats", None)
+    entry.write_text("".join(f"{json.dumps(action)}\n" for action in actions))
+    assert direct.commit(location, marker(2), change([], 2, ["a"]))
+    assert present(location) == [("b", 1)]
+
+
+def test_rows_can_be_removed_whose_statistics_are_not_text_in_the_checkpoint(tmp_path: Path) -> None:
+    place = str(tmp_path / "t")
+    texts = {"delta.checkpoint.writeStatsAsJson": "false", "delta.checkpoint.writeStatsAsStruct": "true"}
+    assert direct.create(place, SCHEMA, texts)
+    for number in range(1, 11):
+        direct.commit(place, marker(number), change([f"{number}a", f"{number}b"], number))
+    assert direct.commit(place, marker(11), change([], 11, ["3a"]))
+    assert ("3b", 3) in present(place)
+    assert ("3a", 3) not in present(place)
+
+
+def test_old_entries_of_a_log_stay_if_the_table_asks_for_that(tmp_path: Path) -> None:
+    place = str(tmp_path / "t")
+    kept = {"delta.enableExpiredLogCleanup": "false", "delta.logRetentionDuration": "interval 0 days"}
+    assert direct.create(place, SCHEMA, kept)
+    for number in range(1, 12):
+        direct.commit(place, marker(number), change(["a"], number))
+    assert len(list(Path(place, "_delta_log").glob("*.json"))) == 12
 
 
 def test_without_deletion_vectors_only_whole_files_can_be_removed(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -135,6 +136,32 @@ def test_a_checkpoint_is_on_disk_before_the_entries_that_it_replaces_are_deleted
             assert direct.commit(location, Marker("app", number, {}), RowChanges([rows], rows.schema, "", None))
     made, cleaned = seen.index("create_checkpoint"), seen.index("cleanup_metadata")
     assert seen[made:cleaned].count("fsync") >= 3
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        {"cdc": {"path": "_change_data/gone.parquet", "partitionValues": {}, "size": 1, "dataChange": False}},
+        {
+            "add": {
+                "path": "file:/source/a.parquet",
+                "partitionValues": {},
+                "size": 1,
+                "modificationTime": 1,
+                "dataChange": True,
+            }
+        },
+    ],
+    ids=["vacuumed with its folder", "of a shallow clone"],
+)
+def test_files_that_are_not_in_the_tables_folder_do_not_prevent_that_it_is_on_disk(
+    tmp_path: Path, action: dict[str, dict[str, object]]
+) -> None:
+    location = tails.create(tmp_path)
+    told = {"commitInfo": {"timestamp": 1, "operation": "WRITE", "engineInfo": "Apache-Spark/4.2.0"}}
+    lines = "".join(f"{json.dumps(one)}\n" for one in (told, action))
+    Path(location, "_delta_log", f"{1:020d}.json").write_text(lines)
+    _rely_on_it(location)
 
 
 def test_a_refresh_whose_process_died_before_it_was_on_disk_is_synced_before_anything_follows_it(

@@ -50,6 +50,33 @@ def test_a_function_in_a_file_is_found_and_called(tmp_path: Path) -> None:
     assert source.load()(1) == 2
 
 
+@pytest.mark.parametrize("how", ["{}/code.py:f", "package.part:f"])
+def test_the_lock_of_an_editor_in_a_package_is_no_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    write(tmp_path, code="import package\ndef f(): ...", **{"package/__init__": "", "package/part": "def f(): ..."})
+    (tmp_path / "package" / ".#part.py").symlink_to("user@host.4711:1")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert "package/part.py" in find(how.format(tmp_path)).files
+
+
+def test_a_module_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, **{"package/__init__": "", "package/part": "def f(): ..."})
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def refuse(path: Path) -> bytes:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(FunctionLoadError, match=r"__init__\.py cannot be read: Permission denied"):
+        find("package.part:f")
+
+
+def test_a_file_of_a_user_that_there_is_not_is_not_found() -> None:
+    with pytest.raises(FunctionLoadError, match="There is no file ~nobody"):
+        find("~nobody-of-that-name/code.py:f")
+
+
 def test_neighbouring_modules_that_a_file_imports_travel_with_it(tmp_path: Path) -> None:
     write(
         tmp_path,

@@ -14,6 +14,7 @@ import pytest
 
 from tests.running import Frozen, Runner, failed, outcomes, planned, results
 from volstream.errors import StorageDeniedError, StorageError
+from volstream.functions.file import File
 from volstream.model.work import FailureKind
 from volstream.storage.memory import MemoryStore
 
@@ -58,6 +59,22 @@ def f(file, *, greeting):
 """
     table = run(code, [file], "s STRING", arguments={"greeting": "hi"})
     assert table["result"].to_pylist() == [{"s": f"hi|ü #1.txt|d/ü #1.txt|%C3%BC%20%231.txt|{file.etag}|héllo"}]
+
+
+@pytest.mark.parametrize(
+    ("name", "copied"),
+    [
+        ("a.pdf", "a.pdf"),
+        ("in/" + "名" * 100 + ".pdf", "名" * 83 + ".pdf"),
+        ("a." + "x" * 300, "." + "x" * 254),
+        ("in/..", "_"),
+    ],
+)
+def test_a_copy_has_a_name_that_a_disk_can_hold(store: MemoryStore, name: str, copied: str) -> None:
+    file = File(store, store.put(name, b"content"))
+    assert file.local_path().name == copied
+    assert file.local_path().read_bytes() == b"content"
+    file.close()
 
 
 def test_copies_of_a_file_are_removed_when_the_function_returns(run: Runner, store: MemoryStore) -> None:

@@ -48,3 +48,9 @@ def test_a_jar_changed_since_setup_is_not_run(tmp_path: Path) -> None:
     path.write_bytes(b"tampered")
     with pytest.raises(JavaError, match=r"differ from those that volstream was built with: thing-1\.jar"):
         jars.installed(tmp_path, [jar])
+
+
+def test_a_cache_that_cannot_be_made_is_an_error_with_a_remedy(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(JavaError, match=r"cannot be created: .* Set VOLSTREAM_CACHE"):
+        jars.prepare(tmp_path / "file" / "cache")

@@ -50,6 +50,29 @@ def test_a_part_that_just_returns_stops_the_others_too() -> None:
     assert supervisor.failure == ThreadFailure("short", None)
 
 
+def test_parts_that_may_end_stop_nothing_and_are_not_kept() -> None:
+    stop = Stop()
+    supervisor = Supervisor(stop)
+    supervisor.run("steady", waiting_for(stop))
+    for _ in range(3):
+        supervisor.run("short", lambda: None, may_end=True)
+        supervisor.join(0.1)
+    assert supervisor.alive() == ["steady"]
+    assert len(supervisor._threads) == 2
+    assert not stop
+    stop.set()
+    assert supervisor.join(5)
+
+
+def test_a_part_that_may_end_but_raises_stops_the_others() -> None:
+    stop = Stop()
+    supervisor = Supervisor(stop)
+    supervisor.run("fragile", lambda: [][0], may_end=True)
+    assert supervisor.join(5)
+    assert stop
+    assert isinstance(supervisor.failure and supervisor.failure.error, IndexError)
+
+
 def test_a_requested_stop_is_not_a_failure() -> None:
     stop = Stop()
     supervisor = Supervisor(stop)
