@@ -555,6 +555,13 @@ class Storm:
 
     # Afterwards
 
+    def _unskip(self) -> bool:
+        """Retries what was skipped, unless one of them has been processed meanwhile; returns True if nothing was."""
+        skipped = [one["path"] for one in self.home.json("list", "failures", "--state", "skipped")]
+        if skipped:
+            self.home.run("retry", "apart", "--", *skipped)
+        return not skipped
+
     def _settle(self) -> None:
         """The daemon is left alone. What its user would do is done: what failed of kills is tried again."""
         for timer in self._later:
@@ -574,9 +581,7 @@ class Storm:
         for job in self.jobs:  # what was planned while the clock was wrong
             self.home.ok("retry", job.job)
         if self.plan.jobs > 1:
-            skipped = [one["path"] for one in self.home.json("list", "failures", "--state", "skipped")]
-            if skipped:
-                self.home.ok("retry", "apart", "--", *skipped)
+            patiently(self._unskip, 60.0)
         if self.plan.jobs > 2:
             self.home.ok("alter-job", "moved", "--on-change")
         self._await_truth()
