@@ -163,7 +163,7 @@ class JsonColumn:
         texts = {at: one for at, one in enumerate(self.values) if type(one) is str and kind != pa.binary()}
         if texts:
             read = fit_text(pa.array(texts.values(), pa.string()), kind)
-            for at, value in zip(texts, read.to_pylist(), strict=True):
+            for at, value in zip(texts, read, strict=True):
                 values[at] = value
         fitting = _array(values, kind)
         valid = fitting.is_valid().to_pylist()
