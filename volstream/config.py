@@ -401,6 +401,10 @@ def load(home: str | os.PathLike[str] | None = None, **values: Any) -> Settings:
         ) from None
     except SettingsError as error:  # names the setting, not its value
         raise InvalidValueError(f"A VOLSTREAM_* variable cannot be read: {error}.", "Write it as JSON.") from None
+    except RecursionError:
+        raise InvalidValueError(
+            f"{chosen / 'volstream.toml'} cannot be read: its values are nested too deeply."
+        ) from None
     except (OSError, ValueError) as error:  # reading the file, or parsing its TOML
         raise InvalidValueError(f"{chosen / 'volstream.toml'} cannot be read: {error}.") from None
 

@@ -65,5 +65,10 @@ def tree_of(text: str) -> Any:
         return sqlglot.parse_one(text, dialect="databricks")
     except RecursionError:
         raise ParseError("it is nested too deeply") from None
-    except ValueError as error:  # of sqlglot's own code, such as for a name that is empty where none is allowed
-        raise ParseError(str(error)) from None
+    except (
+        ValueError,
+        LookupError,
+        AttributeError,
+        TypeError,
+    ):  # of sqlglot's own code, which expects more of what is invalid
+        raise ParseError("it is not valid") from None

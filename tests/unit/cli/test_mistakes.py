@@ -97,8 +97,11 @@ def test_unreadable_settings_are_reported_as_such(tmp_path: Path, capsys: pytest
     assert "volstream.toml cannot be read" in capsys.readouterr().err
 
 
-def test_settings_that_are_not_text_are_reported_as_such(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "volstream.toml").write_bytes(b"cores = \xff")
+@pytest.mark.parametrize("content", [b"cores = \xff", b"cores = " + b"[" * 3000])
+def test_settings_that_cannot_be_parsed_are_reported_as_such(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes
+) -> None:
+    (tmp_path / "volstream.toml").write_bytes(content)
     assert run(["list", "volumes", "--home", str(tmp_path)]) == 3
     assert "volstream.toml cannot be read" in capsys.readouterr().err
 

@@ -104,6 +104,7 @@ def test_ddl_is_read_as_spark_spells_it(text: str, expected: dict[str, pa.DataTy
         "x NONSENSE_TYPE",
         "v VARIANT",
         "v VARCHAR(``10)",
+        " MAP(10), c CHAR(3, i TINYINY<STRING>>, d VARCHAR<STT",
         "\udcff INT",
     ],
 )
