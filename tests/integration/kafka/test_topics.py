@@ -272,7 +272,7 @@ def test_a_definition_is_checked_before_it_is_stored(kept: Kept) -> None:
     assert kept.session.source.get("t").retention_seconds == 30 * 86400
     with pytest.raises(AlreadyExistsError):
         kept.create("t", "topic")
-    with pytest.raises(InvalidValueError, match="in the variable NOWHERE, which is not set"):
+    with pytest.raises(InvalidValueError, match="The environment variable NOWHERE is not set"):
         kept.poll()
     assert "NOWHERE" in kept.error()
 
