@@ -184,8 +184,8 @@ def _within(seconds: float, asked: request.Request) -> None:
     thread = threading.Thread(target=send, name="alert", daemon=True)
     thread.start()
     thread.join(seconds)
+    problem = ended[0] if ended else "it did not answer in time"  # before what is cut off there is taken for an answer
     line.shut()
-    problem = ended[0] if ended else "it did not answer in time"
     if problem is not None:
         host = urlsplit(asked.full_url).hostname
         raise DeliveryError(f"The webhook at {host} did not take it: {one_line(problem)}.")
