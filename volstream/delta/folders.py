@@ -124,7 +124,7 @@ def content(location: str) -> bytes:
     try:
         with filesystem.open_input_stream(path) as file:
             return bytes(file.read())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return b""
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from volstream.delta import folders
 from volstream.delta.places import filesystem_of, make_folder
 from volstream.errors import DependencyError, InvalidValueError
 
@@ -20,3 +21,7 @@ def test_a_folder_that_cannot_be_made_is_an_error_with_a_remedy(tmp_path: Path) 
     (tmp_path / "file").touch()
     with pytest.raises(DependencyError, match=r"cannot be created: .* Correct the setting `warehouse`"):
         make_folder(str(tmp_path / "file" / "warehouse"))
+
+
+def test_a_file_below_a_file_does_not_exist() -> None:
+    assert folders.content("/dev/null/warehouse/links.json") == b""
