@@ -66,9 +66,11 @@ class QuietServer(ThreadingHTTPServer):
 def serving(server: ThreadingHTTPServer) -> Iterator[str]:
     """Serves in a thread; the URL."""
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 @contextmanager

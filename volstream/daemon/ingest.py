@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -253,22 +253,24 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow publish
             table = self._table(name)
         self._counts.connected(1)
         waiting: list[Flush] = []
+        size = 0
         try:
             for chunk in reader:
                 with _told():
                     flush, more = _flush(chunk)
                     waiting.append(flush)
+                    size += flush.rows.nbytes
                     if more:
-                        _check_size(waiting)
+                        _check_size(size)
                         continue
-                    self._append(name, table, waiting)
+                    self._append(name, table, waiting, size)
                 writer.write(encoded(sequence=waiting[-1].sequence))
-                waiting = []
+                waiting, size = [], 0
         finally:
             self._counts.connected(-1)
 
-    def _append(self, name: Name, table: LocalTable, waiting: list[Flush]) -> None:
-        rows, size = (sum(getattr(one.rows, what) for one in waiting) for what in ("num_rows", "nbytes"))
+    def _append(self, name: Name, table: LocalTable, waiting: list[Flush], size: int) -> None:
+        rows = sum(one.rows.num_rows for one in waiting)
         try:
             table.append(waiting)
         except Exception as error:
@@ -335,9 +337,9 @@ def _flush(chunk: Any) -> tuple[Flush, bool]:
     return Flush(stream, sequence, pa.Table.from_batches([chunk.data])), bool(told["more"])
 
 
-def _check_size(waiting: Sequence[Flush]) -> None:
+def _check_size(size: int) -> None:
     """Raises InvalidValueError if a request that goes on is too large already."""
-    if sum(one.rows.nbytes for one in waiting) > _MAX_REQUEST:
+    if size > _MAX_REQUEST:
         raise InvalidValueError(
             f"A request has more than {format_size(_MAX_REQUEST)} of rows.", "Send fewer rows with one flush."
         )

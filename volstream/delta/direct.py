@@ -353,7 +353,7 @@ def _suits(table: DeltaTable, gone_by: str | None) -> bool:
     )
     if not known or metadata.partition_columns or is_on(metadata.configuration, "delta.appendOnly"):
         return False
-    return all(_is_simple(one) for one in json.loads(table.schema().to_json())["fields"])
+    return all(map(_is_simple, _fields(table.schema())))
 
 
 def _is_simple(column: Mapping[str, Any]) -> bool:
@@ -365,9 +365,14 @@ def _is_simple(column: Mapping[str, Any]) -> bool:
 
 def _fits(schema: pa.Schema, table: DeltaTable) -> bool:
     """True if a table has the columns of a schema, with their types. It may have been replaced since the rows were made."""
-    columns = {one["name"].lower(): _kind(one["type"]) for one in json.loads(table.schema().to_json())["fields"]}
-    given = json.loads(Schema.from_arrow(schema).to_json())["fields"]
-    return all(columns.get(one["name"].lower()) == _kind(one["type"]) for one in given)
+    columns = {one["name"].lower(): _kind(one["type"]) for one in _fields(table.schema())}
+    return all(columns.get(one["name"].lower()) == _kind(one["type"]) for one in _fields(Schema.from_arrow(schema)))
+
+
+def _fields(schema: Schema) -> Sequence[Mapping[str, Any]]:
+    """Returns the columns of a schema as the log has them."""
+    found: list[Mapping[str, Any]] = json.loads(schema.to_json())["fields"]
+    return found
 
 
 def _kind(type_: Any) -> Any:

@@ -50,9 +50,8 @@ def sync(location: str, table_id: str, version: int) -> None:
         for number in range(first, version + 1):
             paths += [*(f"{root}/{name}" for name in _added(location, number)), f"{log}/{number:020d}.json"]
         for path in [*paths, *dict.fromkeys(map(os.path.dirname, paths))]:
-            with suppress(
-                FileNotFoundError
-            ):  # removed by a newer version, and vacuumed, with its folder if that is empty
+            # One may have been removed by a newer version, and vacuumed, with its folder if that is empty.
+            with suppress(FileNotFoundError):
                 make_durable(filesystem, path, folders=False)
     _known[table_id] = version
 

@@ -179,9 +179,8 @@ class FunctionSource:
     def _unpack(self) -> Path:
         own_folder(_SHIPPED)
         folder = _SHIPPED / self.fingerprint
-        if not self._unchanged(
-            folder
-        ):  # missing, emptied by a power cut, or thinned out by what cleans temporary folders
+        # It may be missing, emptied by a power cut, or thinned out by what cleans temporary folders.
+        if not self._unchanged(folder):
             temporary = Path(tempfile.mkdtemp(dir=_SHIPPED))
             for name, content in self.files.items():
                 (temporary / name).parent.mkdir(parents=True, exist_ok=True)

@@ -345,7 +345,9 @@ class RealtimeStream(Closeable):
                 columns.append(pa.repeat(pa.scalar(operator.value), rows.num_rows))
             elif one.name in rows.column_names:
                 try:
-                    columns.append(self._limited(rows[one.name].cast(one.type), self._columns[len(columns) - 1]))
+                    columns.append(
+                        self._limited(rows[one.name].cast(one.type), self._columns[self._position_of(one.name)])
+                    )
                 except pa.ArrowException as error:
                     raise InvalidValueError(f"Column {one.name}: {error}.") from None
             else:

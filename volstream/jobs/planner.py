@@ -141,9 +141,10 @@ class Planner:
         rate = sizing.latest(self._catalog.consumptions.measured(job.id, plan_id=made.id), target / 2)
         limits = most if rate is None else rate.limits(target, most)
         # Also a batch that ended its engine: with lower limits it may be committed.
-        waiting = self._catalog.consumptions.remaining(made, begun=True) if cut_by is None else None
-        if waiting is None or not sizing.exceeds(waiting, most):
-            waiting = None if rate is None else self._catalog.consumptions.remaining(made, begun=False)
+        waiting = self._catalog.consumptions.remaining(made, begun=cut_by is None)
+        if cut_by is not None or waiting is None or not sizing.exceeds(waiting, most):
+            if waiting is not None and waiting.first.attempts:
+                waiting = self._catalog.consumptions.remaining(made, begun=False)
             if rate is None or waiting is None:
                 return cut_by
             if (cut_by is not None and not sizing.differ(limits, cut_by)) or not sizing.misses(

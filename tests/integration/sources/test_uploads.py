@@ -5,8 +5,8 @@ from __future__ import annotations
 import gzip
 import http.server
 import json
-import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import pyarrow.orc
 import pyarrow.parquet as pq
 import pytest
 
-from tests.clouds import Cloud, oss, s3, unused_name
+from tests.clouds import Cloud, QuietServer, oss, s3, serving, unused_name
 from tests.integration.conftest import session_on
 from volstream import config
 from volstream.config import Settings
@@ -135,21 +135,12 @@ def test_a_file_that_cannot_be_stored_leaves_nothing_behind(
 
 def test_files_are_fetched_from_hosts_that_are_allowed(session: Session, tmp_path: Path) -> None:
     WRITERS["users.csv"](tmp_path / "users.csv")
-    server = http.server.ThreadingHTTPServer(
-        ("127.0.0.1", 0), lambda *args: http.server.SimpleHTTPRequestHandler(*args, directory=str(tmp_path))
-    )
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        address = f"http://127.0.0.1:{server.server_port}"
+    handler = partial(http.server.SimpleHTTPRequestHandler, directory=str(tmp_path))
+    with serving(QuietServer(("127.0.0.1", 0), handler)) as address:
         table = session.connector.upload_file(f"{address}/users.csv", "fetched", "id")
         assert table.get("user2") == USERS[1]
         with pytest.raises(VolstreamError, match="404"):
             session.connector.upload_file(f"{address}/none.csv", "fetched2", "id")
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
     with pytest.raises(InvalidValueError, match=r"not fetched from example\.com"):
         session.connector.upload_file("https://example.com/users.csv", "fetched2", "id")
     with pytest.raises(InvalidValueError, match="ftp:// is not supported"):
@@ -175,19 +166,11 @@ class Odd(http.server.BaseHTTPRequestHandler):
 
 
 def test_no_redirect_leads_to_a_host_that_is_not_allowed_and_half_a_file_is_none(session: Session) -> None:
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Odd)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        address = f"http://127.0.0.1:{server.server_port}"
+    with serving(QuietServer(("127.0.0.1", 0), Odd)) as address:
         with pytest.raises(InvalidValueError, match="not fetched from localhost"):
             session.connector.upload_file(f"{address}/moved.csv", "moved", "id")
         with pytest.raises(VolstreamError, match="ended 10 bytes too early"):
             session.connector.upload_file(f"{address}/users.csv", "half", "id")
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 @pytest.mark.parametrize(
