@@ -1,11 +1,14 @@
-"""Writes Parquet files of Delta tables, with the statistics by which readers skip files."""
+"""Writes and reads Parquet files of Delta tables. Written ones get the statistics by which readers skip files.
+
+Files may come from any writer: Spark stores times as INT96, polars text as ``string_view``. What is read has the table's types.
+"""
 
 from __future__ import annotations
 
 import json
 import time
 import uuid
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -19,6 +22,9 @@ from volstream.delta.places import filesystem_of, make_durable
 
 #: The greatest character in UTF-8 order: appended to a truncated text to make it an upper bound.
 _GREATEST = "\U0010ffff"
+
+#: The last time that the log can store: it has milliseconds.
+_LAST = datetime(9999, 12, 31, 23, 59, 59, 999_000)
 
 
 class NewFile:
@@ -57,7 +63,12 @@ class NewFile:
             schema,
             filesystem=self._filesystem,
             compression="zstd",
-            use_dictionary=[name for name in schema.names if name not in plain],
+            use_dictionary=[
+                field.name
+                for field in schema
+                # Spark looks for 0.0 in a dictionary of -0.0, does not find it, and skips the rows.
+                if field.name not in plain and not pa.types.is_floating(field.type)
+            ],
             write_page_index=True,
         )
 
@@ -65,7 +76,8 @@ class NewFile:
         """Adds rows with the schema's columns, in its order."""
         if not rows.num_rows:
             return
-        self._writer.write_table(rows.cast(self._schema), row_group_size=self._group_rows)
+        rows = rows.cast(self._schema)
+        self._writer.write_table(rows, row_group_size=self._group_rows)
         self.rows += rows.num_rows
         self.bytes += rows.nbytes
         for name in list(self._nulls):
@@ -88,15 +100,16 @@ class NewFile:
         self._writer.close()
         path = f"{self._root}/{self._name}"
         make_durable(self._filesystem, path, folders=False)
-        told = [name for name in self._least if name in self._nulls]
+        bounded = [name for name in self._least if name in self._nulls]
+        greatest = {name: _most(self._most[name], self._longest) for name in bounded}
         statistics = {
             "numRecords": self.rows,
-            "minValues": {name: _least(self._least[name], self._longest) for name in told},
-            "maxValues": {name: _most(self._most[name], self._longest) for name in told},
+            "minValues": {name: _least(self._least[name], self._longest) for name in bounded},
+            "maxValues": {name: value for name, value in greatest.items() if value is not None},
             "nullCount": self._nulls,
         }
         size = self._filesystem.get_file_info(path).size
-        return AddAction(self._name, size, {}, int(time.time() * 1000), True, json.dumps(statistics))
+        return AddAction(self._name, size, {}, int(time.time() * 1000), True, statistics_text(statistics))
 
     def drop(self) -> None:
         """Discards the file."""
@@ -104,6 +117,35 @@ class NewFile:
             self._writer.close()
         with suppress(FileNotFoundError):
             self._filesystem.delete_file(f"{self._root}/{self._name}")
+
+
+def statistics_text(statistics: Mapping[str, Any]) -> str:
+    """Returns statistics as a log stores them.
+
+    Without escapes for characters beyond ASCII: delta-rs decodes those of planes 2, 4, ..., 16 to a smaller character.
+    """
+    return json.dumps(statistics, ensure_ascii=False)
+
+
+def open_file(location: str, path: str) -> pq.ParquetFile:
+    """Opens a data file of the table at ``location``, with times in microseconds, as the table has them.
+
+    In nanoseconds, to which Parquet's INT96 is decoded by default, years before 1677 and after 2262 do not fit.
+    """
+    filesystem, root = filesystem_of(location)
+    return pq.ParquetFile(filesystem.open_input_file(f"{root}/{path}"), coerce_int96_timestamp_unit="us")
+
+
+def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Returns rows of a data file with the columns and types of ``schema``; columns that the file lacks are NULL."""
+    given = {name.lower(): name for name in rows.column_names}
+    columns = [
+        rows[given[field.name.lower()]].cast(field.type)
+        if field.name.lower() in given
+        else pa.nulls(len(rows), field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema=pa.schema([field.with_nullable(True) for field in schema]))
 
 
 def _is_comparable(kind: pa.DataType) -> bool:
@@ -129,22 +171,26 @@ def _least(value: Any, longest: int | None) -> Any:
             return value.isoformat()
         case str() if longest is not None:
             return value[:longest]
+        case float() if value == 0:
+            return -0.0  # which readers that order zeros put first
     return value
 
 
 def _most(value: Any, longest: int | None) -> Any:
-    """Returns an upper bound of ``value`` for the statistics."""
+    """Returns an upper bound of ``value`` for the statistics; None: it has none."""
     match value:
-        case datetime():
-            # The log stores milliseconds.
-            return _instant(value + timedelta(microseconds=-value.microsecond % 1000) if _has_later(value) else value)
+        case datetime() if value.microsecond % 1000:
+            if value.replace(tzinfo=None) > _LAST:
+                return None
+            return _instant(value + timedelta(microseconds=1000 - value.microsecond % 1000))
         case str() if longest is not None and len(value) > longest:
-            return value[:longest] + _GREATEST
+            kept = next((at for at in range(longest, 2 * longest) if value[at : at + 1] != _GREATEST), None)
+            if kept is None:
+                return None
+            return value[:kept] + _GREATEST if kept < len(value) else value
+        case float() if value == 0:
+            return 0.0
     return _least(value, longest)
-
-
-def _has_later(value: datetime) -> bool:
-    return value.replace(tzinfo=None) < datetime.max - timedelta(milliseconds=1)
 
 
 def _instant(value: datetime) -> str:

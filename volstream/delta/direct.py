@@ -31,7 +31,8 @@ from deltalake.schema import Schema
 from deltalake.transaction import AddAction
 
 from volstream.delta import durable
-from volstream.delta.datafile import NewFile
+from volstream.delta.bounds import bounds_of, doubtful_files, group_bounds, has_escapes
+from volstream.delta.datafile import NewFile, fitted, open_file, statistics_text
 from volstream.delta.log import (
     CHARACTERS,
     PRIMARY_KEY,
@@ -80,6 +81,9 @@ _TRACKED_COLUMNS, _LONGEST = 32, 32
 #: Rows per row group and bytes buffered in memory.
 _GROUP_ROWS, _GROUP_BYTES = 10_000, 32 << 20
 _FILE_BYTES = 256 << 20
+
+#: Ids of tables whose statistics can be read by everybody.
+_sound: set[str] = set()
 
 #: Maximum number of attempts; each one fails only because another commit came first.
 _ATTEMPTS = 100
@@ -205,19 +209,17 @@ class _Commit:
             if used is not None and used >= self.marker.version:
                 self.forget()
                 return True
+            if _repair(self.location, table):
+                continue
             actions = self._actions(table)
             if actions is None:
                 self.forget()
                 return False
             if self.change is not None:  # the names of new files, those of deletion vectors included
                 make_durable(*filesystem_of(self.location), folders=False)
-            table_id = str(table.metadata().id)
-            durable.sync(self.location, table_id, table.version())
             self._may_be_there = True  # from here on an interruption leaves the outcome unknown
-            self._may_be_there = _put(self.location, table.version() + 1, actions)
+            self._may_be_there = _commit_on(self.location, table, actions)
             if self._may_be_there:
-                durable.made(table_id, table.version() + 1)
-                _checkpoint(self.location, table.version() + 1)
                 return True
         raise StorageError(f"Too many concurrent writes to the table at {self.location}.", "Try again later.")
 
@@ -315,6 +317,37 @@ class _Commit:
         if file is not None:
             added.append(file.close())
         return added
+
+
+def _commit_on(location: str, table: DeltaTable, actions: Iterable[Mapping[str, Any]]) -> bool:
+    """Makes the commit that follows a version of a table, durable on return; returns False if another one came first."""
+    table_id, version = str(table.metadata().id), table.version()
+    durable.sync(location, table_id, version)
+    made = _put(location, version + 1, actions)
+    if made:
+        durable.made(table_id, version + 1)
+        _checkpoint(location, version + 1)
+    return made
+
+
+def _repair(location: str, table: DeltaTable) -> bool:
+    """Commits statistics anew that delta-rs misreads; returns True if the table may have changed.
+
+    Looks at each table once in a process: statistics that volstream writes today can be read by everybody.
+    """
+    table_id = str(table.metadata().id)
+    if table_id in _sound:
+        return False
+    doubtful = doubtful_files(table)
+    adds = _adds(location, table.version(), doubtful).values() if doubtful else ()
+    misread = [add for add in adds if has_escapes(str(add.get("stats") or ""))]
+    if not misread:
+        _sound.add(table_id)
+        return False
+    info = _info("COMPUTE STATS", {}, **TrackedCommit(table, location).info(keeps_ids=True))
+    added = [{**add, "dataChange": False, "stats": statistics_text(json.loads(add["stats"]))} for add in misread]
+    _commit_on(location, table, [info, *({"add": add} for add in added)])
+    return True
 
 
 def _groups(rows: Iterable[pa.Table]) -> Iterable[pa.Table]:
@@ -433,15 +466,19 @@ def _without(
     if not gone:
         return _Removed([])
     values = sorted(gone)
-    asked = pa.array(values, pa.string())
-    filesystem, root = filesystem_of(location)
+    columns = pa.schema(table.schema().to_arrow())
+    ids_in = id_column(table)
+    if not with_rows:
+        columns = pa.schema([columns.field(key)])
+    elif ids_in is not None:
+        columns = columns.append(pa.field(ids_in, pa.int64()))
     hit: dict[str, tuple[np.ndarray, pa.Table]] = {}
     lengths: dict[str, int] = {}
     for path in _candidates(table, key, values):
         if any(character in path for character in "/%:"):
             return None
-        file = pq.ParquetFile(filesystem.open_input_file(f"{root}/{path}"))
-        found, rows = _matches(file, key, values, asked, None if with_rows else [key])
+        file = open_file(location, path)
+        found, rows = _matches(file, key, values, columns)
         if found.size:
             hit[path] = found, rows
             lengths[path] = file.metadata.num_rows
@@ -474,7 +511,7 @@ def _without(
         if path not in whole:
             # A table may have none, or only such as are not text in a checkpoint.
             statistics = {**json.loads(add.get("stats") or "{}"), "numRecords": lengths[path], "tightBounds": False}
-            present = {"dataChange": True, "stats": json.dumps(statistics), "deletionVector": vectors[path]}
+            present = {"dataChange": True, "stats": statistics_text(statistics), "deletionVector": vectors[path]}
             actions.append({"add": {**add, **present}})
     if not with_rows or not touched:
         return _Removed(actions)
@@ -485,22 +522,15 @@ def _without(
         if kept is not None:
             found, rows = found[kept], rows.filter(pa.array(kept))
         images.append(rows)
-        ids.append(ids_of(adds[path], rows, found, id_column(table)))
-    return _Removed(actions, Replaced(pa.concat_tables(images, promote_options="default"), pa.concat_arrays(ids)))
+        ids.append(ids_of(adds[path], rows, found, ids_in))
+    return _Removed(actions, Replaced(pa.concat_tables(images), pa.concat_arrays(ids)))
 
 
 def _candidates(table: DeltaTable, key: str, values: Sequence[str]) -> list[str]:
     """Returns the data files that may have rows of the keys, which are sorted, according to their statistics."""
     files = pa.table(table.get_add_actions(flatten=True))
-    least, most = (
-        files[f"{end}.{key}"].to_pylist() if f"{end}.{key}" in files.column_names else [None] * files.num_rows
-        for end in ("min", "max")
-    )
-    return [
-        path
-        for path, low, high in zip(files["path"].to_pylist(), least, most, strict=True)
-        if _meets(values, low, high)
-    ]
+    ranges = zip(files["path"].to_pylist(), *bounds_of(files, key), strict=True)
+    return [path for path, low, high in ranges if _meets(values, low, high)]
 
 
 def _meets(values: Sequence[str], low: str | None, high: str | None) -> bool:
@@ -509,34 +539,25 @@ def _meets(values: Sequence[str], low: str | None, high: str | None) -> bool:
     return at < len(values) and (high is None or values[at] <= high)
 
 
-def _matches(
-    file: pq.ParquetFile, key: str, values: Sequence[str], asked: pa.Array, columns: list[str] | None
-) -> tuple[np.ndarray, pa.Table]:
-    """Returns the positions of a file's rows with one of the keys, and some or all columns of these rows."""
+def _matches(file: pq.ParquetFile, key: str, values: Sequence[str], columns: pa.Schema) -> tuple[np.ndarray, pa.Table]:
+    """Returns the positions of a file's rows with one of the keys, which are sorted, and some columns of these rows."""
     found: list[np.ndarray] = []
-    rows: list[pa.Table] = []
+    rows = [fitted(columns.empty_table(), columns)]
+    asked = pa.array(values, columns.field(key).type)
     first = 0
     with file:
+        there = [name for name in columns.names if name in file.schema_arrow.names]
         # A file from before the column was added has no row with a key.
-        groups = file.num_row_groups if key in file.schema_arrow.names else 0
+        groups = file.num_row_groups if key in there else 0
         for number in range(groups):
             group = file.metadata.row_group(number)
-            if _meets(values, *_ends(group, key)):
-                read = file.read_row_group(number, columns=columns)
+            if _meets(values, *group_bounds(group, key)):
+                read = fitted(file.read_row_group(number, columns=there), columns)
                 matches = pc.is_in(read[key], value_set=asked)
                 found.append(np.flatnonzero(matches.to_numpy()) + first)
                 rows.append(read.filter(matches))
             first += group.num_rows
-    if not found:
-        return np.empty(0, np.int64), file.schema_arrow.empty_table()
-    return np.concatenate(found), pa.concat_tables(rows)
-
-
-def _ends(group: pq.RowGroupMetaData, key: str) -> tuple[str | None, str | None]:
-    """Returns the minimum and maximum of a column in a row group, if known."""
-    columns = map(group.column, range(group.num_columns))
-    known = next((one.statistics for one in columns if one.path_in_schema == key), None)
-    return (known.min, known.max) if known is not None and known.has_min_max else (None, None)
+    return np.concatenate([np.empty(0, np.int64), *found]), pa.concat_tables(rows)
 
 
 def _adds(location: str, version: int, wanted: Collection[str]) -> Mapping[str, dict[str, Any]]:

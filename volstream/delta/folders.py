@@ -59,11 +59,15 @@ def links(warehouse: str) -> Mapping[str, str]:
 
 
 def dataset(location: str, schema: pa.Schema | None = None) -> ds.Dataset:
-    """Returns the rows of a Parquet file or a folder of them; without ``schema``, that of the files is used."""
+    """Returns the rows of a Parquet file or a folder of them; without ``schema``, that of the files is used.
+
+    Spark stores times as INT96, which fit into microseconds, but not into the nanoseconds to which they are decoded by default.
+    """
     from pyarrow import dataset as ds  # imports pandas, which takes half a second
 
     filesystem, path = filesystem_of(location)
-    return ds.dataset(path, filesystem=filesystem, format="parquet", schema=schema)
+    parquet = ds.ParquetFileFormat(coerce_int96_timestamp_unit="us")
+    return ds.dataset(path, filesystem=filesystem, format=parquet, schema=schema)
 
 
 @contextmanager

@@ -50,6 +50,7 @@ class Commit:
 _WITHOUT_DATA = frozenset(
     {
         "OPTIMIZE",
+        "COMPUTE STATS",
         "VACUUM START",
         "VACUUM END",
         "SET TBLPROPERTIES",

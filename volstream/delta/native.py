@@ -23,7 +23,8 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction, CommitProperties, PostCommitHookProperties, RemoveAction, Transaction
 
 from volstream.delta import durable
-from volstream.delta.datafile import NewFile
+from volstream.delta.bounds import exact_bounds, is_doubtful
+from volstream.delta.datafile import NewFile, fitted, open_file
 from volstream.delta.log import DeltaLog, last_checkpoint
 from volstream.delta.places import create_table, filesystem_of, is_remote, make_durable, mapped, open_table
 from volstream.errors import FencedError
@@ -111,9 +112,8 @@ class View:
 
     def open(self, file: DataFile) -> pq.ParquetFile:
         """Opens the Parquet file. Raises DependencyError if it is gone."""
-        filesystem, path = filesystem_of(self.spec.location)
         with mapped(self.spec.location):
-            return pq.ParquetFile(filesystem.open_input_file(f"{path}/{file.path}"))
+            return open_file(self.spec.location, file.path)
 
     def read(self, file: DataFile, columns: Sequence[str] | None = None) -> pa.Table:
         """Returns all rows of a file, in its order; columns missing from the file are NULL."""
@@ -123,12 +123,7 @@ class View:
     def fitted(self, rows: pa.Table, columns: Sequence[str] | None = None) -> pa.Table:
         """Returns ``rows`` of one of the files with the table's columns, or some of them."""
         schema = self.spec.schema
-        fields = [schema.field(name) for name in (schema.names if columns is None else columns)]
-        found = [
-            rows[field.name].cast(field.type) if field.name in rows.column_names else pa.nulls(len(rows), field.type)
-            for field in fields
-        ]
-        return pa.table(found, schema=pa.schema([field.with_nullable(True) for field in fields]))
+        return fitted(rows, schema if columns is None else pa.schema([schema.field(name) for name in columns]))
 
 
 #: Columns with mostly distinct values, for which a dictionary would be a second copy.
@@ -275,7 +270,12 @@ def _view(handle: DeltaTable, of: TableSpec, transactions: Mapping[str, int | No
     def column(name: str) -> list[Any]:
         return added[name].to_pylist() if name in added.column_names else [None] * count
 
+    paths = column("path")
     least, most = ({name: column(f"{end}.{name}") for name in of.tracked} for end in ("min", "max"))
+    for name in of.tracked:  # files are found by where their ranges end, which must be exact
+        for at, path in enumerate(paths):
+            if is_doubtful(least[name][at]) or is_doubtful(most[name][at]):
+                least[name][at], most[name][at] = exact_bounds(of.location, path, name)
     files = [
         DataFile(
             path,
@@ -284,9 +284,7 @@ def _view(handle: DeltaTable, of: TableSpec, transactions: Mapping[str, int | No
             {name: values[at] for name, values in least.items()},
             {name: values[at] for name, values in most.items()},
         )
-        for at, (path, rows, size) in enumerate(
-            zip(column("path"), column("num_records"), column("size_bytes"), strict=True)
-        )
+        for at, (path, rows, size) in enumerate(zip(paths, column("num_records"), column("size_bytes"), strict=True))
     ]
     return View(
         of,

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
+from volstream.delta.datafile import fitted
 from volstream.delta.log import actions, checkpoint_files, is_on, last_checkpoint
 from volstream.delta.places import filesystem_of, make_durable, make_folder
 
@@ -55,7 +56,7 @@ class Replaced:
     """Rows that a commit removes, by key.
 
     Attributes:
-        rows: the rows as they are in their data files, with all columns there.
+        rows: the rows with the columns of the table, and that of the ids of rewritten rows.
         ids: their row ids.
     """
 
@@ -68,16 +69,12 @@ def ids_of(add: Mapping[str, Any], rows: pa.Table, positions: np.ndarray, column
 
     Args:
         add: the action that added the file.
-        rows: with all columns of the file.
+        rows: with that column, unless the table has none.
         positions: their positions in it.
         column: the name of the column in which rewritten rows keep their ids.
     """
     fresh = pa.array(positions + int(add.get("baseRowId") or 0), pa.int64())
-    return (
-        fresh
-        if column is None or column not in rows.column_names
-        else pc.coalesce(rows[column].combine_chunks(), fresh)
-    )
+    return fresh if column is None else pc.coalesce(rows[column].combine_chunks(), fresh)
 
 
 def id_column(table: DeltaTable) -> str | None:
@@ -98,9 +95,9 @@ def write_feed(
     """Writes the change feed of a commit that removes rows, and adds some; returns its actions. Durable on return."""
     if not is_on(table.metadata().configuration, "delta.enableChangeDataFeed"):
         return []
-    schema = pa.schema([pa.field(one.name, one.type) for one in pa.schema(table.schema().to_arrow())])
-    new = pa.concat_tables([_of_schema(one, schema) for one in added]) if added else schema.empty_table()
-    old = _of_schema(replaced.rows, schema)
+    schema = pa.schema(table.schema().to_arrow())
+    old = fitted(replaced.rows, schema)
+    new = pa.concat_tables([fitted(rows, schema) for rows in added]) if added else old.schema.empty_table()
     kept = pc.is_in(old[key], value_set=new[key].combine_chunks())
     known = pc.is_in(new[key], value_set=old[key].combine_chunks())
     images = pa.concat_tables(
@@ -118,15 +115,6 @@ def write_feed(
     make_durable(filesystem, f"{root}/{name}", f"{root}/{_FEED}")
     size = filesystem.get_file_info(f"{root}/{name}").size
     return [{"cdc": {"path": name, "partitionValues": {}, "size": size, "dataChange": False}}]
-
-
-def _of_schema(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    given = {name.lower(): name for name in rows.column_names}
-    columns = [
-        rows[given[one.name.lower()]].cast(one.type) if one.name.lower() in given else pa.nulls(len(rows), one.type)
-        for one in schema
-    ]
-    return pa.table(columns, schema=schema)
 
 
 def _labelled(rows: pa.Table, kinds: pa.ChunkedArray) -> pa.Table:

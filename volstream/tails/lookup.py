@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
+from volstream.delta.bounds import bounds_of
+from volstream.delta.datafile import fitted, open_file
 from volstream.delta.log import DeltaLog
 from volstream.delta.native import NativeTable
-from volstream.delta.places import filesystem_of, mapped, open_table
+from volstream.delta.places import mapped, open_table
 from volstream.delta.vectors import deleted_rows
 from volstream.errors import InvalidStateError, NotFoundError
 from volstream.tails import table
@@ -92,23 +93,23 @@ class Lookup:
     def _in_tail(self, tail: Tail, moved: int, values: Sequence[Any]) -> Mapping[str, Any] | None:
         newest: tuple[tuple[int, int], str, int] | None = None
         for file in tail.files(moved):
-            columns = self._tail_keys.of(file.path, [*self._key, ARRIVAL, POSITION])
+            columns = self._tail_keys.of(file.path, tail.view.spec.schema, [*self._key, ARRIVAL, POSITION])
             for at in _places(columns, self._key, values):
                 order = columns[ARRIVAL][at].as_py(), columns[POSITION][at].as_py()
                 if order[0] > moved and (newest is None or order > newest[0]):
                     newest = order, file.path, int(at)
-        return None if newest is None else self._tail_keys.row(newest[1], newest[2])
+        return None if newest is None else self._tail_keys.row(newest[1], tail.view.spec.schema, newest[2])
 
     def _in_base(self, values: Sequence[Any]) -> Mapping[str, Any] | None:
         found: list[tuple[str, int]] = []
         for path in self._base.candidates(self._key, values):
-            places = _places(self._keys.of(path, self._key), self._key, values)
+            places = _places(self._keys.of(path, self._base.schema, self._key), self._key, values)
             if places.size:
                 deleted = self._base.deleted(path)
                 found += [(path, int(at)) for at in places if deleted is None or at not in deleted]
         if len(found) > 1:
             raise InvalidStateError(f"{len(found)} rows of the table at {self._location} have the key {values[0]!r}.")
-        return self._keys.row(*found[0]) if found else None
+        return self._keys.row(found[0][0], self._base.schema, found[0][1]) if found else None
 
 
 class _Base:
@@ -150,6 +151,7 @@ class _Base:
         return self._deleted[path]
 
     def _read(self) -> None:
+        self.schema = pa.schema(self._handle.schema().to_arrow())
         self._files = pa.table(self._handle.get_add_actions(flatten=True))
         self._paths: list[str] = self._files["path"].to_pylist()
         self._transactions: dict[str, int | None] = {}
@@ -158,13 +160,7 @@ class _Base:
 
     def _ends(self, column: str) -> tuple[list[Any], list[Any]]:
         if column not in self._known_ends:
-            least, most = (
-                self._files[f"{end}.{column}"].to_pylist()
-                if f"{end}.{column}" in self._files.column_names
-                else [None] * len(self._paths)
-                for end in ("min", "max")
-            )
-            self._known_ends[column] = least, most
+            self._known_ends[column] = bounds_of(self._files, column)
         return self._known_ends[column]
 
 
@@ -172,37 +168,35 @@ class _Keys:
     """The data files of a table, with the columns that were searched. Keeps the columns of the latest searches."""
 
     def __init__(self, location: str) -> None:
-        self._filesystem, self._root = filesystem_of(location)
+        self._location = location
         self._columns: OrderedDict[str, pa.Table] = OrderedDict()
         self._bytes = 0
 
-    def of(self, path: str, columns: Sequence[str]) -> pa.Table:
-        """Returns some columns of a file, the same ones at each call."""
+    def of(self, path: str, schema: pa.Schema, columns: Sequence[str]) -> pa.Table:
+        """Returns some columns of a file, the same ones at each call, with the types of the table's ``schema``."""
         if path in self._columns:
             self._columns.move_to_end(path)
             return self._columns[path]
-        with self._open(path) as file:
-            read = self._columns[path] = file.read(columns=list(columns)).combine_chunks()
+        with open_file(self._location, path) as file:
+            wanted = pa.schema([schema.field(name) for name in columns])
+            read = self._columns[path] = fitted(file.read(columns=wanted.names), wanted).combine_chunks()
         self._bytes += read.nbytes
         while self._bytes > _KEPT_BYTES and len(self._columns) > 1:
             _, gone = self._columns.popitem(last=False)
             self._bytes -= gone.nbytes
         return read
 
-    def row(self, path: str, at: int) -> Mapping[str, Any]:
-        """Returns one row of a file, by column."""
-        with self._open(path) as file:
+    def row(self, path: str, schema: pa.Schema, at: int) -> Mapping[str, Any]:
+        """Returns one row of a file, by column of the table's ``schema``."""
+        with open_file(self._location, path) as file:
             for number in range(file.num_row_groups):
                 count = file.metadata.row_group(number).num_rows
                 if at < count:
-                    group = file.read_row_group(number)
-                    found: Mapping[str, Any] = group.slice(at, 1).to_pylist()[0]
+                    group = fitted(file.read_row_group(number).slice(at, 1), schema)
+                    found: Mapping[str, Any] = group.to_pylist()[0]
                     return found
                 at -= count
         raise IndexError(f"{path} has fewer rows.")
-
-    def _open(self, path: str) -> pq.ParquetFile:
-        return pq.ParquetFile(self._filesystem.open_input_file(f"{self._root}/{path}"))
 
 
 def _places(columns: pa.Table, key: Sequence[str], values: Sequence[Any]) -> np.ndarray:
