@@ -9,6 +9,8 @@ import base64
 import binascii
 import json
 import math
+import re
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
@@ -23,6 +25,7 @@ import pyarrow.compute as pc
 from volstream.functions.decimals import is_too_fine
 from volstream.functions.values import python_values
 from volstream.loading import types
+from volstream.loading.numbers import DECODER, with_faithful
 from volstream.loading.texts import fit_text, halved, of_text
 from volstream.model.files import is_utf8
 
@@ -126,7 +129,7 @@ class ArrowColumn:
             return TextColumn(self.name, values).fit(kind)
         if not _converts(own, kind):
             return Fitted(pa.nulls(len(values), kind), {**lost, **_present(values)})
-        fitting = _texts_of_bytes(values) if own == pa.binary() else halved(values, kind)
+        fitting = _converted(values, kind)
         return Fitted(fitting, {**lost, **_lost(values, fitting)})
 
     def raw(self) -> Mapping[int, Any]:
@@ -144,9 +147,7 @@ class JsonColumn:
     def kind(self) -> pa.DataType | None:
         """See :class:`Column`."""
         found = types.of_values(self.values)
-        if found == pa.int64() and any(one is not None and not -(2**63) <= one < 2**63 for one in self.values):
-            return pa.string()
-        return found
+        return pa.string() if found in (pa.int64(), pa.float64()) and self.fit(found).misfits else found
 
     def fit(self, kind: pa.DataType) -> Fitted:
         """See :class:`Column`."""
@@ -155,7 +156,9 @@ class JsonColumn:
         if {*map(type, self.values)} <= _plain_classes(kind):
             # Nearly always: one conversion, and no look at each value.
             with suppress(pa.ArrowException, OverflowError, UnicodeEncodeError):
-                return Fitted(pa.array(self.values, kind), {})
+                plain = pa.array(self.values, kind)
+                faithful = with_faithful(plain, self.values) if pa.types.is_floating(kind) else plain
+                return Fitted(faithful, self._misfits(faithful))
         if kind == pa.string():
             return self._fit_text()
         accepted = _acceptance(kind)
@@ -166,12 +169,17 @@ class JsonColumn:
             for at, value in zip(texts, read, strict=True):
                 values[at] = value
         fitting = _array(values, kind)
-        valid = fitting.is_valid().to_pylist()
-        return Fitted(fitting, {at: one for at, one in enumerate(self.values) if one is not None and not valid[at]})
+        if pa.types.is_floating(kind):
+            fitting = with_faithful(fitting, self.values)
+        return Fitted(fitting, self._misfits(fitting))
 
     def raw(self) -> Mapping[int, Any]:
         """See :class:`Column`."""
         return {at: one for at, one in enumerate(self.values) if one is not None}
+
+    def _misfits(self, fitting: pa.Array) -> Mapping[int, Any]:
+        lost = pc.indices_nonzero(fitting.is_null()).to_pylist() if fitting.null_count else ()
+        return {at: self.values[at] for at in lost if self.values[at] is not None}
 
     def _fit_text(self) -> Fitted:
         texts = [as_text(one) for one in self.values]
@@ -191,18 +199,43 @@ class JsonColumn:
 
 def as_text(value: Any) -> str | None:
     """Returns a value of JSON as text: a string as it is, anything else as JSON."""
-    if value is None or type(value) is str:
-        return value
-    return str(value) if type(value) is Decimal else as_json(value)
+    return value if value is None or type(value) is str else as_json(value)
 
 
 def as_json(value: Any) -> str:
-    """Returns a value as JSON; bytes in Base64, times as in ISO 8601, halves of characters escaped."""
-    text = _ENCODER.encode(value)
-    return text if is_utf8(text) else json.dumps(value, default=_plain)
+    """Returns a value as JSON.
+
+    Bytes are in Base64, times as in ISO 8601, decimals numbers with all their digits, halves of characters escaped. What is not
+    finite, which JSON lacks, is text, as Spark's ``to_json`` has it.
+    """
+    try:
+        text = _ENCODER.encode(value)
+    except ValueError:
+        text = _ENCODER.encode(_finite(value))
+    if not is_utf8(text):
+        text = json.dumps(value, default=_plain)
+    return _DIGITS.sub(r"\1", text) if _NUMBER in text else text
+
+
+def _finite(value: Any) -> Any:
+    """Returns a value with texts in place of the numbers that are not finite."""
+    if isinstance(value, dict):
+        return {key: _finite(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
+#: Marks decimals in JSON on its way: the standard library writes none. Drawn by chance, so that no file has it.
+_NUMBER = uuid.uuid4().hex
+_DIGITS = re.compile(f'"{_NUMBER}([^"]*)"')
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, Decimal) and value.is_finite():
+        return f"{_NUMBER}{value}"
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, date | datetime):
@@ -210,13 +243,13 @@ def _plain(value: Any) -> Any:
     return str(value)
 
 
-_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_plain)
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain)
 
 
 def _parsed(text: str | None) -> Any:
     """Returns the value of a text of JSON; the text itself if it is none."""
     try:
-        return None if text is None else json.loads(text)
+        return None if text is None else DECODER.decode(text)
     except (ValueError, RecursionError):
         return text
 
@@ -265,9 +298,9 @@ def _fit_struct(value: Mapping[str, Any], kind: pa.DataType) -> tuple[Mapping[st
 def _acceptance(kind: pa.DataType) -> Callable[[Any], Any]:
     """Returns the function that returns a value other than text as one of ``kind``, or None if it is none."""
     if pa.types.is_integer(kind):
-        return lambda one: one if type(one) is int else int(one) if _is_finite(one) and one == int(one) else None
+        return _whole
     if pa.types.is_floating(kind):
-        return lambda one: (float(one) if type(one) is Decimal else one) if _is_number(one) else None
+        return _floating
     if pa.types.is_decimal(kind):
         return _decimal
     if pa.types.is_boolean(kind):
@@ -293,8 +326,22 @@ _PLAIN_CLASSES: Sequence[tuple[Callable[[pa.DataType], bool], Sequence[type]]] =
 )
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float | Decimal) and type(value) is not bool
+def _floating(value: Any) -> float | None:
+    """Returns the float next to a number."""
+    if not isinstance(value, int | float | Decimal) or type(value) is bool:
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None
+
+
+def _whole(value: Any) -> int | None:
+    """Returns a number if it is whole; 5.704363878889351e+16 has the digits that are written, not those of the float nearby."""
+    if type(value) is int:
+        return value
+    found = _decimal(value)
+    return int(found) if found is not None and abs(found) < 2**64 and found == int(found) else None
 
 
 def _is_finite(value: Any) -> bool:
@@ -337,6 +384,17 @@ def _converts(own: pa.DataType, kind: pa.DataType) -> bool:
     if own == pa.date32():
         return bool(pa.types.is_timestamp(kind))
     return all(pa.types.is_integer(one) or pa.types.is_floating(one) or pa.types.is_decimal(one) for one in (own, kind))
+
+
+def _converted(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Returns values as ones of a type that they may be of; NULL for those that are not."""
+    if values.type == pa.binary():
+        return _texts_of_bytes(values)
+    if pa.types.is_floating(values.type) and pa.types.is_decimal(kind):  # PyArrow rounds
+        written = values.cast(pa.string()).to_pylist()
+        return JsonColumn("", [None if text is None else Decimal(text) for text in written]).fit(kind).values
+    found = halved(values, kind)
+    return with_faithful(found, values) if pa.types.is_floating(kind) else found
 
 
 def _texts_of_bytes(values: pa.Array) -> pa.Array:

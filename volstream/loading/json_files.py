@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from decimal import Decimal
 from itertools import chain, islice
 from typing import Any
 
 from volstream.functions.file import File
 from volstream.functions.rejection import FileRejectedError
-from volstream.loading.columns import Chunk, JsonColumn
+from volstream.loading.columns import Chunk, JsonColumn, as_json
 from volstream.loading.content import MAX_RECORD_BYTES, texts
 from volstream.loading.formats import Recognized
 from volstream.loading.names import column_name
+from volstream.loading.numbers import DECODER
 from volstream.loading.options import LoadOptions
 from volstream.model.units import format_size
 
@@ -34,20 +34,16 @@ class _Corrupt(str):
     """Text in the place of a record."""
 
 
-def chunks(file: File, what: Recognized, options: LoadOptions, *, exact: bool) -> Iterator[Chunk]:
+def chunks(file: File, what: Recognized, options: LoadOptions) -> Iterator[Chunk]:
     """Yields the rows of a json file.
 
     A line that is no JSON object is a row whose text is rescued. Between objects over several lines, or in an array, nobody
     can tell where a broken one ends, and the file is rejected.
 
-    Args:
-        exact: parse numbers with a fraction as decimals.
-
     Raises:
         FileRejectedError: it is not such a file.
     """
-    decoder = json.JSONDecoder(parse_float=Decimal if exact else float)
-    records = _records(texts(file, what.compression, options.encoding), decoder)
+    records = _records(texts(file, what.compression, options.encoding))
     while group := list(islice(records, _ROWS)):
         yield _chunk(group)
 
@@ -79,7 +75,7 @@ def _respelled(row: dict[str, Any], spellings: Mapping[str, str], rest: dict[str
     return found
 
 
-def _records(blocks: Iterator[str], decoder: json.JSONDecoder) -> Iterator[dict[str, Any] | _Corrupt]:
+def _records(blocks: Iterator[str]) -> Iterator[dict[str, Any] | _Corrupt]:
     head = ""
     for block in blocks:
         head += block
@@ -87,15 +83,15 @@ def _records(blocks: Iterator[str], decoder: json.JSONDecoder) -> Iterator[dict[
             break
     first = head.lstrip(_BLANKS).partition("\n")[0]
     rest = chain([head], blocks)
-    if first.startswith("[") or (first.startswith("{") and _is_cut(first, decoder)):
-        return _from_values(rest, decoder)
-    return chain.from_iterable(_from_line(line, decoder) for line in _lines(rest))
+    if first.startswith("[") or (first.startswith("{") and _is_cut(first)):
+        return _from_values(rest)
+    return chain.from_iterable(_from_line(line) for line in _lines(rest))
 
 
-def _is_cut(line: str, decoder: json.JSONDecoder) -> bool:
+def _is_cut(line: str) -> bool:
     """True if a line is the beginning of an object that goes on in the next line."""
     try:
-        decoder.decode(line)
+        DECODER.decode(line)
     except json.JSONDecodeError as error:
         return error.pos >= len(line.rstrip(_BLANKS))
     except (ValueError, RecursionError):
@@ -113,21 +109,21 @@ def _lines(blocks: Iterable[str]) -> Iterator[str]:
     yield left
 
 
-def _from_line(line: str, decoder: json.JSONDecoder) -> Iterable[dict[str, Any] | _Corrupt]:
+def _from_line(line: str) -> Iterable[dict[str, Any] | _Corrupt]:
     if not line or line.isspace():
         return ()
     try:
-        value = decoder.decode(line)
+        value = DECODER.decode(line)
     except (ValueError, RecursionError):
         return (_Corrupt(line.strip(_BLANKS)),)
     return [_record(one) for one in value] if isinstance(value, list) else (_record(value),)
 
 
 def _record(value: Any) -> dict[str, Any] | _Corrupt:
-    return value if isinstance(value, dict) else _Corrupt(json.dumps(value, ensure_ascii=False, default=str))
+    return value if isinstance(value, dict) else _Corrupt(as_json(value))
 
 
-def _from_values(blocks: Iterator[str], decoder: json.JSONDecoder) -> Iterator[dict[str, Any] | _Corrupt]:
+def _from_values(blocks: Iterator[str]) -> Iterator[dict[str, Any] | _Corrupt]:
     """Yields the objects of a text of objects and arrays of objects, one after the other."""
     text = _Buffer(blocks)
     depth, is_next = 0, True
@@ -143,7 +139,7 @@ def _from_values(blocks: Iterator[str], decoder: json.JSONDecoder) -> Iterator[d
             text.skip()
         elif depth == 0 or is_next:
             is_next = False
-            yield _record(text.value(decoder.raw_decode))
+            yield _record(text.value(DECODER.raw_decode))
         else:
             raise text.broken("a comma is missing")
     if depth:
@@ -188,7 +184,7 @@ class _Buffer:
             except RecursionError:
                 raise self.broken("a value is nested too deeply") from None
             except ValueError:  # of Python, which protects itself
-                raise self.broken("an integer has thousands of digits") from None
+                raise self.broken("a number has too many digits") from None
             # A number at the end of the block may go on in the next one.
             if end == len(self._text) and self._more():
                 continue

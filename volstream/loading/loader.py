@@ -31,7 +31,6 @@ class Loader:
         self._columns = from_ddl(columns)
         if RESCUED not in self._columns.names or self._columns.field(RESCUED).type != pa.string():
             raise InvalidValueError(f"The columns of a job that loads files need {RESCUED} STRING.")
-        self._exact = any("decimal" in str(field.type) for field in self._columns)
         self._placements: dict[tuple[str, ...], Placement] = {}
 
     def __call__(self, file: File) -> Iterator[pa.RecordBatch]:
@@ -42,7 +41,7 @@ class Loader:
                 rescued.
         """
         found: dict[str, tuple[str, pa.DataType]] = {}
-        for chunk in chunks(file, self._options, exact=self._exact):
+        for chunk in chunks(file, self._options):
             placement = self._place(tuple(column.name for column in chunk.columns))
             if self._options.new_columns is not NewColumns.RESCUE:
                 # From the first one on the rows do not matter, but the types of all of them do.

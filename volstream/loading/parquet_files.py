@@ -18,7 +18,7 @@ _ROWS = 10_000
 def chunks(file: File) -> Iterator[Chunk]:
     """Yields the rows of a parquet file. Raises FileRejectedError: it is not such a file."""
     try:
-        opened = pq.ParquetFile(file.open())
+        opened = pq.ParquetFile(file.open(), coerce_int96_timestamp_unit="us")
         for batch in opened.iter_batches(_ROWS, use_threads=False):
             columns = [ArrowColumn(*one) for one in zip(batch.schema.names, batch.columns, strict=True)]
             yield Chunk(batch.num_rows, columns)

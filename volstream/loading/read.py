@@ -13,11 +13,8 @@ from volstream.loading.formats import is_marker, recognize
 from volstream.loading.options import FileFormat, LoadOptions
 
 
-def chunks(file: File, options: LoadOptions, *, exact: bool = False) -> Iterator[Chunk]:
+def chunks(file: File, options: LoadOptions) -> Iterator[Chunk]:
     """Yields the rows of a file; an empty file has none, nor has one whose name marks it as no data.
-
-    Args:
-        exact: see :func:`volstream.loading.json_files.chunks`.
 
     Raises:
         FileRejectedError: its format is unknown, or it is not of its format.
@@ -36,6 +33,6 @@ def chunks(file: File, options: LoadOptions, *, exact: bool = False) -> Iterator
             case FileFormat.CSV:
                 yield from csv_files.chunks(file, what, options)
             case FileFormat.JSON:
-                yield from json_files.chunks(file, what, options, exact=exact)
+                yield from json_files.chunks(file, what, options)
             case FileFormat.PARQUET:
                 yield from parquet_files.chunks(file)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from volstream.loading.numbers import with_faithful
 from volstream.loading.types import TIMESTAMP
 
 #: Texts that read as the most specific type, in the order in which they are tried. Numbers with leading zeros are codes, and
@@ -53,7 +54,8 @@ def fit_text(texts: pa.Array, kind: pa.DataType) -> pa.Array:
     trimmed = pc.utf8_trim_whitespace(texts)
     pattern, prepared = _PREPARATIONS[_family(kind)]
     fitting = pc.if_else(pc.match_substring_regex(trimmed, pattern), trimmed, pa.scalar(None, pa.string()))
-    return halved(prepared(fitting, kind), kind)
+    values = halved(prepared(fitting, kind), kind)
+    return with_faithful(values, fitting) if pa.types.is_floating(kind) else values
 
 
 def halved(values: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 
 import pyarrow as pa
 import pytest
@@ -73,7 +74,7 @@ def test_an_element_of_an_array_that_is_no_object_is_rescued(files: Files) -> No
         ('[{"a":1} {"a":2}]', "a comma is missing"),
         ('{\n"a":1\n', "Expecting ',' delimiter"),
         ("[" * 100_000, "a value is nested too deeply"),
-        (f'[{{"a":{"9" * 5000}}}]', r"an integer has thousands of digits \(character 1\)"),
+        (f'[{{"a":{"9" * 5000}}}]', r"a number has too many digits \(character 1\)"),
     ],
 )
 def test_a_broken_array_is_rejected_with_the_place(files: Files, content: str, reason: str) -> None:
@@ -121,7 +122,10 @@ def test_no_value_is_lost_whatever_the_columns_are(files: Files, rows: list[dict
         rescued = json.loads(after.get("_rescued_data", "{}"))
         for name, value in before.items():
             kept = rescued.get(name, after[name])
-            assert kept == value or (isinstance(value, str) and float(value) == kept) or json.loads(kept) == value
+            if type(value) is float and type(kept) is int:  # with the digits that it is written with
+                assert kept == Decimal(repr(value))
+            else:
+                assert kept == value or (isinstance(value, str) and float(value) == kept) or json.loads(kept) == value
 
 
 def test_a_time_in_the_year_10000_in_utc_is_kept_inside_of_a_struct(files: Files) -> None:

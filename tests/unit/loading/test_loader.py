@@ -129,7 +129,7 @@ def test_a_decimal_with_more_digits_than_any_type_is_rescued(files: Files) -> No
     """PyArrow would read beyond its table of powers, and the process would end."""
     fine = "0." + "0" * 10_000_000 + "1"
     assert files.rows("x.json", '{"a":1e-99999999,"n":1}\n{"a":1.50}', "a DECIMAL(10,2), n INT") == [
-        {"a": None, "n": 1, "_rescued_data": '{"a":"1E-99999999"}'},
+        {"a": None, "n": 1, "_rescued_data": '{"a":1E-99999999}'},
         {"a": Decimal("1.50"), "n": None},
     ]
     assert files.rows("x.csv", f"a\n{fine}\n1.50\n", "a DECIMAL(10,2)") == [

@@ -122,7 +122,7 @@ def test_json_fits_declared_columns_deeply_and_what_does_not_is_rescued(files: F
         {
             **dict.fromkeys(["d", "l", "t", "m", "b", "f", "day"]),
             "s": {"x": None, "Y": None},
-            "_rescued_data": '{"d":"1.123","s":{"x":"no"},"l":[1,"b"],"t":5,"m":[1],"b":"?","f":true,"day":7}',
+            "_rescued_data": '{"d":1.123,"s":{"x":"no"},"l":[1,"b"],"t":5,"m":[1],"b":"?","f":true,"day":7}',
         },
     ]
 
