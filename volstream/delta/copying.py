@@ -29,11 +29,15 @@ _PIECE = 1 << 20
 def copy_table(location: str, version: int, target: str) -> None:
     """Copies a table as of a version that was recently the newest, with the files that older versions still need.
 
+    A table within its folder, such as a tail, has versions of its own and is left out.
+
     Raises:
         StorageError: files of the version were removed before they could be copied.
         DependencyError: a table cannot be read or written.
     """
-    names = [name for name in _inside(location) if _belongs(name, version)]
+    there = _inside(location)
+    nested = tuple({f"{name.partition(f'/{_LOG}')[0]}/" for name in there if f"/{_LOG}" in name})
+    names = [name for name in there if not name.startswith(nested) and _belongs(name, version)]
     missing = {unquote(name) for name in copy_files(location, names, target)}
     with mapped(target):
         made = open_table(target)
