@@ -375,6 +375,45 @@ def test_an_added_column_is_null_in_older_images(home: Home) -> None:
     ]
 
 
+def test_columns_that_a_restore_took_back_leave_the_net_changes(home: Home) -> None:
+    """Rule R-15 of docs/streams.md."""
+    home.tracked(stream=None)
+    home.sql(FIVE)
+    home.sql(
+        "CREATE STREAM s$ ON TABLE t$; CREATE STREAM added$ ON TABLE t$ WITH PROPERTIES ('TABLE_STREAM_MODE' = 'APPEND_ONLY')"
+    )
+    start = home.offset() or 0
+    home.sql("ALTER TABLE t$ ADD COLUMNS (city STRING); UPDATE t$ SET city = 'Rome' WHERE id = 1")
+    home.sql(f"RESTORE TABLE t$ TO VERSION AS OF {start}; UPDATE t$ SET age = 26 WHERE id = 2")
+    assert home.rows(KINDS) == [("UPDATE_AFTER", 2, "Bob", 26), ("UPDATE_BEFORE", 2, "Bob", 25)]
+    with pytest.raises(StreamSchemaChangedError, match=f"in version {start + 3}.* up to version {start + 2}"):
+        home.sql("SELECT * FROM added$")
+
+
+def test_change_tracking_stays_on_while_a_stream_needs_it(home: Home) -> None:
+    """Rules R-7 and R-23 of docs/streams.md."""
+    home.tracked()
+    for statement in (
+        "ALTER TABLE t$ SET PROPERTIES ('change_tracking' = 'false')",
+        "ALTER TABLE t$ SET TBLPROPERTIES ('change_tracking' = 'false')",
+        "ALTER TABLE t$ SET TBLPROPERTIES ('comment' = 'x', 'delta.enableChangeDataFeed' = 'FALSE')",
+        "ALTER TABLE t$ UNSET TBLPROPERTIES IF EXISTS ('delta.enableRowTracking')",
+    ):
+        with pytest.raises(InvalidStateError, match=f"{home.name('s')} needs .* of the table {home.name('t')}"):
+            home.sql(statement)
+    home.sql("ALTER TABLE t$ SET TBLPROPERTIES ('comment' = 'false'); INSERT INTO t$ VALUES (1, 'Alice', 20)")
+    assert home.rows(KINDS) == [("INSERT", 1, "Alice", 20)]
+
+    off = (home.offset() or 0) + 3
+    at = f"delta.`{home.location('t')}`"
+    home.session.spark.sql(f"ALTER TABLE {at} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'false')").collect()
+    home.session.spark.sql(f"INSERT INTO {at} VALUES (2, 'Bob', 25)").collect()
+    home.session.spark.sql(f"ALTER TABLE {at} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')").collect()
+    with pytest.raises(StreamStaleError, match=f"not tracked from version {off} on"):
+        home.rows(KINDS)
+    home.sql("DROP STREAM s$; ALTER TABLE t$ SET PROPERTIES ('change_tracking' = 'false')")
+
+
 @pytest.mark.long
 def test_a_renamed_column_is_an_error_that_names_the_version(home: Home) -> None:
     """Rule R-15 of docs/streams.md."""
