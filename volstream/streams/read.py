@@ -59,6 +59,13 @@ class Range:
         """True if the range has no versions."""
         return not self.initial and self.to_version < self.first
 
+    @property
+    def reshaped(self) -> bool:
+        """True if the source has other columns at the end of the range than before it."""
+        if self.from_version is None:
+            return False
+        return list(self.source.columns(self.from_version)) != list(self.source.columns(self.to_version))
+
     def changes(self) -> str:
         """Returns SQL with the columns ``old``, ``new``, ``version``, ``time`` (see :func:`volstream.changelog.process.net`).
 
