@@ -200,6 +200,40 @@ def test_a_star_brings_the_columns_that_its_table_gets(home: Home) -> None:
     assert "CREATE OR REPLACE DYNAMIC TABLE" in str(caught.value.remedy)
 
 
+def test_it_follows_a_table_whose_declared_key_several_rows_have(home: Home) -> None:
+    home.tracked(columns="id INT NOT NULL PRIMARY KEY, v STRING", stream=None)
+    home.sql("INSERT INTO t$ VALUES (1, 'a'), (1, 'b'), (2, 'c'); CREATE DYNAMIC TABLE d$ AS SELECT id, v FROM t$")
+    for change in (
+        "UPDATE t$ SET v = concat(v, '1')",
+        "UPDATE t$ SET v = 'z' WHERE v = 'a1'; DELETE FROM t$ WHERE v = 'b1'",
+    ):
+        home.sql(f"{change}; REFRESH DYNAMIC TABLE d$")
+        assert home.rows("SELECT * FROM d$") == home.rows("SELECT * FROM t$")
+
+
+@pytest.mark.long
+def test_it_follows_a_table_that_was_restored_across_an_added_column(home: Home) -> None:
+    home.tracked(stream=None)
+    home.sql(
+        "INSERT INTO t$ VALUES (1, 'a', 1), (2, 'b', 2); CREATE DYNAMIC TABLE d$ AS SELECT id, name FROM t$ WHERE age > 0"
+    )
+    home.sql("CREATE DYNAMIC TABLE star$ AS SELECT * FROM t$")
+    home.sql("ALTER TABLE t$ ADD COLUMNS (z INT); INSERT INTO t$ VALUES (3, 'c', 3, 3)")
+    home.sql("RESTORE TABLE t$ TO VERSION AS OF 1; INSERT INTO t$ VALUES (4, 'd', 4)")
+    for change in ("DELETE FROM t$ WHERE id = 1", "INSERT INTO t$ VALUES (5, 'e', 5)"):
+        home.sql("REFRESH DYNAMIC TABLE d$; REFRESH DYNAMIC TABLE star$")
+        assert home.rows("SELECT * FROM d$") == home.rows("SELECT id, name FROM t$")
+        assert home.rows("SELECT * FROM star$") == home.rows("SELECT * FROM t$")
+        home.sql(change)
+
+    home.sql("ALTER TABLE t$ ADD COLUMNS (z INT); REFRESH DYNAMIC TABLE star$; RESTORE TABLE t$ TO VERSION AS OF 1")
+    home.sql("REFRESH DYNAMIC TABLE d$")
+    assert home.rows("SELECT * FROM d$") == [(1, "a"), (2, "b")]
+    with pytest.raises(SqlError, match=f"{home.name('star')} no longer has the column z") as caught:
+        home.sql("REFRESH DYNAMIC TABLE star$")
+    assert "CREATE OR REPLACE DYNAMIC TABLE" in str(caught.value.remedy)
+
+
 @pytest.mark.long
 def test_it_is_a_scheduled_job_that_can_be_paused(home: Home) -> None:
     home.tracked(stream=None)

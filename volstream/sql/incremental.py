@@ -226,6 +226,10 @@ class _Columns:
 
         if tree is None or self.has(tree):
             return True
+        if type(tree) is exp.Literal and _DAYS.match(tree.this):
+            return False
+        if isinstance(tree, exp.Func | exp.DPipe) and tree.find(exp.Column) is None:
+            return False  # Spark computes it beforehand, so it is a literal
         if type(tree) is exp.Cast and str(tree.to.this.value) not in _STABLE_TYPES:
             return False
         return type(tree) in _stable() and all(
@@ -235,6 +239,9 @@ class _Columns:
 
 #: Types of columns from which an expression may make another value in another time zone.
 _ZONED = re.compile(r"\b(timestamp|variant)\b")
+
+#: Texts that are another time each day where they are compared with a date.
+_DAYS = re.compile(r"\s*(now|today|tomorrow|yesterday)", re.IGNORECASE)
 
 #: Types to which a value may be cast: times depend on the zone, or may be words like 'now'.
 _STABLE_TYPES = {"BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL", "TEXT", "VARCHAR"}

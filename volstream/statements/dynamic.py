@@ -138,30 +138,19 @@ class _Refresh:
     def _changes(self, spark: SparkSession, outputs: Sequence[str], columns: Sequence[str]) -> str | None:
         """Returns SQL for the table's missing and superfluous rows, from the changed rows alone; None if these cannot be read,
         because the source's columns changed in another way than by addition."""
-        views = Views(spark)
 
-        def images(*kinds: str) -> str:
-            wanted = ", ".join(map(literal, kinds))
-            text = self._over(
-                spark,
-                lambda covered: f"({self._home.reader.query(views, covered)}) WHERE __change_type IN ({wanted})",
-            )
+        def images(*, new: bool) -> str:
+            text = self._over(spark, lambda covered: f"({covered.images(new=new)})")
             return incremental.ordered(text, outputs, columns)
 
         try:
-            return incremental.changes(images("INSERT", "UPDATE_AFTER"), images("DELETE", "UPDATE_BEFORE"), columns)
+            return incremental.changes(images(new=True), images(new=False), columns)
         except StreamSchemaChangedError:
             return None
 
     def _present(self, spark: SparkSession) -> str:
         """Returns the query over its sources' rows."""
-
-        def rows(covered: Range) -> str:
-            if covered.source.is_large:
-                compile_in(spark)
-            return covered.source.rows(covered.to_version)
-
-        return self._over(spark, rows)
+        return self._over(spark, lambda covered: covered.source.rows(covered.to_version))
 
     def _check(self, outputs: Sequence[str], columns: Sequence[str]) -> None:
         """Raises SqlError unless a result has each column of the table, and none twice."""
@@ -183,7 +172,9 @@ class _Refresh:
             if covered is None:  # a volume that was never listed
                 view = views.show(self._home.reader.unlisted(spark))
             else:
-                columns = ", ".join(f"`{name}`" for name in covered.source.columns(covered.to_version))
+                if covered.source.is_large:
+                    compile_in(spark)
+                columns = ", ".join(map(quote, covered.source.columns(covered.to_version)))
                 view = views.of(f"SELECT {columns} FROM {rows(covered)}")
             alias = f" AS {quote(reference.name.name)}" if reference.takes_alias else ""
             text = f"{text[: reference.start]}{view}{alias}{text[reference.end :]}"

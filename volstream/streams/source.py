@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -278,6 +278,17 @@ class TableSource:
             f"Columns of the table {self.name} were dropped, renamed or retyped in version {version}.",
             f"Consume the changes up to version {version - 1}, or replace the stream.",
         )
+
+
+def images(source: Source, first: int, last: int) -> Changelog:
+    """Returns a changelog of every image in versions ``first`` to ``last``, of which nothing needs to identify rows.
+
+    Raises:
+        StreamSchemaChangedError: columns were dropped, renamed or retyped in the range.
+    """
+    if isinstance(source, TableSource):
+        source = replace(source, key=())
+    return source.changelog(first, last, append_only=True)
 
 
 def _grows(schemas: Mapping[int, Schema]) -> bool:

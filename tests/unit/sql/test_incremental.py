@@ -15,6 +15,7 @@ COLUMNS = {
     "list": "array<int>",
     "at": "timestamp",
     "local": "timestamp_ntz",
+    "day": "date",
 }
 
 
@@ -74,6 +75,7 @@ def test_other_rows_are_identified_by_their_content(query: str) -> None:
         "SELECT * FROM t",
         "SELECT id, upper(name) AS n FROM t AS a WHERE a.v > 3 AND name LIKE 'x%'",
         "SELECT CASE WHEN v > 1 THEN 'big' ELSE 'small' END AS size FROM t",
+        "SELECT day FROM t WHERE day > '2024-01-01' OR name = 'know'",
         "SELECT at, local AS l, cast(v AS STRING) AS v, list FROM t WHERE v IN (1, 2) AND name IS NOT NULL",
         "SELECT coalesce(name, '') || 'x' AS name, round(v / 3, 2) AS r, -v % 2 AS one FROM t WHERE NOT (v <=> 1)",
     ],
@@ -139,6 +141,9 @@ def test_all_other_queries_run_in_full(query: str) -> None:
         "cast(name AS TIMESTAMP)",
         "DATE 'today'",
         "TIMESTAMP 'now'",
+        "day > ' Today'",
+        "day > 'to' || 'day'",
+        "day > concat('to', 'day')",
     ],
 )
 def test_what_varies_is_never_kept_row_by_row(value: str) -> None:
