@@ -159,7 +159,7 @@ class TableSource:
     def missing(self, after: int, until: int) -> str | None:
         """See :class:`Source`."""
         log = DeltaLog(self.location)
-        if not log.readable_from(after):
+        if not log.readable_from(after) or log.schema(after) is None:  # old images need the columns from before
             return f"the changes after version {after} are no longer kept"
         untracked = next((version for version, one in self._schemas(after, until).items() if not tracked(one)), None)
         if untracked is not None:
