@@ -81,8 +81,8 @@ def _for_spark(text: str) -> None:
             case ["MERGE"]:
                 adapt.merge_filter(one, "moves", ["id", "__change_type"], ["id"])
             case ["SELECT" | "WITH"]:
-                incremental.group_key(one)
-                incremental.is_row_by_row(one)
+                incremental.group_key(one, {"id": "int"})
+                incremental.is_row_by_row(one, {"id": "int"})
 
 
 def _body(text: str) -> None:

@@ -151,6 +151,89 @@ def test_it_equals_its_query_after_any_history_and_unchanged_rows_stay(home: Hom
             assert {row: now[row] for row in same} == {row: known[row] for row in same}
 
 
+#: Queries whose groups are not their rows' keys, or whose rows do not follow from one row each, though they look so; and what of
+#: the result does not vary.
+DECEPTIVE = {
+    "alias$": ("SELECT abs(age) AS age, count(*) AS n FROM t$ GROUP BY age", "*"),
+    "case$": ("SELECT name = 'x' AS p, name = 'X' AS q, count(*) AS n FROM t$ GROUP BY name = 'x', name = 'X'", "*"),
+    "scalar$": ("SELECT (SELECT sum(x.age) FROM t$ x WHERE x.id <= t.id) AS running FROM t$", "*"),
+    "nested$": ("SELECT inline_outer(collect_list(struct(id, age))) FROM t$", "*"),
+    "clock$": ("SELECT id, name, localtimestamp() AS at FROM t$ -- now", "id, name"),
+    "dice$": ("SELECT id, name, uniform(1, 1000000) AS net FROM t$", "id, name"),
+}
+
+
+def test_a_query_is_computed_again_unless_its_rows_are_known_to_follow_from_changed_ones(home: Home) -> None:
+    home.tracked(stream=None)
+    home.sql("INSERT INTO t$ VALUES (1, 'x', 1), (2, 'X', -1), (3, 'y', -1)")
+    for table, (query, _) in DECEPTIVE.items():
+        home.sql(f"CREATE DYNAMIC TABLE {table} AS {query}")
+    home.sql(
+        "DELETE FROM t$ WHERE id = 1; UPDATE t$ SET age = 5, name = 'z' WHERE id = 2; INSERT INTO t$ VALUES (4, 'x', 1)"
+    )
+    for table, (query, stable) in DECEPTIVE.items():
+        home.sql(f"REFRESH DYNAMIC TABLE {table}")
+        assert home.rows(f"SELECT {stable} FROM {table}") == home.rows(f"SELECT {stable} FROM ({query}\n)"), table
+
+
+def test_a_star_brings_the_columns_that_its_table_gets(home: Home) -> None:
+    home.tracked(stream=None, columns="id INT, one INT")
+    home.sql("CREATE TABLE u$ (k INT, net INT) TBLPROPERTIES ('change_tracking' = 'true')")
+    home.sql("INSERT INTO t$ VALUES (1, 1), (1, 1), (2, 2); INSERT INTO u$ VALUES (1, 7)")
+    queries = {"d$": "SELECT * FROM t$ WHERE id < 9", "j$": "SELECT * FROM t$ LEFT JOIN u$ ON id = k"}
+    for table, query in queries.items():
+        home.sql(f"CREATE DYNAMIC TABLE {table} AS {query}")
+    for change in (
+        "ALTER TABLE t$ ADD COLUMNS (z INT FIRST)",
+        "INSERT INTO t$ (id, one, z) VALUES (3, 3, 3), (9, 9, 9)",
+    ):
+        home.sql(change)
+        for table, query in queries.items():
+            home.sql(f"REFRESH DYNAMIC TABLE {table}")
+            columns = home.session.sql(home.own(query)).columns
+            assert sorted(home.session.sql(home.own(f"SELECT * FROM {table}")).columns) == sorted(columns)
+            assert home.rows(f"SELECT {', '.join(columns)} FROM {table}") == home.rows(query), (change, table)
+
+    home.sql("ALTER TABLE u$ ADD COLUMNS (z INT)")
+    with pytest.raises(SqlError, match="has the column z twice") as caught:
+        home.sql("REFRESH DYNAMIC TABLE j$")
+    assert "CREATE OR REPLACE DYNAMIC TABLE" in str(caught.value.remedy)
+
+
+def test_it_follows_a_table_whose_declared_key_several_rows_have(home: Home) -> None:
+    home.tracked(columns="id INT NOT NULL PRIMARY KEY, v STRING", stream=None)
+    home.sql("INSERT INTO t$ VALUES (1, 'a'), (1, 'b'), (2, 'c'); CREATE DYNAMIC TABLE d$ AS SELECT id, v FROM t$")
+    for change in (
+        "UPDATE t$ SET v = concat(v, '1')",
+        "UPDATE t$ SET v = 'z' WHERE v = 'a1'; DELETE FROM t$ WHERE v = 'b1'",
+    ):
+        home.sql(f"{change}; REFRESH DYNAMIC TABLE d$")
+        assert home.rows("SELECT * FROM d$") == home.rows("SELECT * FROM t$")
+
+
+@pytest.mark.long
+def test_it_follows_a_table_that_was_restored_across_an_added_column(home: Home) -> None:
+    home.tracked(stream=None)
+    home.sql(
+        "INSERT INTO t$ VALUES (1, 'a', 1), (2, 'b', 2); CREATE DYNAMIC TABLE d$ AS SELECT id, name FROM t$ WHERE age > 0"
+    )
+    home.sql("CREATE DYNAMIC TABLE star$ AS SELECT * FROM t$")
+    home.sql("ALTER TABLE t$ ADD COLUMNS (z INT); INSERT INTO t$ VALUES (3, 'c', 3, 3)")
+    home.sql("RESTORE TABLE t$ TO VERSION AS OF 1; INSERT INTO t$ VALUES (4, 'd', 4)")
+    for change in ("DELETE FROM t$ WHERE id = 1", "INSERT INTO t$ VALUES (5, 'e', 5)"):
+        home.sql("REFRESH DYNAMIC TABLE d$; REFRESH DYNAMIC TABLE star$")
+        assert home.rows("SELECT * FROM d$") == home.rows("SELECT id, name FROM t$")
+        assert home.rows("SELECT * FROM star$") == home.rows("SELECT * FROM t$")
+        home.sql(change)
+
+    home.sql("ALTER TABLE t$ ADD COLUMNS (z INT); REFRESH DYNAMIC TABLE star$; RESTORE TABLE t$ TO VERSION AS OF 1")
+    home.sql("REFRESH DYNAMIC TABLE d$")
+    assert home.rows("SELECT * FROM d$") == [(1, "a"), (2, "b")]
+    with pytest.raises(SqlError, match=f"{home.name('star')} no longer has the column z") as caught:
+        home.sql("REFRESH DYNAMIC TABLE star$")
+    assert "CREATE OR REPLACE DYNAMIC TABLE" in str(caught.value.remedy)
+
+
 @pytest.mark.long
 def test_it_is_a_scheduled_job_that_can_be_paused(home: Home) -> None:
     home.tracked(stream=None)

@@ -264,6 +264,52 @@ def test_a_key_that_two_added_rows_have_is_told_without_an_update(home: Home) ->
         home.rows(KINDS)
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        "UPDATE t$ SET age = age + 1",
+        "UPDATE t$ SET age = 21 WHERE name = 'Alice'; UPDATE t$ SET age = 22 WHERE name = 'Bob'",
+        pytest.param("UPDATE t$ SET name = if(name = 'Alice', 'Bob', 'Alice')", marks=pytest.mark.long),
+        pytest.param("DELETE FROM t$", marks=pytest.mark.long),
+    ],
+    ids=["both", "one after the other", "swapped", "deleted"],
+)
+def test_a_key_that_two_rows_already_have_is_found_when_both_change(home: Home, changes: str) -> None:
+    """Rule R-11 of docs/streams.md."""
+    home.tracked(columns="id INT NOT NULL PRIMARY KEY, name STRING, age INT", stream=None)
+    home.sql("INSERT INTO t$ VALUES (1, 'Alice', 20), (1, 'Bob', 20), (2, 'Carl', 25)")
+    home.sql("CREATE STREAM s$ ON TABLE t$")
+    home.sql(changes)
+    with pytest.raises(PySparkException, match="have the same key"):
+        home.rows(KINDS)
+
+
+@pytest.mark.long
+def test_a_key_of_two_rows_is_found_in_a_table_with_mapped_columns(home: Home) -> None:
+    """Rule R-11 of docs/streams.md."""
+    home.tracked(columns="id INT NOT NULL PRIMARY KEY, name STRING, age INT", stream=None)
+    home.sql("ALTER TABLE t$ SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
+    home.sql("INSERT INTO t$ VALUES (1, 'Alice', 20), (1, 'Bob', 20), (2, 'Carl', 25)")
+    home.sql("CREATE STREAM s$ ON TABLE t$; INSERT INTO t$ VALUES (3, 'Dora', 30)")
+    start = (home.offset() or 0) + 1
+    home.sql(
+        f"DELETE FROM t$ WHERE name = 'Bob'; RESTORE TABLE t$ TO VERSION AS OF {start}; DELETE FROM t$ WHERE age = 20"
+    )
+    with pytest.raises(PySparkException, match="have the same key"):
+        home.rows(KINDS)
+
+
+def test_columns_may_have_the_names_of_any_step_of_a_read(home: Home) -> None:
+    home.tracked(
+        columns="change INT NOT NULL PRIMARY KEY, place STRING, image INT, old INT, new INT, sum INT", stream=None
+    )
+    home.sql("INSERT INTO t$ VALUES (1, 'a', 1, 1, 1, 1); CREATE STREAM s$ ON TABLE t$; UPDATE t$ SET place = 'b'")
+    assert home.rows("SELECT __change_type, change, place, sum FROM s$") == [
+        ("UPDATE_AFTER", 1, "b", 1),
+        ("UPDATE_BEFORE", 1, "a", 1),
+    ]
+
+
 @pytest.mark.long
 def test_identity_columns_can_be_named(home: Home) -> None:
     """Rule R-11 of docs/streams.md."""
@@ -329,6 +375,45 @@ def test_an_added_column_is_null_in_older_images(home: Home) -> None:
     ]
 
 
+def test_columns_that_a_restore_took_back_leave_the_net_changes(home: Home) -> None:
+    """Rule R-15 of docs/streams.md."""
+    home.tracked(stream=None)
+    home.sql(FIVE)
+    home.sql(
+        "CREATE STREAM s$ ON TABLE t$; CREATE STREAM added$ ON TABLE t$ WITH PROPERTIES ('TABLE_STREAM_MODE' = 'APPEND_ONLY')"
+    )
+    start = home.offset() or 0
+    home.sql("ALTER TABLE t$ ADD COLUMNS (city STRING); UPDATE t$ SET city = 'Rome' WHERE id = 1")
+    home.sql(f"RESTORE TABLE t$ TO VERSION AS OF {start}; UPDATE t$ SET age = 26 WHERE id = 2")
+    assert home.rows(KINDS) == [("UPDATE_AFTER", 2, "Bob", 26), ("UPDATE_BEFORE", 2, "Bob", 25)]
+    with pytest.raises(StreamSchemaChangedError, match=f"in version {start + 3}.* up to version {start + 2}"):
+        home.sql("SELECT * FROM added$")
+
+
+def test_change_tracking_stays_on_while_a_stream_needs_it(home: Home) -> None:
+    """Rules R-7 and R-23 of docs/streams.md."""
+    home.tracked()
+    for statement in (
+        "ALTER TABLE t$ SET PROPERTIES ('change_tracking' = 'false')",
+        "ALTER TABLE t$ SET TBLPROPERTIES ('change_tracking' = 'false')",
+        "ALTER TABLE t$ SET TBLPROPERTIES ('comment' = 'x', 'delta.enableChangeDataFeed' = 'FALSE')",
+        "ALTER TABLE t$ UNSET TBLPROPERTIES IF EXISTS ('delta.enableRowTracking')",
+    ):
+        with pytest.raises(InvalidStateError, match=f"{home.name('s')} needs .* of the table {home.name('t')}"):
+            home.sql(statement)
+    home.sql("ALTER TABLE t$ SET TBLPROPERTIES ('comment' = 'false'); INSERT INTO t$ VALUES (1, 'Alice', 20)")
+    assert home.rows(KINDS) == [("INSERT", 1, "Alice", 20)]
+
+    off = (home.offset() or 0) + 3
+    at = f"delta.`{home.location('t')}`"
+    home.session.spark.sql(f"ALTER TABLE {at} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'false')").collect()
+    home.session.spark.sql(f"INSERT INTO {at} VALUES (2, 'Bob', 25)").collect()
+    home.session.spark.sql(f"ALTER TABLE {at} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')").collect()
+    with pytest.raises(StreamStaleError, match=f"not tracked from version {off} on"):
+        home.rows(KINDS)
+    home.sql("DROP STREAM s$; ALTER TABLE t$ SET PROPERTIES ('change_tracking' = 'false')")
+
+
 @pytest.mark.long
 def test_a_renamed_column_is_an_error_that_names_the_version(home: Home) -> None:
     """Rule R-15 of docs/streams.md."""
@@ -345,6 +430,17 @@ def test_a_renamed_column_is_an_error_that_names_the_version(home: Home) -> None
     assert home.offset() == start
     home.session.streams.advance(home.name("s"), to_version=start + 2)
     assert home.rows("SELECT __change_type, id, years FROM s$") == [("DELETE", 2, 25)]
+
+
+@pytest.mark.long
+def test_a_restored_row_of_a_table_with_mapped_columns_is_an_update(home: Home) -> None:
+    """Rule R-10 of docs/streams.md: it is older than the row that it replaces."""
+    home.tracked(stream=None)
+    home.sql("ALTER TABLE t$ SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
+    home.sql(FIVE)
+    home.sql("UPDATE t$ SET age = 21 WHERE id = 1; CREATE STREAM s$ ON TABLE t$")
+    home.sql(f"RESTORE TABLE t$ TO VERSION AS OF {(home.offset() or 0) - 1}")
+    assert home.rows(KINDS) == [("UPDATE_AFTER", 1, "Alice", 20), ("UPDATE_BEFORE", 1, "Alice", 21)]
 
 
 @pytest.mark.long

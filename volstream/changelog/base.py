@@ -16,6 +16,10 @@ NO_TIME = "CAST(NULL AS TIMESTAMP)"
 OLD_KINDS = ("update_preimage", "delete")
 
 
+#: The message if a key does not identify rows.
+SEVERAL_ROWS = "Several rows of the table have the same key, which therefore does not identify rows."
+
+
 class Deduplication(StrEnum):
     """Changes to leave out: none, rows that were only rewritten, or everything except each row's net change."""
 

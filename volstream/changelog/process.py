@@ -10,6 +10,7 @@ from volstream.changelog.base import (
     COMMIT_TIMESTAMP,
     COMMIT_VERSION,
     OLD_KINDS,
+    SEVERAL_ROWS,
     Changelog,
     Deduplication,
     quoted,
@@ -35,10 +36,10 @@ def _net(changelog: Changelog, scan: str, same: str) -> str:
     return (
         f"SELECT * FROM (SELECT CASE WHEN oldest.kind IN {_OLD_KINDS} THEN oldest.image END AS old, "
         f"CASE WHEN newest.kind NOT IN {_OLD_KINDS} THEN newest.image END AS new, newest.version, newest.time, "
-        f"oldest.version AS old_version, oldest.time AS old_time, balance FROM ({_ends(changelog, scan)})) "
+        "oldest.version AS old_version, oldest.time AS old_time, sum, oldest.digest AS old_digest, "
+        f"newest.digest AS new_digest FROM ({_ends(changelog, scan)})) WHERE {_UNIQUE} "
         # No rows for what was added and removed inside the range, or rewritten without change of content.
-        f"WHERE ((old IS NULL) <> (new IS NULL) OR (old IS NOT NULL AND new IS NOT NULL AND NOT ({same}))) "
-        f"AND {_UNIQUE}"
+        f"AND ((old IS NULL) <> (new IS NULL) OR (old IS NOT NULL AND new IS NOT NULL AND NOT ({same})))"
     )
 
 
@@ -83,10 +84,11 @@ def read(changelog: Changelog, first: int, last: int, deduplication: Deduplicati
 
 _SAME_WRITING = "coalesce(old.wrote = new.wrote, false)"
 
-#: A row must be inserted once more than deleted, unless it existed before. Otherwise several rows share an identity.
+#: The images of one row form a chain: each change begins with the image that the last one ended with. So what remains of the
+#: sum of their digests is the last image's less the first one's. Otherwise several rows share an identity.
 _UNIQUE = (
-    "assert_true(balance = CAST(new IS NOT NULL AS INT) - CAST(old IS NOT NULL AS INT), "
-    "'Several rows of the table have the same key, which therefore does not identify rows.') IS NULL"
+    "assert_true(sum = if(new IS NULL, 0, new_digest) - if(old IS NULL, 0, old_digest), "
+    f"{literal(SEVERAL_ROWS)}) IS NULL"
 )
 
 
@@ -142,13 +144,20 @@ def _same(changelog: Changelog) -> str:
 
 
 def _ends(changelog: Changelog, scan: str) -> str:
-    """Returns SQL for the oldest and newest change of each row, ordered by version, then old image before new image."""
+    """Returns SQL for the oldest and newest change of each row, and the sum of its images' digests, old ones negative.
+
+    Changes are ordered by version, then old image before new image. A changelog of net changes has no other order: its versions
+    are those that wrote the images, and a restored row has an older one.
+    """
+    new = f"{CHANGE_TYPE} NOT IN {_OLD_KINDS}"
+    place = f"struct({COMMIT_VERSION}, {new})" if changelog.contains_intermediate_changes else new
+    identity = [f"__id{number}" for number in range(len(changelog.row_id))]  # a table may have a column of any name
+    shown = ", ".join(f"{value} AS {name}" for value, name in zip(changelog.row_id, identity, strict=True))
     return (
         "SELECT min_by(change, place) AS oldest, max_by(change, place) AS newest, "
-        f"count_if(change.kind NOT IN {_OLD_KINDS}) - count_if(change.kind IN {_OLD_KINDS}) AS balance "
-        f"FROM (SELECT *, {_change(changelog)} "
-        f"AS change, struct({COMMIT_VERSION}, {CHANGE_TYPE} NOT IN {_OLD_KINDS}) AS place "
-        f"FROM ({scan})) GROUP BY {', '.join(changelog.row_id)}"
+        f"sum(if(change.kind IN {_OLD_KINDS}, -change.digest, change.digest)) AS sum "
+        f"FROM (SELECT {shown}, {_change(changelog)} AS change, {place} AS place FROM ({scan})) "
+        f"GROUP BY {', '.join(identity)}"
     )
 
 
@@ -157,4 +166,9 @@ def _change(changelog: Changelog) -> str:
         f"struct({struct_of(changelog.columns)} AS data, {changelog.row_version} AS wrote, "
         f"{changelog.row_time} AS wrote_on)"
     )
-    return f"struct({image} AS image, {CHANGE_TYPE} AS kind, {COMMIT_VERSION} AS version, {COMMIT_TIMESTAMP} AS time)"
+    # 40 bits: the sum of millions does not overflow.
+    digest = f"shiftright(xxhash64({', '.join(['1', *map(quoted, changelog.compared)])}), 24)"
+    return (
+        f"struct({image} AS image, {CHANGE_TYPE} AS kind, {digest} AS digest, {COMMIT_VERSION} AS version, "
+        f"{COMMIT_TIMESTAMP} AS time)"
+    )

@@ -9,8 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from volstream.changelog.base import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, NO_TIME, quoted, struct_of
-from volstream.sqltext import table_at
+from volstream.changelog.base import (
+    CHANGE_TYPE,
+    COMMIT_TIMESTAMP,
+    COMMIT_VERSION,
+    NO_TIME,
+    SEVERAL_ROWS,
+    quoted,
+    struct_of,
+)
+from volstream.sqltext import literal, table_at
 
 _META = f"{CHANGE_TYPE}, {COMMIT_VERSION}, {COMMIT_TIMESTAMP}"
 
@@ -107,11 +115,13 @@ class SnapshotDifference:
         )
         if version < 0:  # before the table was created
             return f"SELECT * FROM ({self._snapshot(0, added)}) LIMIT 0"
+        count = f", count(*) OVER (PARTITION BY {', '.join(self.row_id)}) AS __rows" if self.key else ""
         rows = (
-            f"SELECT {selected}, _metadata.row_id AS __id, _metadata.row_commit_version AS __wrote "
+            f"SELECT {selected}, _metadata.row_id AS __id, _metadata.row_commit_version AS __wrote{count} "
             f"FROM {table_at(self.location)} VERSION AS OF {version}"
         )
-        return f"SELECT {struct_of(self.columns)} AS row, __id AS id, __wrote AS wrote FROM ({rows})"
+        unique = f" WHERE assert_true(__rows = 1, {literal(SEVERAL_ROWS)}) IS NULL" if self.key else ""
+        return f"SELECT {struct_of(self.columns)} AS row, __id AS id, __wrote AS wrote FROM ({rows}){unique}"
 
     @staticmethod
     def _image(kind: str, side: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -287,6 +288,18 @@ class DeltaLog:
                 if info.type == fs.FileType.NotFound:
                     return str(info.base_name)
         return None
+
+    def redefinitions(self, after: int, until: int) -> Sequence[int]:
+        """Returns the versions ``after`` (excluded) to ``until`` that set the table's columns or properties.
+
+        Versions whose log entries are gone are skipped.
+        """
+        found = []
+        for version in range(after + 1, until + 1):
+            with suppress(FileNotFoundError):
+                if any("metaData" in one for one in actions(self.location, version, '"metaData"')):
+                    found.append(version)
+        return found
 
     def commits_after(self, version: int) -> Sequence[Commit]:
         """Returns the commits with a greater version, oldest first."""

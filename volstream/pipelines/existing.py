@@ -216,7 +216,7 @@ def _added(writers: Sequence[FileJob]) -> tuple[str, ...]:
 def _is_result(schema: Schema, added: Collection[str]) -> bool:
     """True if a table has nothing that the jobs which write it would not give it."""
     from volstream.functions.schema import PROVENANCE
-    from volstream.streams.definitions import tracked
+    from volstream.streams.source import tracked
 
     others = {column.lower() for column in schema.columns} - {*added, *PROVENANCE.names}
     return bool(added) and not (others or tracked(schema) or schema.primary_key or schema.partitions)
@@ -225,7 +225,7 @@ def _is_result(schema: Schema, added: Collection[str]) -> bool:
 def _table(schema: Schema) -> dict[str, Any]:
     from volstream.delta.tracking import PROPERTIES as TRACKING
     from volstream.pipelines.columns import columns_text
-    from volstream.streams.definitions import tracked
+    from volstream.streams.source import tracked
 
     properties = {
         key: value

@@ -173,7 +173,7 @@ def _copy_definitions(home: Home, scratch: Home) -> None:
 def _copy_table(home: Home, scratch: Home, name: Name) -> None:
     from volstream.delta.log import DeltaLog
     from volstream.statements import metastore
-    from volstream.streams.definitions import tracked
+    from volstream.streams.source import tracked
 
     if home.catalog.streams.find(name) is not None:
         return

@@ -1,11 +1,15 @@
 """Keeps a table equal to a query: identification of its rows, and the statements that update it. Pure.
 
-The versions that a query reads, and the timing, are in ``statements.dynamic``.
+The versions that a query reads, and the timing, are in ``statements.dynamic``. Which queries are kept from changed rows, or by
+their groups, is decided by what is known to be safe, not by what is known to be unsafe: everything else is computed again and
+compared by content, which is always right.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from volstream.sqltext import table_at, tree_of
@@ -13,109 +17,140 @@ from volstream.sqltext import table_at, tree_of
 if TYPE_CHECKING:
     from sqlglot import exp
 
-#: Columns of a difference in addition to the table's: the number of rows with that content to add or, if negative, to remove;
-#: or the action for the row.
-_NET = "__net"
-_DO = "__do"
-_THERE = "__there"
+#: Columns of a difference in addition to the values, which are called by their position, as a result may have any names: the
+#: number of rows with that content to add or, if negative, to remove; or the action for the row.
+_NET = "net"
+_DO = "act"
+_THERE = "present"
 
 
-def group_key(query: str) -> Sequence[int] | None:
+def relation(query: str) -> str | None:
+    """Returns the only relation of a query that may be kept from changed rows or by groups; None for any other query."""
+    select = _select(query, "expressions", "from_", "where", "group")
+    return None if select is None else str(select.args["from_"].this.name)
+
+
+def group_key(query: str, columns: Collection[str]) -> Sequence[int] | None:
     """Returns the positions of the result's columns that identify a row: those of GROUP BY; empty for a grand total.
 
-    None if only its whole content identifies a row.
+    None if only its whole content identifies a row. This includes every query that is more than a ``GROUP BY`` of columns of
+    one relation with aggregates of its columns.
+
+    Args:
+        columns: the columns of the query's only relation, if it has one.
     """
-    select = _select(query)
-    if select is None or _has(select, "distinct", "laterals", "offset", "limit"):
-        return None
     from sqlglot import exp
 
-    outputs = select.expressions
-    if any(one.is_star or one.find(exp.UDTF, exp.Explode) for one in outputs):
+    select = _select(query, "expressions", "from_", "where", "group")
+    if select is None:
         return None
+    own = _Columns(select, columns)
     group = select.args.get("group")
-    if group is None:
-        totals = all(one.find(exp.AggFunc) and not one.find(exp.Window) for one in outputs)
-        return [] if outputs and totals and select.args.get("from_") else None
-    if any(value for name, value in group.args.items() if name != "expressions"):
+    wanted = group.expressions if group is not None else []
+    if group is not None and any(value for name, value in group.args.items() if name != "expressions"):
         return None  # ROLLUP, CUBE, GROUPING SETS
-    found = [_position(outputs, one) for one in group.expressions]
-    return None if None in found else [position for position in found if position is not None]
+    if not all(map(own.has, wanted)) or not own.are_stable(select.args.get("where")):
+        return None
+    names = {one.name.lower() for one in wanted}
+    shown: dict[str, int] = {}
+    for position, output in enumerate(select.expressions):
+        value = output.unalias()
+        if own.has(value) and value.name.lower() in names:
+            shown.setdefault(value.name.lower(), position)
+        elif not (
+            type(value) in (exp.Count, exp.Sum, exp.Min, exp.Max, exp.Avg)
+            and not value.expressions
+            and (own.has(value.this) or (type(value) is exp.Count and type(value.this) in (exp.Star, exp.Literal)))
+        ):
+            return None
+    return list(shown.values()) if len(shown) == len(names) else None
 
 
-def is_row_by_row(query: str) -> bool:
-    """True if each row of the query's only relation yields result rows independently and deterministically."""
-    select = _select(query)
-    if select is None or _has(
-        select,
-        "distinct",
-        "laterals",
-        "group",
-        "having",
-        "order",
-        "limit",
-        "offset",
-        "qualify",
-        "windows",
-        "joins",
-        "sort",
-        "cluster",
-        "distribute",
-        "pivots",
-        "sample",
-    ):
-        return False
+def is_row_by_row(query: str, columns: Mapping[str, str]) -> bool:
+    """True if each row of the query's only relation yields a result row, or none, by expressions that never vary.
+
+    Args:
+        columns: the SQL types of the relation's columns.
+    """
     from sqlglot import exp
 
-    source = select.args.get("from_")
-    if source is None or not isinstance(source.this, exp.Table) or source.this.args.get("joins"):
+    select = _select(query, "expressions", "from_", "where")
+    if select is None:
         return False
-    varying = (exp.Rand, exp.Randn, exp.Uuid, exp.CurrentTimestamp, exp.CurrentDate, exp.CurrentTime, exp.CurrentUser)
-    within = (exp.AggFunc, exp.Window, exp.Subquery, exp.Anonymous, exp.TableSample, exp.Explode, exp.UDTF, *varying)
-    return len(list(select.find_all(exp.Select))) == 1 and select.find(*within) is None
+    own = _Columns(select, columns)
+    plain = _Columns(select, [name for name, kind in columns.items() if not _ZONED.search(kind)])
+    return plain.are_stable(select.args.get("where")) and all(
+        (type(one) is exp.Star and not any(one.args.values())) or own.has(one.unalias()) or plain.are_stable(one)
+        for one in select.expressions
+    )
 
 
-def difference_by_key(location: str, query: str, columns: Sequence[str], key: Sequence[int]) -> str:
-    """Returns SQL for missing, differing and superfluous rows of a table compared with a query's result, with the action."""
-    keys = [columns[position] for position in key]
-    differs = " OR ".join(f"NOT (t.{_quoted(one)} <=> s.{_quoted(one)})" for one in columns)
-    shown = ", ".join(f"if(s.{_THERE}, s.{_quoted(one)}, t.{_quoted(one)}) AS {_quoted(one)}" for one in columns)
+def ordered(query: str, outputs: Sequence[str], columns: Sequence[str]) -> str:
+    """Returns SQL for a query's result with the columns of a table, called by their positions there.
+
+    Args:
+        outputs: the names of the result's columns, with all of ``columns``.
+    """
+    positions = {name.lower(): position for position, name in enumerate(outputs)}
+    shown = ", ".join(f"q{positions[name.lower()]} AS {_at(at)}" for at, name in enumerate(columns))
+    return f"SELECT {shown} FROM ({query}\n) AS q({', '.join(f'q{at}' for at in range(len(outputs)))})"
+
+
+def difference_by_key(location: str, query: str, columns: Sequence[str], key: Sequence[str]) -> str:
+    """Returns SQL for missing, differing and superfluous rows of a table compared with a query's result, with the action.
+
+    Args:
+        query: a result of :func:`ordered`.
+        key: names of the columns that identify a row.
+    """
+    values = _positions(columns)
+    differs = " OR ".join(f"NOT (t.{one} <=> s.{one})" for one in values)
+    shown = ", ".join(f"if(s.{_THERE}, s.{one}, t.{one}) AS {one}" for one in values)
+    equal = " AND ".join(f"t.{one} <=> s.{one}" for one, name in zip(values, columns, strict=True) if name in key)
     return (
         f"SELECT {shown}, if(s.{_THERE}, 'put', 'delete') AS {_DO} "
-        f"FROM (SELECT *, true AS {_THERE} FROM ({query}) AS q({_listed(columns)})) s "
-        f"FULL OUTER JOIN (SELECT {_listed(columns)}, true AS {_THERE} FROM {table_at(location)}) t ON {_equal(keys)} "
+        f"FROM (SELECT *, true AS {_THERE} FROM ({query})) s "
+        f"FULL OUTER JOIN (SELECT *, true AS {_THERE} FROM ({_present(location, columns)})) t ON {equal or 'true'} "
         f"WHERE t.{_THERE} IS NULL OR s.{_THERE} IS NULL OR {differs}"
     )
 
 
-def merge_by_key(location: str, changed: str, columns: Sequence[str], key: Sequence[int]) -> str:
+def merge_by_key(location: str, changed: str, columns: Sequence[str], key: Sequence[str]) -> str:
     """Returns a MERGE that applies the result of :func:`difference_by_key`, in which a changed row keeps its identity.
 
     Args:
         changed: the relation with that result.
     """
-    keys = [columns[position] for position in key]
-    changes = ", ".join(f"t.{_quoted(one)} = s.{_quoted(one)}" for one in columns if one not in keys)
+    named = list(zip(columns, _positions(columns), strict=True))
+    changes = ", ".join(f"t.{_quoted(name)} = s.{value}" for name, value in named if name not in key)
     updates = f" WHEN MATCHED THEN UPDATE SET {changes}" if changes else ""
+    equal = " AND ".join(f"t.{_quoted(name)} <=> s.{value}" for name, value in named if name in key)
     return (
-        f"MERGE INTO {table_at(location)} t USING {changed} s ON {_equal(keys)} "
+        f"MERGE INTO {table_at(location)} t USING {changed} s ON {equal or 'true'} "
         f"WHEN MATCHED AND s.{_DO} = 'delete' THEN DELETE{updates} WHEN NOT MATCHED THEN {_insert(columns)}"
     )
 
 
 def difference(location: str, query: str, columns: Sequence[str]) -> str:
-    """Returns SQL for a table's missing and superfluous rows compared with a query's result, by content."""
-    present = f"SELECT {_listed(columns)} FROM {table_at(location)}"
-    return changes(query, present, columns)
+    """Returns SQL for a table's missing and superfluous rows compared with a query's result, by content.
+
+    Args:
+        query: a result of :func:`ordered`.
+    """
+    return changes(query, _present(location, columns), columns)
 
 
 def changes(added: str, removed: str, columns: Sequence[str]) -> str:
-    """Returns SQL for the contents of two queries' rows with :data:`_NET`, if that is not zero."""
-    listed = _listed(columns)
+    """Returns SQL for the contents of two queries' rows with :data:`_NET`, if that is not zero.
+
+    Args:
+        added, removed: results of :func:`ordered`.
+    """
+    listed = ", ".join(_positions(columns))
     return (
         f"SELECT {listed}, sum({_NET}) AS {_NET} FROM ("
-        f"SELECT {listed}, 1 AS {_NET} FROM ({added}) AS a({listed}) UNION ALL "
-        f"SELECT {listed}, -1 AS {_NET} FROM ({removed}) AS r({listed})) GROUP BY {listed} HAVING sum({_NET}) <> 0"
+        f"SELECT {listed}, 1 AS {_NET} FROM ({added}) UNION ALL SELECT {listed}, -1 AS {_NET} FROM ({removed})) "
+        f"GROUP BY {listed} HAVING sum({_NET}) <> 0"
     )
 
 
@@ -127,15 +162,16 @@ def merge_by_content(location: str, net: str, columns: Sequence[str]) -> str:
     Args:
         net: a relation from :func:`changes`.
     """
-    listed = _listed(columns)
-    equal = _equal(columns)
+    values = _positions(columns)
+    listed, of_net = ", ".join(values), ", ".join(f"s.{one}" for one in values)
+    equal = " AND ".join(f"t.{_quoted(name)} <=> s.{one}" for name, one in zip(columns, values, strict=True))
     staying = (
-        f"SELECT {_of('s', columns)}, count(*) + first(s.{_NET}) AS {_NET} FROM {net} s JOIN {table_at(location)} t "
-        f"ON {equal} WHERE s.{_NET} < 0 GROUP BY {_of('s', columns)}"
+        f"SELECT {of_net}, count(*) + first(s.{_NET}) AS {_NET} FROM {net} s JOIN {table_at(location)} t "
+        f"ON {equal} WHERE s.{_NET} < 0 GROUP BY {of_net}"
     )
     added = f"SELECT * FROM {net} WHERE {_NET} > 0 UNION ALL SELECT * FROM ({staying}) WHERE {_NET} > 0"
     rows = (
-        f"SELECT {listed}, 'insert' AS {_DO} FROM ({added}) a LATERAL VIEW explode(sequence(1, a.{_NET})) one AS one "
+        f"SELECT {listed}, 'insert' AS {_DO} FROM ({added}) a LATERAL VIEW explode(sequence(1, a.{_NET})) copies AS copy "
         f"UNION ALL SELECT {listed}, 'delete' AS {_DO} FROM {net} WHERE {_NET} < 0"
     )
     return (
@@ -144,7 +180,8 @@ def merge_by_content(location: str, net: str, columns: Sequence[str]) -> str:
     )
 
 
-def _select(query: str) -> exp.Select | None:
+def _select(query: str, *parts: str) -> exp.Select | None:
+    """Returns the tree of a query of one named relation that has only these parts, else None."""
     from sqlglot import exp
     from sqlglot.errors import SqlglotError
 
@@ -152,44 +189,95 @@ def _select(query: str) -> exp.Select | None:
         parsed = tree_of(query)
     except SqlglotError:
         return None  # Spark reports what is wrong with it, or understands it
-    return parsed if isinstance(parsed, exp.Select) and not parsed.args.get("with_") else None
+    if type(parsed) is not exp.Select or any(value for name, value in parsed.args.items() if name not in parts):
+        return None
+    source = parsed.args.get("from_")
+    relation = None if source is None else source.this
+    if type(relation) is not exp.Table or not isinstance(relation.this, exp.Identifier):
+        return None
+    if any(value for name, value in relation.args.items() if name not in ("this", "alias")):
+        return None  # samples, versions, joins, LATERAL VIEW, PIVOT
+    alias = relation.args.get("alias")
+    return None if alias is not None and alias.args.get("columns") else parsed
 
 
-def _has(select: Any, *parts: str) -> bool:
-    return any(select.args.get(part) for part in parts)
+class _Columns:
+    """The columns of a query's only relation, and the expressions of them that never vary."""
+
+    def __init__(self, select: exp.Select, names: Collection[str]) -> None:
+        self._relation = select.args["from_"].this.alias_or_name.lower()
+        self._names = {name.lower() for name in names}
+
+    def has(self, value: Any) -> bool:
+        """True for a bare column, which also tells it from the words that are functions without parentheses."""
+        from sqlglot import exp
+
+        return (
+            type(value) is exp.Column
+            and type(value.this) is exp.Identifier
+            and value.name.lower() in self._names
+            and value.table.lower() in ("", self._relation)
+            and not value.args.get("db")
+        )
+
+    def are_stable(self, tree: Any) -> bool:
+        """True if all of an expression is known to have one value for one row, whenever and wherever it is computed."""
+        from sqlglot import exp
+
+        if tree is None or self.has(tree):
+            return True
+        if type(tree) is exp.Literal and _DAYS.match(tree.this):
+            return False
+        if isinstance(tree, exp.Func | exp.DPipe) and tree.find(exp.Column) is None:
+            return False  # Spark computes it beforehand, so it is a literal
+        if type(tree) is exp.Cast and str(tree.to.this.value) not in _STABLE_TYPES:
+            return False
+        return type(tree) in _stable() and all(
+            self.are_stable(child) for child in tree.iter_expressions() if not isinstance(child, exp.Identifier)
+        )
 
 
-def _position(outputs: Sequence[Any], wanted: Any) -> int | None:
-    """Returns the output that a GROUP BY expression refers to: by its number, its text, or the output's name."""
+#: Types of columns from which an expression may make another value in another time zone.
+_ZONED = re.compile(r"\b(timestamp|variant)\b")
+
+#: Texts that are another time each day where they are compared with a date.
+_DAYS = re.compile(r"\s*(now|today|tomorrow|yesterday)", re.IGNORECASE)
+
+#: Types to which a value may be cast: times depend on the zone, or may be words like 'now'.
+_STABLE_TYPES = {"BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL", "TEXT", "VARCHAR"}
+
+
+@cache
+def _stable() -> frozenset[type[Any]]:
+    """Returns the kinds of expressions whose value follows from their operands alone."""
     from sqlglot import exp
 
-    if isinstance(wanted, exp.Literal):
-        return int(wanted.this) - 1 if wanted.is_int and 0 < int(wanted.this) <= len(outputs) else None
-    text = wanted.sql(dialect="databricks").lower()
-    for position, output in enumerate(outputs):
-        if output.unalias().sql(dialect="databricks").lower() == text:
-            return position
-    if isinstance(wanted, exp.Column) and not wanted.table:
-        names = [output.alias_or_name.lower() for output in outputs]
-        return names.index(wanted.name.lower()) if names.count(wanted.name.lower()) == 1 else None
-    return None
+    structure = (exp.Where, exp.Alias, exp.Paren, exp.DataType, exp.DataTypeParam)
+    values = (exp.Literal, exp.Boolean, exp.Null)
+    logic = (exp.And, exp.Or, exp.Not, exp.Is, exp.In, exp.Between, exp.Like, exp.Case, exp.If, exp.Coalesce)
+    comparisons = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.NullSafeNEQ)
+    numbers = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod, exp.Neg, exp.Abs, exp.Round, exp.Floor, exp.Ceil)
+    texts = (exp.Upper, exp.Lower, exp.Trim, exp.Length, exp.Substring, exp.Concat, exp.DPipe)
+    return frozenset((*structure, *values, *logic, *comparisons, *numbers, *texts, exp.Cast))
+
+
+def _positions(columns: Sequence[str]) -> Sequence[str]:
+    return [_at(at) for at in range(len(columns))]
+
+
+def _at(position: int) -> str:
+    return f"c{position}"
+
+
+def _present(location: str, columns: Sequence[str]) -> str:
+    shown = ", ".join(f"{_quoted(name)} AS {_at(at)}" for at, name in enumerate(columns))
+    return f"SELECT {shown} FROM {table_at(location)}"
 
 
 def _quoted(column: str) -> str:
     return "`" + column.replace("`", "``") + "`"
 
 
-def _listed(columns: Sequence[str]) -> str:
-    return ", ".join(map(_quoted, columns))
-
-
-def _of(alias: str, columns: Sequence[str]) -> str:
-    return ", ".join(f"{alias}.{_quoted(one)}" for one in columns)
-
-
-def _equal(columns: Sequence[str]) -> str:
-    return " AND ".join(f"t.{_quoted(one)} <=> s.{_quoted(one)}" for one in columns) or "true"
-
-
 def _insert(columns: Sequence[str]) -> str:
-    return f"INSERT ({_listed(columns)}) VALUES ({_of('s', columns)})"
+    values = ", ".join(f"s.{one}" for one in _positions(columns))
+    return f"INSERT ({', '.join(map(_quoted, columns))}) VALUES ({values})"

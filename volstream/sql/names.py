@@ -1,17 +1,22 @@
-"""The names in a statement, found by tokens, so that strings and comments are ignored. Pure."""
+"""The names in a statement, from its syntax tree; from its tokens where sqlglot cannot parse it. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
-from sqlglot.errors import TokenError
+from sqlglot.errors import SqlglotError, TokenError
 from sqlglot.tokenizer_core import TokenType
 
 from volstream.errors import InvalidValueError, SqlError
 from volstream.model.names import Name
+from volstream.sqltext import tree_of
+
+if TYPE_CHECKING:
+    from sqlglot import exp
 
 
 @dataclass(frozen=True)
@@ -57,14 +62,19 @@ _BEFORE_RELATION = {
 #: Words before a name after which an alias may follow.
 _BEFORE_ALIAS = {"FROM", "JOIN", "USING"}
 
-#: Words that begin clauses. In the first of these, names of relations may follow a comma.
+#: Words that begin clauses, of which only FROM lists relations. GROUP BY and its like are one token.
 _CLAUSES = {
     "FROM",
     "SELECT",
     "WHERE",
-    "GROUP",
-    "ORDER",
+    "GROUP BY",
+    "ORDER BY",
+    "SORT BY",
+    "CLUSTER BY",
+    "DISTRIBUTE BY",
+    "PARTITION BY",
     "HAVING",
+    "QUALIFY",
     "ON",
     "SET",
     "VALUES",
@@ -73,6 +83,9 @@ _CLAUSES = {
     "LATERAL",
     "LIMIT",
 }
+
+#: Words before a parenthesis in which FROM begins a clause, rather than an argument of a function, as in ``trim(a FROM b)``.
+_BEFORE_QUERY = {"EXISTS", "IN", "ANY", "ALL", "SOME", "AS", "FROM", "JOIN", "LATERAL", "USING", "OVER", "FILTER"}
 
 #: Words before a name after which a parenthesis contains columns.
 _BEFORE_COLUMNS = {"INTO", "OVERWRITE", "TABLE", "EXISTS"}
@@ -105,10 +118,130 @@ def references(statement: str) -> Sequence[Reference]:
     Raises:
         SqlError: the statement cannot be split into tokens.
     """
+    return _references(statement)
+
+
+@lru_cache(maxsize=64)  # a statement is asked for them several times on its way to Spark
+def _references(statement: str) -> Sequence[Reference]:
     tokens = tokenize(statement)
+    found = _parsed(statement, tokens)
+    return tuple(_by_tokens(statement, tokens) if found is None else found)
+
+
+def _parsed(statement: str, tokens: list[Token]) -> Sequence[Reference] | None:
+    """Returns the references in a query or DML from its tree; None if it is something else, or cannot be parsed."""
+    from sqlglot import exp
+
+    directories, text = _extensions(statement, tokens)
+    tree = _tree(text)
+    if tree is None or any(one.name.upper() == "TABLE" and not one.quoted for one in tree.find_all(exp.Identifier)):
+        return None  # sqlglot does not know TABLE t as a query, and takes the word for a name
+    found = []
+    for table in tree.find_all(exp.Table):
+        parts = [part for part in table.parts if isinstance(part, exp.Identifier)]
+        if len(parts) != len(table.parts) or table.find_ancestor(exp.Hint):
+            continue  # a function, or a hint's mention of an alias
+        if any("start" not in part.meta for part in parts):
+            return None
+        start, end = parts[0].meta["start"], parts[-1].meta["end"] + 1
+        directory = directories.get(start)
+        if directory is None and len(parts) == 1 and _is_common_expression(table):
+            continue
+        alias = not table.alias and _may_have_alias(table) and not _is_alias(tokens, _index_after(tokens, end))
+        if directory is not None:
+            found.append(replace(directory, takes_alias=alias))
+            continue
+        with suppress(InvalidValueError):
+            name = Name.parse(statement[start:end])
+            found.append(Reference(name, start, end, takes_alias=alias, qualified=len(parts) > 1))
+    return sorted(found, key=lambda one: one.start)
+
+
+@lru_cache(maxsize=64)
+def _tree(text: str) -> exp.Expr | None:
+    """Returns the tree of a query or DML; None if it is something else, or sqlglot cannot parse it."""
+    from sqlglot import exp
+
+    try:
+        tree = tree_of(text)
+    except SqlglotError:
+        return None
+    kinds = (exp.Query, exp.Insert, exp.MultitableInserts, exp.Merge, exp.Update, exp.Delete)
+    if isinstance(tree, exp.Create):
+        return tree if isinstance(tree.expression, exp.Query) else None
+    return tree if isinstance(tree, kinds) else None
+
+
+def _is_query(statement: str) -> bool:
+    """True if a statement is known to be a query, whatever words its columns and texts have."""
+    from sqlglot import exp
+
+    return isinstance(_tree(statement), exp.Query)
+
+
+def _extensions(statement: str, tokens: list[Token]) -> tuple[dict[int, Reference], str]:
+    """Returns each ``DIRECTORY(VOLUME v)`` by its position, and the statement as sqlglot can parse it, of the same length: with
+    a name in place of those, and without ``CHANGES FROM VERSION``."""
+    directories: dict[int, Reference] = {}
+    text = statement
+    for position in range(len(tokens)):
+        found = _directory(statement, tokens, position)
+        if found is not None:
+            one = found[0]
+            directories[one.start] = one
+            text = f"{text[: one.start]}`{'_' * (one.end - one.start - 2)}`{text[one.end :]}"
+    for position, token in enumerate(tokens):
+        if [one.text.upper() for one in tokens[position : position + 3]] == ["CHANGES", "FROM", "VERSION"]:
+            clause = _changes(tokens[position:])
+            if clause is not None:
+                text = text[: token.start] + " " * (clause.end - token.start) + text[clause.end :]
+    return directories, text
+
+
+def _is_common_expression(table: exp.Table) -> bool:
+    """True if a name without a schema is that of a common table expression which is visible where it stands."""
+    from sqlglot import exp
+
+    target = table.parent
+    while isinstance(target, exp.Schema):
+        target = target.parent
+    if isinstance(target, exp.DML) and target.this.find(exp.Table) is table:
+        return False  # what is written is never one
+    name = table.name.lower()
+    node: exp.Expr = table
+    inside: exp.Expr | None = None  # the common table expression through which the way up leads
+    while node.parent is not None:
+        inside = node if isinstance(node, exp.CTE) else inside
+        node = node.parent
+        known = node.args.get("with_")
+        if known is None:
+            continue
+        visible = list(known.expressions)
+        if inside in visible:  # those before it, and itself if it is recursive
+            visible = visible[: visible.index(inside) + bool(known.args.get("recursive"))]
+        if any(one.alias.lower() == name for one in visible):
+            return True
+    return False
+
+
+def _may_have_alias(table: exp.Table) -> bool:
+    """True where a relation is read; a written one has its alias already if it has one."""
+    from sqlglot import exp
+
+    if isinstance(table.parent, exp.Merge | exp.MultitableInserts):
+        return table.arg_key in ("using", "source")
+    return isinstance(table.parent, exp.From | exp.Join | exp.Lateral | exp.Subquery | exp.Paren)
+
+
+def _index_after(tokens: list[Token], end: int) -> int:
+    return next((at for at, token in enumerate(tokens) if token.start >= end), len(tokens))
+
+
+def _by_tokens(statement: str, tokens: list[Token]) -> Sequence[Reference]:
     expressions = _common_expressions(tokens)
     found: list[Reference] = []
     clauses = [""]  # the current clause of each open parenthesis, and of the statement
+    from_ = True  # the last FROM began a clause
     position = 0
     while position < len(tokens):
         word = tokens[position].text.upper()
@@ -122,7 +255,8 @@ def references(statement: str) -> Sequence[Reference]:
             position += 1
             continue
         listed = before == "," and clauses[-1] == "FROM"
-        if (before in _BEFORE_RELATION or listed) and word != "(" and _is_name(tokens[position]):
+        begins = before in _BEFORE_RELATION and (before != "FROM" or from_)
+        if (begins or listed) and word != "(" and _is_name(tokens[position]):
             named, after = _name(statement, tokens, position)
             known = named is not None and tokens[after - 1] is tokens[position] and named.name.name in expressions
             if named is not None and not known:
@@ -131,13 +265,21 @@ def references(statement: str) -> Sequence[Reference]:
             position = after
             continue
         if word == "(":
-            clauses.append("")
+            called = position > 0 and _is_name(tokens[position - 1]) and before not in _BEFORE_QUERY
+            clauses.append(_ARGUMENTS if called and clauses[-1] != "FROM" else "")
         elif word == ")" and len(clauses) > 1:
             clauses.pop()
+        elif word == "FROM":
+            from_ = clauses[-1] != _ARGUMENTS and before not in ("DISTINCT", "CHANGES")
+            clauses[-1] = word if from_ else clauses[-1]
         elif word in _CLAUSES:
             clauses[-1] = word
         position += 1
     return found
+
+
+#: In place of a clause: the arguments of a function, in which FROM may stand between two.
+_ARGUMENTS = "()"
 
 
 def calls(statement: str) -> Sequence[Reference]:
@@ -174,7 +316,10 @@ class ChangesClause:
 
 def changes_of(statement: str, reference: Reference) -> ChangesClause | None:
     """Returns the changes by version that a statement requests of a relation; None if it requests none, or by time."""
-    tokens = [token for token in tokenize(statement) if token.start >= reference.end]
+    return _changes([token for token in tokenize(statement) if token.start >= reference.end])
+
+
+def _changes(tokens: list[Token]) -> ChangesClause | None:
     words = [token.text.upper() for token in tokens]
     if words[:3] != ["CHANGES", "FROM", "VERSION"]:
         return None
@@ -209,6 +354,8 @@ def _bound(words: Sequence[str], at: int, *, excluded: int) -> tuple[int, int]:
 
 def target(statement: str) -> Reference | None:
     """Returns the table that a DML statement writes; None if it is not DML, or names no table. Raises SqlError."""
+    if _is_query(statement):
+        return None
     tokens = tokenize(statement)
     depth = 0
     for position, token in enumerate(tokens):
@@ -254,7 +401,9 @@ def last(statement: str) -> str:
 
 
 def writes(statement: str) -> bool:
-    """True if a statement changes data."""
+    """True if a statement changes data. Raises SqlError."""
+    if _is_query(statement):
+        return False
     written = words(statement)
     if written[:1] in (["WITH"], ["FROM"]):
         return any(word in ("INSERT", "MERGE") for word in written)
@@ -339,7 +488,7 @@ def _name(statement: str, tokens: list[Token], position: int, *, columns: bool =
         name = Name.parse(statement[first.start : last.end + 1])
     except InvalidValueError:
         return None, position
-    return Reference(name, first.start, last.end + 1), position
+    return Reference(name, first.start, last.end + 1, qualified=last is not first), position
 
 
 def _directory(statement: str, tokens: list[Token], position: int) -> tuple[Reference, int] | None:
@@ -349,4 +498,5 @@ def _directory(statement: str, tokens: list[Token], position: int) -> tuple[Refe
     reference, after = _name(statement, tokens, position + 3)
     if reference is None or after >= len(tokens) or tokens[after].token_type is not TokenType.R_PAREN:
         raise SqlError("DIRECTORY(VOLUME must be followed by the name of a volume and a closing parenthesis.")
-    return Reference(reference.name, tokens[position].start, tokens[after].end + 1, directory=True), after + 1
+    start, end = tokens[position].start, tokens[after].end + 1
+    return replace(reference, start=start, end=end, directory=True), after + 1

@@ -10,7 +10,7 @@ from typing import Any
 from sqlglot.tokenizer_core import TokenType
 
 from volstream.errors import InvalidValueError, SqlError
-from volstream.model.names import DEFAULT_SCHEMA, quote
+from volstream.model.names import DEFAULT_SCHEMA, Name
 from volstream.sql import grammar, names
 from volstream.sqltext import literal
 
@@ -81,12 +81,16 @@ def _decimal(value: Decimal) -> str:
 
 
 def in_schema(statement: str, schema: str) -> str:
-    """Returns a statement with ``schema`` before each name of a table that has none. Statements of ours, whose names are not
-    tables alone, stay as they are."""
+    """Returns a statement with ``schema`` before each name of a table or volume that has none.
+
+    Statements of ours, whose names are not tables alone, stay as they are.
+    """
     if schema == DEFAULT_SCHEMA or grammar.owned(names.words(statement)):
         return statement
     text = statement
-    for reference in reversed(names.references(statement)):
-        if not reference.qualified:
-            text = text[: reference.start] + f"{quote(schema)}." + text[reference.start :]
+    for one in reversed(names.references(statement)):
+        if not one.qualified:
+            name = Name(schema, one.name.name)
+            written = f"DIRECTORY(VOLUME {name})" if one.directory else str(name)
+            text = text[: one.start] + written + text[one.end :]
     return text

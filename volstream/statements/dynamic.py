@@ -3,7 +3,7 @@
 Thus Spark does nothing if nothing changed, and each change is applied once. If every row of the result comes from one row of
 a single source, only the changed rows are read. Otherwise the query runs in full, over exactly the versions being consumed,
 and only differing rows are written, so that the others keep their identity. The statements are built by
-``sql.incremental``.
+``sql.incremental``. Columns that sources bring later (``SELECT *``) are added first, by a commit of their own.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from volstream.delta.log import DeltaLog
 from volstream.delta.marker import OWNER
 from volstream.delta.tracking import PROPERTIES as TRACKING
 from volstream.delta.writer import with_retries
-from volstream.errors import InvalidStateError, SqlError
+from volstream.errors import InvalidStateError, SqlError, StreamSchemaChangedError
 from volstream.jvm.codegen import compile_in
 from volstream.model.names import Name, quote
 from volstream.model.objects import DynamicJob, SourceKind, Stream, StreamSpec
 from volstream.spark.errors import as_sql_errors, map_spark_errors
 from volstream.spark.views import Views
 from volstream.sql import incremental, names
-from volstream.sqltext import literal, pairs, parquet_at
+from volstream.sqltext import literal, pairs, parquet_at, table_at
 from volstream.statements import metastore
 from volstream.statements.bind import Binding
 
@@ -44,7 +44,7 @@ def make_table(home: Home, job: DynamicJob) -> None:
         text = Binding(home, spark, None).bind(job.query)
         spark.sql(
             f"CREATE TABLE {job.into.qualified} USING DELTA LOCATION {literal(location)} TBLPROPERTIES ({pairs(properties)}) "
-            f"AS SELECT * FROM ({text}) LIMIT 0"
+            f"AS SELECT * FROM ({text}\n) LIMIT 0"
         ).collect()
 
 
@@ -59,7 +59,7 @@ def refresh(home: Home, job: DynamicJob) -> int:
     """Brings the table in line with its query's current result; returns the number of rows written, as far as known.
 
     Raises:
-        SqlError: Spark rejects the query.
+        SqlError: Spark rejects the query, or it no longer has the table's columns.
         StreamStaleError: a source was re-created, or its history is gone.
         InvalidStateError: the table is gone.
     """
@@ -74,6 +74,9 @@ def refresh(home: Home, job: DynamicJob) -> int:
     with as_sql_errors(), home.block(job_id=job.id) as block:
         block.take(*streams)
         refreshing = _Refresh(home, job, block, {(one.source_kind, one.source_name): one for one in streams})
+        if any(covered is not None and covered.reshaped for covered in map(block.pin, streams)):
+            with home.gateway.fresh() as spark:
+                refreshing.add_columns(spark, location, list(log.columns()))
         return block.write(location, lambda spark: refreshing.run(spark, location, list(log.columns()))) or 0
 
 
@@ -84,24 +87,39 @@ class _Refresh:
         self, home: Home, job: DynamicJob, block: Block, streams: Mapping[tuple[SourceKind, Name], Stream]
     ) -> None:
         self._home = home
-        self._query = job.query
+        self._job = job
         self._block = block
         self._streams = streams
 
+    def add_columns(self, spark: SparkSession, location: str, columns: Sequence[str]) -> None:
+        """Adds those columns of the query's result to the table at ``location`` that it does not have. Raises SqlError."""
+        result = spark.sql(self._present(spark)).schema
+        self._check(result.names, columns)
+        known = {name.lower() for name in columns}
+        added = [one for one in result.fields if one.name.lower() not in known]
+        if added:
+            listed = ", ".join(f"{quote(one.name)} {one.dataType.simpleString()}" for one in added)
+            spark.sql(f"ALTER TABLE {table_at(location)} ADD COLUMNS ({listed})").collect()
+
     def run(self, spark: SparkSession, location: str, columns: Sequence[str]) -> None:
-        """Writes the table at ``location``."""
-
-        def present(covered: Range) -> str:
-            if covered.source.is_large:
-                compile_in(spark)
-            return covered.source.rows(covered.to_version)
-
-        whole = self._over(spark, present)
-        key = incremental.group_key(whole)
+        """Writes the table at ``location``. Raises SqlError if the query's result does not have its columns."""
+        whole = self._present(spark)
+        outputs = spark.sql(whole).columns
+        self._check(outputs, columns)
+        relation = incremental.relation(whole)
+        read = (
+            {} if relation is None else {one.name: one.dataType.simpleString() for one in spark.table(relation).schema}
+        )
+        positions = incremental.group_key(whole, read)
+        grouped = {outputs[at].lower() for at in positions or ()}
+        key = None if positions is None else [name for name in columns if name.lower() in grouped]
+        result = incremental.ordered(whole, outputs, columns)
         if key is not None:
-            difference = incremental.difference_by_key(location, whole, columns, key)
+            difference = incremental.difference_by_key(location, result, columns, key)
+        elif incremental.is_row_by_row(whole, read):
+            difference = self._changes(spark, outputs, columns) or incremental.difference(location, result, columns)
         else:
-            difference = self._difference(spark, location, whole, columns)
+            difference = incremental.difference(location, result, columns)
         # Staged, because a MERGE reads its source more than once, and without differences there is nothing to merge.
         spilled = f"{self._home.warehouse}/_staging/dynamic-{uuid.uuid4().hex}"
         try:
@@ -117,31 +135,46 @@ class _Refresh:
         finally:
             folders.remove(spilled)
 
-    def _difference(self, spark: SparkSession, location: str, whole: str, columns: Sequence[str]) -> str:
-        """Returns SQL for the table's missing and superfluous rows, from the changed rows alone if these are sufficient."""
-        if not incremental.is_row_by_row(whole):
-            return incremental.difference(location, whole, columns)
+    def _changes(self, spark: SparkSession, outputs: Sequence[str], columns: Sequence[str]) -> str | None:
+        """Returns SQL for the table's missing and superfluous rows, from the changed rows alone; None if these cannot be read,
+        because the source's columns changed in another way than by addition."""
 
-        views = Views(spark)
+        def images(*, new: bool) -> str:
+            text = self._over(spark, lambda covered: f"({covered.images(new=new)})")
+            return incremental.ordered(text, outputs, columns)
 
-        def images(*kinds: str) -> str:
-            wanted = ", ".join(map(literal, kinds))
-            return self._over(
-                spark,
-                lambda covered: f"({self._home.reader.query(views, covered)}) WHERE __change_type IN ({wanted})",
+        try:
+            return incremental.changes(images(new=True), images(new=False), columns)
+        except StreamSchemaChangedError:
+            return None
+
+    def _present(self, spark: SparkSession) -> str:
+        """Returns the query over its sources' rows."""
+        return self._over(spark, lambda covered: covered.source.rows(covered.to_version))
+
+    def _check(self, outputs: Sequence[str], columns: Sequence[str]) -> None:
+        """Raises SqlError unless a result has each column of the table, and none twice."""
+        found = [name.lower() for name in outputs]
+        missing = [name for name in columns if name.lower() not in found]
+        twice = [name for name in outputs if found.count(name.lower()) > 1]
+        if missing or twice:
+            what = f"no longer has the column {missing[0]}" if missing else f"has the column {twice[0]} twice"
+            raise SqlError(
+                f"The result of the query of the dynamic table {self._job.name} {what}.",
+                "Name its columns in the query: CREATE OR REPLACE DYNAMIC TABLE ... AS SELECT ...",
             )
-
-        return incremental.changes(images("INSERT", "UPDATE_AFTER"), images("DELETE", "UPDATE_BEFORE"), columns)
 
     def _over(self, spark: SparkSession, rows: Callable[[Range], str]) -> str:
         """Returns the query with each relation replaced by the result of ``rows``."""
-        text, views = self._query, Views(spark)
-        for reference in reversed(names.references(self._query)):
+        text, views = self._job.query, Views(spark)
+        for reference in reversed(names.references(text)):
             covered = self._block.pin(self._streams[_key(reference)])
             if covered is None:  # a volume that was never listed
                 view = views.show(self._home.reader.unlisted(spark))
             else:
-                columns = ", ".join(f"`{name}`" for name in covered.source.columns(covered.to_version))
+                if covered.source.is_large:
+                    compile_in(spark)
+                columns = ", ".join(map(quote, covered.source.columns(covered.to_version)))
                 view = views.of(f"SELECT {columns} FROM {rows(covered)}")
             alias = f" AS {quote(reference.name.name)}" if reference.takes_alias else ""
             text = f"{text[: reference.start]}{view}{alias}{text[reference.end :]}"

@@ -136,7 +136,8 @@ class StatementRunner:
         covered = reader.pin(stream) if reader.has_data(stream) else None
         if covered is None or covered.empty:
             return False
-        if reader.only_upkeep(covered):
+        follows = isinstance(self._job, DynamicJob) and covered.reshaped  # the table may get the columns
+        if reader.only_upkeep(covered) and not follows:
             self._home.catalog.consumptions.advance(stream, covered.to_version, covered.table_id)
             return False
         return True

@@ -17,8 +17,8 @@ from volstream.sql import adapt, grammar, names
 from volstream.sqltext import literal, pairs
 from volstream.statements import arrived, metastore
 from volstream.statements.bind import Binding
+from volstream.statements.guards import check_tracking_stays, check_untracked, check_vacuum
 from volstream.statements.result import Result
-from volstream.statements.vacuum import check_vacuum
 from volstream.streams.consume import is_unused
 from volstream.streams.definitions import CHANGE_COLUMNS
 from volstream.streams.source import tracking
@@ -94,6 +94,7 @@ class SparkStatements:
             statement = adapt.create_table(statement, PRIMARY_KEY, tracking)
         elif words[:2] == ["ALTER", "TABLE"]:
             statement = adapt.create_table(statement, PRIMARY_KEY, tracking)
+            check_untracked(self._home, statement, names.words(statement))
         arrived.commit_before(self._home, statement)
         streams = streams_of(self._home, statement)
         if streams and names.writes(statement) and not _is_temporary(words):
@@ -125,6 +126,7 @@ class SparkStatements:
         tracked = properties.pop("change_tracking", None)
         if tracked is not None:
             properties |= tracking(tracked)
+        check_tracking_stays(self._home, statement.name, properties)
         schema = DeltaLog(folders.table_location(self._home.warehouse, statement.name)).schema()
         present = {} if schema is None else schema.properties
         changed = {key: value for key, value in properties.items() if present.get(key) != value}

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from volstream.catalog import Catalog
 from volstream.delta import folders
-from volstream.delta.log import DeltaLog, Schema, is_on
+from volstream.delta.log import DeltaLog, Schema
 from volstream.errors import (
     AlreadyExistsError,
     InvalidStateError,
@@ -19,7 +19,7 @@ from volstream.errors import (
 from volstream.model.names import Name
 from volstream.model.objects import SourceKind, Stream, StreamSpec
 from volstream.model.units import in_utc
-from volstream.streams.source import NEEDED, Source, TableSource, source_of
+from volstream.streams.source import Source, TableSource, source_of, tracked
 from volstream.streams.volume_source import VolumeSource
 
 #: Columns that a stream adds to those of its source.
@@ -138,11 +138,6 @@ def _stream(
         created_on=datetime.now(UTC),
         identity=tuple(identity),
     )
-
-
-def tracked(schema: Schema) -> bool:
-    """True if a table's changes can be read."""
-    return all(is_on(schema.properties, key) for key in NEEDED)
 
 
 def check_tracked(name: Name, schema: Schema) -> None:

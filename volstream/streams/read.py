@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from volstream.catalog import Catalog
 from volstream.changelog import process
+from volstream.changelog.base import CHANGE_TYPE, OLD_KINDS, Deduplication, quoted
 from volstream.directory import table
 from volstream.errors import StreamStaleError
 from volstream.jvm.codegen import compile_in
@@ -18,8 +19,9 @@ from volstream.model.objects import Mode, SourceKind, Stream
 from volstream.model.work import Plan
 from volstream.spark.frames import relation
 from volstream.spark.views import Views
+from volstream.sqltext import literal
 from volstream.streams import net
-from volstream.streams.source import Source, source_of
+from volstream.streams.source import Source, images, source_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -58,6 +60,29 @@ class Range:
     def empty(self) -> bool:
         """True if the range has no versions."""
         return not self.initial and self.to_version < self.first
+
+    @property
+    def reshaped(self) -> bool:
+        """True if the source has other columns at the end of the range than before it."""
+        if self.from_version is None:
+            return False
+        return list(self.source.columns(self.from_version)) != list(self.source.columns(self.to_version))
+
+    def images(self, *, new: bool) -> str:
+        """Returns SQL for the rows that came in the range or, if not ``new``, for those that went, several times if they did so:
+        what came less what went is the change of the source's content, whatever identifies its rows.
+
+        Raises:
+            StreamSchemaChangedError: the source's columns changed in the range.
+        """
+        columns = ", ".join(map(quoted, self.source.columns(self.to_version)))
+        if self.empty or self.whole:
+            some = new and not self.empty
+            return f"SELECT {columns} FROM {self.source.rows(self.to_version)}{'' if some else ' LIMIT 0'}"
+        changelog = images(self.source, self.first, self.to_version)
+        changes = process.read(changelog, self.first, self.to_version, Deduplication.NONE, compute_updates=False)
+        old = ", ".join(map(literal, OLD_KINDS))
+        return f"SELECT {columns} FROM ({changes}) WHERE {CHANGE_TYPE} {'NOT ' if new else ''}IN ({old})"
 
     def changes(self) -> str:
         """Returns SQL with the columns ``old``, ``new``, ``version``, ``time`` (see :func:`volstream.changelog.process.net`).

@@ -5,8 +5,9 @@ A stream stores none of this: each read obtains it from the catalog and the tabl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -158,8 +159,11 @@ class TableSource:
     def missing(self, after: int, until: int) -> str | None:
         """See :class:`Source`."""
         log = DeltaLog(self.location)
-        if not log.readable_from(after):
+        if not log.readable_from(after) or log.schema(after) is None:  # old images need the columns from before
             return f"the changes after version {after} are no longer kept"
+        untracked = next((version for version, one in self._schemas(after, until).items() if not tracked(one)), None)
+        if untracked is not None:
+            return f"the changes of its table were not tracked from version {untracked} on"
         lost = log.lost_file(after, until)
         return f"files needed for its changes were removed (VACUUM), such as {lost}" if lost else None
 
@@ -212,12 +216,12 @@ class TableSource:
 
     def changelog(self, first: int, last: int, *, append_only: bool = False) -> Changelog:
         """Returns the change feed if it is sufficient, because its cost depends on the changes; else row tracking."""
-        after = self._schema(last)
-        before = self._schema(max(first - 1, 0))
-        if not after.bears(before):
-            raise self._changed(before, first, last)
+        schemas = self._bearing(first, last)
+        after = schemas[last]
+        if append_only and not _grows(schemas):  # two snapshots miss a row that came and went in between
+            raise self._changed(schemas)
         commits = [one for one in DeltaLog(self.location).commits_after(first - 1) if one.version <= last]
-        fed = all(is_on(one.properties, "delta.enableChangeDataFeed") for one in (before, after))
+        fed = all(is_on(one.properties, "delta.enableChangeDataFeed") for one in schemas.values()) and _grows(schemas)
         restored = any(one.operation == "RESTORE" for one in commits)
         columns, compared = after.columns, after.comparable
         added = all(one.adds_only or one.without_data for one in commits)
@@ -225,19 +229,17 @@ class TableSource:
             return ChangeFeed(self.location, columns, compared)
         if fed and not restored and (append_only or self.key):
             return ChangeFeed(self.location, columns, compared, self.key)
-        if append_only and fed and not spark_reads(after):  # two snapshots miss a row that came and went in between
+        if append_only and fed and not spark_reads(after):  # as above
             return ChangeFeed(self.location, columns, compared, self.key)
-        return self._tracked(before, after)
+        return self._tracked(schemas)
 
     def every_change(self, first: int, last: int) -> Changelog:
         """Returns the changelog of all changes by row id, including those that a stream would not need."""
-        before, after = self._schema(max(first - 1, 0)), self._schema(last)
-        if not after.bears(before):
-            raise self._changed(before, first, last)
-        return self._tracked(before, after)
+        return self._tracked(self._bearing(first, last))
 
-    def _tracked(self, before: Schema, after: Schema) -> Changelog:
-        if spark_reads(after):
+    def _tracked(self, schemas: Mapping[int, Schema]) -> Changelog:
+        before, after = schemas[min(schemas)], schemas[max(schemas)]
+        if spark_reads(after) and _grows(schemas):
             return TrackedChanges(self.location, after.columns, after.comparable, self.key)
         added = {name: after.sql_type(name) for name in after.columns if name not in before.types}
         return SnapshotDifference(self.location, after.columns, after.comparable, added, self.key)
@@ -254,16 +256,50 @@ class TableSource:
             raise DependencyError(f"The table {self.name} cannot be read at version {version}.")
         return schema
 
-    def _changed(self, before: Schema, first: int, last: int) -> StreamSchemaChangedError:
-        """Returns the error with the version that changed the columns, found by bisection: columns do not change back."""
-        low, high = max(first - 1, 0), last
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if self._schema(middle).bears(before) else (low, middle)
-        return StreamSchemaChangedError(
-            f"Columns of the table {self.name} were dropped, renamed or retyped in version {high}.",
-            f"Consume the changes up to version {high - 1}, or replace the stream.",
+    def _schemas(self, after: int, until: int) -> Mapping[int, Schema]:
+        """Returns the columns and properties at both versions, and at each between them that set some, in order."""
+        between = DeltaLog(self.location).redefinitions(after, until)
+        return {version: self._schema(version) for version in sorted({after, *between, until})}
+
+    def _bearing(self, first: int, last: int) -> Mapping[int, Schema]:
+        """Returns the schemas from before version ``first`` to ``last``. Raises StreamSchemaChangedError if rows from before do
+        not fit the last one."""
+        schemas = self._schemas(max(first - 1, 0), last)
+        if not schemas[last].bears(schemas[max(first - 1, 0)]):
+            raise self._changed(schemas)
+        return schemas
+
+    def _changed(self, schemas: Mapping[int, Schema]) -> StreamSchemaChangedError:
+        """Returns the error with the first version whose columns do not bear those before it."""
+        version = next(
+            version for (_, old), (version, new) in itertools.pairwise(schemas.items()) if not new.bears(old)
         )
+        return StreamSchemaChangedError(
+            f"Columns of the table {self.name} were dropped, renamed or retyped in version {version}.",
+            f"Consume the changes up to version {version - 1}, or replace the stream.",
+        )
+
+
+def images(source: Source, first: int, last: int) -> Changelog:
+    """Returns a changelog of every image in versions ``first`` to ``last``, of which nothing needs to identify rows.
+
+    Raises:
+        StreamSchemaChangedError: columns were dropped, renamed or retyped in the range.
+    """
+    if isinstance(source, TableSource):
+        source = replace(source, key=())
+    return source.changelog(first, last, append_only=True)
+
+
+def _grows(schemas: Mapping[int, Schema]) -> bool:
+    """True if the last schema bears all others. RESTORE can take back columns that were added in between."""
+    *others, last = schemas.values()
+    return all(map(last.bears, others))
+
+
+def tracked(schema: Schema) -> bool:
+    """True if a table's changes can be read."""
+    return all(is_on(schema.properties, key) for key in NEEDED)
 
 
 def spark_reads(schema: Schema) -> bool:

@@ -29,11 +29,59 @@ def found(statement: str) -> list[str]:
         ("OPTIMIZE t", ["t"]),
         ("VACUUM t RETAIN 0 HOURS", ["t"]),
         ("DESCRIBE HISTORY t", ["t"]),
-        ("SELECT extract(year FROM s.time) FROM t", ["s.time", "t"]),
+        ("SELECT extract(year FROM s.time) FROM t", ["t"]),
+        ("SELECT trim(BOTH 'x' FROM a), overlay(b PLACING c FROM d) FROM t", ["t"]),
+        ("SELECT * FROM t WHERE a IS DISTINCT FROM s", ["t"]),
+        ("SELECT a, s FROM t GROUP BY a, s ORDER BY a NULLS LAST, s", ["t"]),
+        ("INSERT INTO t SELECT a FROM u GROUP BY a, s", ["t", "u"]),
+        ("INSERT INTO t SELECT a FROM u DISTRIBUTE BY a, s SORT BY a, s", ["t", "u"]),
+        ("SELECT sum(a) OVER (PARTITION BY b, s ORDER BY c, s) FROM t", ["t"]),
+        ("SELECT /*+ BROADCAST(s) */ a FROM t s", ["t"]),
+        ("WITH s AS (SELECT * FROM s) SELECT * FROM s", ["s"]),
+        ("WITH RECURSIVE s AS (SELECT 1 AS a UNION ALL SELECT a FROM s) SELECT * FROM s", []),
+        ("SELECT * FROM (WITH s AS (SELECT 1) SELECT * FROM s) JOIN s", ["s"]),
+        ("WITH t AS (SELECT 1) INSERT INTO t SELECT * FROM t", ["t"]),
+        ("FROM s INSERT INTO t SELECT a INSERT INTO u SELECT b", ["s", "t", "u"]),
+        ("SELECT 'a' AS \U00020bb7 FROM `\U00020bb7` x, s", ["`\U00020bb7`", "s"]),
     ],
 )
 def test_the_relations_of_a_statement_are_found_by_position(statement: str, relations: list[str]) -> None:
     assert found(statement) == relations
+
+
+@pytest.mark.parametrize(
+    ("statement", "relations"),
+    [
+        ("SELECT a, count(*) FROM (TABLE t) GROUP BY a, s", ["t"]),
+        ("TABLE t UNION SELECT trim(a FROM s) FROM u WHERE a IS DISTINCT FROM s ORDER BY a, s", ["t", "u"]),
+        ("TABLE t UNION SELECT a FROM u WHERE b IN (SELECT c FROM v) SORT BY a, s", ["t", "u", "v"]),
+        ("EXPLAIN SELECT extract(YEAR FROM s) FROM t GROUP BY a, s", ["t"]),
+        ("SELECT * FROM t CHANGES FROM TIMESTAMP '2026-01-01' GROUP BY a, s", ["t"]),
+        ("OPTIMIZE t ZORDER BY (a, s)", ["t"]),
+    ],
+)
+def test_they_are_found_in_statements_that_only_spark_can_parse(statement: str, relations: list[str]) -> None:
+    assert found(statement) == relations
+
+
+def test_directories_and_changes_are_found_among_other_relations() -> None:
+    statement = "SELECT * FROM DIRECTORY(VOLUME a.v) GROUP BY a, s UNION SELECT * FROM t CHANGES FROM VERSION 1 AS c, u"
+    references = names.references(statement)
+    assert [(str(one.name), one.directory, one.qualified, one.takes_alias) for one in references] == [
+        ("a.v", True, True, True),
+        ("t", False, False, False),
+        ("u", False, False, True),
+    ]
+    assert [statement[one.start : one.end] for one in references] == ["DIRECTORY(VOLUME a.v)", "t", "u"]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["SELECT update FROM t", "FROM t SELECT 'insert' AS a", "WITH c AS (SELECT 1) SELECT `merge` FROM t"],
+)
+def test_a_query_writes_nothing_whatever_words_it_has(statement: str) -> None:
+    assert not names.writes(statement)
+    assert names.target(statement) is None
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Maintenance of tables by SQL that could remove unconsumed data of streams."""
+"""Statements about tables that would take changes away from their streams are refused."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING
 from volstream.delta import folders
 from volstream.delta.log import DeltaLog, retention
 from volstream.errors import InvalidStateError
+from volstream.model.names import Name
 from volstream.model.objects import SourceKind
 from volstream.sql import names
+from volstream.streams.source import NEEDED
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from volstream.home import Home
 
 
@@ -45,4 +49,34 @@ def check_vacuum(home: Home, statement: str, words: list[str]) -> None:
                 f"VACUUM would remove files that the stream {stream.name} has not consumed yet: "
                 f"its changes begin at {first.timestamp:%F %T} UTC.",
                 f"Consume it first, discard its changes (volstream advance-stream {stream.name}), or RETAIN more hours.",
+            )
+
+
+def check_untracked(home: Home, statement: str, words: list[str]) -> None:
+    """Refuses an ``ALTER TABLE ... SET`` or ``UNSET TBLPROPERTIES`` that ends the change tracking of a stream's source.
+
+    Raises:
+        InvalidStateError: a stream reads the table; the message names it and the remedy.
+    """
+    tokens = names.tokenize(statement)
+    named = names.reference_at(statement, tokens, 2) if len(tokens) > 2 else None
+    if named is None or "TBLPROPERTIES" not in words:
+        return
+    texts = [token.text for token in tokens]
+    if "UNSET" in words:
+        values = dict.fromkeys(texts, "false")
+    else:
+        values = {name: value for name, sign, value in zip(texts, texts[1:], texts[2:], strict=False) if sign == "="}
+    check_tracking_stays(home, named.name, values)
+
+
+def check_tracking_stays(home: Home, table: Name, properties: Mapping[str, str]) -> None:
+    """Raises InvalidStateError if properties end the change tracking of a table that a stream reads."""
+    if all(properties.get(name, "true").lower() == "true" for name in NEEDED):
+        return
+    for stream in home.catalog.streams.list(source_id=str(table)):
+        if stream.source_kind is SourceKind.TABLE:
+            raise InvalidStateError(
+                f"The stream {stream.name} needs the change tracking of the table {table}.",
+                "Drop the stream first, or the dynamic table or job that it serves.",
             )

@@ -1,0 +1,19 @@
+from __future__ import annotations
+
+import pytest
+
+from volstream.sql.parameters import in_schema
+
+
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        ("SELECT a, b FROM t GROUP BY a, b", "SELECT a, b FROM s.t GROUP BY a, b"),
+        ("SELECT * FROM t JOIN other.t USING (a)", "SELECT * FROM s.t JOIN other.t USING (a)"),
+        ("SELECT * FROM DIRECTORY(VOLUME v) d", "SELECT * FROM DIRECTORY(VOLUME s.v) d"),
+        ("SELECT * FROM DIRECTORY(VOLUME other.v)", "SELECT * FROM DIRECTORY(VOLUME other.v)"),
+        ("WITH c AS (SELECT * FROM t) SELECT * FROM c", "WITH c AS (SELECT * FROM s.t) SELECT * FROM c"),
+    ],
+)
+def test_relations_without_a_schema_get_that_of_the_connection(statement: str, expected: str) -> None:
+    assert in_schema(statement, "s") == expected
