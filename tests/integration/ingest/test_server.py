@@ -232,6 +232,16 @@ def test_rows_that_lead_out_of_their_message_are_refused(served: Served, case: s
     client.close()
 
 
+@pytest.mark.parametrize("ticket", [b"[" * 100_000, b'{"sql":' * 100_000, b"\xff", b"1", b"{}"])
+def test_a_ticket_that_is_not_understood_is_not_a_fault_of_the_server(served: Served, ticket: bytes) -> None:
+    options = flight.FlightCallOptions(headers=[(b"authorization", b"Bearer secret")])
+    with (
+        flight.connect(served.server.location) as client,
+        pytest.raises(flight.FlightError, match=r"not understood|lacks"),
+    ):
+        client.do_get(flight.Ticket(ticket), options)
+
+
 def test_a_server_with_a_certificate_speaks_tls(settings: Settings, gateway: SparkGateway, tmp_path: Path) -> None:
     public, private = certificate(tmp_path)
     given = settings.model_copy(
