@@ -3,6 +3,7 @@
 # make broker   what the tests need besides for a Kafka broker
 # make test     setup, then lint and the tests
 # make test-long  the other tests: 10,000 files or events, random histories, both clouds end to end, other Sparks, ...
+# make test-lowest  unit tests, and those of the console, with the lowest versions that pyproject.toml allows, in .cache/lowest
 # make storm    kills the processes of a home at random and looks whether its tables are true (SEED=1 KILLS=1000 CATALOG=sqlite|postgres
 #               STORM="--files 2200 --jobs 1"; --help); make fuzz feeds broken inputs to all that reads text (SEED=1 INPUTS=1000000)
 # make demo     setup, then the picture demo; demo-s3 and demo-oss: the same in a bucket,
@@ -22,7 +23,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup java engine engine-s3 broker compiled-and-linted test test-long test-services storm fuzz lint lock screenshots docs demo demo-ingest demo-s3 demo-oss bench release-check clean
+.PHONY: setup java engine engine-s3 broker compiled-and-linted test test-long test-lowest test-services storm fuzz lint lock screenshots docs demo demo-ingest demo-s3 demo-oss bench release-check clean
 
 setup: .venv/packages
 	@$(MAKE) --no-print-directory -j 2 engine .venv/compiled
@@ -91,6 +92,10 @@ test:
 
 test-long: setup engine-s3 test-services broker
 	$(BIN)/python -m pytest -n 2 --dist worksteal --timeout 900 --hypothesis-profile long -m 'long or hypothesis' tests
+
+test-lowest: setup
+	@$(BIN)/python -m pip install --quiet --group lock
+	$(BIN)/python -m tests.lowest
 
 # Of a service: its name, its package in Debian, and a command that succeeds if it is there.
 define service

@@ -134,3 +134,22 @@ def test_a_damaged_directory_is_named_by_its_volume(tmp_path: Path) -> None:
             make(home.catalog, home.settings, tmp_path / "backup")
         session.volumes.drop("v", cascade=True)
         make(home.catalog, home.settings, tmp_path / "backup")
+
+
+@pytest.mark.parametrize(
+    "link", ["catalog.db", "backup.json", "warehouse/tables/public/t", "warehouse/tables/public/x.parquet"]
+)
+def test_a_backup_with_a_link_is_not_restored(tmp_path: Path, link: str) -> None:
+    backup, secret = tmp_path / "backup", tmp_path / "secret"
+    with _session(tmp_path / "home") as session:
+        write_deltalake(f"{session.home.warehouse}/tables/public/t", pa.table({"n": [1]}))
+        make(session.home.catalog, session.home.settings, backup)
+    if (backup / link).exists():
+        (backup / link).rename(secret)
+    else:
+        secret.touch()
+    (backup / link).symlink_to(secret)
+    with _session(tmp_path / "restored") as session:
+        with pytest.raises(InvalidValueError, match=rf"was changed: {link} is a link\. Restore another backup"):
+            restore(session.home.catalog, session.home.settings, backup)
+        assert not list(Path(session.home.warehouse).rglob("*.parquet"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
@@ -34,11 +35,12 @@ def restore(
         told: called with the name of what is being copied.
 
     Raises:
-        InvalidValueError: the folder is not a finished backup.
+        InvalidValueError: the folder is not a finished backup, or has links in it.
         InvalidStateError: the home's catalog or warehouse is not empty.
         ObjectInUseError: another process is restoring the home.
         StorageError, DependencyError, DiskError, CatalogError: reading or writing failed.
     """
+    _check_links(folder)
     manifest = Manifest.read(folder)
     # What is removed after a failure must not be what somebody else has restored.
     with lease(catalog.leases, "restore", new_owner(), "restoring a backup", settings.lease_seconds) as other:
@@ -71,6 +73,17 @@ def _fill(catalog: Catalog, warehouse: str, folder: Path, manifest: Manifest, to
                     if name not in _LEFTOVERS:
                         folders.remove(f"{warehouse}/{name}")
                 raise
+
+
+def _check_links(folder: Path) -> None:
+    """Raises InvalidValueError if something in a backup is a link: a backup has none, and its target would be copied."""
+    for parent, folders_in, files in os.walk(folder):
+        for path in (Path(parent, name) for name in (*folders_in, *files)):
+            if path.is_symlink():
+                raise InvalidValueError(
+                    f"The backup in {folder} was changed: {path.relative_to(folder)} is a link.",
+                    "Restore another backup.",
+                )
 
 
 def _check_empty(catalog: Catalog, settings: Settings) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Callable
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request, cookie_parser
@@ -72,7 +72,7 @@ class Access:
                 headers = MutableHeaders(scope=message)
                 for name, value in _HEADERS.items():
                     headers.setdefault(name, value)
-                kept = request.url.path.startswith(_OPEN_BELOW)  # by browsers, who ask whether it has changed
+                kept = scope["path"].startswith(_OPEN_BELOW)  # by browsers, who ask whether it has changed
                 headers.setdefault("cache-control", "no-cache" if kept else "no-store")
             await send(message)
 
@@ -84,7 +84,9 @@ class Access:
         host = request.headers.get("host")
         if host is not None and host_of(host) not in self._hosts:  # HTTP 1.0 does not require one
             return self._refuse(request, 421, "Use 127.0.0.1 as the host, or a name from the setting console_hosts.")
-        if self._token is None or request.url.path in _OPEN or request.url.path.startswith(_OPEN_BELOW):
+        # Not request.url, of which the Host header is a part: the router, too, goes by the scope.
+        path = request.scope["path"]
+        if self._token is None or path in _OPEN or path.startswith(_OPEN_BELOW):
             return None
         given = request.query_params.get("token")
         if given is not None and request.method in _SAFE:
@@ -99,7 +101,7 @@ class Access:
             return None
         if not _same(_cookies(request.headers).get(cookie_name(request), ""), cookie_value(self._token)):
             return self._refuse(request, 401, "The token is missing.")
-        if request.method not in _SAFE and not is_same_origin(request.headers, request.url.scheme):
+        if request.method not in _SAFE and not is_same_origin(request.headers, request.scope["scheme"]):
             return self._refuse(request, 403, "Actions must come from a page of this console.")
         request.scope.setdefault("state", {})["who"] = "console"
         return None
@@ -109,14 +111,14 @@ class Access:
         assert self._token is not None, "it was given"
         rest = [(name, value) for name, value in request.query_params.multi_items() if name != "token"]
         # Of the path only what cannot name another host.
-        path = f"/{request.url.path.lstrip('/')}"
+        path = f"/{quote(request.scope['path'].lstrip('/'))}"
         answer = RedirectResponse(f"{path}?{urlencode(rest)}" if rest else path, status_code=303)
         answer.set_cookie(
             cookie_name(request),
             cookie_value(self._token),
             max_age=_COOKIE_SECONDS,
             path="/",
-            secure=request.url.scheme == "https",
+            secure=request.scope["scheme"] == "https",
             httponly=True,
             samesite="strict",
         )

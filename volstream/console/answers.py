@@ -76,7 +76,7 @@ def json_answer(value: Any, status: int = 200) -> Response:
 
 def page_answer(request: Request, template: str, facts: dict[str, Any], status: int = 200) -> Response:
     """Returns a page of the console."""
-    text = render(template, **{**facts, "topics": facts.get("topics", ""), "path": request.url.path})
+    text = render(template, **{**facts, "topics": facts.get("topics", ""), "path": request.scope["path"]})
     return HTMLResponse(text, status)
 
 

@@ -217,7 +217,7 @@ def _probe_routes(healthy: Probe, ready: Probe, collector: Collector) -> list[Ba
 
 
 async def _error(request: Request, error: Exception) -> Response:
-    if request.url.path in ("/healthz", "/readyz", "/metrics") and isinstance(error, VolstreamError):
+    if request.scope["path"] in ("/healthz", "/readyz", "/metrics") and isinstance(error, VolstreamError):
         return PlainTextResponse(f"{error}\n", 503)
     return await anyio.to_thread.run_sync(error_answer, request, error)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from urllib.parse import quote, urlsplit
+import re
+from urllib.parse import quote
 
 from volstream.config import Settings
 from volstream.lifecycle.privacy import secret_in
@@ -42,9 +43,11 @@ def known_hosts(settings: Settings) -> frozenset[str]:
     return frozenset(name.lower() for name in (*LOOPBACK, *address, *settings.console_hosts))
 
 
+#: ``name[:port]`` or ``[address][:port]``.
+_HOST = re.compile(r"(?:\[([0-9a-z:.]+)\]|([0-9a-z._-]+))(?::[0-9]{1,5})?")
+
+
 def host_of(header: str) -> str:
-    """Returns the host of a ``Host`` header without the port; empty if it is none."""
-    try:
-        return (urlsplit(f"//{header}").hostname or "").lower()
-    except ValueError:
-        return ""
+    """Returns the host of a ``Host`` header without the port; empty if it is anything but a host and a port."""
+    found = _HOST.fullmatch(header.lower())
+    return "" if found is None else found[1] or found[2]

@@ -18,7 +18,8 @@ from volstream.model.units import format_duration, format_size
 from volstream.session import Session
 from volstream.spark.errors import as_sql_errors
 from volstream.spark.frames import batches
-from volstream.sql.readonly import one_query
+from volstream.sql.readonly import has_plan, one_query
+from volstream.statements.run import SparkStatements
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -73,7 +74,8 @@ class Queries:
         began = time.monotonic()
         with self._session.home.gateway.explaining(), as_sql_errors():
             self._spark = self._session.spark
-            frame = self._session.sql(statement)
+            query = SparkStatements(self._session.home).query if has_plan(statement) else self._session.sql
+            frame = query(statement)
             parts, is_full = _some(batches(_bounded(frame.limit(limit + 1))))
             names = frame.columns
         cells = [row for part in parts for row in zip(*map(python_values, part.columns), strict=True)]

@@ -37,7 +37,7 @@ _log = get("ingest")
 #: Seconds for clients to end what they send.
 _END_SECONDS = 2.0
 
-#: Bytes of rows that a request may have and still go on, and characters of the identity of a stream.
+#: Bytes of rows that a request may have, and characters of the identity of a stream.
 _MAX_REQUEST, _MAX_STREAM = 256 << 20, 100
 
 #: File of the home with the token, if no setting has it.
@@ -260,8 +260,8 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow publish
                     flush, more = _flush(chunk)
                     waiting.append(flush)
                     size += flush.rows.nbytes
+                    _check_size(size)
                     if more:
-                        _check_size(size)
                         continue
                     self._append(name, table, waiting, size)
                 writer.write(encoded(sequence=waiting[-1].sequence))
@@ -334,11 +334,18 @@ def _flush(chunk: Any) -> tuple[Flush, bool]:
         or not 0 < sequence < 1 << 63
     ):
         raise InvalidValueError("The request is not understood.", "Use a client of the same version.")
-    return Flush(stream, sequence, pa.Table.from_batches([chunk.data])), bool(told["more"])
+    try:
+        chunk.data.validate(full=True)  # else offsets could lead out of the message, into the server's memory
+    except pa.ArrowInvalid as error:
+        raise InvalidValueError(f"The rows are damaged: {error}.", "Send them again.") from None
+    rows = pa.Table.from_batches([chunk.data])
+    if rows.num_rows > rows.nbytes:  # columns without values, which would be filled with NULL
+        raise InvalidValueError("The rows are damaged: there are more than their bytes can hold.", "Send them again.")
+    return Flush(stream, sequence, rows), bool(told["more"])
 
 
 def _check_size(size: int) -> None:
-    """Raises InvalidValueError if a request that goes on is too large already."""
+    """Raises InvalidValueError if a request is too large."""
     if size > _MAX_REQUEST:
         raise InvalidValueError(
             f"A request has more than {format_size(_MAX_REQUEST)} of rows.", "Send fewer rows with one flush."

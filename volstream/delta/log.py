@@ -21,7 +21,10 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 from pyarrow import fs
 
+from volstream.delta.expressions import expressions_of
 from volstream.delta.places import filesystem_of, is_table, mapped, open_table
+from volstream.errors import InvalidStateError
+from volstream.model.names import Name
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,7 @@ class Schema:
         identities: Delta's identity of each column, independent of its name; with column mapping, its id.
         partitions: partition columns.
         required: columns that are NOT NULL.
+        expressions: what Spark would evaluate when rows are written, in words.
     """
 
     types: Mapping[str, str]
@@ -102,6 +106,7 @@ class Schema:
     partitions: Sequence[str]
     properties: Mapping[str, str]
     required: Sequence[str] = ()
+    expressions: Sequence[str] = ()
 
     @property
     def columns(self) -> Sequence[str]:
@@ -215,6 +220,19 @@ class DeltaLog:
             return None
         with mapped(self.location):
             return _schema(table)
+
+    def check_plain(self, table: Name) -> None:
+        """Checks a table that a job fills, which volstream makes without expressions.
+
+        Raises:
+            InvalidStateError: Spark would evaluate some when the job writes.
+        """
+        schema = self.schema()
+        if schema is not None and schema.expressions:
+            raise InvalidStateError(
+                f"The table {table} has {', '.join(schema.expressions)}, which Spark would evaluate when a job writes to it.",
+                "Remove it from the table, or let the job write another one.",
+            )
 
     def rows(self) -> int | None:
         """Returns the number of rows, from the files' statistics, with those that deletion vectors delete; None if unknown."""
@@ -399,6 +417,7 @@ def _schema(table: DeltaTable) -> Schema:
         list(metadata.partition_columns),
         {key: str(value) for key, value in metadata.configuration.items()},
         [field["name"] for field in fields if not field["nullable"]],
+        list(expressions_of(table)),
     )
 
 

@@ -35,7 +35,10 @@ def encoded(**values: Any) -> bytes:
 
 def decoded(content: Any) -> dict[str, Any]:
     """Returns the values of :func:`encoded`. Raises ValueError."""
-    found = json.loads(bytes(content))
+    try:
+        found = json.loads(bytes(content))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
     if not isinstance(found, dict):
         raise ValueError("not an object")
     return found

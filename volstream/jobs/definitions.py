@@ -17,7 +17,14 @@ from volstream.catalog.failures import Wanted
 from volstream.delta import folders
 from volstream.delta.places import is_remote
 from volstream.directory.table import COLUMNS
-from volstream.errors import AlreadyExistsError, InvalidStateError, InvalidValueError, NotFoundError, ObjectInUseError
+from volstream.errors import (
+    AlreadyExistsError,
+    InvalidStateError,
+    InvalidValueError,
+    NotFoundError,
+    ObjectInUseError,
+    SqlError,
+)
 from volstream.functions.declared import declared_apart, declared_by
 from volstream.functions.schema import from_ddl, reason_of, to_ddl
 from volstream.functions.source import absolute, find
@@ -44,6 +51,7 @@ from volstream.model.objects import (
 )
 from volstream.model.units import MAX_BYTES, MAX_SECONDS
 from volstream.model.work import LASTING, FailureState
+from volstream.sql.readonly import check_calls
 from volstream.sqltext import tree_of
 from volstream.streams.definitions import new_stream
 
@@ -380,6 +388,12 @@ def check_where(text: str) -> None:
         parsed = tree_of(f"SELECT 1 WHERE ({text})")
     except SqlglotError as error:
         raise InvalidValueError(f"The condition {text!r} cannot be read: {reason_of(error)}.") from None
+    if len(list(parsed.find_all(exp.Query))) > 1:
+        raise InvalidValueError(f"The condition {text!r} has a query.", "A condition is about one file's columns only.")
+    try:
+        check_calls(text)
+    except SqlError as error:
+        raise InvalidValueError(f"The condition {text!r} cannot be used: {error.message}", error.remedy) from None
     unknown = sorted({column.name for column in parsed.find_all(exp.Column) if column.name.lower() not in COLUMNS})
     if unknown:
         raise InvalidValueError(f"The condition names a column {unknown[0]!r}.", f"A file has: {', '.join(COLUMNS)}.")

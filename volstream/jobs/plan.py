@@ -26,6 +26,7 @@ from volstream.model.objects import FileJob
 from volstream.model.work import Batch, BatchState, Plan, PlanKind, PlanState
 from volstream.spark.errors import map_spark_errors
 from volstream.spark.frames import relation
+from volstream.spark.plans import check_reads
 from volstream.sqltext import MAX_NAMED, between, literal, one_of
 from volstream.streams.net_files import FEW
 from volstream.streams.read import Range
@@ -124,12 +125,14 @@ def selected_files(session: SparkSession, changed: pa.Table, where: str, moves: 
     Args:
         where: SQL condition on the directory's columns.
     """
+    _check(session, where)
     return _with_actions(relation(session, changed), where, moves)
 
 
 def stream_files(session: SparkSession, covered: Range, where: str | None, moves: Moves) -> DataFrame:
     """Converts changes like :func:`files_of_changes`, with Spark: net changes of a possibly large range, and only files that
     meet ``where``."""
+    _check(session, where)
     columns = ", ".join(f"c.image.data.{name} AS {name}" for name in COLUMNS)
     changes = (
         "SELECT old IS NOT NULL AS had, new IS NOT NULL AS has, coalesce(version, new.wrote) AS commit_version, "
@@ -140,6 +143,7 @@ def stream_files(session: SparkSession, covered: Range, where: str | None, moves
 
 def replay_files(session: SparkSession, snapshot: Snapshot, since: int, now: int, where: str) -> DataFrame:
     """Returns the files that the directory had at one refresh and still has unchanged at another, and that meet ``where``."""
+    _check(session, where)
     columns = ", ".join(f"d.{name}" for name in COLUMNS)
     same = " AND ".join(f"n.{name} <=> d.{name}" for name in ("relative_path", *CONTENT))
     planned = (
@@ -149,6 +153,12 @@ def replay_files(session: SparkSession, snapshot: Snapshot, since: int, now: int
     )
     # With an alias: Spark reads `) WHERE (true)` as an alias of the name WHERE with one column.
     return session.sql(f"SELECT * FROM ({planned}) p WHERE ({where})")
+
+
+def _check(session: SparkSession, where: str | None) -> None:
+    """Raises SqlError if a condition does more than compute with a file's columns."""
+    if where not in (None, "true"):
+        check_reads(relation(session, SCHEMA.empty_table()).where(where))
 
 
 def least_by_hash(planned: DataFrame, most: int) -> pa.Table:

@@ -60,7 +60,7 @@ class ResultTables:
         Uses Spark only if there is something to create or to change.
 
         Raises:
-            InvalidStateError: the table belongs to another job.
+            InvalidStateError: the table belongs to another job, or has expressions.
             InvalidValueError: a column's type differs from the function's.
         """
         location = folders.table_location(self._warehouse, job.into)
@@ -74,6 +74,7 @@ class ResultTables:
             if job.write is Write.UPSERT and log.properties().get(OWNER) == job.id:
                 return self._catalog.jobs.change(job, clean=self._shows_deletes(job))
             existing = log.columns()  # a log; or another job was faster and owns the table
+        log.check_plain(job.into)
         owner = log.properties().get(OWNER)
         taken = job.write is Write.UPSERT and owner != job.id
         if taken:

@@ -13,6 +13,7 @@ from pathlib import Path
 from volstream.config import Settings
 from volstream.jvm import connectors
 from volstream.jvm.codegen import INTERPRETED
+from volstream.jvm.jars import EXTENSION_CLASS
 from volstream.jvm.java import Java
 
 #: Packages that Spark's own launcher opens (``JavaModuleOptions``).
@@ -88,8 +89,8 @@ POOLS = """\
 
 
 def properties(settings: Settings, files: Files, *, cores: int, port: int, token: str) -> dict[str, str]:
-    """Returns the engine's Spark settings; ``settings.spark_conf`` overrides them."""
-    return {
+    """Returns the engine's Spark settings; ``settings.spark_conf`` overrides them, but cannot leave out volstream's extension."""
+    values = {
         "spark.app.name": "volstream",
         "spark.master": f"local[{cores}]",
         "spark.driver.host": "127.0.0.1",
@@ -143,6 +144,8 @@ def properties(settings: Settings, files: Files, *, cores: int, port: int, token
         "spark.sql.artifact.isolation.enabled": "false",
         **connectors.properties(settings),
     } | settings.spark_conf
+    values["spark.sql.extensions"] = f"{values['spark.sql.extensions']},{EXTENSION_CLASS}".lstrip(",")
+    return values
 
 
 def _authentication(master: str) -> dict[str, str]:

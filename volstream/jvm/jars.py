@@ -53,6 +53,10 @@ DELTA = tuple(
 
 SET_UP = "Run: volstream setup."
 
+#: volstream's own jar, part of the package: an extension of Spark that removes functions which call any Java method.
+EXTENSION = Path(__file__).with_name("extension") / "volstream-extension.jar"
+EXTENSION_CLASS = "volstream.NoReflection"
+
 #: Time for some megabytes over a slow line; Ivy's own time-outs are per connection.
 _FETCH_SECONDS = 600.0
 

@@ -21,8 +21,8 @@ from volstream.loading.numbers import DECODER
 from volstream.loading.options import LoadOptions
 from volstream.model.units import format_size
 
-#: Rows in memory at a time.
-_ROWS = 5000
+#: Rows in memory at a time, and about how many characters of them.
+_ROWS, _CHARACTERS = 5000, MAX_RECORD_BYTES
 
 #: The name under which text that is no JSON object is rescued; Spark's.
 CORRUPT = "_corrupt_record"
@@ -43,9 +43,33 @@ def chunks(file: File, what: Recognized, options: LoadOptions) -> Iterator[Chunk
     Raises:
         FileRejectedError: it is not such a file.
     """
-    records = _records(texts(file, what.compression, options.encoding))
-    while group := list(islice(records, _ROWS)):
+    read = _Counted(texts(file, what.compression, options.encoding))
+    records = _records(read)
+    while group := list(_until(records, read, read.characters + _CHARACTERS)):
         yield _chunk(group)
+
+
+class _Counted(Iterator[str]):
+    """Blocks of text, with the number of characters that were read."""
+
+    def __init__(self, blocks: Iterator[str]) -> None:
+        self._blocks = blocks
+        self.characters = 0
+
+    def __next__(self) -> str:
+        block = next(self._blocks)
+        self.characters += len(block)
+        return block
+
+
+def _until(
+    records: Iterator[dict[str, Any] | _Corrupt], read: _Counted, characters: int
+) -> Iterator[dict[str, Any] | _Corrupt]:
+    """Yields records until so many characters were read, or :data:`_ROWS`."""
+    for record in islice(records, _ROWS):
+        yield record
+        if read.characters >= characters:
+            return
 
 
 def _chunk(group: list[dict[str, Any] | _Corrupt]) -> Chunk:

@@ -1,30 +1,124 @@
-"""Rows of parquet files, with the types that they have there."""
+"""Rows of parquet files, with the types that they have there.
+
+A few bytes can stand for gigabytes: of nulls, of one text that a dictionary repeats, of zeros that compress. So batches are
+small by what they hold, and a file that expands too far is rejected.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from volstream.functions.file import File
 from volstream.functions.rejection import FileRejectedError
 from volstream.loading.columns import ArrowColumn, Chunk
+from volstream.model.units import format_size
 
-#: Rows in memory at a time.
-_ROWS = 10_000
+#: Rows in memory at a time, and about how many bytes of them.
+_ROWS, _BYTES = 10_000, 64 << 20
+
+#: A file that expands to more bytes than the first, and to more than its size times the second, is rejected.
+_MAX_EXPANDED, _MAX_FACTOR = 256 << 20, 1000
+
+#: Bytes of a value in memory, at least: its place in a list, or whether it is NULL.
+_WIDTH = 4
 
 
 def chunks(file: File) -> Iterator[Chunk]:
-    """Yields the rows of a parquet file. Raises FileRejectedError: it is not such a file."""
+    """Yields the rows of a parquet file; first a chunk without rows, which shows the columns before anything is decoded.
+
+    Raises:
+        FileRejectedError: it is not such a file, or expands too far.
+    """
     try:
-        opened = pq.ParquetFile(file.open(), coerce_int96_timestamp_unit="us")
-        for batch in opened.iter_batches(_ROWS, use_threads=False):
-            columns = [ArrowColumn(*one) for one in zip(batch.schema.names, batch.columns, strict=True)]
-            yield Chunk(batch.num_rows, columns)
+        content = file.open()
+        footer = pq.ParquetFile(content, coerce_int96_timestamp_unit="us")
+        metadata, schema = footer.metadata, footer.schema_arrow
+        if not metadata.num_rows:
+            return
+        _check(file, _claimed(metadata))
+        yield Chunk(0, [ArrowColumn(one.name, pa.array([], one.type)) for one in schema])
+        opened = pq.ParquetFile(
+            content, metadata=metadata, read_dictionary=_repeating(metadata), coerce_int96_timestamp_unit="us"
+        )
+        seen = 0
+        for batch in opened.iter_batches(_rows(metadata), use_threads=False):
+            for part, size in _parts(batch):
+                seen += size
+                _check(file, seen)
+                columns = zip(schema, part.columns, strict=True)
+                yield Chunk(part.num_rows, [ArrowColumn(one.name, _as(values, one.type)) for one, values in columns])
     except pa.ArrowInvalid as error:
         raise FileRejectedError(f"The file cannot be read as parquet: {error}.") from None
     except OSError as error:
         if error.errno is not None:
             raise
         raise FileRejectedError(f"The file cannot be read as parquet: {error}.") from None
+
+
+def _claimed(metadata: pq.FileMetaData) -> int:
+    """Returns how many bytes the values are, by the footer, without what dictionaries repeat."""
+    return sum(max(one.total_uncompressed_size, one.num_values * _WIDTH) for one in _column_chunks(metadata))
+
+
+def _check(file: File, expanded: int) -> None:
+    if expanded > max(_MAX_EXPANDED, file.size * _MAX_FACTOR):
+        raise FileRejectedError(
+            f"The file has {format_size(file.size)} and expands to {format_size(expanded)} or more. "
+            f"A parquet file may expand to {format_size(_MAX_EXPANDED)}, or to {_MAX_FACTOR} times its size."
+        )
+
+
+def _rows(metadata: pq.FileMetaData) -> int:
+    """Returns how many rows are read at a time."""
+    fitting: int = _BYTES * metadata.num_rows // max(1, _claimed(metadata))
+    return max(1, min(_ROWS, fitting))
+
+
+def _repeating(metadata: pq.FileMetaData) -> list[str]:
+    """Returns the columns of texts or bytes that a dictionary may repeat: decoded at once, a batch of them has no limit."""
+    return sorted(
+        {
+            one.path_in_schema
+            for one in _column_chunks(metadata)
+            if one.physical_type == "BYTE_ARRAY"
+            and "." not in one.path_in_schema
+            and any("DICTIONARY" in encoding for encoding in one.encodings)
+        }
+    )
+
+
+def _column_chunks(metadata: pq.FileMetaData) -> Iterator[pq.ColumnChunkMetaData]:
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        yield from map(group.column, range(group.num_columns))
+
+
+def _parts(batch: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """Yields the rows of a batch in parts of about :data:`_BYTES`, with the bytes that each has when it is decoded."""
+    sizes = pa.array([batch.nbytes // batch.num_rows] * batch.num_rows, pa.int64())
+    for values in batch.columns:
+        if isinstance(values, pa.DictionaryArray) and _has_bytes(values.type.value_type):
+            lengths = pc.take(pc.binary_length(values.dictionary).cast(pa.int64()), values.indices)
+            sizes = pc.add(sizes, pc.fill_null(lengths, 0))
+    sums: list[int] = pc.cumulative_sum(sizes).to_pylist()
+    begin, before = 0, 0
+    for end, size in enumerate(sums, start=1):
+        if size - before >= _BYTES or end == len(sums):
+            yield batch.slice(begin, end - begin), size - before
+            begin, before = end, size
+
+
+def _has_bytes(kind: pa.DataType) -> bool:
+    tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+    return any(test(kind) for test in tests)
+
+
+def _as(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Returns values with the type of their column, which a dictionary may have replaced."""
+    if values.type == kind:
+        return values
+    decoded = values.dictionary_decode()
+    return decoded if decoded.type == kind else decoded.cast(kind)

@@ -19,6 +19,9 @@ from volstream.pipelines.references import expand, is_secret
 #: Settings of a home, which may lie beside a pipeline.
 _SETTINGS = "volstream.toml"
 
+#: More than any definition has, and far less than Python's stack.
+_MAX_LEVELS = 50
+
 _OTHERS = ("variables", "profile")
 
 
@@ -72,7 +75,9 @@ def _read(path: Path) -> RawFile:
     except (OSError, ValueError) as error:  # TOMLDecodeError and UnicodeDecodeError are ValueErrors
         raise InvalidValueError(f"{path} cannot be read: {error}.") from None
     except RecursionError:
-        raise InvalidValueError(f"{path} cannot be read: its values are nested too deeply.") from None
+        raise _too_deep(path) from None
+    if _levels(content) > _MAX_LEVELS:
+        raise _too_deep(path)
     if not _has_plain_numbers(content):
         raise InvalidValueError(f"{path} cannot be read: an integer has more than 64 bits.")
     known = [*(kind.value for kind in Kind), *_OTHERS]
@@ -80,6 +85,22 @@ def _read(path: Path) -> RawFile:
         if key not in known:
             raise InvalidValueError(f"{path.name}: there is no table [{key}].", nearest(key, known))
     return RawFile(path, content)
+
+
+def _too_deep(path: Path) -> InvalidValueError:
+    return InvalidValueError(f"{path} cannot be read: its values are nested too deeply.")
+
+
+def _levels(content: Any) -> int:
+    """Returns how deeply tables and lists are nested. Not recursive: dotted keys nest without limit."""
+    levels, level = 0, [content]
+    while level := [
+        inner
+        for one in level
+        for inner in (one.values() if isinstance(one, Mapping) else one if isinstance(one, list) else ())
+    ]:
+        levels += 1
+    return levels
 
 
 def _has_plain_numbers(value: Any) -> bool:
@@ -135,8 +156,8 @@ class Variables:
             where = f"{file.name}: {table}.{name}"
             if not isinstance(value, str | int | float):
                 raise InvalidValueError(f"{where} is not a plain value.", "Write text, a number, true or false.")
-            if is_secret(name) and isinstance(value, str) and "${env:" not in value:
-                raise InvalidValueError(f"{where} is a secret.", "Refer to it by ${env:NAME}.")
+            if is_secret(name):
+                raise InvalidValueError(f"{where} is a secret.", "Write ${env:NAME} where it is used.")
             if name in known:
                 raise InvalidValueError(f"{where} is set by another file as well.", "Set it once.")
             known[name] = value

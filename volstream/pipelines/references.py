@@ -48,7 +48,7 @@ def expand(value: Any, variable: Callable[[str], Any], environment: Callable[[st
         environment: returns the value of a variable of the environment, or None.
 
     Raises:
-        InvalidValueError: a reference leads nowhere, or a text contains a secret or a NUL.
+        InvalidValueError: a reference leads nowhere or to a secret, or a text contains a secret or a NUL.
     """
     if isinstance(value, Mapping):
         return {key: expand(one, variable, environment) for key, one in value.items()}
@@ -61,11 +61,17 @@ def expand(value: Any, variable: Callable[[str], Any], environment: Callable[[st
     def resolved(kind: str, name: str) -> Any:
         if kind == "var":
             return variable(name)
+        if is_secret(name):
+            raise InvalidValueError(
+                f"{name} is a secret, and the catalog stores this value, which everybody who reads it sees.",
+                "Refer to secrets only in secret properties of topics, or let the function read the environment.",
+            )
         found = environment(name)
         if found is None:
             raise InvalidValueError(
                 f"The environment variable {name} is not set.", f"Set it, or replace ${{env:{name}}}."
             )
+        check_literal(found)
         return found
 
     whole = _REFERENCE.fullmatch(value)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 import weakref
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -45,6 +46,11 @@ class Views:
         name = self.new()
         frame.createOrReplaceTempView(name)
         return name
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The names of the views created so far."""
+        return tuple(self._mine)
 
     def forget(self) -> None:
         """Releases the views created so far: the session's next statement drops them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -434,13 +435,25 @@ def tokenize(text: str) -> list[Token]:
     return found
 
 
+#: Spark takes the next line as part of a comment that ends like this, and sqlglot does not.
+_CONTINUED = re.compile(r"--[^\r\n]*\\\r?\n")
+
+
 def _scan(text: str) -> list[Any]:
     from sqlglot.dialects import Databricks
 
     try:
-        return list(Databricks().tokenize(text))
+        tokens = list(Databricks().tokenize(text))
     except TokenError as error:
         raise SqlError(f"The statement cannot be parsed: {error}.") from None
+    if _CONTINUED.search(text):
+        ends = [0, *(one.end + 1 for one in tokens)]
+        starts = [*(one.start for one in tokens), len(text)]
+        if any(_CONTINUED.search(text, end, start) for end, start in zip(ends, starts, strict=True)):
+            raise SqlError(
+                "A comment ends with a backslash, which continues it in the next line.", "Remove the backslash."
+            )
+    return tokens
 
 
 def _is_name(token: Token) -> bool:

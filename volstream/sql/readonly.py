@@ -1,9 +1,16 @@
-"""Tells queries from statements that change something. Pure."""
+"""Tells queries from statements that change something, by their words. Pure.
+
+What a query reads is decided by its plan (``volstream.spark.plans``); refusals here come first, and say more.
+"""
 
 from __future__ import annotations
 
+import itertools
+
+from sqlglot.tokenizer_core import TokenType
+
 from volstream.errors import SqlError
-from volstream.sql.names import split, tokenize
+from volstream.sql.names import split, tokenize, words
 
 #: Words with which a statement that only reads begins.
 _READING = {"SELECT", "WITH", "FROM", "VALUES", "TABLE", "SHOW", "DESCRIBE", "DESC", "("}
@@ -25,8 +32,12 @@ _WRITING = {
     "EXECUTE",
 }
 
-#: Spark's functions that call any Java method.
-_CALLING_JAVA = {"REFLECT", "TRY_REFLECT", "JAVA_METHOD"}
+#: Words with which a statement begins that tells about objects, without a plan.
+_SHOWING = {"SHOW", "DESCRIBE", "DESC"}
+
+#: Spark's functions that call any Java method, which the home's engine does not have; and IDENTIFIER, which calls a function, or
+#: reads a relation, whose name is the value of an expression.
+_HIDING = {"REFLECT", "TRY_REFLECT", "JAVA_METHOD", "IDENTIFIER"}
 
 
 def one_query(text: str) -> str:
@@ -42,21 +53,37 @@ def one_query(text: str) -> str:
         raise SqlError("Write one query." if not statements else "Only one query at a time can be run here.")
     (statement,) = statements
     tokens = tokenize(statement)
-    words = [token.text.upper() for token in tokens]
-    if words[0] not in _READING:
+    upper = [token.text.upper() for token in tokens]
+    if upper[0] not in _READING:
         raise SqlError(
-            f"{words[0]} is not a query.", "Here only SELECT, SHOW and DESCRIBE run; use volstream sql for the others."
+            f"{upper[0]} is not a query.", "Here only SELECT, SHOW and DESCRIBE run; use volstream sql for the others."
         )
-    if words[0] in ("SHOW", "DESCRIBE", "DESC"):
+    check_calls(statement)
+    if not has_plan(statement):
+        for token in tokens:
+            quotes = token.token_type is TokenType.STRING and upper[0] != "SHOW"
+            if quotes or (token.token_type is TokenType.IDENTIFIER and "/" in token.text):
+                raise SqlError("Only objects of this home can be described here.", "For files, use volstream sql.")
         return statement
     for position, token in enumerate(tokens):
-        plain = statement[token.start : token.end + 1].upper() == words[position]
-        before, after = words[position - 1 : position], words[position + 1 : position + 2]
-        if plain and words[position] in _WRITING and before != ["."] and after != ["("]:
+        plain = statement[token.start : token.end + 1].upper() == upper[position]
+        before, after = upper[position - 1 : position], upper[position + 1 : position + 2]
+        if plain and upper[position] in _WRITING and before != ["."] and after != ["("]:
             raise SqlError(
-                f"A query cannot have the word {words[position]}.",
+                f"A query cannot have the word {upper[position]}.",
                 f"If it is a name, write it in backticks: `{token.text}`.",
             )
-        if words[position] in _CALLING_JAVA and after == ["("]:
-            raise SqlError(f"The function {token.text} is not allowed here.", "Use volstream sql.")
     return statement
+
+
+def has_plan(statement: str) -> bool:
+    """True if a statement that only reads is a query, rather than SHOW or DESCRIBE."""
+    return words(statement)[0] not in _SHOWING
+
+
+def check_calls(text: str) -> None:
+    """Raises SqlError if a query or condition calls a function that can call anything."""
+    tokens = tokenize(text)
+    for token, after in itertools.pairwise(tokens):
+        if token.text.upper() in _HIDING and after.token_type is TokenType.L_PAREN:
+            raise SqlError(f"The function {token.text} is not allowed here.")

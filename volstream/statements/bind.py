@@ -47,11 +47,25 @@ class Binding:
     Args:
         block: pins the ranges of streams; None: they are pinned here, once for the statement.
         with_arrived: tables include the rows of their tails.
+        in_views: everything that is not a table is read through a view, so that a plan shows what the statement itself reads.
+
+    Attributes:
+        tables: the tables that were attached.
     """
 
-    def __init__(self, home: Home, spark: SparkSession, block: Block | None, *, with_arrived: bool = False) -> None:
+    def __init__(
+        self,
+        home: Home,
+        spark: SparkSession,
+        block: Block | None,
+        *,
+        with_arrived: bool = False,
+        in_views: bool = False,
+    ) -> None:
         self.spark = spark
+        self.tables: set[Name] = set()
         self._with_arrived = with_arrived
+        self._in_views = in_views
         self.views = Views(spark)
         self._home = home
         self._block = block
@@ -86,7 +100,8 @@ class Binding:
                 unmoved = arrived.query(self.views, statement, reference, location) if self._with_arrived else None
                 if unmoved is not None:
                     # A view costs a call of Spark.
-                    replacement = f"({unmoved})" if reference.takes_alias else self.views.of(unmoved)
+                    inline = reference.takes_alias and not self._in_views
+                    replacement = f"({unmoved})" if inline else self.views.of(unmoved)
             elif facts.is_fact(reference.name):
                 replacement = self.views.of(f"SELECT * FROM {parquet_at(facts.write(self._home, reference.name))}")
             if replacement is not None:
@@ -159,6 +174,7 @@ class Binding:
             self._use_schema(name.schema)
         if self._is_folder(f"{location}/_delta_log"):
             self.spark.sql(f"CREATE TABLE IF NOT EXISTS {name.qualified} USING DELTA LOCATION {literal(location)}")
+            self.tables.add(name)
             return location
         return None
 

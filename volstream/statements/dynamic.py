@@ -61,7 +61,7 @@ def refresh(home: Home, job: DynamicJob) -> int:
     Raises:
         SqlError: Spark rejects the query, or it no longer has the table's columns.
         StreamStaleError: a source was re-created, or its history is gone.
-        InvalidStateError: the table is gone.
+        InvalidStateError: the table is gone, or has expressions.
     """
     location = folders.table_location(home.warehouse, job.into)
     log = DeltaLog(location)
@@ -70,6 +70,7 @@ def refresh(home: Home, job: DynamicJob) -> int:
             f"The dynamic table {job.name} is missing or was replaced.",
             "Create it again: CREATE OR REPLACE DYNAMIC TABLE.",
         )
+    log.check_plain(job.into)
     streams = [one for one in map(home.catalog.streams.by_id, job.stream_ids) if one is not None]
     with as_sql_errors(), home.block(job_id=job.id) as block:
         block.take(*streams)

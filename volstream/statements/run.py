@@ -13,6 +13,7 @@ from volstream.ingest import feeds
 from volstream.model.names import DEFAULT_SCHEMA, Name
 from volstream.model.objects import DynamicJob, Job, Stream
 from volstream.spark.errors import as_sql_errors, map_spark_errors
+from volstream.spark.plans import check_reads
 from volstream.sql import adapt, grammar, names
 from volstream.sqltext import literal, pairs
 from volstream.statements import arrived, metastore
@@ -118,6 +119,18 @@ class SparkStatements:
         frame = binding.spark.sql(text)
         # A user's view may read ours for as long as the session lives.
         return frame if _is_temporary(words) else binding.views.live_with(frame)
+
+    def query(self, text: str) -> DataFrame:
+        """Returns the rows of a query that reads relations of the home only.
+
+        Raises:
+            SqlError: it is wrong, reads something else, or does more than reading.
+        """
+        binding = Binding(self._home, self._home.spark, self._home.open_block, with_arrived=True, in_views=True)
+        # In parentheses Spark takes nothing but a query: it would run a statement at once.
+        frame = binding.spark.sql(f"SELECT * FROM ({binding.bind(text)}\n)")
+        check_reads(frame, binding.tables, binding.views.names)
+        return binding.views.live_with(frame)
 
     def set_properties(self, statement: grammar.Statement) -> Result:
         """Runs ``ALTER TABLE t SET PROPERTIES``: change tracking stands for several Delta properties; others are passed on."""

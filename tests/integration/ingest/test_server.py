@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import threading
@@ -172,6 +173,7 @@ def test_a_table_that_was_dropped_and_created_again_takes_rows(served: Served) -
         ({"sequence": "1"}, "not understood"),
         ({"sequence": 1 << 63}, "not understood"),
         ({"more": True}, r"more than 8 B of rows\. Send fewer rows"),
+        ({"more": False}, r"more than 8 B of rows\. Send fewer rows"),
     ],
 )
 def test_requests_that_no_client_makes_are_refused(
@@ -189,6 +191,55 @@ def test_requests_that_no_client_makes_are_refused(
         _ = reader.read() or writer.close()  # one of the two raises what the server raised
     assert re.search(message, str(from_flight(error.value)))
     client.close()
+
+
+def _leading_out() -> pa.Array:
+    """Two texts of which the first ends far behind the sixteen bytes that are sent."""
+    offsets = struct.pack("<3i", 0, 1 << 20, 16)
+    return pa.StringArray.from_buffers(2, pa.py_buffer(offsets), pa.py_buffer(b"x" * 16))
+
+
+def _batch(**columns: pa.Array) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+def _damaged(case: str) -> pa.RecordBatch:
+    """Made in the test, because pytest looks at the values of parameters."""
+    match case:
+        case "text":
+            return _batch(__operation=pa.array(["insert"] * 2), id=_leading_out(), n=pa.array([1, 2]))
+        case "operation":
+            return _batch(__operation=_leading_out(), id=pa.array(["a", "b"]), n=pa.array([1, 2]))
+        case "dictionary":
+            index = pa.array([1 << 20], pa.int32())
+            return _batch(id=pa.DictionaryArray.from_arrays(index, pa.array(["a"]), safe=False))
+        case _:
+            return _batch(id=pa.nulls(1 << 20))
+
+
+@pytest.mark.parametrize("case", ["text", "operation", "dictionary", "nulls"])
+def test_rows_that_lead_out_of_their_message_are_refused(served: Served, case: str) -> None:
+    location = Path(served.session.home.warehouse, "tables", "public")
+    location.mkdir(parents=True)
+    table = tails.create(location)
+    client = Client(served.server.location, "secret")
+    rows = _damaged(case)
+    writer, reader = client.put(Name("public", "t"), rows.schema)
+    writer.write_with_metadata(rows, encoded(stream="s", sequence=1, more=False))
+    with pytest.raises(flight.FlightError, match="The rows are damaged"):
+        _ = reader.read() or writer.close()
+    assert everything(table) == []
+    client.close()
+
+
+@pytest.mark.parametrize("ticket", [b"[" * 100_000, b'{"sql":' * 100_000, b"\xff", b"1", b"{}"])
+def test_a_ticket_that_is_not_understood_is_not_a_fault_of_the_server(served: Served, ticket: bytes) -> None:
+    options = flight.FlightCallOptions(headers=[(b"authorization", b"Bearer secret")])
+    with (
+        flight.connect(served.server.location) as client,
+        pytest.raises(flight.FlightError, match=r"not understood|lacks"),
+    ):
+        client.do_get(flight.Ticket(ticket), options)
 
 
 def test_a_server_with_a_certificate_speaks_tls(settings: Settings, gateway: SparkGateway, tmp_path: Path) -> None:

@@ -113,6 +113,51 @@ def test_another_host_name_is_refused_even_with_the_token(client: TestClient) ->
     assert client.get("/healthz", headers={"host": "evil.example"}).status_code == 421
 
 
+@pytest.mark.parametrize(
+    "host",
+    [
+        "localhost/static/",
+        "localhost/static/x?",
+        "127.0.0.1:8642/healthz?",
+        "localhost#",
+        "localhost?x=",
+        "user@localhost",
+        "localhost:8642:1",
+        "localhost:",
+        "localhost\\@evil.example",
+        "[::1",
+        "[::1]/static/",
+        "[::1]evil",
+        "\u212aocalhost",
+        " localhost",
+        "",
+    ],
+)
+def test_a_host_is_a_name_and_a_port(client: TestClient, host: str) -> None:
+    assert client.get("/jobs/a", headers=[(b"host", host.encode())]).status_code == 421
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:8642", "127.0.0.1:1", "[::1]", "[::1]:8642"])
+def test_this_hosts_names_are_let_through(client: TestClient, host: str) -> None:
+    assert client.get("/healthz", headers={"host": host}).status_code == 200
+
+
+def test_the_path_that_is_asked_for_decides_and_not_the_one_in_the_url_with_the_host() -> None:
+    """With any host let through, as if the check above were missing."""
+    app = Starlette(
+        routes=[Route("/jobs/a", _who)],
+        middleware=[Middleware(Access, hosts=_Every(), token=TOKEN, refuse=refusal)],
+    )
+    client = TestClient(app, base_url="http://127.0.0.1:8642")
+    for host in ("localhost/static/", "localhost/healthz?", "localhost/healthz#"):
+        assert client.get("/jobs/a", headers={"host": host}).status_code == 401
+
+
+class _Every(frozenset[str]):
+    def __contains__(self, name: object) -> bool:
+        return True
+
+
 def test_every_answer_forbids_scripts_of_others_frames_and_guesses(client: TestClient) -> None:
     for path in ("/", "/healthz", "/static/x", "/nowhere"):
         headers = client.get(path).headers

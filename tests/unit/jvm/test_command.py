@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from volstream import config
 from volstream.config import Settings
 from volstream.jvm import command
 from volstream.jvm.command import Files
+from volstream.jvm.jars import EXTENSION, EXTENSION_CLASS
 from volstream.jvm.java import Java
 
 JAVA = Java(Path("/usr/bin/java"), 17, "")
@@ -127,3 +129,22 @@ def test_the_ports_of_an_engine_in_one_jvm_are_not_open_to_strangers(
     values = command.properties(settings, Files.of(settings), cores=2, port=1, token="")
     assert values.get("spark.authenticate") == wanted
     assert "spark.authenticate.secret" not in values
+
+
+def test_settings_of_a_user_do_not_remove_the_extension_without_reflection(tmp_path: Path) -> None:
+    for extensions, wanted in {
+        None: f"io.delta.sql.DeltaSparkSessionExtension,{EXTENSION_CLASS}",
+        "": EXTENSION_CLASS,
+        "org.x.Mine": f"org.x.Mine,{EXTENSION_CLASS}",
+    }.items():
+        conf = {} if extensions is None else {"spark.sql.extensions": extensions}
+        settings = config.load(tmp_path, spark_conf=conf)
+        values = command.properties(settings, Files.of(settings), cores=2, port=1, token="t")
+        assert values["spark.sql.extensions"] == wanted
+
+
+def test_the_extension_in_the_jar_was_compiled_from_its_source() -> None:
+    with zipfile.ZipFile(EXTENSION) as jar:
+        assert f"{EXTENSION_CLASS.replace('.', '/')}.class" in jar.namelist()
+        source = EXTENSION.with_name("NoReflection.java")
+        assert jar.read(f"volstream/{source.name}") == source.read_bytes(), "run: python -m tests.extension"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from decimal import Decimal
 
 import pyarrow as pa
@@ -133,3 +134,20 @@ def test_a_time_in_the_year_10000_in_utc_is_kept_inside_of_a_struct(files: Files
     (batch,) = Loader("s STRUCT<t: TIMESTAMP>, _rescued_data STRING")(file)
     assert batch["s"].field(0).cast(pa.string()).to_pylist() == ["10000-01-01 04:00:00.000000Z"]
     assert batch["_rescued_data"].to_pylist() == [None]
+
+
+@pytest.mark.parametrize("form", ["lines", "array"])
+def test_large_records_are_read_a_few_at_a_time(files: Files, form: str) -> None:
+    record = json.dumps({"c": "x" * (4 << 20)})
+    text = "\n".join([record] * 40) if form == "lines" else f"[{','.join([record] * 40)}]"
+    file = files.file("x.json.zst", pa.compress(text.encode(), "zstd", asbytes=True))
+    assert file.size < 100_000
+    del text
+    tracemalloc.start()
+    try:
+        rows = sum(batch.num_rows for batch in Loader("c STRING, _rescued_data STRING")(file))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert rows == 40
+    assert peak < 80 << 20

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.loading import Files
@@ -106,3 +108,60 @@ def test_a_column_of_nulls_only_fits_any_type_and_is_no_column_by_itself(files: 
 def test_what_is_no_parquet_is_rejected(files: Files, content: bytes) -> None:
     with pytest.raises(FileRejectedError, match="cannot be read as parquet"):
         files.rows("x.parquet", content, "a INT")
+
+
+def _compressed(column: pa.Array) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"c": column}), sink, compression="zstd", write_statistics=False)
+    return sink.getvalue()
+
+
+def _repeated(rows: int, text: str) -> bytes:
+    """A file in which one text stands for all rows."""
+    return _compressed(pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), rows), [text]))
+
+
+#: Small files: two gigabytes of one text, a list of many nulls, many rows of nulls, a text of zeros.
+BOMBS = {
+    "text": lambda: _repeated(2000, "x" * (1 << 20)),
+    "list": lambda: _compressed(pa.ListArray.from_arrays([0, 1 << 27], pa.nulls(1 << 27, pa.int8()))),
+    "rows": lambda: _compressed(pa.nulls(1 << 27, pa.int8())),
+    "zeros": lambda: _compressed(pa.array(["0" * (300 << 20)])),
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_a_small_file_does_not_fill_the_memory(files: Files, bomb: str) -> None:
+    content = BOMBS[bomb]()
+    assert len(content) < 512 << 10
+    usual = pa.default_memory_pool()
+    counting = pa.proxy_memory_pool(usual)
+    pa.set_memory_pool(counting)
+    try:
+        with pytest.raises(FileRejectedError, match=r"expands to .* or more\. A parquet file may expand to 256\.0 MiB"):
+            files.rows("x.parquet", content, "c STRING")
+    finally:
+        pa.set_memory_pool(usual)
+    assert counting.max_memory() < 256 << 20
+
+
+def test_a_text_that_is_repeated_is_read_in_parts(files: Files) -> None:
+    rows = files.rows("x.parquet", _repeated(200, "x" * (1 << 20)), "c STRING")
+    assert [len(row["c"]) for row in rows] == [1 << 20] * 200
+
+
+def test_a_file_that_expands_far_is_read_as_long_as_it_is_small(files: Files) -> None:
+    assert len(files.rows("x.parquet", pa.table({"c": pa.array(["EUR"] * 300_000), "n": pa.nulls(300_000)}))) == 300_000
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.binary(), pa.large_binary()])
+def test_repeated_values_and_nulls_keep_their_places(files: Files, kind: pa.DataType) -> None:
+    values = pa.array([b"a", None, b"b", b"a", b""] * 5000, pa.binary()).cast(kind)
+    found = files.rows("x.parquet", pa.table({"c": values, "n": range(25000)}))
+    assert pa.array([row["c"] for row in found], kind) == values
+    assert [row["n"] for row in found] == list(range(25000))
+
+
+def test_the_columns_are_found_without_decoding_a_row(files: Files) -> None:
+    assert files.columns(("x.parquet", _repeated(100, "x" * (1 << 20)))) == "c STRING"
+    assert files.columns(("x.parquet", pa.table({"a": pa.array([], pa.int8())}))) == ""

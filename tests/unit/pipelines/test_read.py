@@ -197,18 +197,42 @@ def test_missing_code_is_found_when_the_file_is_read(write: Write) -> None:
             '[volumes.v]\nlocation = "s3://bkt"\nqueue_name = "https://u:p@q"\n',
             "queue_name: The value contains a secret.",
         ),
-        ('[variables]\ndb_password = "x"\n', "variables.db_password is a secret. Refer to it by ${env:NAME}."),
+        ('[variables]\ndb_password = "x"\n', "variables.db_password is a secret. Write ${env:NAME} where it is used."),
+        ('[variables]\ndb_password = "${env:HIDDEN}"\n', "variables.db_password is a secret."),
+        (
+            '[volumes.v]\nlocation = "s3://bkt"\ncomment = "uses ${env:SOME_SECRET}"\n',
+            "comment: SOME_SECRET is a secret, and the catalog stores this value",
+        ),
+        (
+            '[variables]\nx = "${env:SOME_SECRET}"\n[volumes.v]\nlocation = "s3://bkt"\ncomment = "uses ${var:x}"\n',
+            "comment: SOME_SECRET is a secret",
+        ),
+        (
+            '[volumes.v]\nlocation = "s3://bkt"\ncomment = "uses ${env:HIDDEN}"\n',
+            "comment: The value contains a secret.",
+        ),
         (
             '[jobs.j]\nstream = "s"\nfunction = "f.py:f"\ninto = "t"\narg.api_token = "${env:TOKEN}"\n',
             "arg: api_token is a secret, and the catalog stores arguments as they are.",
         ),
     ],
 )
-def test_secrets_are_refused_and_not_repeated(write: Write, text: str, said: str) -> None:
+def test_secrets_are_refused_and_not_repeated(
+    write: Write, text: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOME_SECRET", "s3cret")
+    monkeypatch.setenv("HIDDEN", "AKIAABCDEFGHIJKLMNOP")
     found = refused(write(text))
     assert said in found
+    assert "s3cret" not in found
     assert "AKIA" not in found
     assert "u:p" not in found
+
+
+@pytest.mark.parametrize("levels", [60, 900, 3000])
+@pytest.mark.parametrize("text", ["{} = 1\n", "[{}]\nb = 1\n", "[jobs.j]\narg.{} = 1\n"])
+def test_keys_that_are_nested_too_deeply_are_refused(write: Write, text: str, levels: int) -> None:
+    assert "its values are nested too deeply" in refused(write(text.format(".".join(["a"] * levels))))
 
 
 def test_secrets_of_topics_stay_references(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:

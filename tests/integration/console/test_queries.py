@@ -1,0 +1,184 @@
+"""The console's SQL page: the relations of the home can be read in any way that SQL has, and nothing else can."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.integration.conftest import COUNT, Place
+from volstream.console.queries import Queries
+from volstream.directory import table as directory
+from volstream.errors import InvalidValueError, SqlError
+from volstream.spark.frames import relation
+from volstream.spark.plans import check_reads
+
+
+class Page:
+    """The SQL page of a home with a job's table, a stream and a keyed table whose rows are not committed yet."""
+
+    def __init__(self, place: Place, queries: Queries) -> None:
+        self.place = place
+        self._queries = queries
+        #: The engine of all tests knows one table by each name.
+        self.schema = f"q{uuid.uuid4().hex[:8]}"
+
+    def rows(self, query: str) -> list[list[object]]:
+        found: list[list[object]] = self._queries.run(query.replace("$", self.schema), 100)["rows"]
+        return found
+
+
+@pytest.fixture
+def page(place: Place) -> Iterator[Page]:
+    queries = Queries(place.session)
+    found = Page(place, queries)
+    place.put("a.txt", "one")
+    place.put("b.txt", "three")
+    place.refresh()
+    file = place.folder.parent / "job.py"
+    file.write_text(COUNT)
+    place.session.sql(f"CREATE SCHEMA {found.schema}").collect()
+    place.session.jobs.create("j", f"{file}:f", f"{found.schema}.t", returns="n INT", volume="v")
+    place.run()
+    place.session.streams.create("s", volume="v")
+    place.put("c.txt", "new")
+    place.refresh()
+    yield found
+    queries.stop()
+
+
+def test_every_relation_of_the_home_is_read_in_every_way(page: Page) -> None:
+    page.place.session.source.create_table(f"{page.schema}.e", "k").insert({"k": "x", "v": 1})
+    page.place.session.sql(f"CREATE TABLE {page.schema}.c (n INT) TBLPROPERTIES ('change_tracking' = 'true')").collect()
+    page.place.session.sql(f"INSERT INTO {page.schema}.c VALUES (1)").collect()
+    for query, wanted in {
+        "SELECT n FROM $.t ORDER BY n DESC": [[5], [3]],
+        "FROM $.t |> WHERE n > 3 |> SELECT n": [[5]],
+        "WITH a AS (SELECT n FROM $.t) SELECT sum(n) OVER () FROM a LIMIT 1": [[8]],
+        "(SELECT max(n) FROM $.t) UNION ALL (VALUES (1)) ORDER BY 1 -- the end": [[1], [5]],
+        "SELECT (SELECT count(*) FROM $.t), EXISTS (SELECT 1 FROM $.t WHERE n IN (SELECT n FROM $.t))": [[2, True]],
+        "SELECT count(*) FROM $.c VERSION AS OF 0": [[0]],
+        "SELECT relative_path FROM DIRECTORY(VOLUME v) ORDER BY 1": [["a.txt"], ["b.txt"], ["c.txt"]],
+        "SELECT d.size FROM DIRECTORY(VOLUME v) d JOIN $.t t ON t._file_path = d.relative_path AND n = 5": [[5]],
+        "SELECT count(*) FROM s": [[1]],
+        "SELECT k FROM $.e LIMIT 5": [["x"]],
+        "SELECT k FROM $.e AS x": [["x"]],
+        "SELECT e.k FROM $.e JOIN $.t ON true LIMIT 1": [["x"]],
+        "SELECT count(*) FROM volstream.failures": [[0]],
+        "SELECT n, _change_type FROM $.c CHANGES FROM VERSION 1": [[1, "insert"]],
+        "SELECT _change_type FROM DIRECTORY(VOLUME v) CHANGES FROM VERSION 2": [["insert"]],
+        "SELECT split('a\n+- Relation [b] text\nc', '\\n')[0], 'x' AS `y\n:- z`": None,
+        "SELECT x FROM VALUES (array(1, 2)) LATERAL VIEW explode(col1) AS x": [[1], [2]],
+        "SELECT n FROM $.t TABLESAMPLE (100 PERCENT) GROUP BY CUBE(n) HAVING n = 3": [[3]],
+        "SELECT * FROM range(2)": [[0], [1]],
+        "SELECT 'a' AS a, 'b' AS a": [["a", "b"]],
+    }.items():
+        if wanted is None:
+            with pytest.raises(SqlError):
+                page.rows(query)
+        else:
+            assert page.rows(query) == wanted, query
+
+
+#: ``#`` is a file that the daemon could read, ``@`` the folder of a table of the home.
+HOSTILE = [
+    "SELECT IDENTIFIER('reflect')('java.lang.System', 'getenv', 'HOME')",
+    "SELECT IDENTIFIER /* x */ ('reflect')('java.lang.System', 'getenv', 'HOME')",
+    "SELECT `reflect`('java.lang.System', 'getenv', 'HOME')",
+    # Spark takes the second line as comment, and a tokenizer might take the third as text.
+    'SELECT 1 -- \\\n\'\n, reflect("java.lang.System", "getenv", "HOME") -- \'',
+    "SELECT 1 --\r, reflect('java.lang.System', 'getenv', 'HOME')",
+    "SELECT TRANSFORM(1) USING 'cat #' AS (x STRING)",
+    "SELECT * FROM (SELECT 1 WHERE 1 IN (SELECT TRANSFORM(1) USING 'cat #' AS (x INT)))",
+    "WITH a AS (FROM (SELECT 1 AS x) MAP x USING 'cat #' AS (y STRING)) SELECT * FROM a",
+    "SELECT * FROM text.`#`",
+    "SELECT (SELECT first(value) FROM text.`#`)",
+    "SELECT 1 WHERE EXISTS (SELECT 1 FROM csv.`#`)",
+    "WITH a AS (SELECT * FROM text.`#`) SELECT count(*) FROM a",
+    "SELECT 1, '\n+- View (`volstream_0`, [a])' FROM text.`#`",
+    "SELECT count(*) FROM binaryFile.`#`",
+    "SELECT 'a' UNION SELECT value FROM text.`#`",
+    "SELECT * FROM VALUES (1), LATERAL (SELECT * FROM text.`#`)",
+    "TABLE text.`#`",
+    "SELECT * FROM IDENTIFIER('text.`#`')",
+    "SELECT * FROM delta.`@`",
+    "SELECT * FROM delta.`@` VERSION AS OF 0",
+    "SELECT * FROM delta.`@` CHANGES FROM VERSION 0",
+    "SELECT * FROM table_changes_by_path('@', 0)",
+    "SELECT * FROM parquet.`@`",
+    "SELECT 1) UNION ALL (SELECT value FROM text.`#`",
+    "DESCRIBE HISTORY '@'",
+    "DESCRIBE DETAIL '@'",
+    "DESCRIBE DETAIL delta.`@`",
+    "DESCRIBE parquet.`@`",
+    "DESC QUERY SELECT * FROM parquet.`@`",
+    "SHOW COLUMNS IN delta.`@`",
+    "SHOW TBLPROPERTIES delta.`@`",
+]
+
+
+def test_no_file_is_read_and_no_program_runs(page: Page, tmp_path: Path) -> None:
+    secret = tmp_path / "ingest.token"
+    secret.write_text("s3cret\n")
+    table = f"{page.place.session.home.warehouse}/tables/{page.schema}/t"
+    answered = []
+    for query in HOSTILE:
+        with suppress(SqlError):
+            answered.append((query, page.rows(query.replace("#", str(secret)).replace("@", table))))
+    assert answered == []
+
+
+def test_a_table_that_only_spark_knows_is_not_the_homes(page: Page, tmp_path: Path) -> None:
+    (tmp_path / "secret.csv").write_text("s3cret\n")
+    with page.place.gateway.fresh() as spark:
+        spark.sql(f"CREATE TABLE public.{page.schema} USING csv LOCATION '{tmp_path}/secret.csv'").collect()
+        with pytest.raises(SqlError, match="Only tables, streams and directories of this home"):
+            page.rows("SELECT * FROM $")
+        spark.sql(f"DROP TABLE public.{page.schema}").collect()
+
+
+CONDITIONS = [
+    "size > 0 OR reflect('java.lang.System', 'getenv', 'HOME') = ''",
+    "size > 0 OR IDENTIFIER('reflect')('java.lang.System', 'getenv', 'HOME') = ''",
+    "size >= (SELECT count(*) FROM text.`/etc/passwd`)",
+    "EXISTS (SELECT TRANSFORM(1) USING 'cat' AS (size INT))",
+    'size > 0 -- \\\n\' \n OR IDENTIFIER("reflect")("java.lang.System", "getenv", "HOME") = "" -- \'\n',
+]
+
+
+def test_a_condition_computes_with_a_files_columns_only(page: Page) -> None:
+    jobs = page.place.session.jobs
+    function = f"{page.place.folder.parent / 'job.py'}:f"
+    for where in CONDITIONS:
+        with pytest.raises((InvalidValueError, SqlError)):
+            jobs.replay("j", where)
+        with pytest.raises((InvalidValueError, SqlError)):
+            jobs.alter("j", where=where)
+        with pytest.raises((InvalidValueError, SqlError)):
+            jobs.compare("j", function, where=where)
+    assert jobs.replay("j", "size > 3 AND relative_path RLIKE '^b[.]' -- the larger one\n").progress.processed == 1
+
+
+def test_spark_has_the_last_word_on_a_condition(page: Page) -> None:
+    empty = directory.SCHEMA.empty_table()
+    with page.place.gateway.fresh() as spark:
+        for where in CONDITIONS:
+            with pytest.raises(
+                Exception, match=r"cannot run here|can be read here|UNRESOLVED_ROUTINE|PARSE_SYNTAX_ERROR"
+            ):
+                check_reads(relation(spark, empty).where(where))
+        check_reads(relation(spark, empty).where("size > 3 AND relative_path LIKE 'a\n+ %'"))
+
+
+def test_no_session_of_the_engine_has_a_function_that_calls_java(place: Place) -> None:
+    with place.gateway.fresh() as spark:
+        spark.sql("SELECT 1").collect()
+        with place.gateway.copied(spark) as copied, place.gateway.pooled() as pooled:
+            for session in (spark, copied, pooled):
+                for name in ("reflect", "try_reflect", "java_method", "system.builtin.reflect"):
+                    with pytest.raises(Exception, match=r"UNRESOLVED_ROUTINE|REQUIRES_SINGLE_PART_NAMESPACE"):
+                        session.sql(f"SELECT {name}('java.lang.System', 'getenv', 'HOME')").collect()
+                assert session.sql("SHOW FUNCTIONS LIKE '*reflect*'").collect() == []

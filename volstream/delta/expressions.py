@@ -1,0 +1,40 @@
+"""Expressions in a table's metadata, which Spark evaluates when rows are written. A writer of the warehouse can add some."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from deltalake import DeltaTable
+
+#: What the metadata of a column may have, and what it is called.
+_OF_COLUMNS = {
+    "delta.generationExpression": "a generation expression",
+    "delta.invariants": "an invariant",
+    "CURRENT_DEFAULT": "a default",
+    "EXISTS_DEFAULT": "a default",
+}
+
+_CONSTRAINT = "delta.constraints."
+
+
+def expressions_of(table: DeltaTable) -> Iterator[str]:
+    """Yields what in a table's metadata Spark would evaluate, such as ``a generation expression of column a``."""
+    for field in json.loads(table.schema().to_json())["fields"]:
+        found = {called for metadata in _metadata(field) for key, called in _OF_COLUMNS.items() if key in metadata}
+        yield from (f"{called} of column {field['name']}" for called in sorted(found))
+    for key in sorted(table.metadata().configuration):
+        if key.lower().startswith(_CONSTRAINT):
+            yield f"the constraint {key[len(_CONSTRAINT) :]}"
+
+
+def _metadata(part: Any) -> Iterator[dict[str, Any]]:
+    """Yields the metadata of a column and of the fields inside of its type."""
+    if isinstance(part, list):
+        for one in part:
+            yield from _metadata(one)
+    elif isinstance(part, dict):
+        yield part.get("metadata") or {}
+        for key in ("type", "fields", "elementType", "keyType", "valueType"):
+            yield from _metadata(part.get(key))
