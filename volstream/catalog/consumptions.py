@@ -329,7 +329,8 @@ class Consumptions:
                     "Run its job to the end first.",
                 )
             transaction.execute(update(streams).where(streams.c.id == stream.id).values(**values))
-            transaction.execute(update(jobs).where(jobs.c.stream_id == stream.id).values(clean=False))
+            known = {"clean": False, "may_have_strays": True}
+            transaction.execute(update(jobs).where(jobs.c.stream_id == stream.id).values(**known))
         return dataclasses.replace(stream, **values)
 
     def soil(self, volume_id: str) -> None:

@@ -202,7 +202,7 @@ def streams(database: Database) -> Definitions[Stream]:
 _NO_FUNCTION = {
     **dict.fromkeys(("function", "search_path", "fingerprint", "returns", "where")),
     **dict.fromkeys(("timeout_seconds", "max_files", "max_bytes")),
-    **dict.fromkeys(("declared", "isolate", "clean"), False),
+    **dict.fromkeys(("declared", "isolate", "clean", "may_have_strays"), False),
     **dict.fromkeys(("retries", "pause_after", "failed_batches"), 0),
     "write": Write.UPSERT,
     "on_move": OnMove.RERUN,

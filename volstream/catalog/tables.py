@@ -203,6 +203,7 @@ jobs = Table(
     Column("state_reason", Said),
     Column("owns_stream", Boolean, nullable=False),
     Column("clean", Boolean, nullable=False),
+    Column("may_have_strays", Boolean, nullable=False, server_default=false()),
     Column("failed_batches", Integer, nullable=False),
     Column("comment", Text),
     # Names of receivers of alerts about it; NULL: those of the home's settings.

@@ -27,7 +27,7 @@ from volstream.model.work import Batch, BatchState, Plan, PlanKind, PlanState
 from volstream.spark.errors import map_spark_errors
 from volstream.spark.frames import relation
 from volstream.spark.plans import check_reads
-from volstream.sqltext import MAX_NAMED, between, literal, one_of
+from volstream.sqltext import MAX_NAMED, between, literal, one_of, table_at
 from volstream.streams.net_files import FEW
 from volstream.streams.read import Range
 
@@ -153,6 +153,21 @@ def replay_files(session: SparkSession, snapshot: Snapshot, since: int, now: int
     )
     # With an alias: Spark reads `) WHERE (true)` as an alias of the name WHERE with one column.
     return session.sql(f"SELECT * FROM ({planned}) p WHERE ({where})")
+
+
+def stray_files(session: SparkSession, snapshot: Snapshot, now: int, where: str, location: str) -> DataFrame:
+    """Returns removals of the files that have rows in a result table, but are not in the directory at a refresh, or do not meet
+    ``where``."""
+    _check(session, where)
+    empty = {"relative_path": "_file_path", "size": "CAST(0 AS BIGINT)", "commit_version": f"CAST({now} AS BIGINT)"}
+    values = ", ".join(
+        f"{empty.get(field.name) or literal(REMOVE) if field.name in (*empty, 'action') else f'CAST(NULL AS {kind})'} "
+        f"AS {field.name}"
+        for field, kind in zip(_SCHEMA, (column.split()[1] for column in _DDL.split(", ")), strict=True)
+    )
+    present = f"SELECT relative_path FROM (SELECT * FROM ({snapshot.at_query(now)}) d) p WHERE ({where})"
+    known = f"SELECT DISTINCT _file_path FROM {table_at(location)} WHERE _file_path IS NOT NULL"
+    return session.sql(f"SELECT {values} FROM ({known}) LEFT ANTI JOIN ({present}) ON relative_path = _file_path")
 
 
 def _check(session: SparkSession, where: str | None) -> None:

@@ -65,6 +65,18 @@ class Planner:
         plan.write([plan.files_of_rows(rows.append_column("commit_version", commits), plan.REPLACE)], location)
         return self._cut(job, PlanKind.RETRY, covered, location, None)
 
+    def of_strays(self, spark: Spark, job: FileJob, covered: Range, table: str) -> tuple[Plan, Sequence[Batch]]:
+        """Makes a plan of removals: files that have rows in the table at ``table``, but are not among those that the directory
+        has at the end of the range and that meet the job's condition."""
+        location = self._new_location()
+        with spark() as session:
+            _compile_if_large(session, covered)
+            files = plan.stray_files(
+                session, _source(covered).snapshot(), covered.to_version, job.where or "true", table
+            )
+            plan.write_frame(files, location, net_files.FEW + 1)  # nobody has counted them
+        return self._cut(job, PlanKind.STRAYS, covered, location, job.where)
+
     def of_replay(self, spark: Spark, job: FileJob, covered: Range, where: str | None) -> tuple[Plan, Sequence[Batch]]:
         """Makes a plan of the delivered files that meet the job's condition and ``where``."""
         both = " AND ".join(f"({one})" for one in (job.where, where) if one) or None

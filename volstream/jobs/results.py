@@ -85,7 +85,7 @@ class ResultTables:
         self._fit(job, location, existing, wanted)
         if taken:
             self._delta.set_properties(location, {OWNER: job.id})
-            return self._catalog.jobs.change(job, clean=False)
+            return self._catalog.jobs.change(job, clean=False, may_have_strays=True)
         return job
 
     def _shows_deletes(self, job: FileJob) -> bool:

@@ -20,7 +20,7 @@ from volstream.jobs.progress import Observer
 from volstream.jobs.sizing import Limits
 from volstream.lifecycle import faults
 from volstream.lifecycle.stop import Stop
-from volstream.model.objects import FileJob, JobState, Stream, Volume
+from volstream.model.objects import FileJob, JobState, Stream, Volume, Write
 from volstream.model.work import Batch, Plan, PlanKind
 from volstream.spark.errors import as_sql_errors
 from volstream.tracing import span
@@ -87,6 +87,7 @@ class FileRunner:
         return (
             self._parts.reader.has_data(stream)
             or self._parts.catalog.consumptions.open_plan(stream.id) is not None
+            or self._job.may_have_strays
             or bool(self._parts.catalog.failures.due(self._job.id, datetime.now(UTC), 1))
         )
 
@@ -128,6 +129,8 @@ class _Run:
         unfinished = self._parts.catalog.consumptions.open_plan(self._job.stream_id)
         if unfinished is not None:
             self._process(unfinished)
+        if not self._ended:
+            self._plan_strays()
         while not self._ended:
             worked = self._plan_stream()
             if not self._ended:
@@ -190,6 +193,25 @@ class _Run:
             self._parts.reader.pin(stream)  # raises the reason why the stream is stale
             raise NotFoundError(f"The volume {stream.source_name} was dropped.")
         return volume
+
+    def _plan_strays(self) -> None:
+        """Plans and processes the removal of rows whose files are no longer there, if the stream cannot tell of them."""
+        if not self._job.may_have_strays:
+            return
+        stream = self._parts.stream(self._job)
+        covered = self._parts.reader.pin(stream)
+        if covered is None:
+            return
+        if self._job.write is Write.UPSERT and self._parts.results.exists(self._job):
+            self._make_table()
+            covered = replace(covered, to_version=self._parts.reader.latest_version(stream))
+            covered.source.make_durable(covered.table_id, covered.to_version)
+            table = folders.table_location(self._parts.warehouse, self._job.into)
+            with self._planning(PlanKind.STRAYS) as noted:
+                made, batches = noted(self._parts.planner.of_strays(self._parts.session, self._job, covered, table))
+            self._open(made, batches, stream)
+        if not self._ended:
+            self._job = self._parts.catalog.jobs.change(self._job, may_have_strays=False)
 
     def _plan_stream(self) -> bool:
         """Plans and processes the stream's range; returns False if it is empty."""

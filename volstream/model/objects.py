@@ -226,6 +226,8 @@ class FileJob(Job):
         returns: the result's own columns as DDL, for example ``label STRING, score DOUBLE``.
         declared: ``returns`` is what the function declares, not what the user gave besides.
         clean: the result table was made empty by this job, and nothing but its first pass wrote to it.
+        may_have_strays: the result table may have rows of files that left the volume unseen by the stream: it was reset, or
+            another job wrote them. The next run looks for them.
         failed_batches: batches in a row of which every file failed.
     """
 
@@ -245,6 +247,7 @@ class FileJob(Job):
     max_bytes: int | None
     arguments: Mapping[str, str]
     clean: bool
+    may_have_strays: bool = False
     failed_batches: int
 
 

@@ -59,12 +59,13 @@ class Completeness:
 
 
 class PlanKind(StrEnum):
-    """The contents of a plan: for a job, a stream's range, failed files due for a retry, or current files to run again; for a
-    statement or a block of Python, a stream's range."""
+    """The contents of a plan: for a job, a stream's range, failed files due for a retry, current files to run again, or files
+    without a stream's change that are no longer there; for a statement or a block of Python, a stream's range."""
 
     STREAM = "stream"
     RETRY = "retry"
     REPLAY = "replay"
+    STRAYS = "strays"
     STATEMENT = "statement"
 
 

@@ -74,6 +74,8 @@ def _files(home: Home, found: Batch, plan: Plan | None, query: Query) -> dict[st
     nothing["volume"] = str(volume.name)
     if plan.kind is PlanKind.RETRY:
         return {**nothing, "files_note": "The batch retried failed files; those that failed again are below."}
+    if plan.kind is PlanKind.STRAYS:
+        return {**nothing, "files_note": "The batch removed rows of files that are no longer in the volume."}
     note = None if plan.where is None else f"Of these, the job takes only files with: {plan.where}"
     after = query.text("after") or found.after_path
     try:
