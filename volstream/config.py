@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import platformdirs
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -80,6 +81,12 @@ def _store_option(name: object) -> object:
 
 
 StoreOption = Annotated[str, BeforeValidator(_store_option)]
+
+
+def _hard_to_guess(token: SecretStr) -> SecretStr:
+    if len(token.get_secret_value().strip()) < 16:
+        raise ValueError("a token has at least 16 characters")
+    return token
 
 
 class VirtualCluster(BaseModel):
@@ -222,8 +229,9 @@ class Settings(BaseSettings):
 
     ingest_address: str = ""
     """``host:port`` at which the daemon serves real-time streams to clients without Java; empty: it does not."""
-    ingest_token: SecretStr | None = None
-    """What clients of the ingestion server must present; None: the content of ``ingest.token`` in the home, made at first."""
+    ingest_token: Annotated[SecretStr, AfterValidator(_hard_to_guess)] | None = None
+    """What clients of the ingestion server must present, 16 characters or more; None: the content of ``ingest.token`` in the
+    home, made at first."""
     upload_hosts: tuple[str, ...] = ()
     """Hosts from which ``session.connector.upload_file`` may fetch files by ``https://`` or ``http://``."""
     ingest_certificate: Path | None = None

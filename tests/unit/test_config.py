@@ -151,3 +151,11 @@ def test_a_variable_that_is_not_json_is_named_without_its_value(
         config.load(tmp_path)
     assert "hidden" not in str(refused.value)
     assert "VOLSTREAM_" in str(refused.value)
+
+
+@pytest.mark.parametrize("token", ["", " ", "short", "x" * 15])
+def test_a_token_that_can_be_guessed_is_refused_and_not_shown(tmp_path: Path, token: str) -> None:
+    with pytest.raises(InvalidValueError, match=r"ingest_token: .*at least 16 characters") as error:
+        config.load(tmp_path, ingest_token=token)
+    assert token.strip() == "" or token not in str(error.value)
+    assert config.load(tmp_path, ingest_token="x" * 16).ingest_token is not None
