@@ -10,15 +10,19 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from tests import tails
 from volstream import config
 from volstream.backup.make import make
 from volstream.backup.manifest import Manifest
 from volstream.backup.restore import restore
+from volstream.dbapi import Connection, _OpenHome
 from volstream.directory import table
 from volstream.directory.snapshot import Snapshot
 from volstream.errors import DependencyError, InvalidValueError, ObjectInUseError
+from volstream.ingest import RealtimeOperation, RowOperator
 from volstream.model.objects import QueueType
 from volstream.session import Session
+from volstream.tails.move import move
 
 
 def _session(home: Path) -> Session:
@@ -68,6 +72,57 @@ def test_a_constantly_refreshed_directory_is_backed_up_as_of_one_refresh(tmp_pat
             seen.append(newest)
     assert seen == sorted(seen)
     assert seen[-1] > 0
+
+
+@pytest.mark.parametrize("key", [[], ["id"]], ids=["added", "keyed"])
+def test_a_table_whose_rows_keep_arriving_is_backed_up_as_of_one_flush(tmp_path: Path, key: list[str]) -> None:
+    enough, acknowledged = threading.Event(), [0]
+    operate = RealtimeOperation.CDC if key else RealtimeOperation.APPEND_ONLY
+    spans: list[tuple[int, int]] = []
+    with _session(tmp_path / "home") as session:
+        tables = Path(session.home.warehouse, "tables/public")
+        tables.mkdir(parents=True)
+        location = tails.create(tables, key)
+
+        def write() -> None:
+            """Writes ``n`` = 1, 2, ..., ten rows in a flush."""
+            with (
+                Connection(_OpenHome(_session(tmp_path / "home")), "public") as connection,
+                connection.get_realtime_stream(table="t", operate=operate) as stream,
+            ):
+                while not enough.is_set():
+                    for number in range(acknowledged[0] + 1, acknowledged[0] + 11):
+                        row = stream.create_row(RowOperator.UPSERT if key else RowOperator.INSERT)
+                        row.set_values({"id": f"{number % 7 if key else number}", "n": number})
+                        stream.apply(row)
+                    stream.flush()
+                    acknowledged[0] += 10
+
+        def commit() -> None:
+            while not enough.is_set():
+                move(location, tails.no_spark)
+
+        threads = [threading.Thread(target=one) for one in (write, commit)]
+        for thread in threads:
+            thread.start()
+        try:
+            for number in range(4):
+                before = acknowledged[0]
+                make(session.home.catalog, session.home.settings, tmp_path / f"backup-{number}")
+                spans.append((before, acknowledged[0] + 10))
+        finally:
+            enough.set()
+            for thread in threads:
+                thread.join()
+    assert spans[-1][0] > 0
+    for number, (least, most) in enumerate(spans):
+        with _session(tmp_path / f"home-{number}") as session:
+            restore(session.home.catalog, session.home.settings, tmp_path / f"backup-{number}")
+            found = tails.everything(f"{session.home.warehouse}/tables/public/t")
+        newest = max((row["n"] for row in found), default=0)
+        assert least <= newest <= most
+        numbers = sorted(row["n"] for row in found)
+        assert numbers == [*range(max(1, newest - 6) if key else 1, newest + 1)]
 
 
 def test_of_two_restores_at_once_one_is_refused_and_removes_nothing(tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ NAME = st.builds(
 )
 NAMES = NAME.map(str)
 DURATION = st.sampled_from(["500ms", "90s", "1m", "36h", "30d"])
+RETENTION = st.sampled_from(["90s", "1m", "36h", "30d"])  # in whole seconds
 TRIGGER = st.one_of(
     st.just({}),
     st.just({"on_change": True}),
@@ -90,7 +91,7 @@ GIVEN: Mapping[Kind, st.SearchStrategy[dict[str, Any]]] = {
         lambda one: {"function": "/x/f.py:g", "returns": "ARRAY<STRING>", **one}
     ),
     Kind.SOURCE: st.one_of(
-        some(retention_policy=DURATION, comment=SAID).map(lambda one: {"kind": "events", **one}),
+        some(retention_policy=RETENTION, comment=SAID).map(lambda one: {"kind": "events", **one}),
         some(comment=SAID).map(lambda one: {"kind": "items", "primary_key": "id", **one}),
         some(properties=texts(st.sampled_from(["client.id", "a b"])), comment=SAID).map(
             lambda one: {"kind": "kafka", "brokers": ("b:1",), "topic": "T", "format": "bytes", **one}
