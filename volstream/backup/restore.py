@@ -20,8 +20,8 @@ from volstream.delta.copying import copy_folder
 from volstream.errors import InvalidStateError, InvalidValueError, ObjectInUseError
 from volstream.lifecycle.identity import new_owner
 
-#: Folders that a warehouse may have before a restore: leftovers of processes, which belong to no catalog.
-_LEFTOVERS = ("_staging", "_listings")
+#: Folders that a warehouse may have before a restore: leftovers of processes, and what names the home's catalog.
+_LEFTOVERS = ("_staging", "_listings", folders.CATALOG)
 
 
 def restore(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from volstream.catalog import definitions
+from sqlalchemy import select
+
+from volstream.catalog import definitions, tables
 from volstream.catalog.alerts import Alerts
 from volstream.catalog.audit import Audit
 from volstream.catalog.consumptions import Consumptions
@@ -34,6 +36,11 @@ class Catalog:
         self.audit = Audit(self.database)
         self.alerts = Alerts(self.database)
         self.history = History(self.database, self.refreshes)
+
+    def identity(self) -> str:
+        """Returns what no other catalog is called."""
+        with self.database.reading() as transaction:
+            return str(transaction.execute(select(tables.identity.c.id)).scalar_one())
 
     def job_of(self, stream: Stream) -> Job | None:
         """Returns the job that consumes the stream, or None. A stream serves at most one job."""

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Table, create_engine, event, inspect, make_ur
 from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, NoSuchModuleError, OperationalError, SQLAlchemyError
 from sqlalchemy.pool import PoolProxiedConnection, QueuePool
 
-from volstream.catalog.tables import metadata
+from volstream.catalog.tables import identity, metadata
 from volstream.errors import CatalogDiskError, CatalogError, InvalidValueError
 from volstream.lifecycle import faults
 from volstream.lifecycle.disks import disk_error, is_read_only, read_only_error
@@ -275,6 +275,7 @@ def _make_tables(connection: Connection) -> None:
     metadata.create_all(connection)
     connection.execute(text("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL PRIMARY KEY)"))
     connection.execute(text("INSERT INTO alembic_version VALUES (:revision)"), {"revision": SCHEMA_REVISION})
+    connection.execute(identity.insert(), {"id": str(uuid.uuid4())})
 
 
 def _migrate(connection: Connection) -> None:

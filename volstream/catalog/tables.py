@@ -215,6 +215,9 @@ jobs = Table(
     UniqueConstraint("schema_name", "name"),
 )
 
+#: One row, from the beginning: what no other catalog is called.
+identity = Table("identity", metadata, _id())
+
 functions = Table(
     "functions",
     metadata,

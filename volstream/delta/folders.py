@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from volstream.delta.places import filesystem_of, make_folder, replace_file
+from volstream.errors import DependencyError, InvalidStateError
 from volstream.model.names import Name
 
 if TYPE_CHECKING:
@@ -26,11 +27,49 @@ LINKS = "_links.json"
 #: Maximum age of cached links, which other processes may change.
 _LINKS_SECONDS = 2.0
 
+#: The file in a warehouse that names the catalog to which its tables belong.
+CATALOG = "_catalog.json"
+
+#: What returns the identity of the catalog, by warehouses that have not been looked at for it.
+_unclaimed: dict[str, Callable[[], str]] = {}
+
 _links: dict[str, tuple[float, Mapping[str, str]]] = {}
 
 
+def belongs_to(warehouse: str, identity: Callable[[], str], home: str) -> None:
+    """Registers the catalog of a warehouse, from which this process then takes no table if it belongs to another one.
+
+    Args:
+        identity: returns the catalog's identity; called when the first table is located.
+        home: what people know it by.
+    """
+    _unclaimed[warehouse] = lambda: json.dumps({"catalog": identity(), "home": home}, indent=1)
+
+
+def _claim(warehouse: str) -> None:
+    """Records to which catalog a warehouse belongs; raises InvalidStateError if that is another one."""
+    own = json.loads(text := _unclaimed[warehouse]())
+    found = json.loads(content(f"{warehouse}/{CATALOG}") or b"{}")
+    if not found:
+        with suppress(OSError, DependencyError):  # who may only read cannot do harm
+            make_folder(warehouse)
+            replace_file(f"{warehouse}/{CATALOG}", text.encode())
+    elif found["catalog"] != own["catalog"]:
+        raise InvalidStateError(
+            f"The warehouse {warehouse} belongs to the home {found['home']}, which has another catalog.",
+            f"Give this home a warehouse, or the same catalog_url. If that home was deleted: rm {warehouse}/{CATALOG}",
+        )
+    _unclaimed.pop(warehouse, None)
+
+
 def table_location(warehouse: str, name: Name) -> str:
-    """Returns the location of a user's or a job's table: in the warehouse, or the target of its link."""
+    """Returns the location of a user's or a job's table: in the warehouse, or the target of its link.
+
+    Raises:
+        InvalidStateError: the warehouse belongs to another catalog.
+    """
+    if warehouse in _unclaimed:
+        _claim(warehouse)
     known = _links.get(warehouse)
     if known is None or time.monotonic() - known[0] > _LINKS_SECONDS:
         known = _links[warehouse] = (time.monotonic(), links(warehouse))

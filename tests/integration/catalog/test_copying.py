@@ -42,6 +42,7 @@ def _rows(catalog: Catalog) -> dict[str, list[tuple[object, ...]]]:
         return {
             table.name: sorted((tuple(row) for row in transaction.execute(select(table))), key=repr)
             for table in tables.metadata.sorted_tables
+            if table is not tables.identity
         }
 
 

@@ -1,0 +1,47 @@
+"""Homes that share a warehouse: with one catalog they are hosts of one home, with two they would write each other's tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from volstream import config
+from volstream.errors import InvalidStateError
+from volstream.model.objects import QueueType
+from volstream.session import Session
+
+
+def _session(tmp_path: Path, home: str, catalog: str = "") -> Session:
+    given = {"catalog_url": catalog} if catalog else {}
+    return Session(config.load(tmp_path / home, warehouse=str(tmp_path / "warehouse"), **given))
+
+
+def _make(session: Session, folder: Path, job: str) -> None:
+    """Makes a volume and a job into the table ``t``."""
+    folder = folder / "files"
+    folder.mkdir(exist_ok=True)
+    (folder / "f.py").write_text("def f(file):\n    return {'n': 1}\n")
+    session.volumes.create(f"v_{job}", str(folder), queue_type=QueueType.NONE)
+    session.jobs.create(job, f"{folder / 'f.py'}:f", "t", returns="n INT", volume=f"v_{job}")
+
+
+def test_a_warehouse_of_another_catalog_is_refused_until_it_is_given_up(tmp_path: Path) -> None:
+    with _session(tmp_path, "a") as session:
+        _make(session, tmp_path, "one")
+    with _session(tmp_path, "b") as session:
+        with pytest.raises(InvalidStateError, match=rf"belongs to the home {tmp_path / 'a'}") as refused:
+            _make(session, tmp_path, "two")
+        Path(refused.value.remedy.rpartition("rm ")[2]).unlink()
+        session.jobs.create("three", f"{tmp_path / 'files/f.py'}:f", "t", returns="n INT", volume="v_two")
+    with _session(tmp_path, "a") as session, pytest.raises(InvalidStateError, match=f"{tmp_path / 'b'}"):
+        _make(session, tmp_path, "four")
+
+
+def test_homes_with_one_catalog_share_a_warehouse(tmp_path: Path) -> None:
+    with _session(tmp_path, "a") as session:
+        _make(session, tmp_path, "one")
+        catalog = session.home.settings.database_url
+    with _session(tmp_path, "b", catalog) as session:
+        _make(session, tmp_path, "two")
+        assert [str(job.name) for job in session.jobs.list()] == ["one", "two"]
