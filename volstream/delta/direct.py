@@ -331,7 +331,7 @@ def _commit_on(location: str, table: DeltaTable, actions: Iterable[Mapping[str, 
 
 
 def _repair(location: str, table: DeltaTable) -> bool:
-    """Commits statistics anew that delta-rs misreads; returns True if the table may have changed.
+    """Rewrites statistics that delta-rs misreads, in a commit; returns True if the table may have changed.
 
     Looks at each table once in a process: statistics that volstream writes today can be read by everybody.
     """

@@ -74,7 +74,7 @@ class Planner:
             files = plan.stray_files(
                 session, _source(covered).snapshot(), covered.to_version, job.where or "true", table
             )
-            plan.write_frame(files, location, net_files.FEW + 1)  # nobody has counted them
+            plan.write_frame(files, location, net_files.FEW + 1)  # their number is unknown
         return self._cut(job, PlanKind.STRAYS, covered, location, job.where)
 
     def of_replay(self, spark: Spark, job: FileJob, covered: Range, where: str | None) -> tuple[Plan, Sequence[Batch]]:

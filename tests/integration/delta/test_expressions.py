@@ -59,7 +59,7 @@ def default(_: dict[str, Any], fields: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("feature", "change", "told"),
+    ("feature", "change", "named"),
     [
         ("generatedColumns", generated, "a generation expression of column x"),
         ("checkConstraints", constrained, "the constraint Mine"),
@@ -67,7 +67,7 @@ def default(_: dict[str, Any], fields: list[dict[str, Any]]) -> None:
         ("allowColumnDefaults", default, "a default of column x"),
     ],
 )
-def test_a_job_refuses_a_table_that_got_expressions(place: Place, feature: str, change: Change, told: str) -> None:
+def test_a_job_refuses_a_table_that_got_expressions(place: Place, feature: str, change: Change, named: str) -> None:
     place.put("a", "1")
     place.refresh()
     place.job(COUNT)
@@ -76,7 +76,7 @@ def test_a_job_refuses_a_table_that_got_expressions(place: Place, feature: str, 
     commit(location, feature, change)
     place.put("b", "22")
     place.refresh()
-    with pytest.raises(InvalidStateError, match=f"The table t has {told}, which Spark would evaluate"):
+    with pytest.raises(InvalidStateError, match=f"The table t has {named}, which Spark would evaluate"):
         place.run()
     assert DeltaLog(location).rows() == 1
 
