@@ -35,7 +35,7 @@ class Home(Closeable):
         self.settings = settings
         options.know(settings.warehouse_path, settings.warehouse_storage)
         self.catalog = Catalog(settings.database_url)
-        folders.belongs_to(settings.warehouse_path, self.catalog.identity, str(settings.home))
+        folders.belongs_to(self.warehouse, self.catalog.identity, str(settings.home))
         self._connect = connect or self._to_engine
         self._gateway: SparkGateway | None = None
         self._connecting = threading.Lock()

@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from tests import objects
 from tests.commands import Shell
 from volstream import config
+from volstream.delta import direct
 from volstream.errors import VolstreamError
 from volstream.pipelines.apply import apply, check_plan, plan_of
 from volstream.pipelines.existing import existing
@@ -307,6 +309,11 @@ def test_a_dry_run_checks_everything_and_changes_nothing(pipeline: Pipeline) -> 
             "There is already a table or stream events",
         ),
         ("[sources.events]", "[sources.changes]", "There is already a table changes"),
+        (
+            "[sources.orders]",
+            "[tables.x]\ncolumns = 'n INT'\nproperties = {'delta.inCommitTimestampEnablementVersion' = '3'}\n[sources.orders]",
+            "table x: properties: delta.inCommitTimestampEnablementVersion is kept by Delta or volstream itself.",
+        ),
     ],
 )
 def test_mistakes_are_found_before_anything_is_changed(pipeline: Pipeline, before: str, after: str, said: str) -> None:
@@ -391,6 +398,22 @@ def test_data_is_not_exported_and_that_is_said(pipeline: Pipeline, tmp_path: Pat
     code, out, err = pipeline.shell("export")
     assert (code, "[sources.fixed]" in out) == (0, False)
     assert "Left out, because their data is all there is to them: fixed." in err
+
+
+def test_what_a_table_s_history_set_is_not_exported(pipeline: Pipeline) -> None:
+    assert pipeline.shell("init")[0] == 0
+    tables = pipeline.shell.home / "warehouse/tables/public"
+    tables.mkdir(parents=True)
+    kept = {"delta.checkpointInterval": "20"}
+    history = {
+        "delta.inCommitTimestampEnablementVersion": "2",
+        "delta.inCommitTimestampEnablementTimestamp": "1700000000000",
+    }
+    assert direct.create(f"{tables}/t", pa.schema([("n", pa.int32())]), kept | history)
+    code, out, err = pipeline.shell("export")
+    assert code == 0, err
+    assert "delta.checkpointInterval" in out
+    assert "Enablement" not in out
 
 
 def test_a_session_applies_files_too(pipeline: Pipeline) -> None:

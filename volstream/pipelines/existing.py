@@ -23,14 +23,11 @@ from volstream.model.objects import (
     Volume,
 )
 from volstream.model.units import format_duration
-from volstream.pipelines.keys import defaults, exact_size
+from volstream.pipelines.keys import BOOKKEEPING, defaults, exact_size
 from volstream.pipelines.model import ADDED, CODE, Definition, Kind
 
 if TYPE_CHECKING:
     from volstream.delta.log import Schema
-
-#: Prefixes of table properties that Delta, Spark or volstream set, and no user.
-_OWN_PROPERTIES = ("volstream.", "delta.rowTracking.", "delta.columnMapping.max", "delta.feature.", "delta.min")
 
 
 def existing(home: Home, tables: Collection[Name] | None = ()) -> Sequence[Definition]:
@@ -230,7 +227,8 @@ def _table(schema: Schema) -> dict[str, Any]:
     properties = {
         key: value
         for key, value in sorted(schema.properties.items())
-        if key not in (*TRACKING, "delta.enableDeletionVectors") and not key.startswith(_OWN_PROPERTIES)
+        if key not in (*TRACKING, "delta.enableDeletionVectors")
+        and not key.startswith((*BOOKKEEPING, "delta.feature.", "delta.min"))
     }
     if tracked(schema):
         properties["change_tracking"] = "true"

@@ -84,6 +84,19 @@ def mapping(value: Any) -> Mapping[str, str]:
     return {key: as_text(one) for key, one in value.items()}
 
 
+#: Prefixes of table properties that record a table's own history. Another table with them could not be read at its times.
+BOOKKEEPING = ("volstream.", "delta.rowTracking.", "delta.columnMapping.max", "delta.inCommitTimestampEnablement")
+
+
+def properties(value: Any) -> Mapping[str, str]:
+    """Reads the properties of a table."""
+    found = mapping(value)
+    for key in found:
+        if key.startswith(BOOKKEEPING):
+            raise InvalidValueError(f"{key} is kept by Delta or volstream itself.", "Remove it.")
+    return found
+
+
 def duration(value: Any) -> str:
     """Reads a duration: text such as ``30s``, or seconds."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
@@ -224,7 +237,7 @@ KEYS: Mapping[Kind, Mapping[str, Key]] = {
         "columns": Key(text, required=True),
         "primary_key": Key(texts, (), alterable=False),
         "partitioned_by": Key(texts, (), alterable=False),
-        "properties": Key(mapping, {}),
+        "properties": Key(properties, {}),
     },
     Kind.STREAM: {
         "on_volume": Key(name, alterable=False),

@@ -59,8 +59,8 @@ class _ScratchHome(Home):
     def __init__(self, home: Home, folder: Path) -> None:
         # The warehouse in the settings stays: volumes are checked against it.
         own = {"catalog_url": f"sqlite:///{folder}/catalog.db", "spark_remote": "", "spark_conf": {}}
-        super().__init__(home.settings.model_copy(update=own), _no_spark)
         self._folder = folder
+        super().__init__(home.settings.model_copy(update=own), _no_spark)
 
     @property
     def warehouse(self) -> str:
