@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from volstream.catalog import Catalog
 from volstream.config import Settings
-from volstream.delta import folders, options
+from volstream.delta import options, owners
 from volstream.errors import EngineError, InvalidStateError, InvalidValueError
 from volstream.lifecycle.closeable import Closeable
 
@@ -35,7 +35,7 @@ class Home(Closeable):
         self.settings = settings
         options.know(settings.warehouse_path, settings.warehouse_storage)
         self.catalog = Catalog(settings.database_url)
-        folders.belongs_to(self.warehouse, self.catalog.identity, str(settings.home))
+        owners.belongs_to(self.warehouse, self.catalog.identity, str(settings.home))
         self._connect = connect or self._to_engine
         self._gateway: SparkGateway | None = None
         self._connecting = threading.Lock()

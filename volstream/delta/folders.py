@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyarrow import fs
 
+from volstream.delta import owners
 from volstream.delta.places import filesystem_of, make_folder, replace_file
 from volstream.errors import DependencyError, InvalidStateError
 from volstream.model.names import Name
@@ -30,36 +31,23 @@ _LINKS_SECONDS = 2.0
 #: The file in a warehouse that names the catalog to which its tables belong.
 CATALOG = "_catalog.json"
 
-#: What returns the identity of the catalog, by warehouses that have not been looked at for it.
-_unclaimed: dict[str, Callable[[], str]] = {}
-
 _links: dict[str, tuple[float, Mapping[str, str]]] = {}
-
-
-def belongs_to(warehouse: str, identity: Callable[[], str], home: str) -> None:
-    """Registers the catalog of a warehouse, from which this process then takes no table if it belongs to another one.
-
-    Args:
-        identity: returns the catalog's identity; called when the first table is located.
-        home: what people know it by.
-    """
-    _unclaimed[warehouse] = lambda: json.dumps({"catalog": identity(), "home": home}, indent=1)
 
 
 def _claim(warehouse: str) -> None:
     """Records to which catalog a warehouse belongs; raises InvalidStateError if that is another one."""
-    own = json.loads(text := _unclaimed[warehouse]())
+    own = owners.unclaimed[warehouse]()
     found = json.loads(content(f"{warehouse}/{CATALOG}") or b"{}")
     if not found:
         with suppress(OSError, DependencyError):  # who may only read cannot do harm
             make_folder(warehouse)
-            replace_file(f"{warehouse}/{CATALOG}", text.encode())
+            replace_file(f"{warehouse}/{CATALOG}", json.dumps(own, indent=1).encode())
     elif found["catalog"] != own["catalog"]:
         raise InvalidStateError(
             f"The warehouse {warehouse} belongs to the home {found['home']}, which has another catalog.",
             f"Give this home a warehouse, or the same catalog_url. If that home was deleted: rm {warehouse}/{CATALOG}",
         )
-    _unclaimed.pop(warehouse, None)
+    owners.unclaimed.pop(warehouse, None)
 
 
 def table_location(warehouse: str, name: Name) -> str:
@@ -68,7 +56,7 @@ def table_location(warehouse: str, name: Name) -> str:
     Raises:
         InvalidStateError: the warehouse belongs to another catalog.
     """
-    if warehouse in _unclaimed:
+    if warehouse in owners.unclaimed:
         _claim(warehouse)
     known = _links.get(warehouse)
     if known is None or time.monotonic() - known[0] > _LINKS_SECONDS:
