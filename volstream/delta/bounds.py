@@ -24,7 +24,6 @@ _DOUBTFUL = re.compile(
     "[" + "".join(f"{chr(plane << 16)}-{chr((plane << 16) + 0xFFFF)}" for plane in range(1, 16, 2)) + "]"
 )
 
-
 #: The escape of a character beyond U+FFFF in JSON.
 _ESCAPE = re.compile(r"(?<!\\)(\\\\)*\\u[dD][89abAB]")
 

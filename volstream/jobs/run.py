@@ -87,7 +87,7 @@ class FileRunner:
         return (
             self._parts.reader.has_data(stream)
             or self._parts.catalog.consumptions.open_plan(stream.id) is not None
-            or self._job.may_have_strays
+            or (self._job.may_have_strays and self._parts.reader.pin(stream) is not None)
             or bool(self._parts.catalog.failures.due(self._job.id, datetime.now(UTC), 1))
         )
 

@@ -211,7 +211,8 @@ def as_json(value: Any) -> str:
     try:
         text = _ENCODER.encode(value)
     except ValueError:
-        text = _ENCODER.encode(_finite(value))
+        value = _finite(value)
+        text = _ENCODER.encode(value)
     if not is_utf8(text):
         text = json.dumps(value, default=_plain)
     return _DIGITS.sub(r"\1", text) if _NUMBER in text else text

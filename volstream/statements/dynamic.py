@@ -61,7 +61,7 @@ def refresh(home: Home, job: DynamicJob) -> int:
     Raises:
         SqlError: Spark rejects the query, or it no longer has the table's columns.
         StreamStaleError: a source was re-created, or its history is gone.
-        InvalidStateError: the table is gone, or has expressions.
+        InvalidStateError: the table does not exist, or has expressions.
     """
     location = folders.table_location(home.warehouse, job.into)
     log = DeltaLog(location)
