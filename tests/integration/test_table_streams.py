@@ -14,10 +14,12 @@ from volstream.errors import (
     InvalidStateError,
     InvalidValueError,
     NotFoundError,
+    ObjectInUseError,
     StreamSchemaChangedError,
     StreamStaleError,
     VolstreamError,
 )
+from volstream.lifecycle.identity import new_owner
 
 FIVE = "INSERT INTO t$ VALUES (1, 'Alice', 20), (2, 'Bob', 25), (3, 'Charlie', 30), (4, 'David', 35), (5, 'Eve', 40)"
 
@@ -186,6 +188,44 @@ def test_a_table_whose_log_is_damaged_can_be_dropped_and_created_again(home: Hom
     home.sql("DROP TABLE t$")
     home.sql("CREATE TABLE t$ (name STRING)")
     assert home.sql("SELECT * FROM t$") == []
+
+
+@pytest.mark.parametrize(
+    "failing",
+    [
+        "CREATE TABLE t$ (v INT DEFAULT no_such())",
+        "CREATE TABLE t$ AS SELECT if(id = 9, raise_error('nine'), 1) AS v FROM range(10)",
+        "CREATE OR REPLACE TABLE t$ AS SELECT NULL AS v",
+        "CREATE TABLE t$ AS SELECT if(age > 30, raise_error('old'), id) AS v FROM s$",
+    ],
+)
+def test_a_create_table_that_fails_leaves_nothing(home: Home, failing: str) -> None:
+    home.tracked("u")
+    home.sql(FIVE.replace("t$", "u$"))
+    with pytest.raises(VolstreamError):
+        home.sql(failing)
+    assert [row["tableName"] for row in home.sql(f"SHOW TABLES IN {home.schema}")] == ["u"]
+    home.sql("DROP TABLE IF EXISTS t$; CREATE TABLE t$ (v INT DEFAULT 7, w INT); INSERT INTO t$ (w) VALUES (1)")
+    assert home.rows("SELECT * FROM t$") == [(7, 1)]
+
+
+@pytest.mark.parametrize("left", ["_delta_log", "_delta_log/_staged_commits"])
+def test_a_create_table_that_was_killed_leaves_nothing(home: Home, left: str) -> None:
+    home.sql(f"CREATE SCHEMA IF NOT EXISTS {home.schema}")
+    table = Path(home.session.home.warehouse, "tables", home.schema, "t")
+    (table / left).mkdir(parents=True)
+    (table / "part-0.parquet").write_text("unfinished")
+    assert home.sql(f"SHOW TABLES IN {home.schema}") == []
+    home.sql("CREATE TABLE t$ (name STRING)")
+    assert home.sql("SELECT * FROM t$") == []
+    assert not (table / "part-0.parquet").exists()
+
+
+def test_a_table_is_created_by_one_session_at_a_time(home: Home) -> None:
+    leases = home.session.home.catalog.leases
+    assert leases.acquire(f"create:{home.schema}.t", new_owner(), "CREATE TABLE", 60) is None
+    with pytest.raises(ObjectInUseError, match="is being created by another session"):
+        home.sql("CREATE TABLE t$ (id INT)")
 
 
 def test_reading_a_stream_does_not_move_its_offset(home: Home) -> None:

@@ -60,6 +60,12 @@ def is_table(location: str) -> bool:
         return DeltaTable.is_deltatable(location, options_of(location) or None)
 
 
+def is_folder(location: str) -> bool:
+    """True if there is a folder, or in an object store anything below ``location``."""
+    filesystem, path = filesystem_of(location)
+    return bool(filesystem.get_file_info(path).type == fs.FileType.Directory)
+
+
 def open_table(location: str, version: int | None = None) -> DeltaTable:
     """Opens the table at a version, or at the newest. Raises deltalake's exceptions."""
     return DeltaTable(location, version=version, storage_options=options_of(location) or None)

@@ -13,10 +13,14 @@ from volstream.errors import SqlError
 from volstream.sql import names
 from volstream.sqltext import tree_of
 
+#: The table feature without which Delta refuses columns with a DEFAULT.
+_DEFAULTS = "delta.feature.allowColumnDefaults"
+
 
 def create_table(statement: str, key_property: str, tracking: Callable[[str], Mapping[str, str]]) -> str:
     """Rewrites CREATE TABLE or ALTER TABLE for Spark: ``VARCHAR`` without a length becomes ``STRING``, a PRIMARY KEY a table
-    property with the columns' names, and ``change_tracking`` several Delta properties.
+    property with the columns' names, and ``change_tracking`` several Delta properties. A column's ``DEFAULT`` in a CREATE TABLE
+    adds the table feature that Delta asks for.
 
     Args:
         tracking: returns the properties for a value of ``change_tracking``.
@@ -46,7 +50,11 @@ def create_table(statement: str, key_property: str, tracking: Callable[[str], Ma
     text = statement
     for start, end, new in reversed(edits):
         text = text[:start] + new + text[end:]
-    return _with_property(text, key_property, json.dumps(key)) if key else text
+    if key:
+        text = _with_property(text, key_property, json.dumps(key))
+    if _has_default(tokens) and _DEFAULTS not in {token.text for token in tokens}:
+        text = _with_property(text, _DEFAULTS, "supported")
+    return text
 
 
 def insert_all_columns(statement: str, columns: Sequence[str]) -> str:
@@ -162,6 +170,17 @@ def as_insert(statement: str) -> tuple[str, str, str] | None:
             made = f"{statement[: tokens[position].end + 1]} SELECT * FROM ({query}\n) LIMIT 0"
             return made, f"INSERT INTO {name} {query}", name
     return None
+
+
+def _has_default(tokens: Sequence[Any]) -> bool:
+    """True if a CREATE TABLE has a column with a DEFAULT."""
+    words = [token.text.upper() for token in tokens]
+    opening = words.index("(") if "(" in words else 0
+    if words[:1] != ["CREATE"] or not opening or "AS" in words[:opening]:
+        return False
+    inside = range(opening + 1, _closing(words, opening) or len(words))
+    # Behind a comma or parenthesis it is a column's name.
+    return any(tokens[at].token_type is TokenType.DEFAULT and words[at - 1] not in ("(", ",") for at in inside)
 
 
 def _key(statement: str, tokens: Sequence[Any], position: int) -> tuple[list[str], tuple[int, int, str]]:

@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pyarrow import fs
-
 from volstream.changelog.base import Deduplication
 from volstream.delta import folders
 from volstream.delta.log import DeltaLog
-from volstream.delta.places import filesystem_of
+from volstream.delta.places import is_folder, is_table
 from volstream.delta.writer import compile_if_large
 from volstream.directory import table as directory
 from volstream.functions.scalar import call_of
@@ -170,9 +168,9 @@ class Binding:
     def attach(self, name: Name) -> str | None:
         """Registers a table of the warehouse, and its schema, in Spark; returns its location, or None if it does not exist."""
         location = folders.table_location(self._home.warehouse, name)
-        if name.schema != DEFAULT_SCHEMA and self._is_folder(f"{self._tables}/{name.schema}"):
+        if name.schema != DEFAULT_SCHEMA and is_folder(f"{self._tables}/{name.schema}"):
             self._use_schema(name.schema)
-        if self._is_folder(f"{location}/_delta_log"):
+        if is_table(location):
             self.spark.sql(f"CREATE TABLE IF NOT EXISTS {name.qualified} USING DELTA LOCATION {literal(location)}")
             self.tables.add(name)
             return location
@@ -196,10 +194,6 @@ class Binding:
     def _use_schema(self, schema: str) -> None:
         place = literal(f"{self._tables}/{schema}")
         self.spark.sql(f"CREATE SCHEMA IF NOT EXISTS `{schema.replace('`', '``')}` LOCATION {place}")
-
-    def _is_folder(self, location: str) -> bool:
-        filesystem, path = filesystem_of(location)
-        return bool(filesystem.get_file_info(path).type == fs.FileType.Directory)
 
 
 def _without_collations(returns: str) -> DataType:

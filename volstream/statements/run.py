@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from volstream.delta import folders
@@ -18,6 +19,7 @@ from volstream.sql import adapt, grammar, names
 from volstream.sqltext import literal, pairs
 from volstream.statements import arrived, metastore
 from volstream.statements.bind import Binding
+from volstream.statements.creating import creating
 from volstream.statements.guards import check_tracking_stays, check_untracked, check_vacuum
 from volstream.statements.result import Result
 from volstream.streams.consume import is_unused
@@ -90,8 +92,9 @@ class SparkStatements:
             SqlError, StreamError: as :meth:`volstream.session.Session.sql`.
         """
         words = names.words(statement)
+        created = None
         if words[:2] == ["CREATE", "TABLE"] or words[:4] == ["CREATE", "OR", "REPLACE", "TABLE"]:
-            self._check_name(statement)
+            created = self._created(statement)
             statement = adapt.create_table(statement, PRIMARY_KEY, tracking)
         elif words[:2] == ["ALTER", "TABLE"]:
             statement = adapt.create_table(statement, PRIMARY_KEY, tracking)
@@ -116,7 +119,8 @@ class SparkStatements:
                 return self._drop(binding.spark, statement, text)
             case ["MERGE", _]:
                 text = adapt.insert_all_columns(text, self._columns_of_target(statement))
-        frame = binding.spark.sql(text)
+        with nullcontext() if created is None else creating(self._home, created):
+            frame = binding.spark.sql(text)
         # A user's view may read ours for as long as the session lives.
         return frame if _is_temporary(words) else binding.views.live_with(frame)
 
@@ -170,7 +174,8 @@ class SparkStatements:
                 )
             if "EXISTS" in words[:6] and DeltaLog(location).exists():
                 return Result([], [])  # nothing is done, so nothing is consumed
-            self._create_empty(made[0])
+            with creating(self._home, target):
+                self._create_empty(made[0])
         else:
             check_exists(target, location)
         try:
@@ -213,11 +218,17 @@ class SparkStatements:
             return []
         return list(DeltaLog(folders.table_location(self._home.warehouse, reference.name)).columns())
 
-    def _check_name(self, statement: str) -> None:
-        """Raises AlreadyExistsError if a stream has the name, because tables and streams share a namespace."""
+    def _created(self, statement: str) -> Name | None:
+        """Returns the table that a CREATE TABLE names, if it is one of ours.
+
+        Raises:
+            AlreadyExistsError: a stream has the name: tables and streams share a namespace.
+        """
         for reference in names.references(statement)[:1]:
             if self._home.catalog.streams.find(reference.name) is not None:
                 raise AlreadyExistsError(f"There is already a stream {reference.name}.", "Choose another name.")
+            return reference.name
+        return None
 
     def _drop(self, spark: SparkSession, statement: str, text: str) -> DataFrame:
         """Drops a table with its data: Spark treats attached tables as external, and would keep their files."""

@@ -7,6 +7,7 @@ from volstream.sql import adapt
 from volstream.streams.source import tracking
 
 KEY = "volstream.primary_key"
+DEFAULTS = "delta.feature.allowColumnDefaults"
 
 
 @pytest.mark.parametrize(
@@ -41,6 +42,20 @@ KEY = "volstream.primary_key"
         (
             "ALTER TABLE t SET TBLPROPERTIES ('change_tracking' = false)",
             "ALTER TABLE t SET TBLPROPERTIES ('delta.enableRowTracking' = 'false', 'delta.enableChangeDataFeed' = 'false')",
+        ),
+        (
+            "CREATE TABLE t (id INT PRIMARY KEY, s STRUCT<default: INT>, v STRING DEFAULT 'a)b')",
+            "CREATE TABLE t (id INT NOT NULL, s STRUCT<default: INT>, v STRING DEFAULT 'a)b') "
+            f"TBLPROPERTIES ('{DEFAULTS}' = 'supported', '{KEY}' = '[\"id\"]')",
+        ),
+        *(
+            (unchanged, unchanged)
+            for unchanged in (
+                f"CREATE TABLE t (v INT DEFAULT 7) TBLPROPERTIES ('{DEFAULTS}' = 'supported')",
+                "CREATE TABLE t (a INT, default STRING, `default b` INT COMMENT 'DEFAULT 1') DEFAULT COLLATION UTF8_BINARY",
+                "CREATE TABLE t AS (SELECT a, b default FROM u)",
+                "ALTER TABLE t ALTER COLUMN v SET DEFAULT 8",
+            )
         ),
     ],
 )

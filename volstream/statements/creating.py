@@ -1,0 +1,43 @@
+"""CREATE TABLE leaves a table or nothing: Delta writes the rows first, and keeps what it wrote when it fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from volstream.catalog.leases import lease
+from volstream.delta import folders
+from volstream.delta.places import is_folder, is_table
+from volstream.errors import ObjectInUseError
+from volstream.lifecycle.identity import new_owner
+from volstream.model.names import Name
+
+if TYPE_CHECKING:
+    from volstream.home import Home
+
+
+@contextmanager
+def creating(home: Home, name: Name) -> Iterator[None]:
+    """Removes what an unfinished CREATE TABLE left, also that of the block if it raises. Does nothing if there is a table.
+
+    Raises:
+        ObjectInUseError: another process is creating the table.
+    """
+    location = folders.own_location(home.warehouse, name)
+    if folders.table_location(home.warehouse, name) != location or is_table(location):
+        yield
+        return
+    purpose = f"CREATE TABLE {name}"
+    with lease(home.catalog.leases, f"create:{name}", new_owner(), purpose, home.settings.lease_seconds) as other:
+        if other is not None:
+            raise ObjectInUseError(f"The table {name} is being created by another session.", "Try again later.")
+        if is_folder(f"{location}/_delta_log") and not is_table(location):
+            folders.remove(location)
+        existed = is_folder(location)
+        try:
+            yield
+        except BaseException:
+            if not existed and not is_table(location):
+                folders.remove(location)
+            raise
