@@ -13,6 +13,7 @@ import pyarrow as pa
 from volstream.catalog import Catalog
 from volstream.catalog.leases import lease
 from volstream.delta import folders
+from volstream.delta.keeper import check_writable
 from volstream.errors import DependencyError, NotFoundError, TailFullError, VolstreamError, in_brief
 from volstream.lifecycle.identity import new_owner
 from volstream.log import get
@@ -126,6 +127,7 @@ class LocalTables:
 
         Raises:
             NotFoundError: there is no such table.
+            InvalidStateError: a job keeps the table.
             InvalidStateError, DependencyError: see :class:`volstream.tails.writer.TailWriter`.
         """
         location = folders.table_location(self._home.warehouse, name)
@@ -133,6 +135,7 @@ class LocalTables:
             writer = TailWriter(location)
         except NotFoundError:
             raise NotFoundError(f"There is no table {name}.", f"First: CREATE TABLE {name} (...).") from None
+        check_writable(self._home.catalog, name, location)
         at_once = self._home.settings.commit_seconds == 0
         with self._lock:
             found = self._tables[name] = LocalTable(

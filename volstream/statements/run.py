@@ -6,8 +6,8 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from volstream.delta import folders
+from volstream.delta.keeper import check_writable, keeper_of
 from volstream.delta.log import PRIMARY_KEY, DeltaLog
-from volstream.delta.marker import OWNER
 from volstream.delta.writer import with_retries
 from volstream.errors import AlreadyExistsError, DependencyError, InvalidStateError, SqlError
 from volstream.ingest import feeds
@@ -63,13 +63,16 @@ def target_of(home: Home, dml: str) -> tuple[Name, str]:
 
     Raises:
         SqlError: it names no table, or a stream.
+        InvalidStateError: the table is a job's.
     """
     reference = names.target(dml)
     if reference is None:
         raise SqlError("DML that reads a stream must name the table that it writes.")
     if home.catalog.streams.find(reference.name) is not None:
         raise SqlError(f"{reference.name} is a stream and cannot be written.", "Write to its source.")
-    return reference.name, metastore.locate(home, reference.name)
+    location = metastore.locate(home, reference.name)
+    check_writable(home.catalog, reference.name, location)
+    return reference.name, location
 
 
 def check_exists(name: Name, location: str) -> None:
@@ -99,6 +102,7 @@ class SparkStatements:
         elif words[:2] == ["ALTER", "TABLE"]:
             statement = adapt.create_table(statement, PRIMARY_KEY, tracking)
             check_untracked(self._home, statement, names.words(statement))
+        self._check_written(statement, words)
         arrived.commit_before(self._home, statement)
         streams = streams_of(self._home, statement)
         if streams and names.writes(statement) and not _is_temporary(words):
@@ -230,12 +234,21 @@ class SparkStatements:
             return reference.name
         return None
 
+    def _check_written(self, statement: str, words: list[str]) -> None:
+        """Raises InvalidStateError if a statement writes rows of a table that a job keeps."""
+        if words[:1] in (["TRUNCATE"], ["RESTORE"], ["REPLACE"]) or words[:4] == ["CREATE", "OR", "REPLACE", "TABLE"]:
+            written = next(iter(names.references(statement)), None)
+        else:
+            written = names.target(statement) if names.writes(statement) else None
+        if written is not None:
+            location = folders.table_location(self._home.warehouse, written.name)
+            check_writable(self._home.catalog, written.name, location)
+
     def _drop(self, spark: SparkSession, statement: str, text: str) -> DataFrame:
         """Drops a table with its data: Spark treats attached tables as external, and would keep their files."""
         name = Name.parse(names.last(statement))
         location = folders.table_location(self._home.warehouse, name)
-        owner = DeltaLog(location).properties().get(OWNER)
-        self._end_owner(name, self._home.catalog.jobs.by_id(owner) if owner else None)
+        self._end_owner(name, keeper_of(self._home.catalog, location))
         return self._drop_table(spark, name, text)
 
     def _damaged(self, name: Name) -> Name | None:

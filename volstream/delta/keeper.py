@@ -1,0 +1,38 @@
+"""The job that keeps a table: its rows are those of the job's files or query, so that nothing else writes it unasked."""
+
+from __future__ import annotations
+
+from volstream.catalog import Catalog
+from volstream.delta.log import DeltaLog
+from volstream.delta.marker import OWNER
+from volstream.errors import InvalidStateError
+from volstream.model.names import Name
+from volstream.model.objects import Job
+
+#: Table property: with the value ``any``, statements and real-time streams may write a job's table, too.
+WRITERS = "volstream.writers"
+
+
+def keeper_of(catalog: Catalog, location: str) -> Job | None:
+    """Returns the job that keeps the table at a location; None: there is no table, or no such job. Raises DependencyError."""
+    return _keeper(catalog, DeltaLog(location).properties().get(OWNER))
+
+
+def check_writable(catalog: Catalog, name: Name, location: str) -> None:
+    """Checks that rows of a table may be written by others than its job.
+
+    Raises:
+        InvalidStateError: they may not.
+        DependencyError: the table cannot be read.
+    """
+    properties = DeltaLog(location).properties()
+    job = _keeper(catalog, properties.get(OWNER))
+    if job is not None and properties.get(WRITERS, "").lower() != "any":
+        raise InvalidStateError(
+            f"The table {name} is written by job {job.name}, which would neither notice nor undo other changes to it.",
+            f"To change it nevertheless: ALTER TABLE {name} SET PROPERTIES ('{WRITERS}' = 'any')",
+        )
+
+
+def _keeper(catalog: Catalog, owner: str | None) -> Job | None:
+    return catalog.jobs.by_id(owner) if owner else None
