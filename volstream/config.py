@@ -191,7 +191,7 @@ class Settings(BaseSettings):
     lease_seconds: Seconds = 30.0
     """A lease not renewed for this long may be taken over by another host."""
     shutdown_seconds: Seconds = 30.0
-    """How long the daemon may take to finish its current work after SIGTERM."""
+    """How long the daemon may take to finish its current work after SIGTERM, and an engine to finish what its clients do."""
 
     http_port: int = Field(default=8642, ge=0, le=65535)
     """The daemon's HTTP port, of the console and of probes and metrics; 0: any free port."""

@@ -209,6 +209,10 @@ class EngineLostError(EngineError):
     transient = True
 
 
+class EngineEndedError(EngineLostError):
+    """The engine was asked to end, by a daemon that starts or ``volstream engine stop``, and did not wait any longer."""
+
+
 class EngineBusyError(EngineError):
     """Another process owns the home's engine and does not yield."""
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from volstream.catalog import Catalog
 from volstream.config import Settings
 from volstream.delta import options, owners
-from volstream.errors import EngineError, InvalidStateError, InvalidValueError
+from volstream.errors import EngineEndedError, EngineError, InvalidStateError, InvalidValueError
 from volstream.lifecycle.closeable import Closeable
 
 if TYPE_CHECKING:
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from volstream.spark.session import SparkGateway
     from volstream.streams.block import Block
     from volstream.streams.read import StreamReader
+
+
+T = TypeVar("T")
 
 
 class Home(Closeable):
@@ -87,6 +90,20 @@ class Home(Closeable):
     def open_block(self) -> Block | None:
         """This thread's transaction, or None."""
         return getattr(self._local, "block", None)
+
+    def unless_yielded(self, work: Callable[[], T]) -> T:
+        """Returns the result of ``work``, which is done once more if a daemon that starts took the engine away meanwhile.
+
+        Args:
+            work: reads only, or continues what an earlier call began.
+        """
+        try:
+            return work()
+        except EngineEndedError:
+            if self._gateway is None or self.open_block is not None:
+                raise
+            self._gateway.close()
+        return work()
 
     @contextmanager
     def block(self, *, again: bool = False, timeout: float = 0.0, job_id: str | None = None) -> Iterator[Block]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import psutil
@@ -30,6 +31,36 @@ def test_a_job_whose_engine_is_killed_names_the_signal(home: Home, name: str, fi
     ]
     [job] = home.json("status")["jobs"]
     assert job["outcome"] == "failed: The Spark engine was lost: it was killed by signal 9 (SIGKILL)."
+
+
+@pytest.mark.long
+def test_commands_in_flight_continue_when_a_daemon_takes_the_engine(
+    home: Home, name: str, files: Path, tmp_path: Path
+) -> None:
+    home.end_engine()
+    started = tmp_path / "started"
+    write(files, {"one.txt": "1"})
+    home.ok("create-volume", name, str(files))
+    home.create_job(name, "functions.py:slow", "--arg", f"started={started}", "--arg", "seconds=8")
+    job = home.start("run-job", name, SHUTDOWN_SECONDS="0.1s")
+    eventually(started.exists, timeout=100)
+    slow = "SELECT count(*) AS n, max(sha2(repeat(CAST(id AS STRING), 500), 512)) AS m FROM range(1500000)"
+    query = home.start("sql", slow, "--format", "json")
+    insert = home.start("sql", f"CREATE TABLE {name}_copy AS {slow}")
+    time.sleep(2.0)  # nothing tells that Spark runs a statement
+    with home.daemon():
+        assert finished(job).code == 0
+        assert finished(query).json[0]["n"] == 1500000
+        told = finished(insert)
+    assert (told.code, told.stderr.splitlines()) == (
+        4,
+        [
+            "Error: The Spark engine was lost: it was asked to end, by a daemon that started or by `volstream engine stop`.",
+            "  Run the command again; first check whether it changed anything.",
+        ],
+    )
+    [made] = home.json("status")["jobs"]
+    assert made["outcome"].startswith("1 file")
 
 
 @pytest.mark.long

@@ -170,7 +170,12 @@ def home(settings: Settings, gateway: SparkGateway) -> Iterator[Home]:
 
 def session_on(gateway: SparkGateway, settings: Settings) -> Session:
     """A session on the engine of all tests, whose end leaves the gateway open."""
-    return Session(settings, lambda: _Shared(gateway))
+    return Session(settings, lambda: shared(gateway))
+
+
+def shared(gateway: SparkGateway) -> SparkGateway:
+    """The gateway of all tests, which the end of a session does not close."""
+    return _Shared(gateway)
 
 
 class _Shared(SparkGateway):

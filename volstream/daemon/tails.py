@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from volstream.config import Settings
 from volstream.delta.log import DeltaLog
-from volstream.errors import CatalogError, VolstreamError, in_brief
+from volstream.errors import CatalogError, EngineLostError, VolstreamError, in_brief
 from volstream.home import Home
 from volstream.ingest.local import commit
 from volstream.lifecycle.backoff import Backoff
@@ -16,6 +16,7 @@ from volstream.lifecycle.stop import Stop
 from volstream.lifecycle.supervisor import run_loop
 from volstream.log import get
 from volstream.model.names import Name
+from volstream.model.objects import FeedTable
 from volstream.sources.retention import expire
 from volstream.tails.writer import MovePlanner
 
@@ -37,6 +38,7 @@ class Committer:
         self._seconds = min(settings.commit_seconds or _LOOK_SECONDS, _LOOK_SECONDS)
         self._stop = stop
         self._next_sweep = time.monotonic()
+        self._to_expire: dict[Name, FeedTable] = {}
         # What is recorded, also by a daemon that ended.
         self._troubles = {name: reason for name, reason in home.catalog.tails.troubles().items() if reason is not None}
 
@@ -71,12 +73,17 @@ class Committer:
                     self._troubles.pop(name, None)
             except Exception as error:  # noqa: BLE001  # the rows are safe, and the next turn tries again
                 self._note(name, in_brief(error), error)
-        for feed in catalog.feeds.list() if sweeps else ():
+        if sweeps:
+            self._to_expire = {feed.name: feed for feed in catalog.feeds.list()}
+        for feed in list(self._to_expire.values()):
             try:
                 if expire(self._home, feed):
                     _log.info("events_expired", source=str(feed.name))
+            except EngineLostError:  # it starts, or is restarted
+                continue
             except Exception as error:  # noqa: BLE001  # the next sweep tries again
                 _log.warning("expiry_failed", source=str(feed.name), error=in_brief(error), exc_info=_trace(error))
+            del self._to_expire[feed.name]
 
     def _note(self, name: Name, reason: str | None, error: Exception | None = None) -> None:
         """Logs and records what prevents a table's commits, once, for ``volstream status``; None: nothing does."""

@@ -1,7 +1,7 @@
 """The background engine: ``python -m volstream.engine --home H``, settings as JSON on standard input.
 
-Ends after ``engine_idle_seconds`` without connections; on SIGTERM, after its clients have finished, or thirty seconds; on a
-second SIGTERM, immediately; and with exit code 4 if the JVM dies.
+Ends after ``engine_idle_seconds`` without connections; on SIGTERM, after its clients have finished, or
+``shutdown_seconds``; on a second SIGTERM, immediately; and with exit code 4 if the JVM dies.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import argparse
 import json
 import sys
 import time
-from pathlib import Path
 
 import psutil
 
@@ -21,11 +20,10 @@ from volstream.engine.process import Engine
 from volstream.errors import EngineBusyError, EngineLostError, InterruptedByUserError, VolstreamError
 from volstream.jvm import log_file
 from volstream.jvm.address import EngineAddress
+from volstream.jvm.death import ENDED, note
 from volstream.lifecycle.privacy import keep_private
 from volstream.lifecycle.stop import Stop, stop_on_signals
 
-#: How long clients may continue after SIGTERM.
-FINISH_SECONDS = 30.0
 #: Delay between announcing the end and ending: a client that read the record before it has connected by then.
 _LAST_CALL_SECONDS = 1.0
 _LOOK_SECONDS = 1.0
@@ -61,23 +59,25 @@ def _serve(settings: Settings) -> None:
         address = engine.start()
         try:
             log.info("engine_started", jvm_pid=address.jvm_pid, seconds=round(time.monotonic() - began, 1))
-            cause = _until_idle(engine, address, stop, settings.engine_idle_seconds, settings.log_directory)
+            cause = _until_idle(engine, address, stop, settings)
             log.info("engine_ends", cause=cause)
+            note(settings.log_directory, address.jvm_pid, ENDED)
         finally:
             engine.stop()
 
 
-def _until_idle(engine: Engine, address: EngineAddress, stop: Stop, idle_seconds: float, logs_in: Path) -> str:
+def _until_idle(engine: Engine, address: EngineAddress, stop: Stop, settings: Settings) -> str:
     """Waits until the engine should end; returns the reason.
 
     Raises:
         EngineLostError: the JVM died.
     """
+    idle_seconds = settings.engine_idle_seconds
     used = time.monotonic()
     look = min(_LOOK_SECONDS, idle_seconds / 4)
     while not stop.wait(look):
         _check(engine)
-        log_file.roll(logs_in)
+        log_file.roll(settings.log_directory)
         if _connected(address):
             used = time.monotonic()
         elif time.monotonic() - used >= idle_seconds:
@@ -87,7 +87,7 @@ def _until_idle(engine: Engine, address: EngineAddress, stop: Stop, idle_seconds
                 return "idle"
             engine.announce(ending=False)
     engine.announce(ending=True)
-    finish = time.monotonic() + FINISH_SECONDS
+    finish = time.monotonic() + settings.shutdown_seconds
     # The stop signal is already set and cannot be waited for; a second signal ends the process during this sleep.
     while _connected(address) and time.monotonic() < finish:
         _check(engine)

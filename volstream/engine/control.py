@@ -17,8 +17,8 @@ from volstream.jvm.address import EngineAddress, Kind
 from volstream.lifecycle import identity
 
 _POLL_SECONDS = 0.1
-#: A background engine gives its clients at most thirty seconds to finish, and its JVM ten.
-_END_SECONDS = 45.0
+#: How long an engine takes to end, besides ``shutdown_seconds`` for its clients: its JVM gets ten.
+_END_SECONDS = 15.0
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def stop_engine(settings: Settings, *, at_once: bool = False) -> bool:
             f"The engine of {settings.home} belongs to the daemon, pid {owner.pid}.", "Stop the daemon instead."
         )
     _signal(owner)
-    deadline = time.monotonic() + _END_SECONDS
+    deadline = time.monotonic() + settings.shutdown_seconds + _END_SECONDS
     while owner.lives():
         if at_once:
             _signal(owner)

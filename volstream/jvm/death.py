@@ -28,6 +28,8 @@ _LINES = 400
 _NOTE_SECONDS, _LOOK_SECONDS = 3.0, 0.1
 
 _HEAP_EXHAUSTED = "its heap was exhausted (setting driver_memory)"
+#: Noted by an engine that ends although clients use it.
+ENDED = "it was asked to end, by a daemon that started or by `volstream engine stop`"
 _STACK_OVERFLOW = "its stack overflowed (StackOverflowError)"
 
 
@@ -62,6 +64,8 @@ def remedy_of(cause: str) -> str:
         return "Increase driver_memory in volstream.toml. The next command restarts the engine."
     if cause == _STACK_OVERFLOW:
         return "Increase the stack size: -Xss16m in jvm_options. The next command restarts the engine."
+    if cause == ENDED:
+        return "Run the command again; first check whether it changed anything."
     if "SIGKILL" in cause:
         return "Unless someone killed it, memory ran out: lower driver_memory. The next command restarts the engine."
     return "Run `volstream engine status`; the next command restarts the engine."

@@ -255,7 +255,9 @@ class Jobs(Collection[Job]):
             volume = catalog.volumes.by_id(stream.source_id) if stream else None
             if volume is not None:
                 self._list_first(volume, stop)
-        report = self.runner(job).run(until_empty=until_empty, stop=stop, observe=observe)
+        report = self._home.unless_yielded(
+            lambda: self.runner(job).run(until_empty=until_empty, stop=stop, observe=observe)
+        )
         self._forget_history()  # a daemon would do so every hour, but there may be none
         return report
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -45,15 +46,23 @@ def rows(objects: Objects, statement: str) -> tuple[list[str], Iterator[Mapping[
     Raises:
         SqlError: as :func:`run_statement`; also while rows are fetched.
     """
+    if names.is_query(statement):
+        return objects.home.unless_yielded(lambda: _begun(objects, statement))
+    return _begun(objects, statement)
+
+
+def _begun(objects: Objects, statement: str) -> tuple[list[str], Iterator[Mapping[str, Any]]]:
+    """Runs one statement up to its first row."""
     with as_sql_errors():
         done = _run(objects, statement)
         if isinstance(done, Result):
             return list(done.columns), iter(done.rows)
-        columns = done.columns
+        columns, fetched = done.columns, done.toLocalIterator()
+        first = list(islice(fetched, 1))
 
     def found() -> Iterator[dict[str, Any]]:
         with as_sql_errors():
-            for row in done.toLocalIterator():
+            for row in chain(first, fetched):
                 yield row.asDict(recursive=True)
 
     return columns, found()

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from volstream.errors import DiskError, EngineError, EngineLostError, SqlError, VolstreamError
-from volstream.jvm.death import remedy_of
+from volstream.errors import DiskError, EngineEndedError, EngineError, EngineLostError, SqlError, VolstreamError
+from volstream.jvm.death import ENDED, remedy_of
 from volstream.lifecycle.disks import disk_error
 from volstream.spark.loading import load
 
@@ -28,6 +28,8 @@ _SESSION_LOST = ("INVALID_HANDLE.SESSION_", "NO_ACTIVE_SESSION")
 
 #: gRPC raises a bare ValueError for a call on a closed channel.
 _CLOSED_CHANNEL = re.compile(r"Cannot invoke RPC.*closed", re.IGNORECASE)
+#: What Spark says of statements that run while its JVM ends.
+_STOPPED = re.compile(r"stopped SparkContext|SparkContext was shut down|SparkContext has been shutdown", re.IGNORECASE)
 #: Beginning of Java's part of a message.
 _STACK = re.compile(r"\n\nJVM stacktrace:|\n+Driver stacktrace:|\n\tat ")
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]")
@@ -35,7 +37,8 @@ _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]")
 
 def engine_lost(reason: str) -> EngineLostError:
     """Returns the error for a lost engine, with the reason."""
-    return EngineLostError(f"The Spark engine was lost: {reason}.", remedy_of(reason))
+    kind = EngineEndedError if reason == ENDED else EngineLostError
+    return kind(f"The Spark engine was lost: {reason}.", remedy_of(reason))
 
 
 def says_lost(error: BaseException) -> bool:
@@ -134,6 +137,8 @@ def _translated(error: BaseException) -> VolstreamError | None:
         )
     if (condition_of(error) or "").startswith(_SESSION_LOST) or "server side session identifier" in str(error):
         return engine_lost("it no longer knows this session")
+    if _STOPPED.search(str(error)):
+        return engine_lost(ENDED)
     disk = disk_error(_text(error), "the engine")
     return disk and DiskError(f"{disk.message} Spark said: {_first_line(error)}", disk.remedy)
 

@@ -173,8 +173,8 @@ def _tree(text: str) -> exp.Expr | None:
     return tree if isinstance(tree, kinds) else None
 
 
-def _is_query(statement: str) -> bool:
-    """True if a statement is known to be a query, whatever words its columns and texts have."""
+def is_query(statement: str) -> bool:
+    """True if a statement is known to be a query, which reads only, whatever words its columns and texts have."""
     from sqlglot import exp
 
     return isinstance(_tree(statement), exp.Query)
@@ -355,7 +355,7 @@ def _bound(words: Sequence[str], at: int, *, excluded: int) -> tuple[int, int]:
 
 def target(statement: str) -> Reference | None:
     """Returns the table that a DML statement writes; None if it is not DML, or names no table. Raises SqlError."""
-    if _is_query(statement):
+    if is_query(statement):
         return None
     tokens = tokenize(statement)
     depth = 0
@@ -403,7 +403,7 @@ def last(statement: str) -> str:
 
 def writes(statement: str) -> bool:
     """True if a statement changes data. Raises SqlError."""
-    if _is_query(statement):
+    if is_query(statement):
         return False
     written = words(statement)
     if written[:1] in (["WITH"], ["FROM"]):

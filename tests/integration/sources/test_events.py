@@ -17,12 +17,19 @@ import fastavro
 import pytest
 from deltalake import DeltaTable
 
-from tests.integration.conftest import session_on
+from tests.integration.conftest import shared
 from tests.waiting import eventually
 from volstream.config import Settings
 from volstream.daemon.tails import Committer
 from volstream.delta import folders
-from volstream.errors import AlreadyExistsError, InvalidStateError, InvalidValueError, NotFoundError, ObjectInUseError
+from volstream.errors import (
+    AlreadyExistsError,
+    EngineLostError,
+    InvalidStateError,
+    InvalidValueError,
+    NotFoundError,
+    ObjectInUseError,
+)
 from volstream.lifecycle.stop import Stop
 from volstream.model.names import Name
 from volstream.objects.sources import parse_retention
@@ -150,9 +157,18 @@ def test_events_are_received_and_committed_without_an_engine(without_engine: Ses
     assert DeltaTable(f"{session.home.warehouse}/tables/public/s").count() == 40
 
 
-@pytest.mark.long
-def test_old_events_are_deleted_and_others_stay(settings: Settings, gateway: SparkGateway) -> None:
-    with session_on(gateway, settings.model_copy(update={"commit_seconds": 0.1})) as session:
+def test_old_events_are_deleted_once_the_engine_is_up_and_others_stay(
+    settings: Settings, gateway: SparkGateway
+) -> None:
+    asked, up = threading.Event(), threading.Event()
+
+    def connect() -> SparkGateway:
+        if up.is_set():
+            return shared(gateway)
+        asked.set()
+        raise EngineLostError("The Spark engine is starting.")
+
+    with Session(settings.model_copy(update={"commit_seconds": 0.1}), connect) as session:
         stream = session.source.create_stream("fading", retention_policy="1 second")
         kept = session.source.create_stream("kept", retention_policy=timedelta(days=30))
         for one in (stream, kept):
@@ -164,6 +180,8 @@ def test_old_events_are_deleted_and_others_stay(settings: Settings, gateway: Spa
         committer = threading.Thread(target=Committer(session.home, session.home.settings, stop).run)
         committer.start()
         try:
+            assert asked.wait(30)
+            up.set()
             eventually(lambda: len(events(session, "fading")) <= 1, 60)
         finally:
             stop.set()
