@@ -150,3 +150,36 @@ def test_a_column_of_the_same_name_in_a_foreign_table_is_left_alone(place: Place
     place.job(COUNT, write=Write.APPEND)
     place.run()
     assert columns(place) == ["n", "_commit_version", *PROVENANCE.names]
+
+
+@pytest.mark.parametrize("key", [None, pytest.param("_file_path, n", marks=pytest.mark.long)])
+def test_rows_that_a_job_writes_again_as_they_were_are_no_change(place: Place, home: Home, key: str | None) -> None:
+    """Rule R-26 of docs/streams.md."""
+    code = place.folder.parent / "job.py"
+    code.write_text("def f(file):\n    for word in file.read_text().split():\n        yield {'n': float(word)}\n")
+    place.session.jobs.create("j", f"{code}:f", home.name("t"), volume="v", returns="n DOUBLE")
+    identity = f" WITH PROPERTIES ('IDENTITY' = '{key}')" if key else ""
+    for name, content in {"a": "1", "b": "1 2" if key else "1 1 2", "c": "nan"}.items():
+        place.put(name, content)
+    place.refresh()
+    place.run()
+    home.sql(f"ALTER TABLE t$ SET PROPERTIES ('change_tracking' = 'true'); CREATE STREAM s$ ON TABLE t${identity}")
+    home.sql("CREATE DYNAMIC TABLE d$ AS SELECT n, _file_version, _batch_id FROM t$")
+    shown = "SELECT _file_path, n, __change_type FROM s$"
+
+    place.session.jobs.replay("j")
+    place.run()
+    place.put("a", " 1 ")
+    place.refresh()
+    place.run()
+    assert home.rows(shown) == []
+    place.put("b", "2 1" if key else "1 2 2")
+    place.put("d", "1")
+    place.put("c", "nan 3")
+    place.refresh()
+    place.run()
+    changed = [] if key else [("b", 1.0, "DELETE"), ("b", 2.0, "INSERT")]
+    assert home.rows(shown) == [*changed, ("c", 3.0, "INSERT"), ("d", 1.0, "INSERT")]
+    home.sql("REFRESH DYNAMIC TABLE d$")
+    of_rows = "SELECT string(n), _file_version, _batch_id FROM"
+    assert home.rows(f"{of_rows} d$") == home.rows(f"{of_rows} t$")

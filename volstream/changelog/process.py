@@ -5,6 +5,8 @@ Shared by all changelogs; a changelog's flags tell which steps can be skipped. P
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from volstream.changelog.base import (
     CHANGE_TYPE,
     COMMIT_TIMESTAMP,
@@ -40,6 +42,23 @@ def _net(changelog: Changelog, scan: str, same: str) -> str:
         f"newest.digest AS new_digest FROM ({_ends(changelog, scan)})) WHERE {_UNIQUE} "
         # No rows for what was added and removed inside the range, or rewritten without change of content.
         f"AND ((old IS NULL) <> (new IS NULL) OR (old IS NOT NULL AND new IS NOT NULL AND NOT ({same})))"
+    )
+
+
+def without_repeated(changes: str, content: Sequence[str]) -> str:
+    """Returns SQL like :func:`net`, without rows that went and came again with the same content, one for one.
+
+    Args:
+        content: the columns that are the content; their values can be compared.
+    """
+    values = ", ".join(f"coalesce(new, old).data.{quoted(name)} AS c{number}" for number, name in enumerate(content))
+    same = " AND ".join(f"old.data.{quoted(name)} <=> new.data.{quoted(name)}" for name in content)
+    by = ", ".join(f"c{number}" for number in range(len(content)))
+    return (
+        f"SELECT old, new, version, time FROM (SELECT *, row_number() OVER (PARTITION BY {by}, came, went ORDER BY version) "
+        f"AS place, least(count_if(came) OVER w, count_if(went) OVER w) AS repeated "
+        f"FROM (SELECT old, new, version, time, old IS NULL AS came, new IS NULL AS went, {values} FROM ({changes})) "
+        f"WINDOW w AS (PARTITION BY {by})) WHERE if(came OR went, place > repeated, NOT ({same}))"
     )
 
 

@@ -12,6 +12,9 @@ from volstream.model.objects import Job
 #: Table property: with the value ``any``, statements and real-time streams may write a job's table, too.
 WRITERS = "volstream.writers"
 
+#: Columns of a file's rows that differ each time a job writes them, whatever its function returned.
+INCIDENTAL = frozenset({"_file_version", "_refresh_id", "_batch_id", "_processed_at"})
+
 
 def keeper_of(catalog: Catalog, location: str) -> Job | None:
     """Returns the job that keeps the table at a location; None: there is no table, or no such job. Raises DependencyError."""

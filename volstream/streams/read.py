@@ -194,7 +194,11 @@ class StreamReader:
         times = source.times()
         view = None if times is None else views.show(relation(views.spark, times))
         both = not (covered.initial or covered.append_only)
-        return net.stream_rows(covered.changes(), columns, view, both_images=both)
+        changes = covered.changes()
+        content = source.content(covered.to_version) if both and not covered.whole else None
+        if content is not None:
+            changes = process.without_repeated(changes, content)
+        return net.stream_rows(changes, columns, view, both_images=both)
 
     def unlisted(self, session: SparkSession) -> DataFrame:
         """Returns the frame of a stream on a volume that was never listed: no rows, but the right columns."""

@@ -18,7 +18,9 @@ from volstream.changelog.base import NO_TIME, Changelog
 from volstream.changelog.feed import ChangeFeed
 from volstream.changelog.tracked import SnapshotDifference, TrackedChanges
 from volstream.delta import durable, folders
+from volstream.delta.keeper import INCIDENTAL
 from volstream.delta.log import DeltaLog, Schema, is_on, retention
+from volstream.delta.marker import OWNER
 from volstream.delta.tracking import PROPERTIES as TRACKING
 from volstream.delta.writer import is_large
 from volstream.errors import DependencyError, InvalidValueError, StreamSchemaChangedError
@@ -107,6 +109,11 @@ class Source(Protocol):
 
     def columns(self, version: int) -> Sequence[str]:
         """Returns the source's columns as the stream shows them, in order."""
+        ...
+
+    def content(self, version: int) -> Sequence[str] | None:
+        """Returns the columns of the source's rows by which a stream recognizes a row that was written again; None: it shows all
+        that is written."""
         ...
 
     def rows(self, version: int) -> str:
@@ -213,6 +220,14 @@ class TableSource:
     def columns(self, version: int) -> Sequence[str]:
         """Returns the table's columns at a version."""
         return self._schema(version).columns
+
+    def content(self, version: int) -> Sequence[str] | None:
+        """Returns what a file job's function returned, and the file's path; None for other tables, and if the values of a column
+        cannot be compared."""
+        schema = self._schema(version)
+        content = [name for name in schema.columns if name not in INCIDENTAL]
+        kept = OWNER in schema.properties and set(schema.columns) >= INCIDENTAL
+        return content if kept and set(content) <= set(schema.comparable) else None
 
     def changelog(self, first: int, last: int, *, append_only: bool = False) -> Changelog:
         """Returns the change feed if it is sufficient, because its cost depends on the changes; else row tracking."""

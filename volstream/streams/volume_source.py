@@ -54,6 +54,9 @@ class VolumeSource:
         for view in (snapshot.base, snapshot.tail):
             durable.sync(view.spec.location, view.table_id, view.version)
 
+    def content(self, version: int) -> None:  # a new row is another version of a file
+        """See :class:`~volstream.streams.source.Source`."""
+
     def missing(self, after: int, until: int) -> str | None:  # noqa: ARG002  # the tail has all from its floor on
         """See :class:`~volstream.streams.source.Source`."""
         floor = self.snapshot().floor
