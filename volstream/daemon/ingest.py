@@ -17,6 +17,7 @@ from volstream.config import Settings
 from volstream.console.app import probes
 from volstream.console.hosts import LOOPBACK
 from volstream.console.server import HttpServer
+from volstream.daemon.strangers import Strangers
 from volstream.daemon.tails import Committer
 from volstream.errors import InvalidValueError, PortInUseError, TailFullError, VolstreamError
 from volstream.ingest.local import LocalTable, LocalTables
@@ -85,6 +86,7 @@ class IngestServer(Collector):
             raise PortInUseError(
                 f"Cannot listen on port {port} of {host}: {error}.", "Choose another in the setting ingest_address."
             ) from error
+        self._server.strangers.start()
         _log.info("ingest_server_started", address=self.location)
 
     def stop(self) -> None:
@@ -94,6 +96,7 @@ class IngestServer(Collector):
             ending = threading.Thread(target=self._server.shutdown, name="ingest-end", daemon=True)
             ending.start()
             ending.join(_END_SECONDS)
+            self._server.strangers.stop()
             self._server = None
             self._tables.close()
 
@@ -215,10 +218,11 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow publish
         self._counts = counts
         self._opening = threading.Lock()
         self._open: dict[Name, LocalTable] = {}
+        self.strangers = Strangers(self.port)
 
     def do_action(self, context: Any, action: Any) -> Iterator[flight.Result]:
         """Answers :data:`COLUMNS`."""
-        del context
+        self.strangers.met(context.peer())
         with _told():
             if action.type != COLUMNS:
                 raise InvalidValueError(f"There is no action {action.type!r}.")
@@ -230,7 +234,7 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow publish
         """Runs a statement."""
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        del context
+        self.strangers.met(context.peer())
         with _told(), as_sql_errors():
             asked = _request(ticket.ticket, "sql", "schema")
             frame = self._session.sql(in_schema(asked["sql"], asked["schema"]))
@@ -245,7 +249,7 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow publish
 
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         """Appends rows, and acknowledges each request once they are safe."""
-        del context
+        self.strangers.met(context.peer())
         with _told():
             if len(descriptor.path or ()) != 2:
                 raise InvalidValueError("Rows are sent to a path of schema and table.")

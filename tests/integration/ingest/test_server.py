@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import threading
 import urllib.request
 import uuid
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -94,6 +96,26 @@ def test_rows_and_statements_go_to_the_home_behind_a_server(served: Served) -> N
             cursor.execute("SELECT 1 / (id - id) FROM range(3)").fetchall()
         with pytest.raises(dbapi.InterfaceError, match="has no session"):
             _ = connection.session
+
+
+def test_idle_connections_leave_the_server_to_its_clients(served: Served) -> None:
+    host, port = served.server.location.removeprefix("grpc://").split(":")
+    with ExitStack() as held, served.connect() as connection:
+        connection.cursor().execute("SELECT 1")
+        idle = [held.enter_context(socket.create_connection((host, int(port)))) for _ in range(100)]
+        eventually(lambda: sum(map(_is_closed, idle)) >= 36, 30)
+        eventually(lambda: all(map(_is_closed, idle)), 30)
+        connection.cursor().execute("SELECT 1")
+
+
+def _is_closed(client: socket.socket) -> bool:
+    client.setblocking(False)
+    try:
+        return not client.recv(1 << 16)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
 
 
 def test_errors_of_tables_cross_the_wire(served: Served) -> None:
