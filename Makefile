@@ -91,6 +91,7 @@ test:
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not long' --durations=20 tests/e2e
 
 test-long: setup engine-s3 test-services broker
+	@$(BIN)/python -m pip install --quiet --group lock
 	$(BIN)/python -m pytest -n 2 --dist worksteal --timeout 900 --hypothesis-profile long -m 'long or hypothesis' tests
 
 test-lowest: setup

@@ -116,6 +116,8 @@ def properties(settings: Settings, files: Files, *, cores: int, port: int, token
         "spark.sql.session.timeZone": "UTC",
         # A file name, or text in a user's statement, may look like a variable.
         "spark.sql.variable.substitute": "false",
+        # Others read INT96, Spark's default, as nanoseconds, into which years before 1677 and after 2262 do not fit.
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         # A missing file is an error that names it, instead of missing rows.
         "spark.sql.files.ignoreMissingFiles": "false",
         "spark.sql.files.ignoreCorruptFiles": "false",

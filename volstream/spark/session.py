@@ -31,7 +31,10 @@ _MOST_USES = 100
 
 #: Settings of sessions on servers that others started; the home's engine has them from the start. With substitution of
 #: variables, Spark would replace a file name such as ``${x}``.
-_ON_OTHER_SERVERS = {"spark.sql.variable.substitute": "false"}
+_ON_OTHER_SERVERS = {
+    "spark.sql.variable.substitute": "false",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+}
 
 
 class SparkGateway:

@@ -1,0 +1,1 @@
+"""Other readers and writers of Delta tables: ``foreign`` runs with their packages, in environments of their own."""
