@@ -283,6 +283,8 @@ def test_unsupported_queries_are_rejected_and_leave_nothing_behind(home: Home) -
         ("CREATE DYNAMIC TABLE d$ AS SELECT * FROM nowhere$", NotFoundError),
         ("CREATE DYNAMIC TABLE d$ AS SELECT * FROM plain$", InvalidStateError),
         ("CREATE DYNAMIC TABLE d$ AS SELECT * FROM d$", SqlError),
+        ("CREATE DYNAMIC TABLE d$ AS SELECT id, array(map(id, name)) AS m FROM t$", SqlError),
+        ("CREATE DYNAMIC TABLE d$ AS SELECT struct(parse_json(name)) AS v FROM t$", SqlError),
         ("CREATE DYNAMIC TABLE t$ AS SELECT * FROM t$", SqlError),
         ("CREATE DYNAMIC TABLE s$ AS SELECT * FROM t$", AlreadyExistsError),
         ("CREATE OR REPLACE DYNAMIC TABLE IF NOT EXISTS d$ AS SELECT * FROM t$", InvalidValueError),

@@ -30,6 +30,7 @@ from volstream.statements.bind import Binding
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
+    from pyspark.sql.types import DataType
 
     from volstream.home import Home
     from volstream.streams.block import Block
@@ -42,10 +43,26 @@ def make_table(home: Home, job: DynamicJob) -> None:
     location = folders.table_location(home.warehouse, job.into)
     with as_sql_errors(), home.gateway.fresh() as spark:
         text = Binding(home, spark, None).bind(job.query)
+        for column in spark.sql(f"SELECT * FROM ({text}\n)").schema:
+            if _is_incomparable(column.dataType):
+                raise SqlError(
+                    f"The column {column.name} of the dynamic table {job.name} has a MAP or a VARIANT.",
+                    f"These cannot be compared. Select to_json({column.name}), or of a map map_entries({column.name}).",
+                )
         spark.sql(
             f"CREATE TABLE {job.into.qualified} USING DELTA LOCATION {literal(location)} TBLPROPERTIES ({pairs(properties)}) "
             f"AS SELECT * FROM ({text}\n) LIMIT 0"
         ).collect()
+
+
+def _is_incomparable(kind: DataType) -> bool:
+    from pyspark.sql.types import ArrayType, MapType, StructType, VariantType
+
+    if isinstance(kind, StructType):
+        return any(_is_incomparable(field.dataType) for field in kind)
+    return isinstance(kind, MapType | VariantType) or (
+        isinstance(kind, ArrayType) and _is_incomparable(kind.elementType)
+    )
 
 
 def drop_table(home: Home, name: Name) -> None:
