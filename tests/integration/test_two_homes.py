@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from volstream import config
+from volstream.delta.folders import table_location
 from volstream.errors import InvalidStateError
+from volstream.model.names import Name
 from volstream.model.objects import QueueType
 from volstream.session import Session
 
@@ -45,3 +47,19 @@ def test_homes_with_one_catalog_share_a_warehouse(tmp_path: Path) -> None:
     with _session(tmp_path, "b", catalog) as session:
         _make(session, tmp_path, "two")
         assert [str(job.name) for job in session.jobs.list()] == ["one", "two"]
+
+
+def test_a_table_elsewhere_is_found_by_the_catalog_and_not_by_a_file_of_the_warehouse(tmp_path: Path) -> None:
+    elsewhere = Name.parse("t")
+    with _session(tmp_path, "a") as session:
+        warehouse = session.home.warehouse
+        _make(session, tmp_path, "one")
+        Path(warehouse, "_links.json").write_text('{"public.t": "/elsewhere", "t": "/elsewhere"}')
+        assert table_location(warehouse, elsewhere) == f"{warehouse}/tables/public/t"
+        session.home.catalog.links.put(elsewhere, "/chosen")
+        session.home.catalog.links.put(elsewhere, "/chosen again")
+        assert table_location(warehouse, elsewhere) == "/chosen again"
+    with _session(tmp_path, "a") as session:
+        assert table_location(session.home.warehouse, elsewhere) == "/chosen again"
+        session.home.catalog.links.remove(elsewhere)
+        assert table_location(session.home.warehouse, elsewhere) == f"{warehouse}/tables/public/t"

@@ -20,7 +20,7 @@ from volstream.backup.manifest import Manifest
 from volstream.catalog import Catalog, copying
 from volstream.config import Settings
 from volstream.delta import folders
-from volstream.delta.copying import copy_files, copy_folder, copy_table
+from volstream.delta.copying import copy_folder, copy_table
 from volstream.delta.log import DeltaLog
 from volstream.directory import table
 from volstream.directory.snapshot import Snapshot
@@ -82,7 +82,6 @@ def _fill(catalog: Catalog, settings: Settings, folder: Path, told: Callable[[st
         with owner.told():
             copy_table(location, newest, f"{target}/{name}")
         tables[name] = newest
-    copy_files(warehouse, [folders.LINKS], target)
     own = settings.home / SETTINGS
     if own.exists():
         (folder / SETTINGS).touch(mode=0o600)
@@ -94,7 +93,7 @@ def _fill(catalog: Catalog, settings: Settings, folder: Path, told: Callable[[st
         warehouse,
         tables,
         counts,
-        sorted(folders.links(warehouse)),
+        sorted(catalog.links.all()),
     )
 
 

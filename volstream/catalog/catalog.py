@@ -12,6 +12,7 @@ from volstream.catalog.database import Database
 from volstream.catalog.failures import Failures
 from volstream.catalog.history import History
 from volstream.catalog.leases import Leases
+from volstream.catalog.links import Links
 from volstream.catalog.refreshes import Refreshes
 from volstream.catalog.tails import Tails
 from volstream.model.objects import Job, Stream
@@ -32,6 +33,7 @@ class Catalog:
         self.consumptions = Consumptions(self.database)
         self.failures = Failures(self.database)
         self.tails = Tails(self.database)
+        self.links = Links(self.database)
         self.leases = Leases(self.database)
         self.audit = Audit(self.database)
         self.alerts = Alerts(self.database)

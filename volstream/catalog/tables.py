@@ -432,6 +432,13 @@ tails = Table(
     Column("trouble", Said),
 )
 
+links = Table(
+    "links",
+    metadata,
+    Column("name", String(500), primary_key=True),
+    Column("location", Text, nullable=False),
+)
+
 audit = Table(
     "audit",
     metadata,

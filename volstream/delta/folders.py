@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,16 +21,8 @@ if TYPE_CHECKING:
     from pyarrow import dataset as ds
     from pyarrow import parquet as pq
 
-#: The file in a warehouse that lists tables outside of it.
-LINKS = "_links.json"
-
-#: Maximum age of cached links, which other processes may change.
-_LINKS_SECONDS = 2.0
-
 #: The file in a warehouse that names the catalog to which its tables belong.
 CATALOG = "_catalog.json"
-
-_links: dict[str, tuple[float, Mapping[str, str]]] = {}
 
 
 def _claim(warehouse: str) -> None:
@@ -58,31 +49,13 @@ def table_location(warehouse: str, name: Name) -> str:
     """
     if warehouse in owners.unclaimed:
         _claim(warehouse)
-    known = _links.get(warehouse)
-    if known is None or time.monotonic() - known[0] > _LINKS_SECONDS:
-        known = _links[warehouse] = (time.monotonic(), links(warehouse))
-    return known[1].get(str(name)) or own_location(warehouse, name)
+    found = owners.links.get(warehouse)
+    return (found().get(str(name)) if found else None) or own_location(warehouse, name)
 
 
 def own_location(warehouse: str, name: Name) -> str:
     """Returns the location at which a table with that name is created."""
     return f"{warehouse}/tables/{name.schema}/{name.name}"
-
-
-def link(warehouse: str, name: Name, location: str | None) -> None:
-    """Links a table's name to a location outside the warehouse; None removes the link."""
-    changed = {key: place for key, place in links(warehouse).items() if key != str(name)}
-    if location is not None:
-        changed[str(name)] = location
-    make_folder(warehouse)
-    replace_file(f"{warehouse}/{LINKS}", json.dumps(changed, indent=1).encode())
-    _links.pop(warehouse, None)
-
-
-def links(warehouse: str) -> Mapping[str, str]:
-    """Returns the locations of linked tables by name."""
-    found: Mapping[str, str] = json.loads(content(f"{warehouse}/{LINKS}") or b"{}")
-    return found
 
 
 def dataset(location: str, schema: pa.Schema | None = None) -> ds.Dataset:

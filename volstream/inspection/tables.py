@@ -38,7 +38,7 @@ def list_tables(home: Home) -> list[dict[str, Any]]:
     """Returns the tables of the home with what fills them, by name: those of jobs and sources, and others in the warehouse."""
     jobs = {job.into: job for job in home.catalog.jobs.list()}
     feeds = {feed.name: feed for feed in home.catalog.feeds.list()}
-    names = {*jobs, *feeds, *home.catalog.tails.troubles(), *_in_warehouse(home.warehouse)}
+    names = {*jobs, *feeds, *home.catalog.tails.troubles(), *_found(home)}
     return [
         {
             "table": str(name),
@@ -146,8 +146,8 @@ def _filled_by(job: Job | None) -> str | None:
     return f"dynamic table, {job.name}" if isinstance(job, DynamicJob) else f"job {job.name}"
 
 
-def _in_warehouse(warehouse: str) -> list[Name]:
+def _found(home: Home) -> list[Name]:
     return [
-        *islice(folders.own_tables(warehouse), _MAX_TABLES),
-        *(Name.parse(text) for text in folders.links(warehouse)),
+        *islice(folders.own_tables(home.warehouse), _MAX_TABLES),
+        *map(Name.parse, home.catalog.links.all()),
     ]

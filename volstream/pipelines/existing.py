@@ -188,7 +188,7 @@ def _tables(home: Home, jobs: Sequence[Job], wanted: Collection[Name] | None) ->
     for job in jobs:
         if isinstance(job, FileJob):
             writers.setdefault(job.into, []).append(job)
-    for name in _names(home.warehouse) if wanted is None else wanted:
+    for name in _names(home) if wanted is None else wanted:
         schema = None if name in kept_elsewhere else DeltaLog(folders.table_location(home.warehouse, name)).schema()
         if schema is None:
             continue
@@ -197,10 +197,10 @@ def _tables(home: Home, jobs: Sequence[Job], wanted: Collection[Name] | None) ->
             yield _definition(Kind.TABLE, name, {**_table(schema), ADDED: added})
 
 
-def _names(warehouse: str) -> Sequence[Name]:
+def _names(home: Home) -> Sequence[Name]:
     from volstream.delta import folders
 
-    return sorted({*folders.own_tables(warehouse), *map(Name.parse, folders.links(warehouse))})
+    return sorted({*folders.own_tables(home.warehouse), *map(Name.parse, home.catalog.links.all())})
 
 
 def _added(writers: Sequence[FileJob]) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """Tables of the metastore that Spark is configured with, found by name, and linked from then on.
 
-A link maps the name to the table's location, in the warehouse (``delta.folders``); whatever works by location, such as logs
-and commits, then needs no metastore.
+A link in the catalog maps the name to the table's location; whatever works by location, such as logs and commits, then
+needs no metastore.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def locate(home: Home, name: Name) -> str:
     if detail["format"] != "delta":
         return location
     place: str = detail["location"].removeprefix("file:")
-    folders.link(home.warehouse, name, f"/{place.lstrip('/')}" if place != detail["location"] else place)
+    home.catalog.links.put(name, f"/{place.lstrip('/')}" if place != detail["location"] else place)
     return folders.table_location(home.warehouse, name)
 
 

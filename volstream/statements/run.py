@@ -287,7 +287,7 @@ class SparkStatements:
         result, warehouse = spark.sql(text), self._home.warehouse
         own = folders.own_location(warehouse, name)
         if folders.table_location(warehouse, name) != own:  # a linked table: its metastore decides about the files
-            folders.link(warehouse, name, None)
+            self._home.catalog.links.remove(name)
         else:
             folders.remove(own)
         return result

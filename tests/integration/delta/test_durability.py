@@ -14,12 +14,11 @@ from deltalake import DeltaTable
 from tests import tails
 from tests.directories import Directory
 from tests.interrupts import called
-from volstream.delta import direct, durable, folders
+from volstream.delta import direct, durable
 from volstream.delta.direct import RowChanges
 from volstream.delta.log import DeltaLog
 from volstream.delta.marker import Marker
 from volstream.directory import table
-from volstream.model.names import Name
 from volstream.spark.session import SparkGateway
 from volstream.tails.writer import Flush, TailWriter
 
@@ -178,9 +177,3 @@ def test_a_refresh_whose_process_died_before_it_was_on_disk_is_synced_before_any
     assert {*entries} <= synced
     assert {str(one) for one in Path(tail).glob("*.parquet")} <= synced
     directory.close()
-
-
-def test_a_link_of_a_table_is_on_disk_before_the_next_one_relies_on_it(tmp_path: Path, synced: set[str]) -> None:
-    warehouse = tmp_path / "warehouse"
-    folders.link(str(warehouse), Name.parse("outside"), "/elsewhere")
-    assert {str(warehouse / f"{folders.LINKS}.new"), str(warehouse), str(tmp_path)} <= synced
