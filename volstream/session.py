@@ -12,6 +12,7 @@ from volstream import config, openlineage
 from volstream.config import Settings
 from volstream.home import Home
 from volstream.lifecycle.closeable import Closeable
+from volstream.model.arguments import checked
 from volstream.model.names import Name
 from volstream.model.objects import on_change
 from volstream.objects.all import Objects
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from volstream.spark.session import SparkGateway
 
 
+@checked
 class Collected:
     """Collects settings, for the builders of sessions."""
 
@@ -67,6 +69,7 @@ class _BuilderAttribute:
         return Builder()
 
 
+@checked
 class Session(Closeable):
     """A home, opened for Python. Spark starts at its first use; the catalog and the logs work without it.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from volstream.compat.leaf import Leaf
 from volstream.compat.writer import Writer
 from volstream.home import Home
+from volstream.model.arguments import checked
 from volstream.spark.errors import as_sql_errors
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+@checked
 class DataFrame:
     """A DataFrame with snake_case names: a PySpark DataFrame and the streams that it was made from."""
 
@@ -160,6 +162,7 @@ class DataFrame:
             return action(self._frame)
 
 
+@checked
 class GroupedData:
     """Groups of rows, to be aggregated."""
 

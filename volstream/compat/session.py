@@ -11,6 +11,7 @@ from volstream.compat.frame import DataFrame
 from volstream.compat.leaf import Leaf
 from volstream.errors import InvalidValueError
 from volstream.lifecycle.closeable import Closeable
+from volstream.model.arguments import checked
 from volstream.model.names import DEFAULT_SCHEMA, Name
 from volstream.spark.errors import as_sql_errors
 
@@ -57,6 +58,7 @@ class _BuilderAttribute:
         return Builder()
 
 
+@checked
 class Session(Closeable):
     """A home with snake_case names. A context manager: it closes its connections.
 

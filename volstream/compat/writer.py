@@ -10,6 +10,7 @@ from volstream.delta.log import DeltaLog
 from volstream.delta.writer import with_retries
 from volstream.errors import AlreadyExistsError, InvalidValueError, NotFoundError
 from volstream.home import Home
+from volstream.model.arguments import checked
 from volstream.model.names import DEFAULT_SCHEMA, Name
 from volstream.spark.errors import as_sql_errors
 from volstream.spark.frames import bound_to
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 _MODES = ("append", "overwrite", "errorifexists", "error", "ignore")
 
 
+@checked
 class Writer:
     """Writes a frame into a table of the home."""
 

@@ -276,6 +276,22 @@ def absolute(text: str, directory: Path) -> str:
     return f"{(directory / place).resolve()}:{attribute}" if place.endswith(".py") else text
 
 
+def location_of(function: str | Callable[..., Any]) -> str:
+    """Returns where a function can be imported from. Raises InvalidValueError if it is not at the top of a file."""
+    if isinstance(function, str):
+        return function
+    name = str(getattr(function, "__qualname__", function))
+    try:
+        file = inspect.getsourcefile(function)
+    except TypeError:  # it is not written in Python
+        file = None
+    if file is None or not name.isidentifier() or not os.path.isfile(file):  # notebooks name files that do not exist
+        raise InvalidValueError(
+            f"{name} cannot be imported from a file.", "Define it at the top of a module, not inside a function."
+        )
+    return f"{file}:{name}"
+
+
 def _from_file(path: Path, attribute: str) -> FunctionSource:
     path = Path(os.path.expanduser(path))  # Path's own raises for a user that there is not
     if not os.path.isfile(path):  # False also of a name that is too long

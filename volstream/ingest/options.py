@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any, Self
 
 from volstream.errors import InvalidValueError
+from volstream.model.arguments import checked
 
 
 class RealtimeOperation(StrEnum):
@@ -97,6 +98,7 @@ _LEAST = {
 }
 
 
+@checked
 class RealtimeOptionsBuilder:
     """Collects options; see :class:`RealtimeOptions` for their meaning. A stream takes the builder as well as its result.
 

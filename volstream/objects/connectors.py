@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from volstream.errors import InvalidStateError, InvalidValueError
 from volstream.home import Home
 from volstream.lifecycle.stop import Stop
+from volstream.model.arguments import checked
 from volstream.model.names import Name
 from volstream.model.objects import FeedKind, FeedTable
 from volstream.objects.sources import parse_retention
@@ -17,6 +18,7 @@ if TYPE_CHECKING:  # imported where it is used: commands that only read definiti
     from volstream.objects.uploads import UploadedTable
 
 
+@checked
 class Connectors:
     """Brings data from elsewhere into tables."""
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from volstream.catalog.definitions import check_exclusive
 from volstream.errors import AlreadyExistsError, NotFoundError
+from volstream.model.arguments import checked
 from volstream.model.names import Name
 from volstream.model.objects import DynamicJob, DynamicJobSpec, Job, Trigger
 from volstream.objects.jobs import Jobs
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from volstream.home import Home
 
 
+@checked
 class DynamicTables:
     """Tables that hold a query's result. Each is kept by a job of the same name, which can be paused, run and listed."""
 

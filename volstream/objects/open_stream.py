@@ -12,6 +12,7 @@ from volstream.delta import folders
 from volstream.delta.log import DeltaLog
 from volstream.delta.writer import with_retries
 from volstream.errors import InvalidValueError, NotFoundError
+from volstream.model.arguments import checked
 from volstream.model.names import Name
 from volstream.model.objects import Stream
 from volstream.spark.errors import as_sql_errors
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from volstream.streams.block import Block, Taken
 
 
+@checked
 class StreamBatch:
     """One consumption of a stream, inside its ``with`` block.
 
@@ -135,6 +137,7 @@ class StreamBatch:
         return location, list(columns)
 
 
+@checked
 class OpenStream(Stream):
     """A stream's definition, as ``session.streams.get`` returns it: it can be consumed."""
 

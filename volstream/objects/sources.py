@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from volstream.errors import InvalidValueError
 from volstream.home import Home
+from volstream.model.arguments import checked, takes
 from volstream.model.names import Name
 from volstream.model.objects import FeedKind, FeedTable
 from volstream.model.units import parse_duration
@@ -29,6 +30,7 @@ if TYPE_CHECKING:  # imported where they are used: commands that only read defin
 _UNITS = {"second": "s", "minute": "m", "hour": "h", "day": "d"}
 
 
+@checked
 class Sources(Collection[FeedTable]):
     """The tables that are filled through a session. What is added is committed every ``commit_seconds``."""
 
@@ -137,6 +139,7 @@ class Sources(Collection[FeedTable]):
         feed = self._of_kind(name, FeedKind.ITEMS, "table of items")
         return ItemTable(self._home, feed, self._appender(feed), self._functions, self._dynamic_tables)
 
+    @takes(create_stream, without=("name", "if_not_exists"))
     def alter(self, name: str, **changes: Any) -> FeedTable:
         """Changes a source: its ``retention_policy``, as in :meth:`create_stream`, or its ``comment``.
 

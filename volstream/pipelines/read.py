@@ -9,8 +9,9 @@ from typing import Any
 from volstream import config
 from volstream.errors import InvalidValueError, VolstreamError
 from volstream.model.names import Name
+from volstream.model.text import nearest
 from volstream.pipelines.complete import complete
-from volstream.pipelines.files import RawFile, Variables, nearest, read_files
+from volstream.pipelines.files import RawFile, Variables, read_files
 from volstream.pipelines.keys import KEYS, defaults
 from volstream.pipelines.model import Definition, Kind
 from volstream.pipelines.references import expand, is_secret
