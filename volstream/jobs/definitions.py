@@ -346,8 +346,8 @@ def _unused(catalog: Catalog, name: Name, existing: Job | None) -> Stream:
 
 
 def _check_trigger(trigger: Trigger, zone: ZoneInfo) -> None:
-    if trigger.every is not None and not trigger.every <= MAX_SECONDS:
-        raise InvalidValueError(f"--every cannot be {trigger.every:g}.", f"Give {MAX_SECONDS:g} or less.")
+    if trigger.every is not None and not 0 < trigger.every <= MAX_SECONDS:
+        raise InvalidValueError(f"--every cannot be {trigger.every:g}.", f"Give more than 0 and up to {MAX_SECONDS:g}.")
     if trigger.kind is TriggerKind.CRON and trigger.cron is not None:
         check_cron(trigger.cron, zone)
 

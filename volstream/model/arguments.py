@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 from volstream.errors import InvalidValueError
 from volstream.model.names import Name
-from volstream.model.text import nearest
+from volstream.model.text import like, nearest
 
 T = TypeVar("T", bound=Callable[..., Any])
 
@@ -43,6 +43,12 @@ _WANTED: Mapping[Any, str] = {
     Mapping: "a dict",
 }
 
+#: The same for the items of a list.
+_MANY: Mapping[Any, str] = {str: "texts", int: "whole numbers", Mapping: "dicts"}
+
+#: Arguments whose values are not repeated.
+_SECRET = frozenset({"token", "password"})
+
 #: How to make a value of one of our own types, by its name.
 _MADE = {"Trigger": "volstream.on_change(), volstream.every(seconds) or volstream.on_cron(line)"}
 
@@ -50,7 +56,8 @@ _MADE = {"Trigger": "volstream.on_change(), volstream.every(seconds) or volstrea
 def checked(thing: T) -> T:
     """Checks the arguments of a function, or of each public method that a class defines.
 
-    Annotations that cannot be evaluated, because they are imported for type checkers only, accept anything.
+    Annotations that cannot be evaluated, because they are imported for type checkers only, accept anything. A text in
+    ``Annotated`` says what to give.
     """
     if isinstance(thing, type):
         for name, member in list(vars(thing).items()):
@@ -135,10 +142,11 @@ def fitting(name: str, value: Any, kind: Any) -> Any:
         return _converted(value, kind)
     except _UnfitError:
         remedy = f"Give {_wanted(kind)}."
-        words = [str(one.value) for arm in _arms(kind) if _is_enum(arm) for one in arm]
-        if isinstance(value, str) and words and (near := nearest(value.lower(), words)).startswith("Did"):
-            remedy = f"{near} {remedy}"
-        raise InvalidValueError(f"{name} cannot be {_shown(value)}.", remedy) from None
+        words = [_word(one) for arm in _arms(kind) if _is_enum(arm) for one in arm]
+        if isinstance(value, str) and words:
+            remedy = like(value, words) + remedy
+        shown = f"of the type {type(value).__name__}" if name in _SECRET else _shown(value)
+        raise InvalidValueError(f"{name} cannot be {shown}.", remedy) from None
 
 
 class _UnfitError(Exception):
@@ -149,6 +157,8 @@ def _converted(value: Any, kind: Any) -> Any:
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if kind is Any or isinstance(kind, TypeVar):
         return value
+    if origin is typing.Annotated:
+        return _converted(value, inner[0])
     if origin in (typing.Union, types.UnionType):
         for arm in inner:
             try:
@@ -178,9 +188,9 @@ def _converted(value: Any, kind: Any) -> Any:
             return value
         case one if one in (Sequence, Iterable, Collection):
             _checked(value, isinstance(value, one) and not isinstance(value, str | bytes | Mapping))
-            if isinstance(value, list | tuple):
-                for item in value:
-                    _converted(item, inner[0])
+            if isinstance(value, list | tuple | set | frozenset):  # others may be read once only
+                converted = [_converted(item, inner[0]) for item in value]
+                return converted if _is_enum(inner[0]) else value
             return value
         case type() as one:
             fits = isinstance(value, one)
@@ -204,11 +214,20 @@ def _member(value: Any, kind: Any) -> Any:
     if isinstance(value, kind):
         return value
     if isinstance(value, str):
-        words = {str(one).replace("-", "_").lower(): member for member in kind for one in (member.value, member.name)}
-        found = words.get(value.replace("-", "_").lower())
+        words = {_plain(one): member for member in kind for one in (member.value, member.name)}
+        found = words.get(_plain(value))
         if found is not None:
             return found
     raise _UnfitError
+
+
+def _plain(word: object) -> str:
+    return str(word).replace("-", "_").lower()
+
+
+def _word(member: Enum) -> str:
+    """Returns the word for a member of an enumeration: its value if that is its name in other letters, else its name."""
+    return str(member.value) if _plain(member.value) == _plain(member.name) else member.name
 
 
 def _arms(kind: Any) -> Sequence[Any]:
@@ -217,6 +236,8 @@ def _arms(kind: Any) -> Sequence[Any]:
 
 def _wanted(kind: Any) -> str:
     """Returns what an argument of a type may be."""
+    if typing.get_origin(kind) is typing.Annotated:
+        return str(kind.__metadata__[0])
     arms = [_wanted_of(one) for one in _arms(kind)]
     return arms[0] if len(arms) == 1 else f"{', '.join(arms[:-1])} or {arms[-1]}"
 
@@ -224,10 +245,11 @@ def _wanted(kind: Any) -> str:
 def _wanted_of(kind: Any) -> str:
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if _is_enum(kind):
-        return f"one of {', '.join(str(one.value) for one in kind)}"
+        return f"one of {', '.join(map(_word, kind))}"
     if origin in (Sequence, Iterable, Collection):
-        of = {str: "texts", int: "whole numbers"}.get(inner[0], "values")
-        return f"a list of {of}"
+        if _is_enum(inner[0]):
+            return f"a list of {', '.join(map(_word, inner[0]))}"
+        return f"a list of {_MANY.get(typing.get_origin(inner[0]) or inner[0], 'values')}"
     if origin is Mapping:
         return "a dict of texts" if inner == (str, str) else _WANTED[Mapping]
     found = origin or kind

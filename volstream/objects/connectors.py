@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from volstream.errors import InvalidStateError, InvalidValueError
@@ -12,7 +11,7 @@ from volstream.lifecycle.stop import Stop
 from volstream.model.arguments import checked
 from volstream.model.names import Name
 from volstream.model.objects import FeedKind, FeedTable
-from volstream.objects.sources import parse_retention
+from volstream.objects.sources import Retention, parse_retention
 
 if TYPE_CHECKING:  # imported where it is used: commands that only read definitions need none of it
     from volstream.objects.uploads import UploadedTable
@@ -76,7 +75,7 @@ class Connectors:
         *,
         topic: str | None = None,
         properties: Mapping[str, str] | None = None,
-        retention_policy: str | timedelta | None = None,
+        retention_policy: Retention = None,
         comment: str | None = None,
         if_not_exists: bool = False,
     ) -> FeedTable:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from volstream.errors import InvalidValueError
 from volstream.home import Home
@@ -25,6 +25,9 @@ if TYPE_CHECKING:  # imported where they are used: commands that only read defin
     from volstream.objects.items import ItemTable
     from volstream.sources.appender import Appender
     from volstream.sources.events import EventStream
+
+#: What a retention may be.
+Retention = Annotated[str | timedelta | None, "'30 days', a timedelta, or None to keep events for ever"]
 
 #: Words for units of a retention, besides the short forms of other durations.
 _UNITS = {"second": "s", "minute": "m", "hour": "h", "day": "d"}
@@ -48,7 +51,7 @@ class Sources(Collection[FeedTable]):
     def create_stream(
         self,
         name: str,
-        retention_policy: str | timedelta | None = None,
+        retention_policy: Retention = None,
         *,
         comment: str | None = None,
         if_not_exists: bool = False,
@@ -191,7 +194,7 @@ class Sources(Collection[FeedTable]):
         return Appender(self._home, feed.name, self._tables.table(feed.name))
 
 
-def parse_retention(given: str | timedelta | None) -> timedelta | None:
+def parse_retention(given: Retention) -> timedelta | None:
     """Returns a retention: ``30 days``, ``12 hours``, or a short form like ``30d``. Raises InvalidValueError."""
     if given is None:
         return None
