@@ -34,6 +34,7 @@ from volstream.model.objects import (
     Volume,
     Write,
 )
+from volstream.model.text import like
 
 T = TypeVar("T", bound=Connection | Volume | Stream | Job | Function | FeedTable)
 Changed = TypeVar("Changed", bound=Connection | Volume | Stream | Job | Function | FeedTable)
@@ -74,7 +75,8 @@ class Definitions(Generic[T]):
         """Returns the object called ``name``. Raises NotFoundError."""
         found = self.find(name)
         if found is None:
-            raise NotFoundError(f"There is no {self.kind} {name}.", f"See: volstream list {self.kind}s.")
+            near = like(str(name), (str(one.name) for one in self.list()))
+            raise NotFoundError(f"There is no {self.kind} {name}.", f"{near}See: volstream list {self.kind}s.")
         return found
 
     def find(self, name: Name) -> T | None:

@@ -105,6 +105,7 @@ def create_job(
         function = function_of(spec.function, spec.returns, spec.arguments, directory=directory)
     made = [_own(catalog, warehouse, own, existing) for own in _own_streams(spec)]
     streams = made or [_unused(catalog, name, existing) for name in _given_streams(spec)]
+    _check_alone(catalog, spec, existing)
     if catalog.streams.find(spec.into) is not None:
         raise AlreadyExistsError(f"{spec.into} is a stream.", "Choose another name for the table.")
     common: dict[str, Any] = {
@@ -286,6 +287,26 @@ def function_of(
         "returns": ddl,
         "declared": returns is None and schema is not None,
     }
+
+
+def _check_alone(catalog: Catalog, spec: JobSpec, existing: Job | None) -> None:
+    """Raises InvalidStateError if another job keeps the table, and this one would, too."""
+    if not _keeps_table(spec):
+        return
+    for job in catalog.jobs.list(into_schema=spec.into.schema, into_name=spec.into.name):
+        if _keeps_table(job) and job != existing:
+            what = "is kept by" if isinstance(job, DynamicJob) else "mirrors the files of"
+            raise InvalidStateError(
+                f"The table {spec.into} {what} job {job.name}.",
+                f"Let {spec.name} write another table, or append: --write append.",
+            )
+
+
+def _keeps_table(job: JobSpec | Job) -> bool:
+    """Returns whether a job keeps all rows of its table, rather than adding some."""
+    if isinstance(job, FileJob | FileJobSpec):
+        return job.write is Write.UPSERT
+    return isinstance(job, DynamicJob | DynamicJobSpec)
 
 
 def _check_schema(warehouse: str, table: Name) -> None:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from volstream.directory.table import COLUMNS
-from volstream.errors import InvalidValueError, NotFoundError, SqlError
+from volstream.errors import InvalidValueError, SqlError
 from volstream.inspection import details
 from volstream.model.names import Name
 from volstream.model.objects import Mode, OnMove, QueueType, Trigger, TriggerKind, Write
@@ -307,9 +307,8 @@ class Ddl:
 
     def _show_directory(self, statement: Statement) -> Result:
         name = statement.name
-        volume = None if name is None else self._home.catalog.volumes.find(name)
-        if name is None or volume is None:
-            raise NotFoundError(f"There is no volume {name}.", "See: SHOW VOLUMES.")
+        assert name is not None, "the grammar requires a name"
+        volume = self._home.catalog.volumes.get(name)
         below = statement.options.get("string", "").strip("/")
         prefix = f"{below}/" if below else ""
         condition = f" WHERE startswith(relative_path, {literal(prefix)})" if below else ""

@@ -10,6 +10,7 @@ from volstream.errors import AlreadyExistsError, NotFoundError
 from volstream.model.arguments import checked
 from volstream.model.names import Name
 from volstream.model.objects import DynamicJob, DynamicJobSpec, Job, Trigger
+from volstream.model.text import like
 from volstream.objects.jobs import Jobs
 
 if TYPE_CHECKING:
@@ -86,7 +87,8 @@ class DynamicTables:
         """Returns the job that keeps the table. Raises NotFoundError."""
         job = self._home.catalog.jobs.find(Name.parse(name))
         if not isinstance(job, DynamicJob):
-            raise NotFoundError(f"There is no dynamic table {name}.", "See: SHOW DYNAMIC TABLES.")
+            near = like(str(Name.parse(name)), (str(one.name) for one in self.list()))
+            raise NotFoundError(f"There is no dynamic table {name}.", f"{near}See: SHOW DYNAMIC TABLES.")
         return job
 
     def list(self) -> Sequence[Job]:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from volstream.errors import InvalidValueError
+from volstream.errors import InvalidValueError, SqlError
 from volstream.home import Home
 from volstream.model.names import Name
 from volstream.objects.all import Objects
 from volstream.objects.ddl import Ddl
 from volstream.spark.errors import as_sql_errors
 from volstream.spark.frames import relation
-from volstream.sql import grammar, names
+from volstream.sql import foreign, grammar, names
 from volstream.statements.result import Result
 from volstream.statements.run import SparkStatements
 
@@ -59,7 +59,13 @@ def rows(objects: Objects, statement: str) -> tuple[list[str], Iterator[Mapping[
     return columns, found()
 
 
-def _run(objects: Objects, statement: str) -> DataFrame | Result:
+def _run(objects: Objects, text: str) -> DataFrame | Result:
+    statements = names.split(text)
+    if len(statements) != 1:
+        what = f"These are {len(statements)} statements" if statements else "This is no statement"
+        raise SqlError(f"{what}.", "Run one at a time.")
+    (statement,) = statements
+    foreign.check(statement)
     words = names.words(statement)
     if grammar.owned(words) or _drops_function(objects.home, statement, words):
         return Ddl(objects).run(grammar.parse(statement))

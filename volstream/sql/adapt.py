@@ -10,30 +10,27 @@ from typing import Any
 from sqlglot.tokenizer_core import TokenType
 
 from volstream.errors import SqlError
-from volstream.sql import names
+from volstream.sql import names, types
 from volstream.sqltext import tree_of
 
 
 def create_table(statement: str, key_property: str, tracking: Callable[[str], Mapping[str, str]]) -> str:
-    """Rewrites CREATE TABLE or ALTER TABLE for Spark: ``VARCHAR`` without a length becomes ``STRING``, a PRIMARY KEY a table
-    property with the columns' names, and ``change_tracking`` several Delta properties.
+    """Rewrites CREATE TABLE or ALTER TABLE for Spark: types of other platforms become Spark's, a PRIMARY KEY a table property
+    with the columns' names, and ``change_tracking`` several Delta properties.
 
     Args:
         tracking: returns the properties for a value of ``change_tracking``.
 
     Raises:
         SqlError: a primary key whose columns cannot be determined; TBLPROPERTIES without a list.
-        InvalidValueError: ``change_tracking`` is neither true nor false.
+        InvalidValueError: ``change_tracking`` is neither true nor false; a column cannot have its type.
     """
     tokens = names.tokenize(statement)
-    edits: list[tuple[int, int, str]] = []
+    edits = types.edits(tokens)
     key: list[str] = []
     for position, token in enumerate(tokens):
         word = token.text.upper()
         follows = [one.text.upper() for one in tokens[position + 1 : position + 3]]
-        typed = token.token_type in (TokenType.VARCHAR, TokenType.CHAR, TokenType.TEXT) and word in ("VARCHAR", "CHAR")
-        if typed and follows[:1] != ["("]:
-            edits.append((token.start, token.end + 1, "STRING"))
         if token.token_type is TokenType.PRIMARY_KEY:
             if key:
                 raise SqlError("A table can have only one PRIMARY KEY.")
@@ -44,7 +41,7 @@ def create_table(statement: str, key_property: str, tracking: Callable[[str], Ma
             pairs = ", ".join(f"'{name}' = '{setting}'" for name, setting in tracking(value.text).items())
             edits.append((token.start, value.end + 1, pairs))
     text = statement
-    for start, end, new in reversed(edits):
+    for start, end, new in sorted(edits, reverse=True):
         text = text[:start] + new + text[end:]
     return _with_property(text, key_property, json.dumps(key)) if key else text
 
@@ -176,17 +173,24 @@ def _key(statement: str, tokens: Sequence[Any], position: int) -> tuple[list[str
         if tokens[first - 1].text != ",":
             raise SqlError("A table needs columns before its PRIMARY KEY.")
         return columns, (tokens[first - 1].start, tokens[end].end + 1, "")
-    depth, at = 0, position - 1  # a column constraint: its name follows the last comma or parenthesis on this level
-    while at >= 0:
-        text = tokens[at].text
-        depth += (text == ")") - (text == "(")
-        if depth < 0 or (depth == 0 and text == ","):
-            break
-        at -= 1
-    column = [token.text.upper() for token in tokens[at + 1 : position]]
+    # A column constraint: the column is between the commas or parentheses on this level.
+    at, end = _edge(tokens, position, -1), _edge(tokens, position, 1)
+    column = [token.text.upper() for token in tokens[at + 1 : end]]
     required = any(column[one : one + 2] == ["NOT", "NULL"] for one in range(len(column)))
     edit = (tokens[position].start, tokens[position].end + 1, "" if required else "NOT NULL")
     return [_unquoted(statement, tokens[at + 1])], edit
+
+
+def _edge(tokens: Sequence[Any], position: int, step: int) -> int:
+    """Returns the position of the comma or parenthesis that ends the column at a position, in a direction."""
+    depth, at = 0, position + step
+    while 0 <= at < len(tokens):
+        text = tokens[at].text
+        depth += (text == "(") - (text == ")")
+        if depth * step < 0 or (depth == 0 and text == ","):
+            break
+        at += step
+    return at
 
 
 def _with_property(statement: str, key: str, value: str) -> str:

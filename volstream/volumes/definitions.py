@@ -209,9 +209,15 @@ def _check_reachable(volume: Volume, catalog: Catalog, settings: Settings) -> No
     """Contacts the directory or bucket, and a provider's queue."""
     if scheme_of(volume.location) == "file":
         folder = local_path(volume.location)
+        if not os.path.exists(folder):
+            raise NotFoundError(
+                f"The location {printable(folder)} does not exist.", "Create the directory, or correct the path."
+            )
         if not os.path.isdir(folder):
-            what = "is not a directory" if os.path.exists(folder) else "does not exist"
-            raise NotFoundError(f"The location {printable(folder)} {what}.", "Create it, or correct the path.")
+            parent, name = map(printable, os.path.split(folder))
+            raise NotFoundError(
+                f"The location {printable(folder)} is not a directory.", f"Give {parent} with --pattern '{name}'."
+            )
     try:
         store_of(volume, catalog, settings).head(PROBE)
         queue = queue_of(volume, catalog, settings)
