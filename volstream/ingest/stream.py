@@ -29,6 +29,7 @@ from volstream.ingest.options import FlushMode, RealtimeOperation, RealtimeOptio
 from volstream.ingest.values import Column
 from volstream.lifecycle.closeable import Closeable
 from volstream.log import get
+from volstream.model.text import counted
 from volstream.tails.table import KEY, OPERATION
 from volstream.tails.writer import Flush
 
@@ -461,7 +462,7 @@ class RealtimeStream(Closeable):
         left = [*self._sending, *self._full, *([] if self._open is None else [self._open])]
         rows = [row for buffer in left for row in self._rows_of(buffer)]
         return RowsNotSentError(
-            f"{len(rows)} rows for {self.name} could not be sent: {in_brief(error)}.",
+            f"{counted(len(rows), 'row')} for {self.name} could not be sent: {in_brief(error)}.",
             "They are in the error's attribute rows. Apply them to a new stream.",
             rows,
         )

@@ -29,7 +29,7 @@ from volstream.model.locations import without_secrets
 from volstream.model.objects import Connection, FeedTable
 from volstream.sources import avro, tables, versions
 from volstream.sources.tables import KEPT
-from volstream.spark.errors import condition_of, map_spark_errors
+from volstream.spark.errors import condition_of, map_spark_errors, sql_error
 from volstream.spark.views import Views
 from volstream.sqltext import table_at
 from volstream.storage import open_store
@@ -144,9 +144,15 @@ def _first(home: Home, feed: FeedTable) -> Iterator[None]:
         raise
 
 
+#: Schemes of files that Spark reads where they are: it has the client.
+_SPARKS = ("hdfs", "viewfs")
+
+
 @contextmanager
 def _refusals(upload: Upload) -> Iterator[None]:
-    """Maps Spark's errors about the file to InvalidValueError."""
+    """Maps Spark's errors about the file to InvalidValueError, or to StorageError if it cannot be reached."""
+    from pyspark.errors import PySparkException
+
     with map_spark_errors():
         try:
             yield
@@ -156,6 +162,11 @@ def _refusals(upload: Upload) -> Iterator[None]:
                     f"{upload.shown} cannot be read as {upload.format}: {in_brief(error)}.",
                     "Pass the options of its format: options={'delimiter': ';', ...}.",
                 ) from error
+            if urlsplit(upload.uri).scheme in _SPARKS and isinstance(error, PySparkException):
+                raise StorageError(
+                    f"{upload.shown} cannot be read: {sql_error(error).brief}",
+                    "Write hdfs://HOST:PORT/path, and check that this machine reaches the host.",
+                ) from error
             raise
 
 
@@ -163,8 +174,8 @@ def _refusals(upload: Upload) -> Iterator[None]:
 def _staged(home: Home, upload: Upload) -> Iterator[str]:
     """Copies the file next to the tables, where Spark finds it on any host; yields where it is."""
     place = urlsplit(upload.uri)
-    if place.scheme in ("hdfs", "viewfs"):
-        yield upload.uri  # Spark has the client
+    if place.scheme in _SPARKS:
+        yield upload.uri
         return
     folder = f"{home.warehouse}/_staging/upload-{uuid.uuid4().hex}"
     try:
