@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,6 +17,7 @@ from volstream.delta import owners
 from volstream.delta.places import filesystem_of, make_folder, replace_file
 from volstream.errors import DependencyError, InvalidStateError
 from volstream.model.names import Name
+from volstream.model.text import like
 
 if TYPE_CHECKING:
     from pyarrow import dataset as ds
@@ -127,6 +128,11 @@ def own_tables(warehouse: str) -> Iterator[Name]:
     for schema in inside(f"{warehouse}/tables"):
         for name in inside(f"{warehouse}/tables/{schema}"):
             yield Name(schema, name)
+
+
+def like_one(warehouse: str, name: Name, others: Iterable[Name] = ()) -> str:
+    """Returns ``Did you mean 't'? `` with the table, or one of ``others``, whose name is like another; or nothing."""
+    return like(str(name), map(str, (*own_tables(warehouse), *others)))
 
 
 @dataclass(frozen=True)

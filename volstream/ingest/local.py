@@ -132,7 +132,8 @@ class LocalTables:
         try:
             writer = TailWriter(location)
         except NotFoundError:
-            raise NotFoundError(f"There is no table {name}.", f"First: CREATE TABLE {name} (...).") from None
+            near = folders.like_one(self._home.warehouse, name)
+            raise NotFoundError(f"There is no table {name}.", f"{near}First: CREATE TABLE {name} (...).") from None
         at_once = self._home.settings.commit_seconds == 0
         with self._lock:
             found = self._tables[name] = LocalTable(

@@ -133,7 +133,8 @@ class StreamBatch:
         location = metastore.locate(self._home, Name.parse(name))
         columns = DeltaLog(location).columns()
         if not columns:
-            raise NotFoundError(f"There is no Delta table {name}.", "Create it first: CREATE TABLE.")
+            near = folders.like_one(self._home.warehouse, Name.parse(name))
+            raise NotFoundError(f"There is no Delta table {name}.", f"{near}Create it first: CREATE TABLE.")
         return location, list(columns)
 
 

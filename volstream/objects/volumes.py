@@ -55,6 +55,13 @@ class Volumes(Collection[Volume]):
             check=check,
         )
 
+    def matching(self, name: str) -> tuple[int, int, bool]:
+        """Returns how many files belong to a volume, of how many that were looked at, and whether these are all there are.
+
+        Lists some of the files and stores nothing. Raises NotFoundError, StorageError.
+        """
+        return volume_rules.matching(self._home.catalog, self._home.settings, Name.parse(name))
+
     @takes(VolumeSpec, without=("name", "location"))
     def alter(self, name: str, *, check: bool = True, **changes: Any) -> Volume:
         """Changes a volume: attributes of a :class:`~volstream.model.objects.VolumeSpec` except name and location.

@@ -164,7 +164,7 @@ def _refusals(upload: Upload) -> Iterator[None]:
                 ) from error
             if urlsplit(upload.uri).scheme in _SPARKS and isinstance(error, PySparkException):
                 raise StorageError(
-                    f"{upload.shown} cannot be read: {sql_error(error).brief}",
+                    f"{upload.shown} cannot be read: {sql_error(error).brief.rstrip('.')}.",
                     "Write hdfs://HOST:PORT/path, and check that this machine reaches the host.",
                 ) from error
             raise

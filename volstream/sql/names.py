@@ -173,6 +173,13 @@ def _tree(text: str) -> exp.Expr | None:
     return tree if isinstance(tree, kinds) else None
 
 
+def must_exist(statement: str) -> bool:
+    """True if a statement is known to need all relations that it names: a query or DML, but nothing that creates."""
+    from sqlglot import exp
+
+    return not isinstance(_tree(statement) or exp.Create(), exp.Create)
+
+
 def _is_query(statement: str) -> bool:
     """True if a statement is known to be a query, whatever words its columns and texts have."""
     from sqlglot import exp

@@ -17,6 +17,7 @@ from volstream.delta.log import DeltaLog
 from volstream.delta.places import filesystem_of
 from volstream.delta.writer import compile_if_large
 from volstream.directory import table as directory
+from volstream.errors import SqlError
 from volstream.functions.scalar import call_of
 from volstream.functions.schema import from_ddl
 from volstream.jvm.codegen import compile_in
@@ -104,11 +105,22 @@ class Binding:
                     replacement = f"({unmoved})" if inline else self.views.of(unmoved)
             elif facts.is_fact(reference.name):
                 replacement = self.views.of(f"SELECT * FROM {parquet_at(facts.write(self._home, reference.name))}")
+            else:
+                self._check_spelling(statement, reference)
             if replacement is not None:
                 if reference.takes_alias:  # keeps columns qualified by the relation's name valid
                     replacement += f" AS {quote(reference.name.name)}"
                 text = text[: reference.start] + replacement + text[end:]
         return text
+
+    def _check_spelling(self, statement: str, reference: names.Reference) -> None:
+        """Raises SqlError if a relation is missing, and another one has a name like it."""
+        if not names.must_exist(statement):
+            return
+        streams = (one.name for one in self._home.catalog.streams.list())
+        near = folders.like_one(self._home.warehouse, reference.name, streams)
+        if near and not self.spark.catalog.tableExists(statement[reference.start : reference.end]):
+            raise SqlError(f"There is no table, stream or view {reference.name}.", near.rstrip())
 
     def _is_sparks(self, reference: names.Reference) -> bool:
         """True if Spark itself can return the changes of a relation."""

@@ -40,7 +40,7 @@ def consume(home: Home, statement: str, job_id: str) -> int:
     """
     with home.gateway.explaining(), as_sql_errors():
         target, location = target_of(home, statement)
-        check_exists(target, location)
+        check_exists(home, target, location)
         arrived.commit_before(home, statement)
         streams = streams_of(home, statement)
         return SparkStatements(home).write(statement, names.words(statement), streams, location, job_id) or 0
@@ -70,10 +70,11 @@ def target_of(home: Home, dml: str) -> tuple[Name, str]:
     return reference.name, metastore.locate(home, reference.name)
 
 
-def check_exists(name: Name, location: str) -> None:
+def check_exists(home: Home, name: Name, location: str) -> None:
     """Raises SqlError if there is no Delta table to write."""
     if not DeltaLog(location).exists():
-        raise SqlError(f"There is no Delta table {name} to write.", f"First: CREATE TABLE {name} (...).")
+        near = folders.like_one(home.warehouse, name)
+        raise SqlError(f"There is no Delta table {name} to write.", f"{near}First: CREATE TABLE {name} (...).")
 
 
 class SparkStatements:
@@ -172,7 +173,7 @@ class SparkStatements:
                 return Result([], [])  # nothing is done, so nothing is consumed
             self._create_empty(made[0])
         else:
-            check_exists(target, location)
+            check_exists(self._home, target, location)
         try:
             count = self.write(dml, words, streams, location)
         except BaseException:

@@ -89,7 +89,8 @@ def _on_table(warehouse: str, spec: StreamSpec, name: Name) -> Stream:
     head, schema = log.head(), log.schema()
     if head is None or schema is None:
         raise NotFoundError(
-            f"There is no table {name}.", "Streams are on tables of the home's warehouse and on volumes."
+            f"There is no table {name}.",
+            f"{folders.like_one(warehouse, name)}Streams are on tables of the home's warehouse and on volumes.",
         )
     check_tracked(name, schema)
     reserved = {*RESERVED} & {column.lower() for column in schema.columns}

@@ -39,6 +39,19 @@ KEY = "volstream.primary_key"
             "'delta.enableChangeDataFeed' = 'true', 'delta.enableInCommitTimestamps' = 'true', 'x' = 'y')",
         ),
         (
+            "CREATE TABLE t (id VARCHAR PRIMARY KEY COMMENT 'PRIMARY KEY' NOT NULL, n INT)",
+            f"CREATE TABLE t (id STRING  COMMENT 'PRIMARY KEY' NOT NULL, n INT) TBLPROPERTIES ('{KEY}' = '[\"id\"]')",
+        ),
+        (
+            "CREATE TABLE t (a INT8, b int16, c INT32 NOT NULL, d INT64, e JSON, json STRUCT<json: JSON, a MAP<INT8, INT64>>) "
+            "PARTITIONED BY (json)",
+            "CREATE TABLE t (a TINYINT, b SMALLINT, c INT NOT NULL, d BIGINT, e STRING, "
+            "json STRUCT<json: STRING, a MAP<TINYINT, BIGINT>>) PARTITIONED BY (json)",
+        ),
+        ("CREATE TABLE t AS (SELECT a json, json FROM u)", "CREATE TABLE t AS (SELECT a json, json FROM u)"),
+        ("ALTER TABLE t ADD COLUMNS (json INT64, b JSON)", "ALTER TABLE t ADD COLUMNS (json BIGINT, b STRING)"),
+        ("ALTER TABLE t ALTER COLUMN json TYPE INT64", "ALTER TABLE t ALTER COLUMN json TYPE BIGINT"),
+        (
             "ALTER TABLE t SET TBLPROPERTIES ('change_tracking' = false)",
             "ALTER TABLE t SET TBLPROPERTIES ('delta.enableRowTracking' = 'false', 'delta.enableChangeDataFeed' = 'false')",
         ),
@@ -47,6 +60,21 @@ KEY = "volstream.primary_key"
 def test_a_table_definition_is_adapted_to_spark(written: str, passed: str) -> None:
     """Rule R-21 of docs/streams.md."""
     assert adapt.create_table(written, KEY, tracking) == passed
+
+
+@pytest.mark.parametrize(
+    ("column", "said"),
+    [
+        ("d INTERVAL DAY TO SECOND", "cannot be an INTERVAL: Delta does not store them. Use BIGINT"),
+        ("d ARRAY<INTERVAL YEAR>", "cannot be an INTERVAL"),
+        ("d INTEGR", "There is no type INTEGR. Did you mean 'INTEGER'?"),
+        ("d MAP<STRNG, INT>", "There is no type STRNG. Did you mean 'STRING'?"),
+    ],
+)
+def test_a_type_that_a_column_cannot_have_is_named_with_another(column: str, said: str) -> None:
+    with pytest.raises(InvalidValueError) as caught:
+        adapt.create_table(f"CREATE TABLE t (a INT, {column})", KEY, tracking)
+    assert said in str(caught.value)
 
 
 def test_change_tracking_is_true_or_false() -> None:
