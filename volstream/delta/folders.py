@@ -16,8 +16,7 @@ from pyarrow import fs
 from volstream.delta import owners
 from volstream.delta.places import filesystem_of, make_folder, replace_file
 from volstream.errors import DependencyError, InvalidStateError
-from volstream.model.names import Name
-from volstream.model.text import like
+from volstream.model.names import Name, similar
 
 if TYPE_CHECKING:
     from pyarrow import dataset as ds
@@ -132,7 +131,7 @@ def own_tables(warehouse: str) -> Iterator[Name]:
 
 def like_one(warehouse: str, name: Name, others: Iterable[Name] = ()) -> str:
     """Returns ``Did you mean 't'? `` with the table, or one of ``others``, whose name is like another; or nothing."""
-    return like(str(name), map(str, (*own_tables(warehouse), *others)))
+    return similar(name, (*own_tables(warehouse), *others))
 
 
 @dataclass(frozen=True)

@@ -188,9 +188,9 @@ def _converted(value: Any, kind: Any) -> Any:
             return value
         case one if one in (Sequence, Iterable, Collection):
             _checked(value, isinstance(value, one) and not isinstance(value, str | bytes | Mapping))
-            if isinstance(value, list | tuple | set | frozenset):  # others may be read once only
-                converted = [_converted(item, inner[0]) for item in value]
-                return converted if _is_enum(inner[0]) else value
+            few = isinstance(value, list | tuple | set | frozenset)  # others may be read once only
+            if few and (inner[0] in (str, int) or _is_enum(inner[0])):
+                return [_converted(item, inner[0]) for item in value]
             return value
         case type() as one:
             fits = isinstance(value, one)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from volstream.errors import InvalidValueError
+from volstream.model.text import like
 
 DEFAULT_SCHEMA = "public"
 
@@ -53,6 +55,14 @@ class Name:
     def qualified(self) -> str:
         """``schema.name`` with backticks around both, for SQL."""
         return f"`{self.schema.replace('`', '``')}`.`{self.name.replace('`', '``')}`"
+
+
+def similar(name: Name, others: Iterable[Name]) -> str:
+    """Returns ``Did you mean 'x'? `` with the name that is like another one, in its schema or the same in another; or nothing."""
+    known = list(others)
+    same = next((f"Did you mean {str(one)!r}? " for one in known if one.name == name.name), "")
+    beside = [one.name for one in known if one.schema == name.schema]
+    return like(name.name, beside, lambda word: str(Name(name.schema, word))) or same
 
 
 def quote(part: str) -> str:

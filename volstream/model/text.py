@@ -34,13 +34,13 @@ def nearest(word: str, known: Sequence[str]) -> str:
     return like(word, known).rstrip() or (f"There are: {', '.join(known)}." if known else "")
 
 
-def like(word: str, known: Iterable[str]) -> str:
-    """Returns ``Did you mean 'x'? `` with the known word that is like another, or nothing."""
+def like(word: str, known: Iterable[str], shown: Callable[[str], str] = str) -> str:
+    """Returns ``Did you mean 'x'? `` with the known word that is like another, as it is shown; or nothing."""
     from difflib import get_close_matches  # late: only mistakes need it
 
     written = {one.lower(): one for one in known}
     near = get_close_matches(word.lower(), list(written), n=1)
-    return f"Did you mean {written[near[0]]!r}? " if near else ""
+    return f"Did you mean {shown(written[near[0]])!r}? " if near else ""
 
 
 def first_line(message: str) -> str:

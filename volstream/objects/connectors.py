@@ -36,12 +36,12 @@ class Connectors:
         connection: str | None = None,
         comment: str | None = None,
     ) -> UploadedTable:
-        """Copies the rows of a file into an immutable table, as a version of it. The same file twice is not an error.
+        """Copies the rows of a file into an immutable table, as a version of it.
 
         Args:
             uri: a path, or ``s3://``, ``oss://``, ``hdfs://``, or ``https://`` if the setting ``upload_hosts`` has the host.
             primary_key: column with a value of its own in each row.
-            version: number of the version to create; default: the next one.
+            version: number of the version to create; default: the next one, unless the newest has the same rows.
             format: csv (with a header), json (an array, or a value per line), parquet, avro or orc; default: by the name.
             options: of Spark's reader for the format, such as ``delimiter``.
             connection: the storage connection by which an object store is reached; default: the credentials of the environment.
@@ -51,7 +51,7 @@ class Connectors:
             AlreadyExistsError: the name is taken; or the version exists with other rows.
         """
         from volstream.objects.uploads import UploadedTable
-        from volstream.sources import files, tables, versions
+        from volstream.sources import files, tables
 
         parsed = Name.parse(name)
         reached_by = None if connection is None else self._home.catalog.connections.get(Name.parse(connection))
@@ -64,7 +64,7 @@ class Connectors:
             raise InvalidValueError(
                 f"{parsed} is not a table of uploaded files with the primary key {primary_key}.", "Choose another name."
             )
-        files.add(self._home, feed, versions.number_for(feed, version), upload)
+        files.add(self._home, feed, version, upload)
         return UploadedTable(self._home, parsed)
 
     def upload_kafka(

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 from volstream.catalog.definitions import check_exclusive
 from volstream.errors import AlreadyExistsError, NotFoundError
 from volstream.model.arguments import checked
-from volstream.model.names import Name
+from volstream.model.names import Name, similar
 from volstream.model.objects import DynamicJob, DynamicJobSpec, Job, Trigger
-from volstream.model.text import like
 from volstream.objects.jobs import Jobs
 
 if TYPE_CHECKING:
@@ -87,7 +86,7 @@ class DynamicTables:
         """Returns the job that keeps the table. Raises NotFoundError."""
         job = self._home.catalog.jobs.find(Name.parse(name))
         if not isinstance(job, DynamicJob):
-            near = like(str(Name.parse(name)), (str(one.name) for one in self.list()))
+            near = similar(Name.parse(name), (one.name for one in self.list()))
             raise NotFoundError(f"There is no dynamic table {name}.", f"{near}See: SHOW DYNAMIC TABLES.")
         return job
 

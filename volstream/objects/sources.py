@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # imported where they are used: commands that only read defin
 
     from volstream.ingest.local import LocalTables
     from volstream.objects.items import ItemTable
+    from volstream.objects.uploads import UploadedTable
     from volstream.sources.appender import Appender
     from volstream.sources.events import EventStream
 
@@ -97,7 +98,7 @@ class Sources(Collection[FeedTable]):
             primary_key: the name of the items' key.
             data: its items; required if it is immutable.
             immutable: its items never change; another ``version`` replaces them all, and older ones can still be read.
-            version: number of the version to create; default: the next one. The same data twice is not an error.
+            version: number of the version to create; default: the next one, unless the newest has the same data.
 
         Raises:
             AlreadyExistsError: the name is taken; or the version exists with other data.
@@ -129,14 +130,20 @@ class Sources(Collection[FeedTable]):
         else:
             feed = existing
         if immutable:
-            versions.add(self._home, feed, versions.number_for(feed, version), items)
-        made = self.get_table(name)
+            versions.add(self._home, feed, version, items)
+        made = self._items(name)
         if not immutable and rows:
             made.insert_all(data or ())
         return made
 
-    def get_table(self, name: str) -> ItemTable:
-        """Returns a table that :meth:`create_table` created. Raises NotFoundError."""
+    def get_table(self, name: str) -> ItemTable | UploadedTable:
+        """Returns a table that :meth:`create_table` or :meth:`Connectors.upload_file` created. Raises NotFoundError."""
+        from volstream.objects.uploads import UploadedTable
+
+        feed = self.get(name)
+        return UploadedTable(self._home, feed.name) if feed.kind is FeedKind.FILES else self._items(name)
+
+    def _items(self, name: str) -> ItemTable:
         from volstream.objects.items import ItemTable
 
         feed = self._of_kind(name, FeedKind.ITEMS, "table of items")

@@ -140,7 +140,8 @@ class _Reader:
             if _is(child, "name", *flags):
                 continue
             if hasattr(child, "data"):
-                options |= self._clause(child)
+                for clause, value in self._clause(child).items():  # there may be several properties
+                    options[clause] = options[clause] | value if clause == "properties" and clause in options else value
             elif child.type in ("SOURCE_KIND", "OBJECT", "OBJECTS", "NUMBER", "PAUSE", "RESUME"):
                 options[child.type.lower()] = str(child)
         if len(names) > 1:

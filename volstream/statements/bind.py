@@ -13,7 +13,6 @@ from pyarrow import fs
 
 from volstream.changelog.base import Deduplication
 from volstream.delta import folders
-from volstream.delta.log import DeltaLog
 from volstream.delta.places import filesystem_of
 from volstream.delta.writer import compile_if_large
 from volstream.directory import table as directory
@@ -28,7 +27,6 @@ from volstream.sql import adapt, names
 from volstream.sqltext import literal, parquet_at
 from volstream.statements import arrived, facts
 from volstream.streams.changes import query
-from volstream.streams.source import spark_reads
 from volstream.streams.volume_source import VolumeSource
 
 if TYPE_CHECKING:
@@ -87,7 +85,7 @@ class Binding:
             end = reference.end
             stream = None if reference.directory else self._home.catalog.streams.find(reference.name)
             changes = None if stream else names.changes_of(statement, reference)
-            if changes is not None and not self._is_sparks(reference):
+            if changes is not None:
                 replacement, end = self._changes_view(reference, changes), changes.end
             elif reference.directory:
                 replacement = self.views.show(self._directory(reference.name))
@@ -122,13 +120,8 @@ class Binding:
         if near and not self.spark.catalog.tableExists(statement[reference.start : reference.end]):
             raise SqlError(f"There is no table, stream or view {reference.name}.", near.rstrip())
 
-    def _is_sparks(self, reference: names.Reference) -> bool:
-        """True if Spark itself can return the changes of a relation."""
-        schema = DeltaLog(folders.table_location(self._home.warehouse, reference.name)).schema()
-        return not reference.directory and (schema is None or spark_reads(schema))
-
     def _changes_view(self, reference: names.Reference, changes: names.ChangesClause) -> str:
-        """Creates a view of changes that Spark cannot return: of directories, and of tables with column mapping."""
+        """Creates a view of changes. Spark's own would show the metadata of rows, too, and knows no directories."""
         options = changes.options
         if not reference.directory:
             compile_if_large(self.spark, folders.table_location(self._home.warehouse, reference.name))

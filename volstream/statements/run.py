@@ -22,7 +22,7 @@ from volstream.statements.guards import check_tracking_stays, check_untracked, c
 from volstream.statements.result import Result
 from volstream.streams.consume import is_unused
 from volstream.streams.definitions import CHANGE_COLUMNS
-from volstream.streams.source import tracking
+from volstream.streams.source import SHORTHANDS
 from volstream.tails.snapshot import TailedTable
 
 if TYPE_CHECKING:
@@ -93,9 +93,9 @@ class SparkStatements:
         words = names.words(statement)
         if words[:2] == ["CREATE", "TABLE"] or words[:4] == ["CREATE", "OR", "REPLACE", "TABLE"]:
             self._check_name(statement)
-            statement = adapt.create_table(statement, PRIMARY_KEY, tracking)
+            statement = adapt.create_table(statement, PRIMARY_KEY, SHORTHANDS)
         elif words[:2] == ["ALTER", "TABLE"]:
-            statement = adapt.create_table(statement, PRIMARY_KEY, tracking)
+            statement = adapt.create_table(statement, PRIMARY_KEY, SHORTHANDS)
             check_untracked(self._home, statement, names.words(statement))
         arrived.commit_before(self._home, statement)
         streams = streams_of(self._home, statement)
@@ -134,12 +134,12 @@ class SparkStatements:
         return binding.views.live_with(frame)
 
     def set_properties(self, statement: grammar.Statement) -> Result:
-        """Runs ``ALTER TABLE t SET PROPERTIES``: change tracking stands for several Delta properties; others are passed on."""
+        """Runs ``ALTER TABLE t SET PROPERTIES``: ours stand for several of Delta's; others are passed on."""
         assert statement.name is not None, "the grammar asks for a name"
-        properties = dict(statement.options["properties"])
-        tracked = properties.pop("change_tracking", None)
-        if tracked is not None:
-            properties |= tracking(tracked)
+        properties: dict[str, str] = {}
+        for key, value in statement.options["properties"].items():
+            shorthand = SHORTHANDS.get(key.lower())
+            properties |= {key: value} if shorthand is None else shorthand(value)
         check_tracking_stays(self._home, statement.name, properties)
         schema = DeltaLog(folders.table_location(self._home.warehouse, statement.name)).schema()
         present = {} if schema is None else schema.properties
@@ -147,7 +147,9 @@ class SparkStatements:
         binding = self._binding(self._home.spark)
         binding.attach(statement.name)
         if changed or schema is None:
-            binding.spark.sql(f"ALTER TABLE {statement.name.qualified} SET TBLPROPERTIES ({pairs(changed)})").collect()
+            altering = f"ALTER TABLE {statement.name.qualified} SET TBLPROPERTIES ({pairs(changed)})"
+            arrived.commit_before(self._home, altering)
+            binding.spark.sql(altering).collect()
         return Result([], [])
 
     def _binding(self, spark: SparkSession) -> Binding:

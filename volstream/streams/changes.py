@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+
 from volstream.catalog import Catalog
 from volstream.changelog import process
 from volstream.changelog.base import Changelog, Deduplication
@@ -18,14 +20,15 @@ def query(
     catalog: Catalog,
     warehouse: str,
     of: Name,
-    first: int,
-    last: int | None,
+    first: int | datetime,
+    last: int | datetime | None,
     mode: str,
     *,
     compute_updates: bool,
     directory: bool = False,
 ) -> str:
-    """Returns SQL for the changes of versions ``first`` to ``last``, both included. Raises as :meth:`volstream.Session.changes`.
+    """Returns SQL for the changes from one version or time to another, both included. Raises as
+    :meth:`volstream.Session.changes`.
 
     Args:
         directory: ``of`` is the name of a volume; its directory table is used.
@@ -43,8 +46,11 @@ def query(
     head = source.head()
     if head is None:
         raise NotFoundError(f"There is no {what}.")
-    first = source.resolve(what, first, None)
-    last = head[0] if last is None else source.resolve(what, last, None)
+    first = _from(source, what, first) if isinstance(first, datetime) else source.resolve(what, first, None)
+    if isinstance(last, datetime):
+        last = source.resolve(what, None, last)
+    else:
+        last = head[0] if last is None else source.resolve(what, last, None)
     if last < first:
         raise InvalidValueError(f"Version {first} to {last} is not a valid range.")
     changelog: Changelog
@@ -57,3 +63,12 @@ def query(
             check_tracked(of, schema)
         changelog = source.every_change(first, last)
     return process.read(changelog, first, last, deduplication, compute_updates=compute_updates)
+
+
+def _from(source: VolumeSource | TableSource, what: str, moment: datetime) -> int:
+    """Returns the first version at or after a time. Raises InvalidValueError if it is in the future, or before the history."""
+    at = source.resolve(what, None, moment)
+    try:
+        return source.resolve(what, None, moment - timedelta(microseconds=1)) + 1
+    except InvalidValueError:  # the history begins just then
+        return at

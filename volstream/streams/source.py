@@ -6,7 +6,7 @@ A stream stores none of this: each read obtains it from the catalog and the tabl
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Protocol
@@ -30,6 +30,10 @@ from volstream.streams.volume_source import VolumeSource
 #: The properties that a stream on a table requires.
 NEEDED = ("delta.enableRowTracking", "delta.enableChangeDataFeed")
 
+#: How long Delta keeps old versions, and the files that only they need.
+RETENTION = ("delta.logRetentionDuration", "delta.deletedFileRetentionDuration")
+MAX_DAYS = 36500
+
 _TIMES = pa.schema([("version", pa.int64()), ("time", pa.timestamp("us", tz="UTC"))])
 
 
@@ -42,6 +46,24 @@ def tracking(value: str) -> dict[str, str]:
             return dict.fromkeys(NEEDED, "false")
         case _:
             raise InvalidValueError(f"change_tracking cannot be {value!r}.", "Write 'true' or 'false'.")
+
+
+def kept_days(value: str) -> dict[str, str]:
+    """Returns the properties for a value of ``data_retention_days``: how long old versions, and so changes, can be read.
+
+    Raises:
+        InvalidValueError: it is no number of days.
+    """
+    if not value.isdecimal() or not 1 <= int(value) <= MAX_DAYS:
+        raise InvalidValueError(f"data_retention_days cannot be {value!r}.", f"Give 1 to {MAX_DAYS} days.")
+    return {key: f"interval {int(value)} days" for key in RETENTION}
+
+
+#: Properties of ours that stand for some of Delta's, in lower case.
+SHORTHANDS: Mapping[str, Callable[[str], dict[str, str]]] = {
+    "change_tracking": tracking,
+    "data_retention_days": kept_days,
+}
 
 
 class Source(Protocol):

@@ -4,7 +4,7 @@ import pytest
 
 from volstream.errors import InvalidValueError, SqlError
 from volstream.sql import adapt
-from volstream.streams.source import tracking
+from volstream.streams.source import SHORTHANDS
 
 KEY = "volstream.primary_key"
 
@@ -59,7 +59,7 @@ KEY = "volstream.primary_key"
 )
 def test_a_table_definition_is_adapted_to_spark(written: str, passed: str) -> None:
     """Rule R-21 of docs/streams.md."""
-    assert adapt.create_table(written, KEY, tracking) == passed
+    assert adapt.create_table(written, KEY, SHORTHANDS) == passed
 
 
 @pytest.mark.parametrize(
@@ -73,19 +73,19 @@ def test_a_table_definition_is_adapted_to_spark(written: str, passed: str) -> No
 )
 def test_a_type_that_a_column_cannot_have_is_named_with_another(column: str, said: str) -> None:
     with pytest.raises(InvalidValueError) as caught:
-        adapt.create_table(f"CREATE TABLE t (a INT, {column})", KEY, tracking)
+        adapt.create_table(f"CREATE TABLE t (a INT, {column})", KEY, SHORTHANDS)
     assert said in str(caught.value)
 
 
 def test_change_tracking_is_true_or_false() -> None:
     for value in ("'maybe'", ""):
         with pytest.raises(InvalidValueError, match="change_tracking"):
-            adapt.create_table(f"CREATE TABLE t (a INT) TBLPROPERTIES ('change_tracking' = {value}", KEY, tracking)
+            adapt.create_table(f"CREATE TABLE t (a INT) TBLPROPERTIES ('change_tracking' = {value}", KEY, SHORTHANDS)
 
 
 def test_a_table_has_one_primary_key() -> None:
     with pytest.raises(SqlError, match="one PRIMARY KEY"):
-        adapt.create_table("CREATE TABLE t (a INT PRIMARY KEY, b INT PRIMARY KEY)", KEY, tracking)
+        adapt.create_table("CREATE TABLE t (a INT PRIMARY KEY, b INT PRIMARY KEY)", KEY, SHORTHANDS)
 
 
 def test_an_insert_of_all_columns_names_them() -> None:
@@ -157,4 +157,4 @@ def test_a_table_from_a_query_is_created_empty_and_then_filled() -> None:
 @pytest.mark.parametrize("end", ["TBLPROPERTIES", "TBLPROPERTIES 'a' = 'b'"])
 def test_properties_that_are_not_a_list_are_a_user_error(end: str) -> None:
     with pytest.raises(SqlError, match="followed by a list"):
-        adapt.create_table(f"CREATE TABLE t (a INT PRIMARY KEY) {end}", "key", tracking)
+        adapt.create_table(f"CREATE TABLE t (a INT PRIMARY KEY) {end}", "key", SHORTHANDS)

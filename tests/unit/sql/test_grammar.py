@@ -71,6 +71,7 @@ def test_external_tables_of_spark_are_sparks() -> None:
             },
         ),
         ("ALTER STREAM s RESET TO VERSION 3", {"number": "3"}),
+        ("ALTER TABLE t SET PROPERTIES ('a' = 'b', 'c' = 1)", {"properties": {"a": "b", "c": "1"}}),
         (
             "CREATE FUNCTION IF NOT EXISTS public.f AS '/my dir/f.py:g' RETURNS MAP<STRING, DECIMAL(3, 1)> COMMENT 'c'",
             {"string": "/my dir/f.py:g", "expression": Text("MAP<STRING, DECIMAL(3, 1)>"), "comment": "c"},
