@@ -94,7 +94,7 @@ def connect(
     Args:
         home: its folder, or the server's ``grpc://host:port`` or ``grpc+tls://host:port``; default: as for the command line.
         token: the server's.
-        schema: for names of tables without one.
+        schema: for names without one.
         certificate: PEM file of the authority that signed the server's certificate; default: the system's authorities.
         settings: any of the home's, like ``commit_seconds``.
 

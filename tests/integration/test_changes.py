@@ -115,6 +115,30 @@ def test_changes_from_is_a_relation_in_sql(changed: Home) -> None:
     ]
 
 
+def test_changes_are_read_from_one_time_to_another(changed: Home) -> None:
+    zero = start(changed)
+    times = {row["version"]: row["timestamp"] for row in changed.sql("DESCRIBE HISTORY t$")}
+    first, last = times[zero + 2], times[zero + 3]
+    wanted = ours(changed, zero + 2, zero + 3, "netChanges", True)
+    found = changed.session.changes(
+        changed.name("t"),
+        startingTimestamp=first,
+        endingTimestamp=f"{last.isoformat()}Z",
+        deduplicationMode="netChanges",
+        computeUpdates=True,
+    )
+    assert sorted(map(tuple, found.collect())) == wanted
+    clause = "WITH (deduplicationMode = 'netChanges', computeUpdates = 'true')"
+    query = f"SELECT * FROM t$ CHANGES FROM TIMESTAMP '{first}' TO TIMESTAMP '{last}' {clause}"
+    assert changed.rows(query) == sorted(wanted, key=repr)  # no metadata of rows among the columns
+    later = f"SELECT id FROM t$ CHANGES FROM TIMESTAMP '{first}' EXCLUSIVE TO VERSION {zero + 3}"
+    assert changed.rows(later) == [(2,)]
+    with pytest.raises(InvalidValueError, match="mutually exclusive"):
+        changed.session.changes(changed.name("t"), startingVersion=1, startingTimestamp=first)
+    with pytest.raises(InvalidValueError, match="Give startingVersion or startingTimestamp"):
+        changed.session.changes(changed.name("t"))
+
+
 @pytest.mark.long
 def test_changes_from_works_on_directories(place: Place) -> None:
     place.put("a", "1")

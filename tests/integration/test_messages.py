@@ -6,7 +6,7 @@ import pytest
 
 from tests.integration.conftest import Home
 from volstream import dbapi
-from volstream.errors import SqlError, StorageError
+from volstream.errors import InvalidValueError, SqlError, StorageError
 
 
 def test_a_misspelt_relation_is_named_with_the_one_that_was_meant(home: Home) -> None:
@@ -49,10 +49,11 @@ def test_types_of_other_platforms_are_stored_as_sparks(home: Home) -> None:
 
 def test_errors_of_java_say_what_is_wrong(home: Home) -> None:
     home.tracked()
-    for time in ("2001-01-01", "2201-01-01"):
-        with pytest.raises(SqlError, match=f"^The provided timestamp {time}T00:00:00Z is") as caught:
+    for time, said in (("2001-01-01", "has no history before"), ("2201-01-01", "is in the future")):
+        with pytest.raises(InvalidValueError, match=said):
             home.sql(f"SELECT * FROM t$ CHANGES FROM TIMESTAMP '{time}'")
-        assert "Exception" not in str(caught.value)
+        with pytest.raises(SqlError, match=f"^The provided timestamp {time}T00:00:00Z is"):  # an expression is Spark's
+            home.sql(f"SELECT * FROM t$ CHANGES FROM TIMESTAMP timestamp'{time}'")
     with pytest.raises(StorageError, match="Incomplete HDFS URI, no host") as unreachable:
         home.session.connector.upload_file("hdfs:///data/users.csv", home.name("u"), "id")
     assert "hdfs://HOST:PORT/path" in unreachable.value.remedy

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from volstream.compat.leaf import Leaf
 from volstream.compat.writer import Writer
+from volstream.errors import InvalidValueError
 from volstream.home import Home
 from volstream.model.arguments import checked
+from volstream.model.names import DEFAULT_SCHEMA
 from volstream.spark.errors import as_sql_errors
 
 if TYPE_CHECKING:
@@ -24,10 +26,17 @@ T = TypeVar("T")
 class DataFrame:
     """A DataFrame with snake_case names: a PySpark DataFrame and the streams that it was made from."""
 
-    def __init__(self, home: Home, frame: SparkFrame, leaves: frozenset[Leaf] = frozenset()) -> None:
+    def __init__(
+        self,
+        home: Home,
+        frame: SparkFrame,
+        leaves: frozenset[Leaf] = frozenset(),
+        schema: str = DEFAULT_SCHEMA,
+    ) -> None:
         self._home = home
         self._frame = frame
         self._leaves = leaves
+        self._schema = schema  #: for names of tables that it is written to
 
     def __getitem__(self, name: str) -> Any:
         """Returns a column."""
@@ -52,7 +61,7 @@ class DataFrame:
     @property
     def write(self) -> Writer:
         """The writer of the rows into a table."""
-        return Writer(self._home, self._frame, self._leaves)
+        return Writer(self._home, self._frame, self._leaves, self._schema)
 
     def col(self, name: str) -> Any:
         """Returns a column."""
@@ -75,6 +84,26 @@ class DataFrame:
     def with_column(self, name: str, column: Any) -> DataFrame:
         """Adds or replaces a column."""
         return self._made(self._frame.withColumn(name, column))
+
+    def with_columns(self, names: Sequence[str] | Mapping[str, Any], columns: Sequence[Any] | None = None) -> DataFrame:
+        """Adds or replaces columns: names and columns, or a dict of both. Raises InvalidValueError if their numbers differ."""
+        if not isinstance(names, Mapping):
+            if columns is None or len(names) != len(columns):
+                raise InvalidValueError(
+                    f"{len(names)} names need as many columns.", "Give with_columns(names, columns)."
+                )
+            names = dict(zip(names, columns, strict=True))
+        return self._made(self._frame.withColumns(dict(names)))
+
+    def to_df(self, *names: str) -> DataFrame:
+        """Renames all columns."""
+        with as_sql_errors():
+            return self._made(self._frame.toDF(*names))
+
+    def fillna(self, value: Any, subset: Sequence[str] | None = None) -> DataFrame:
+        """Replaces NULL: by a value, or by a dict of a value for each column. ``subset``: columns; None: all of the type."""
+        with as_sql_errors():
+            return self._made(self._frame.fillna(value, None if subset is None else list(subset)))
 
     def with_column_renamed(self, existing: str, new: str) -> DataFrame:
         """Renames a column."""
@@ -132,6 +161,10 @@ class DataFrame:
         """Returns the number of rows."""
         return self._act(lambda frame: frame.count())
 
+    def is_empty(self) -> bool:
+        """Returns whether there is no row."""
+        return self._act(lambda frame: frame.isEmpty())
+
     def collect(self) -> list[Row]:
         """Returns all rows."""
         return self._act(lambda frame: list(frame.collect()))
@@ -153,7 +186,8 @@ class DataFrame:
         return self._act(lambda frame: frame.toPandas())
 
     def _made(self, frame: SparkFrame, other: DataFrame | None = None) -> DataFrame:
-        return DataFrame(self._home, frame, self._leaves | (other._leaves if other is not None else frozenset()))
+        leaves = self._leaves | (other._leaves if other is not None else frozenset())
+        return DataFrame(self._home, frame, leaves, self._schema)
 
     def _act(self, action: Callable[[SparkFrame], T]) -> T:
         with as_sql_errors():

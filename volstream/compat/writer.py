@@ -27,10 +27,11 @@ _MODES = ("append", "overwrite", "errorifexists", "error", "ignore")
 class Writer:
     """Writes a frame into a table of the home."""
 
-    def __init__(self, home: Home, frame: SparkFrame, leaves: frozenset[Leaf]) -> None:
+    def __init__(self, home: Home, frame: SparkFrame, leaves: frozenset[Leaf], schema: str = DEFAULT_SCHEMA) -> None:
         self._home = home
         self._frame = frame
         self._leaves = leaves
+        self._schema = schema
         self._mode = "errorifexists"
 
     def mode(self, mode: str) -> Writer:
@@ -53,7 +54,7 @@ class Writer:
         """
         if mode is not None:
             self.mode(mode)
-        target = Name.parse(name)
+        target = Name.parse(name, self._schema)
         location = self._location(target)
         present = DeltaLog(location).exists()
         if present and self._mode == "ignore":

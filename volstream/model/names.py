@@ -23,8 +23,8 @@ class Name:
     name: str
 
     @classmethod
-    def parse(cls, text: str) -> Name:
-        """Parses ``name``, ``schema.name``, or either part in backticks.
+    def parse(cls, text: str, schema: str = DEFAULT_SCHEMA) -> Name:
+        """Parses ``name``, ``schema.name``, or either part in backticks. ``schema`` is that of a name without one.
 
         Raises:
             InvalidValueError: not a name; or a name with a slash or control character, because tables are folders.
@@ -44,7 +44,7 @@ class Name:
             position += 1
         if len(parts) > 2 or any(not _storable(part) for part in parts):
             raise _not_a_name(text)
-        return cls(*parts) if len(parts) == 2 else cls(DEFAULT_SCHEMA, parts[0])
+        return cls(*parts) if len(parts) == 2 else cls(schema, parts[0])
 
     def __str__(self) -> str:
         """Returns the shortest text that :meth:`parse` accepts."""

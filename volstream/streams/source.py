@@ -34,6 +34,9 @@ NEEDED = ("delta.enableRowTracking", "delta.enableChangeDataFeed")
 RETENTION = ("delta.logRetentionDuration", "delta.deletedFileRetentionDuration")
 MAX_DAYS = 36500
 
+#: Delta's name of a commit that gives ids to the rows that a table has when its changes begin to be tracked.
+_NUMBERED = "ROW TRACKING BACKFILL"
+
 _TIMES = pa.schema([("version", pa.int64()), ("time", pa.timestamp("us", tz="UTC"))])
 
 
@@ -144,7 +147,7 @@ class Source(Protocol):
         ...
 
     def times(self) -> pa.Table | None:
-        """Returns the time of each version: ``version``, ``time``; None: the rows have the times."""
+        """Returns the time of each version, NULL if no row is of it: ``version``, ``time``; None: the rows have the times."""
         ...
 
 
@@ -267,9 +270,12 @@ class TableSource:
         return SnapshotDifference(self.location, after.columns, after.comparable, added, self.key)
 
     def times(self) -> pa.Table | None:
-        """Returns the times from the table's own history."""
+        """Returns the times from the table's own history. That of a commit which only numbered older rows is NULL: Delta gives
+        them its version, but it did not write them."""
         commits = DeltaLog(self.location).commits_after(-1)
-        rows = [{"version": one.version, "time": one.timestamp} for one in commits]
+        rows = [
+            {"version": one.version, "time": None if one.operation == _NUMBERED else one.timestamp} for one in commits
+        ]
         return pa.Table.from_pylist(rows, schema=_TIMES)
 
     def _schema(self, version: int) -> Schema:

@@ -242,7 +242,10 @@ def _check_reachable(volume: Volume, catalog: Catalog, settings: Settings) -> No
             queue.describe()
     except StorageDeniedError as error:
         # The policies of a connection depend on its volumes.
-        remedy = f"{error.remedy} Create the volume with --no-check first, so that they name its bucket and queue."
+        remedy = (
+            f"{error.remedy} Create the volume with --no-check, in SQL CHECK = FALSE, first, so that they name its bucket and "
+            "queue."
+        )
         raise StorageDeniedError(error.message, remedy) from error
 
 

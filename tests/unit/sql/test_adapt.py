@@ -83,6 +83,22 @@ def test_change_tracking_is_true_or_false() -> None:
             adapt.create_table(f"CREATE TABLE t (a INT) TBLPROPERTIES ('change_tracking' = {value}", KEY, SHORTHANDS)
 
 
+def test_partition_columns_are_part_of_the_key() -> None:
+    """Rows of one key would be in several partitions."""
+    with pytest.raises(
+        SqlError, match=r"column d is not part of the PRIMARY KEY. Add it to the key: PRIMARY KEY \(a, d\)"
+    ):
+        adapt.create_table("CREATE TABLE t (a INT PRIMARY KEY, d DATE) PARTITIONED BY (A, d)", KEY, SHORTHANDS)
+    adapt.create_table("CREATE TABLE t (a INT, d DATE, PRIMARY KEY (d, a)) PARTITIONED BY (D)", KEY, SHORTHANDS)
+    adapt.create_table("CREATE TABLE t (a INT, d DATE) PARTITIONED BY (d)", KEY, SHORTHANDS)
+
+
+@pytest.mark.parametrize("days", ["'0'", "'a week'", "99999"])
+def test_a_retention_is_a_number_of_days(days: str) -> None:
+    with pytest.raises(InvalidValueError, match="data_retention_days cannot be"):
+        adapt.create_table(f"CREATE TABLE t (a INT) TBLPROPERTIES ('DATA_RETENTION_DAYS' = {days})", KEY, SHORTHANDS)
+
+
 def test_a_table_has_one_primary_key() -> None:
     with pytest.raises(SqlError, match="one PRIMARY KEY"):
         adapt.create_table("CREATE TABLE t (a INT PRIMARY KEY, b INT PRIMARY KEY)", KEY, SHORTHANDS)
