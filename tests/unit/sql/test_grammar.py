@@ -150,7 +150,7 @@ def test_other_statements_are_left_to_spark(text: str) -> None:
 
 
 def test_a_word_that_is_neither_true_nor_false_is_refused() -> None:
-    with pytest.raises(SqlError, match="RECURSIVE cannot be 'flase'. Write TRUE or FALSE"):
+    with pytest.raises(SqlError, match="RECURSIVE cannot be 'flase'"):
         parse("CREATE VOLUME v LOCATION '/d' RECURSIVE = flase")
 
 
