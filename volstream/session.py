@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
@@ -172,6 +172,7 @@ class Session(Closeable):
         endingTimestamp: datetime | str | None = None,  # noqa: N803
         deduplicationMode: str = "dropCarryovers",  # noqa: N803
         computeUpdates: bool = False,  # noqa: N803
+        identity: Sequence[str] = (),
     ) -> DataFrame:
         """Returns the changes of a table in a range of versions or times, both ends included, like Spark's ``read.changes``.
 
@@ -181,6 +182,8 @@ class Session(Closeable):
             endingVersion, endingTimestamp: default: the newest version.
             deduplicationMode: ``none``, ``dropCarryovers`` or ``netChanges``.
             computeUpdates: deletes and inserts of one row are shown as ``update_preimage`` and ``update_postimage``.
+            identity: columns that identify a row, so that a delete and an insert of the same values are an update; default:
+                Delta's row ids do.
 
         Returns:
             The table's columns, ``_change_type``, ``_commit_version``, ``_commit_timestamp``.
@@ -211,6 +214,7 @@ class Session(Closeable):
             last,
             deduplicationMode,
             compute_updates=computeUpdates,
+            identity=identity,
         )
         with as_sql_errors():
             return self.spark.sql(text)

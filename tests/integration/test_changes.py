@@ -133,10 +133,21 @@ def test_changes_are_read_from_one_time_to_another(changed: Home) -> None:
     assert changed.rows(query) == sorted(wanted, key=repr)  # no metadata of rows among the columns
     later = f"SELECT id FROM t$ CHANGES FROM TIMESTAMP '{first}' EXCLUSIVE TO VERSION {zero + 3}"
     assert changed.rows(later) == [(2,)]
+    with pytest.raises(InvalidValueError, match=r"no column 'idd' to identify rows\. Did you mean 'id'"):
+        changed.session.changes(changed.name("t"), startingTimestamp=first, identity=["idd"])
     with pytest.raises(InvalidValueError, match="mutually exclusive"):
         changed.session.changes(changed.name("t"), startingVersion=1, startingTimestamp=first)
     with pytest.raises(InvalidValueError, match="Give startingVersion or startingTimestamp"):
         changed.session.changes(changed.name("t"))
+
+
+def test_columns_can_identify_rows_in_place_of_their_ids(home: Home) -> None:
+    home.tracked(columns="id INT, v STRING", stream=None)
+    home.sql("INSERT INTO t$ VALUES (1, 'a'); DELETE FROM t$; INSERT INTO t$ VALUES (1, 'b')")
+    clause = "CHANGES FROM VERSION 2 WITH (deduplicationMode = 'netChanges', computeUpdates = 'true'"
+    kinds = f"SELECT v, _change_type FROM t$ {clause}"
+    assert home.rows(f"{kinds})") == [("a", "delete"), ("b", "insert")]
+    assert home.rows(f"{kinds}, identity = 'ID')") == [("a", "update_preimage"), ("b", "update_postimage")]
 
 
 @pytest.mark.long

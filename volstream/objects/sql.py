@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from volstream.errors import InvalidValueError, SqlError
+from volstream.errors import InvalidValueError
 from volstream.home import Home
 from volstream.model.names import Name
 from volstream.objects.all import Objects
@@ -60,11 +60,7 @@ def rows(objects: Objects, statement: str) -> tuple[list[str], Iterator[Mapping[
 
 
 def _run(objects: Objects, text: str) -> DataFrame | Result:
-    statements = names.split(text)
-    if len(statements) != 1:
-        what = f"These are {len(statements)} statements" if statements else "This is no statement"
-        raise SqlError(f"{what}.", "Run one at a time.")
-    (statement,) = statements
+    statement = names.only(text)
     foreign.check(statement)
     words = names.words(statement)
     if grammar.owned(words) or _drops_function(objects.home, statement, words):

@@ -114,6 +114,15 @@ def split(script: str) -> Sequence[str]:
     return [statement.strip() for statement in statements if any(True for _ in tokenize(statement))]
 
 
+def only(text: str) -> str:
+    """Returns the one statement of a text, without a semicolon. Raises SqlError if there is none, or there are several."""
+    statements = split(text)
+    if len(statements) != 1:
+        what = f"These are {len(statements)} statements" if statements else "This is no statement"
+        raise SqlError(f"{what}.", "Run one at a time.")
+    return statements[0]
+
+
 def references(statement: str) -> Sequence[Reference]:
     """Returns possible names of relations and each ``DIRECTORY(VOLUME v)``, in order, without common table expressions.
 

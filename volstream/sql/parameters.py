@@ -84,6 +84,7 @@ def in_schema(statement: str, schema: str) -> str:
     """Returns a statement with ``schema`` before each name of an object that has none. Raises SqlError if it cannot be parsed."""
     if schema == DEFAULT_SCHEMA:
         return statement
+    statement = names.only(statement)
     if grammar.owned(names.words(statement)):
         return grammar.in_schema(statement, schema, lambda query: in_schema(query, schema))
     text = statement

@@ -133,6 +133,7 @@ class Binding:
             changes.last,
             options.get("deduplicationmode", Deduplication.DROP_CARRYOVERS),
             compute_updates=options.get("computeupdates", "false").lower() == "true",
+            identity=[one.strip() for one in options.get("identity", "").split(",") if one.strip()],
             directory=reference.directory,
         )
         return self.views.of(text)

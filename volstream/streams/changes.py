@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from volstream.catalog import Catalog
 from volstream.changelog import process
 from volstream.changelog.base import Changelog, Deduplication
 from volstream.delta import folders
-from volstream.delta.log import DeltaLog
+from volstream.delta.log import DeltaLog, Schema
 from volstream.errors import InvalidValueError, NotFoundError
 from volstream.model.names import Name
-from volstream.streams.definitions import check_tracked
+from volstream.streams.definitions import check_tracked, identifying
 from volstream.streams.source import TableSource
 from volstream.streams.volume_source import VolumeSource
 
@@ -25,12 +27,14 @@ def query(
     mode: str,
     *,
     compute_updates: bool,
+    identity: Sequence[str] = (),
     directory: bool = False,
 ) -> str:
     """Returns SQL for the changes from one version or time to another, both included. Raises as
     :meth:`volstream.Session.changes`.
 
     Args:
+        identity: columns that identify a row; empty: Delta's row ids do.
         directory: ``of`` is the name of a volume; its directory table is used.
     """
     try:
@@ -40,6 +44,10 @@ def query(
         raise InvalidValueError(f"deduplicationMode cannot be {mode!r}.", f"Choose one of {allowed}.") from None
     source: VolumeSource | TableSource
     if directory:
+        if identity:
+            raise InvalidValueError(
+                "The rows of a directory are files, identified by path: no other identity is possible."
+            )
         source, what = VolumeSource(catalog, warehouse, catalog.volumes.get(of).id), f"directory of volume {of}"
     else:
         source, what = TableSource(of, folders.table_location(warehouse, of)), f"table {of}"
@@ -57,12 +65,17 @@ def query(
     if isinstance(source, VolumeSource):
         changelog = source.changelog(first, last)
     else:
-        for version in {first, last}:
-            schema = DeltaLog(source.location).schema(version)
-            assert schema is not None, "the version is in the log"
-            check_tracked(of, schema)
-        changelog = source.every_change(first, last)
+        _, newest = (_tracked(source, version) for version in (first, last))
+        keyed = replace(source, key=tuple(identifying(of, newest, identity)))
+        changelog = keyed.every_change(first, last)
     return process.read(changelog, first, last, deduplication, compute_updates=compute_updates)
+
+
+def _tracked(source: TableSource, version: int) -> Schema:
+    schema = DeltaLog(source.location).schema(version)
+    assert schema is not None, "the version is in the log"
+    check_tracked(source.name, schema)
+    return schema
 
 
 def _from(source: VolumeSource | TableSource, what: str, moment: datetime) -> int:

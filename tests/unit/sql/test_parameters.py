@@ -22,7 +22,7 @@ from volstream.sql.parameters import in_schema
             "CREATE VOLUME connection LOCATION '/x' USING CONNECTION c",
             "CREATE VOLUME s.connection LOCATION '/x' USING CONNECTION c",
         ),
-        ("DROP STREAM a", "DROP STREAM s.a"),
+        ("DROP STREAM a;", "DROP STREAM s.a"),
         ("SHOW VOLUME DIRECTORY v", "SHOW VOLUME DIRECTORY s.v"),
         ("DESCRIBE CONNECTION c", "DESCRIBE CONNECTION c"),
         ("SHOW STREAMS IN x", "SHOW STREAMS IN x"),
