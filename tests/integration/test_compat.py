@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from tests.integration.conftest import Home, Place
 from tests.interrupts import interrupted
+from tests.unit.test_arguments import ODD, methods, refused, required
 from volstream.compat import DataFrame, Session
 from volstream.compat import functions as F  # noqa: N812  # everybody's name for it
 from volstream.delta.log import DeltaLog
@@ -285,3 +287,18 @@ def test_a_session_uses_a_schema_for_names_without_one(compat: Compat) -> None:
     assert compat.unread() == 0
     with pytest.raises(NotFoundError, match="There is no schema nowhere"):
         session.use_schema("nowhere")
+
+
+@pytest.mark.long
+def test_whatever_a_frame_is_given_the_answer_is_a_result_or_volstreams_error(compat: Compat) -> None:
+    frame = compat.table()
+    surface = {"frame": frame, "groups": frame.group_by("id"), "writer": frame.write, "reader": compat.session.read}
+    found = methods(surface)
+    assert len(found) > 30
+    for _, _, method in found:
+        for argument in inspect.signature(method).parameters.values():
+            for value in (ODD[0], 5, [], "no such word"):
+                if argument.kind is argument.VAR_POSITIONAL:
+                    refused(lambda method=method, value=value: method(value), {})
+                elif argument.kind is not argument.VAR_KEYWORD:
+                    refused(method, {**required(method), argument.name: value})

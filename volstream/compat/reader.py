@@ -34,7 +34,8 @@ class Reader:
 
     def schema(self, schema: Any) -> Self:
         """Sets the columns: DDL, or a StructType."""
-        self._reader.schema(schema)
+        with as_sql_errors():
+            self._reader.schema(schema)
         return self
 
     def csv(self, path: str) -> DataFrame:

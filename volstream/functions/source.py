@@ -37,6 +37,7 @@ from types import CodeType, ModuleType
 from typing import Any, TypeVar
 
 from volstream.errors import FunctionLoadError, InvalidValueError
+from volstream.model.arguments import checked
 from volstream.model.code import parsed
 
 #: Folder for shipped functions, shared by all processes of the user.
@@ -60,6 +61,7 @@ _BATCH_SIZE = 64
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
+@checked
 def function(*, returns: object = None, batch_size: int | None = None) -> Callable[[_F], _F]:
     """Declares properties of a per-file function, or of a class whose instances are one, that its annotations do not.
 
