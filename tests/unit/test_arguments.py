@@ -7,8 +7,11 @@ from collections.abc import Iterator
 from contextlib import _GeneratorContextManager
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from tests import tails
+from tests.unit.ingest.test_stream import Recorded, append
 from volstream import config, dbapi, every, on_cron
 from volstream.compat import Session as CompatSession
 from volstream.errors import EngineError, InvalidValueError, VolstreamError
@@ -36,7 +39,7 @@ GIVEN: dict[str, Any] = {
     "events": [],
     "on": "id",
     "size": 1,
-    "rows": 1,
+    "rows": pa.table({"id": ["a"]}),
     "enable": True,
 }
 
@@ -65,6 +68,7 @@ def surface(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]
     stream = session.streams.create("s", "v")
     events, items = session.source.create_stream("events"), session.source.create_table("items", "id")
     connection = dbapi.Connection(dbapi._OpenHome(session))
+    rows = append(Recorded(tails.create(folder)))
     yield {
         "session": session,
         "builder": Session.builder,
@@ -78,6 +82,8 @@ def surface(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]
         "options": RealtimeOptionsBuilder(),
         "compat session": CompatSession(session),
         "compat builder": CompatSession.builder,
+        "rows": rows,
+        "row": rows.create_row(),
         "every": every,
         "on_cron": on_cron,
         "connect": dbapi.connect,

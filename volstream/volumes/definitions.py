@@ -227,9 +227,7 @@ def _check_reachable(volume: Volume, catalog: Catalog, settings: Settings) -> No
     if scheme_of(volume.location) == "file":
         folder = local_path(volume.location)
         if not os.path.exists(folder):
-            raise NotFoundError(
-                f"The location {printable(folder)} does not exist.", "Create the directory, or correct the path."
-            )
+            raise NotFoundError(f"The location {printable(folder)} does not exist.", "Create it, or correct the path.")
         if not os.path.isdir(folder):
             parent, name = map(printable, os.path.split(folder))
             raise NotFoundError(

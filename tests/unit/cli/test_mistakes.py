@@ -62,7 +62,7 @@ def said(home: str, capsys: pytest.CaptureFixture[str]) -> Said:
         (["alter-job", "j", "--where", "it's"], 3, "cannot be read"),
         (["create-volume", "w", FILE], 3, "/f.py is not a directory.\n  Give "),
         (["create-volume", "w", FILE], 3, "--pattern 'f.py'."),
-        (["create-volume", "w", f"{FILE}/nosuch"], 3, "does not exist.\n  Create the directory"),
+        (["create-volume", "w", f"{FILE}/nosuch"], 3, "does not exist.\n  Create it"),
         (["try", f"{FILE}:f", os.path.dirname(__file__)], 3, "is a directory.\n  Give files: "),
         (["try", f"{FILE}:f", "nosuch.txt"], 3, "There is no file nosuch.txt."),
         (["alter-job", "j", "--returns", "n INTEGR"], 3, "There is no type INTEGR.\n  Did you mean 'INTEGER'?"),
