@@ -45,3 +45,11 @@ def test_a_setting_that_does_not_fit_is_answered_with_what_to_do(
 ) -> None:
     with pytest.raises(UserError, match=said):
         Session.builder.configs(settings).config("home", tmp_path).create()
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("file", "Copy files to the location of a volume"), ("use_scheme", "Did you mean 'use_schema'")]
+)
+def test_what_a_session_does_not_have_is_answered_with_what_it_has(tmp_path: Path, name: str, said: str) -> None:
+    with Session.builder.config("home", tmp_path).create() as session, pytest.raises(AttributeError, match=said):
+        getattr(session, name)

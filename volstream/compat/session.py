@@ -15,6 +15,7 @@ from volstream.errors import NotFoundError
 from volstream.lifecycle.closeable import Closeable
 from volstream.model.arguments import checked
 from volstream.model.names import DEFAULT_SCHEMA, Name
+from volstream.model.text import like
 from volstream.spark.errors import as_sql_errors
 from volstream.sql.parameters import in_schema, with_parameters
 
@@ -68,6 +69,14 @@ class Session(Closeable):
     def __init__(self, native: sessions.Session) -> None:
         self.native = native
         self._schema = DEFAULT_SCHEMA
+
+    def __getattr__(self, name: str) -> Any:
+        """Raises AttributeError, with what a session has instead."""
+        if name == "file":
+            hint = "Copy files to the location of a volume by any means; volstream sees them by itself."
+        else:
+            hint = like(name, [one for one in dir(type(self)) if not one.startswith("_")]) + "See session.native."
+        raise AttributeError(f"A session of volstream.compat has no {name!r}. {hint}")
 
     @property
     def read(self) -> Reader:
