@@ -104,7 +104,7 @@ FOREIGN: Sequence[Foreign] = (
     Foreign(
         "CLONE",
         r"^CREATE (OR REPLACE )?(TABLE|SCHEMA|DATABASE) (IF NOT EXISTS )?\S+( \. \S+)* (DEEP )?CLONE ",
-        "Copy a table: CREATE TABLE a AS SELECT * FROM b; or refer to its files: CREATE TABLE a SHALLOW CLONE b.",
+        "Copy the rows: CREATE TABLE a AS SELECT * FROM b.",
         "CREATE TABLE a CLONE b",
     ),
     Foreign(
