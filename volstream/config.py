@@ -37,7 +37,9 @@ from pydantic_settings import (
 )
 
 from volstream.errors import InvalidValueError
+from volstream.model.arguments import checked
 from volstream.model.files import is_utf8, printable
+from volstream.model.text import like
 from volstream.model.units import MAX_BYTES, MAX_SECONDS, parse_duration, parse_size
 
 
@@ -383,6 +385,7 @@ class Settings(BaseSettings):
         return self.home / "log"
 
 
+@checked
 def load(home: str | os.PathLike[str] | None = None, **values: Any) -> Settings:
     """Reads the settings of a home.
 
@@ -403,10 +406,13 @@ def load(home: str | os.PathLike[str] | None = None, **values: Any) -> Settings:
     try:
         return Settings(home=chosen, **values)
     except ValidationError as error:
+        check = f"Check {chosen / 'volstream.toml'} and the VOLSTREAM_* variables."
+        unknown = [str(one["loc"][0]) for one in error.errors() if one["type"] == "extra_forbidden"]
+        if unknown:
+            near = like(unknown[0], Settings.model_fields)
+            raise InvalidValueError(f"There is no setting {unknown[0]!r}.", near + check) from None
         lines = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
-        raise InvalidValueError(
-            f"The settings are not valid: {lines}.", f"Check {chosen / 'volstream.toml'} and the VOLSTREAM_* variables."
-        ) from None
+        raise InvalidValueError(f"The settings are not valid: {lines}.", check) from None
     except SettingsError as error:  # names the setting, not its value
         raise InvalidValueError(f"A VOLSTREAM_* variable cannot be read: {error}.", "Write it as JSON.") from None
     except RecursionError:

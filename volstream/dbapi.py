@@ -24,6 +24,7 @@ from volstream.ingest.options import FlushMode, RealtimeOperation, RealtimeOptio
 from volstream.ingest.remote import Client, RemoteTable
 from volstream.ingest.stream import RealtimeStream
 from volstream.lifecycle.closeable import Closeable
+from volstream.model.arguments import checked
 from volstream.model.names import DEFAULT_SCHEMA, Name
 from volstream.session import Session
 from volstream.sql.parameters import in_schema, with_parameters
@@ -79,6 +80,7 @@ class NotSupportedError(DatabaseError):
     """PEP 249 has it, volstream does not."""
 
 
+@checked
 def connect(
     home: str | None = None,
     *,
@@ -92,7 +94,7 @@ def connect(
     Args:
         home: its folder, or the server's ``grpc://host:port`` or ``grpc+tls://host:port``; default: as for the command line.
         token: the server's.
-        schema: for names of tables without one.
+        schema: for names without one.
         certificate: PEM file of the authority that signed the server's certificate; default: the system's authorities.
         settings: any of the home's, like ``commit_seconds``.
 
@@ -168,6 +170,7 @@ class _ServedHome:
         self._client.close()
 
 
+@checked
 class Connection(Closeable):
     """A connection to a home. Thread-safe. A context manager, which closes it. Made by :func:`connect`."""
 
@@ -260,6 +263,7 @@ class Connection(Closeable):
         return self._home.run(with_parameters(statement, values), self._schema)
 
 
+@checked
 class Cursor(Closeable):
     """Runs statements and fetches their rows, one batch at a time. Used by one thread. Iterates over rows.
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 
 from volstream import config, openlineage
 from volstream.config import Settings
+from volstream.errors import InvalidValueError
 from volstream.home import Home
 from volstream.lifecycle.closeable import Closeable
+from volstream.model.arguments import checked
 from volstream.model.names import Name
 from volstream.model.objects import on_change
 from volstream.objects.all import Objects
@@ -26,6 +29,18 @@ if TYPE_CHECKING:
     from volstream.spark.session import SparkGateway
 
 
+def _bound(which: str, version: int | None, moment: datetime | str | None) -> int | datetime | None:
+    """Returns an end of a range. Raises InvalidValueError if it is given twice, and SqlError if it is no time."""
+    from volstream.sql.names import moment_of
+
+    if moment is None:
+        return version
+    if version is not None:
+        raise InvalidValueError(f"{which}Version and {which}Timestamp are mutually exclusive.", "Give one of them.")
+    return moment_of(moment if isinstance(moment, str) else moment.isoformat())
+
+
+@checked
 class Collected:
     """Collects settings, for the builders of sessions."""
 
@@ -67,6 +82,7 @@ class _BuilderAttribute:
         return Builder()
 
 
+@checked
 class Session(Closeable):
     """A home, opened for Python. Spark starts at its first use; the catalog and the logs work without it.
 
@@ -150,18 +166,24 @@ class Session(Closeable):
         self,
         name: str,
         *,
-        startingVersion: int,  # noqa: N803  # Spark's names, here and below
+        startingVersion: int | None = None,  # noqa: N803  # Spark's names, here and below
         endingVersion: int | None = None,  # noqa: N803
+        startingTimestamp: datetime | str | None = None,  # noqa: N803
+        endingTimestamp: datetime | str | None = None,  # noqa: N803
         deduplicationMode: str = "dropCarryovers",  # noqa: N803
         computeUpdates: bool = False,  # noqa: N803
+        identity: Sequence[str] = (),
     ) -> DataFrame:
-        """Returns the changes of a table in a range of versions, both ends included, like Spark's ``read.changes``.
+        """Returns the changes of a table in a range of versions or times, both ends included, like Spark's ``read.changes``.
 
         Args:
             name: the table's; its changes must have been tracked in the range.
-            endingVersion: default: the newest.
+            startingVersion, startingTimestamp: one of them; a time is in UTC unless it has a zone.
+            endingVersion, endingTimestamp: default: the newest version.
             deduplicationMode: ``none``, ``dropCarryovers`` or ``netChanges``.
             computeUpdates: deletes and inserts of one row are shown as ``update_preimage`` and ``update_postimage``.
+            identity: columns that identify a row, so that a delete and an insert of the same values are an update; default:
+                Delta's row ids do.
 
         Returns:
             The table's columns, ``_change_type``, ``_commit_version``, ``_commit_timestamp``.
@@ -175,15 +197,24 @@ class Session(Closeable):
         from volstream.statements import metastore
         from volstream.streams.changes import query
 
+        first, last = (
+            _bound("starting", startingVersion, startingTimestamp),
+            _bound("ending", endingVersion, endingTimestamp),
+        )
+        if first is None:
+            raise InvalidValueError(
+                f"The changes of {name} begin nowhere.", "Give startingVersion or startingTimestamp."
+            )
         compile_if_large(self.spark, metastore.locate(self.home, Name.parse(name)))
         text = query(
             self.home.catalog,
             self.home.warehouse,
             Name.parse(name),
-            startingVersion,
-            endingVersion,
+            first,
+            last,
             deduplicationMode,
             compute_updates=computeUpdates,
+            identity=identity,
         )
         with as_sql_errors():
             return self.spark.sql(text)

@@ -31,7 +31,7 @@ from volstream.pipelines.export import to_toml
 from volstream.pipelines.plan import compare
 from volstream.pipelines.read import read
 from volstream.queues import oss_events, s3_events
-from volstream.sql import adapt, grammar, incremental, names
+from volstream.sql import adapt, foreign, grammar, incremental, names
 
 #: Exit codes that the README documents, but for 1: that is a bug.
 _CODES = (0, 2, 3, 4, 5, 6, 130)
@@ -74,7 +74,8 @@ def _for_spark(text: str) -> None:
         names.target(one)
         names.writes(one)
         names.last(one)
-        adapt.create_table(one, "key", lambda value: {"tracked": value})
+        adapt.create_table(one, "key", {"change_tracking": lambda value: {"tracked": value}})
+        foreign.found_in(one)
         adapt.insert_all_columns(one, ["a", "b`c"])
         adapt.as_insert(one)
         match names.words(one)[:1]:

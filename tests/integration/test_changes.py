@@ -115,6 +115,41 @@ def test_changes_from_is_a_relation_in_sql(changed: Home) -> None:
     ]
 
 
+def test_changes_are_read_from_one_time_to_another(changed: Home) -> None:
+    zero = start(changed)
+    times = {row["version"]: row["timestamp"] for row in changed.sql("DESCRIBE HISTORY t$")}
+    first, last = times[zero + 2], times[zero + 3]
+    wanted = ours(changed, zero + 2, zero + 3, "netChanges", True)
+    found = changed.session.changes(
+        changed.name("t"),
+        startingTimestamp=first,
+        endingTimestamp=f"{last.isoformat()}Z",
+        deduplicationMode="netChanges",
+        computeUpdates=True,
+    )
+    assert sorted(map(tuple, found.collect())) == wanted
+    clause = "WITH (deduplicationMode = 'netChanges', computeUpdates = 'true')"
+    query = f"SELECT * FROM t$ CHANGES FROM TIMESTAMP '{first}' TO TIMESTAMP '{last}' {clause}"
+    assert changed.rows(query) == sorted(wanted, key=repr)  # no metadata of rows among the columns
+    later = f"SELECT id FROM t$ CHANGES FROM TIMESTAMP '{first}' EXCLUSIVE TO VERSION {zero + 3}"
+    assert changed.rows(later) == [(2,)]
+    with pytest.raises(InvalidValueError, match=r"no column 'idd' to identify rows\. Did you mean 'id'"):
+        changed.session.changes(changed.name("t"), startingTimestamp=first, identity=["idd"])
+    with pytest.raises(InvalidValueError, match="mutually exclusive"):
+        changed.session.changes(changed.name("t"), startingVersion=1, startingTimestamp=first)
+    with pytest.raises(InvalidValueError, match="Give startingVersion or startingTimestamp"):
+        changed.session.changes(changed.name("t"))
+
+
+def test_columns_can_identify_rows_in_place_of_their_ids(home: Home) -> None:
+    home.tracked(columns="id INT, v STRING", stream=None)
+    home.sql("INSERT INTO t$ VALUES (1, 'a'); DELETE FROM t$; INSERT INTO t$ VALUES (1, 'b')")
+    clause = "CHANGES FROM VERSION 2 WITH (deduplicationMode = 'netChanges', computeUpdates = 'true'"
+    kinds = f"SELECT v, _change_type FROM t$ {clause}"
+    assert home.rows(f"{kinds})") == [("a", "delete"), ("b", "insert")]
+    assert home.rows(f"{kinds}, identity = 'ID')") == [("a", "update_preimage"), ("b", "update_postimage")]
+
+
 @pytest.mark.long
 def test_changes_from_works_on_directories(place: Place) -> None:
     place.put("a", "1")

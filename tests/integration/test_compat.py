@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.integration.conftest import Home, Place
 from tests.interrupts import interrupted
+from tests.unit.test_arguments import ODD, methods, refused, required
 from volstream.compat import DataFrame, Session
 from volstream.compat import functions as F  # noqa: N812  # everybody's name for it
 from volstream.delta.log import DeltaLog
-from volstream.errors import AlreadyExistsError, NotFoundError, SqlError, StreamBusyError
+from volstream.errors import AlreadyExistsError, InvalidValueError, NotFoundError, SqlError, StreamBusyError
 from volstream.model.work import BatchState
 
 
@@ -256,3 +259,46 @@ def test_a_stream_on_an_unlisted_volume_gives_an_empty_table(place: Place) -> No
     place.session.streams.create("files", volume="v")
     Session(place.session).table("files").select("relative_path").write.save_as_table("names")
     assert place.rows(f"SELECT * FROM delta.`{place.session.home.warehouse}/tables/public/names`") == []
+
+
+def test_frames_and_sessions_have_the_methods_of_hosted_platforms(compat: Compat, tmp_path: Path) -> None:
+    session = compat.session
+    frame = compat.table()
+    assert not frame.is_empty()
+    assert frame.filter("id > 2").is_empty()
+    shown = frame.select("id", "name").with_columns(["name", "n"], [F.lit(None).cast("string"), F.col("id") + 1])
+    assert sorted(map(tuple, shown.fillna({"name": "-"}).to_df("a", "b", "c").collect())) == [(1, "-", 2), (2, "-", 3)]
+    with pytest.raises(InvalidValueError, match="2 names need as many columns"):
+        frame.with_columns(["a", "b"], [F.lit(1)])
+    (tmp_path / "a.csv").write_text("id,name\n7,x\n")
+    assert list(
+        map(tuple, session.read.option("header", True).schema("id INT, name STRING").csv(f"{tmp_path}/a.csv").collect())
+    ) == [(7, "x")]
+
+
+def test_a_session_uses_a_schema_for_names_without_one(compat: Compat) -> None:
+    session, schema = compat.session, compat.home.schema
+    session.use_schema(schema)
+    assert session.sql("SELECT name FROM t WHERE id = ?", params=[2]).collect()[0]["name"] == "b"
+    session.sql("CREATE STREAM other ON TABLE t").collect()
+    assert str(session.native.streams.get(f"{schema}.other").source_name) == f"{schema}.t"
+    session.table("s").select("id", "name").write.mode("append").save_as_table("u")
+    assert compat.rows("SELECT id FROM u$") == [(1,), (2,)]
+    assert compat.unread() == 0
+    with pytest.raises(NotFoundError, match="There is no schema nowhere"):
+        session.use_schema("nowhere")
+
+
+@pytest.mark.long
+def test_whatever_a_frame_is_given_the_answer_is_a_result_or_volstreams_error(compat: Compat) -> None:
+    frame = compat.table()
+    surface = {"frame": frame, "groups": frame.group_by("id"), "writer": frame.write, "reader": compat.session.read}
+    found = methods(surface)
+    assert len(found) > 30
+    for _, _, method in found:
+        for argument in inspect.signature(method).parameters.values():
+            for value in (ODD[0], 5, [], "no such word"):
+                if argument.kind is argument.VAR_POSITIONAL:
+                    refused(lambda method=method, value=value: method(value), {})
+                elif argument.kind is not argument.VAR_KEYWORD:
+                    refused(method, {**required(method), argument.name: value})

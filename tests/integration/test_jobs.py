@@ -21,6 +21,7 @@ from volstream.errors import (
     ObjectInUseError,
     SqlError,
 )
+from volstream.model.names import Name
 from volstream.model.objects import JobState, Write
 from volstream.model.work import FailureKind, FailureState
 from volstream.streams.consume import Consumer
@@ -346,7 +347,10 @@ def test_a_second_job_cannot_mirror_into_the_same_table(place: Place) -> None:
     place.job(COUNT)
     place.run()
     code = place.folder.parent / "code" / "job.py"
-    place.session.jobs.create("other", f"{code}:f", "t", volume="v", returns="n INT")
+    with pytest.raises(InvalidStateError, match="job j"):
+        place.session.jobs.create("other", f"{code}:f", "t", volume="v", returns="n INT")
+    made = place.session.jobs.create("other", f"{code}:f", "t2", volume="v", returns="n INT")
+    place.session.home.catalog.jobs.change(made, into=Name.parse("t"))  # as an earlier volstream allowed
     with pytest.raises(InvalidStateError, match="job j"):
         place.session.jobs.run("other")
 

@@ -308,6 +308,6 @@ def test_a_job_that_loads_has_no_function_and_checks_its_options(place: Place) -
 
 def test_a_sample_that_cannot_be_read_is_told_at_once(place: Place) -> None:
     place.put("a.parquet", "x")
-    with pytest.raises(InvalidValueError, match=r"none of 1 files can be read\. .* as parquet"):
+    with pytest.raises(InvalidValueError, match=r"none of 1 file can be read\. .* as parquet"):
         load(place)
     assert place.session.jobs.list() == []

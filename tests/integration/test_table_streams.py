@@ -143,6 +143,27 @@ def test_initial_rows_come_first_and_keep_the_version_that_wrote_them(home: Home
     assert home.rows(KINDS) == [("DELETE", 1, "a", 1)]
 
 
+def test_rows_that_are_older_than_change_tracking_have_no_version(home: Home) -> None:
+    """Rules R-5, R-10 and R-13 of docs/streams.md."""
+    home.sql("CREATE TABLE t$ (id INT, name STRING, age INT); INSERT INTO t$ VALUES (1, 'a', 1), (2, 'b', 2)")
+    home.sql("ALTER TABLE t$ SET PROPERTIES ('DATA_RETENTION_DAYS' = '30', 'change_tracking' = 'true')")
+    kept = {row["key"]: row["value"] for row in home.sql("SHOW TBLPROPERTIES t$")}
+    assert kept["delta.logRetentionDuration"] == kept["delta.deletedFileRetentionDuration"] == "interval 30 days"
+    home.sql(
+        "CREATE STREAM s$ ON TABLE t$ WITH PROPERTIES ('SHOW_INITIAL_ROWS' = 'TRUE'); CREATE STREAM r$ ON TABLE t$"
+    )
+    unknown = "SELECT __change_type, id, __commit_version IS NULL, __commit_timestamp IS NULL FROM"
+    assert home.rows(f"{unknown} s$") == [("INSERT", 1, True, True), ("INSERT", 2, True, True)]
+    home.sql("UPDATE t$ SET age = age")
+    assert home.rows("SELECT * FROM r$") == []
+    home.sql("UPDATE t$ SET age = 3 WHERE id = 1; INSERT INTO t$ VALUES (3, 'c', 3)")
+    assert home.rows(f"{unknown} r$") == [
+        ("INSERT", 3, False, False),
+        ("UPDATE_AFTER", 1, False, False),
+        ("UPDATE_BEFORE", 1, True, True),
+    ]
+
+
 def test_replacing_a_stream_restarts_it_and_if_not_exists_keeps_it(home: Home) -> None:
     """Rule R-6 of docs/streams.md."""
     home.tracked()

@@ -20,12 +20,12 @@ def _session(tmp_path: Path, home: str, catalog: str = "") -> Session:
 
 
 def _make(session: Session, folder: Path, job: str) -> None:
-    """Makes a volume and a job into the table ``t``."""
+    """Makes a volume and a job into a table."""
     folder = folder / "files"
     folder.mkdir(exist_ok=True)
     (folder / "f.py").write_text("def f(file):\n    return {'n': 1}\n")
     session.volumes.create(f"v_{job}", str(folder), queue_type=QueueType.NONE)
-    session.jobs.create(job, f"{folder / 'f.py'}:f", "t", returns="n INT", volume=f"v_{job}")
+    session.jobs.create(job, f"{folder / 'f.py'}:f", f"t_{job}", returns="n INT", volume=f"v_{job}")
 
 
 def test_a_warehouse_of_another_catalog_is_refused_until_it_is_given_up(tmp_path: Path) -> None:

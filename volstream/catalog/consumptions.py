@@ -21,6 +21,7 @@ from volstream.catalog.tables import batches, intents, job_totals, jobs, plans, 
 from volstream.errors import FencedError, StreamBusyError
 from volstream.model.groups import groups
 from volstream.model.objects import JobState, SourceKind, Stream
+from volstream.model.text import counted
 from volstream.model.work import Batch, BatchState, Intent, Load, Plan, PlanKind, PlanState, Target, Waiting
 
 #: Columns that are summed over a job's batches.
@@ -517,7 +518,7 @@ class Consumptions:
         job = transaction.execute(select(jobs).where(jobs.c.id == batch.job_id)).one()
         values: dict[str, Any] = {"failed_batches": job.failed_batches + 1 if outcome.succeeded == 0 else 0}
         if job.pause_after and values["failed_batches"] >= job.pause_after:
-            reason = f"every file failed in {values['failed_batches']} batches in a row"
+            reason = f"every file failed in {counted(values['failed_batches'], 'batch', 'batches')} in a row"
             values = {"failed_batches": 0, "state": JobState.PAUSED, "state_reason": reason}
         transaction.execute(update(jobs).where(jobs.c.id == batch.job_id).values(**values))
 

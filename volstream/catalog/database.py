@@ -22,7 +22,7 @@ from volstream.lifecycle.disks import disk_error, is_read_only, read_only_error
 from volstream.lifecycle.privacy import make_directory
 
 #: The migration that this code requires; a test compares it with the newest file in ``migrations/versions``.
-SCHEMA_REVISION = "0009"
+SCHEMA_REVISION = "0010"
 
 #: Bound values per statement, below every database's limit.
 MAX_BOUND = 500

@@ -13,7 +13,7 @@ from sqlalchemy import Row, Table, and_, delete, func, select, update
 from volstream.catalog import tables
 from volstream.catalog.database import Database
 from volstream.errors import AlreadyExistsError, InvalidValueError, NotFoundError
-from volstream.model.names import Name
+from volstream.model.names import Name, similar
 from volstream.model.objects import (
     Connection,
     DynamicJob,
@@ -74,7 +74,8 @@ class Definitions(Generic[T]):
         """Returns the object called ``name``. Raises NotFoundError."""
         found = self.find(name)
         if found is None:
-            raise NotFoundError(f"There is no {self.kind} {name}.", f"See: volstream list {self.kind}s.")
+            near = similar(name, (one.name for one in self.list()))
+            raise NotFoundError(f"There is no {self.kind} {name}.", f"{near}See: volstream list {self.kind}s.")
         return found
 
     def find(self, name: Name) -> T | None:

@@ -72,7 +72,8 @@ def compare_command(
 def _summary(found: Comparison) -> str:
     differences = found.differences
     lines = [
-        f"Compared {differences.files} of {found.delivered} delivered files with {found.function}. Nothing was written."
+        f"Compared {differences.files} of {counted(found.delivered, 'delivered file')} with {found.function}. "
+        "Nothing was written."
     ]
     said = [
         (differences.same, "unchanged"),

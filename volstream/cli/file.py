@@ -9,8 +9,9 @@ import click
 
 from volstream.cli.complete import names_of
 from volstream.cli.options import DURATION, common, parse_arguments
-from volstream.cli.output import Output
-from volstream.errors import FilesFailedError, NotFoundError
+from volstream.cli.output import Output, shown
+from volstream.errors import FilesFailedError, InvalidValueError, NotFoundError
+from volstream.model.text import counted
 from volstream.session import Session
 
 
@@ -24,12 +25,12 @@ def explain_file_command(session: Session, output: Output, volume: str, path: st
 
     events = tell(session.home, volume, path)
     rows = [{"time": event.time, "what": event.what, "details": event.details} for event in events]
-    shown = [{**row, "details": _line(event.details)} for row, event in zip(rows, events, strict=True)]
-    output.table(shown, ["time", "what", "details"], "It has no history.", everything=rows)
+    lines = [{**row, "details": _line(event.details)} for row, event in zip(rows, events, strict=True)]
+    output.table(lines, ["time", "what", "details"], "It has no history.", everything=rows)
 
 
 def _line(details: dict[str, Any]) -> str:
-    return ", ".join(f"{key}={value}" for key, value in details.items() if value is not None)
+    return ", ".join(f"{key}={shown(value)}" for key, value in details.items() if value is not None)
 
 
 @click.command("try")
@@ -51,9 +52,11 @@ def try_command(
     from volstream.functions.trial import try_function
 
     output = Output(format_ == "json")
-    missing = [path for path in paths if not os.path.isfile(path)]
-    if missing:
-        raise NotFoundError(f"There is no file {missing[0]}.")
+    for path in paths:
+        if os.path.isdir(path):
+            raise InvalidValueError(f"{path} is a directory.", f"Give files: {path.rstrip('/')}/*")
+        if not os.path.isfile(path):
+            raise NotFoundError(f"There is no file {path}.", "Correct the path, or its pattern.")
     outcomes = try_function(function, paths, returns, parse_arguments(arguments), timeout_seconds)
     value: list[dict[str, Any]] = []
     for path, outcome in zip(paths, outcomes, strict=True):
@@ -74,7 +77,7 @@ def try_command(
             _tell(output, one)
     failed = sum(one["error"] is not None for one in value)
     if failed:
-        raise FilesFailedError(f"{failed} of {len(paths)} files failed.")
+        raise FilesFailedError(f"{failed} of {counted(len(paths), 'file')} failed.")
 
 
 def _tell(output: Output, value: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ import click
 from volstream.cli.output import Output
 from volstream.errors import VolstreamError
 from volstream.lifecycle.disks import disk_error
+from volstream.model.text import like
 
 #: Command -> the module of this folder that has it, where its name is ``<command with _>_command``.
 _COMMANDS = {
@@ -137,11 +138,7 @@ class _Commands(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            import difflib
-
-            near = difflib.get_close_matches(args[0], _COMMANDS, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise click.UsageError(f"{error.message}{hint}", ctx) from None
+            raise click.UsageError(f"{error.message} {like(args[0], _COMMANDS)}".rstrip(), ctx) from None
 
 
 @click.group(cls=_Commands, context_settings=_SETTINGS)

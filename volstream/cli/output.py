@@ -137,6 +137,11 @@ def _local(moment: datetime) -> datetime:
 def _cell(value: Any) -> Any:
     from rich.text import Text
 
+    return Text(shown(value))
+
+
+def shown(value: Any) -> str:
+    """Returns a value as text on one line: lists and dicts as JSON, times in local time, bytes as SQL's literal."""
     match value:
         case None:
             text = "-"
@@ -152,9 +157,11 @@ def _cell(value: Any) -> Any:
             text = to_json(value)
         case bytes() | bytearray() if len(value) > _SHOWN_BYTES:
             text = f"({len(value)} bytes)"
+        case bytes() | bytearray():
+            text = f"X'{value.hex()}'"
         case _:
             text = str(value)
-    return Text(one_line(text))
+    return one_line(text)
 
 
 def age(seconds: float) -> str:

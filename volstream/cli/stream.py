@@ -21,6 +21,7 @@ from volstream.model.objects import (
     SourceKind,
     Stream,
 )
+from volstream.model.text import counted
 from volstream.session import Session
 
 if TYPE_CHECKING:
@@ -94,9 +95,10 @@ def _start(session: Session, stream: Stream) -> str:
         return (
             f"starts with the rows that are {'there' if stream.initial else f'written after version {stream.offset}'}"
         )
-    files = session.home.catalog.refreshes.file_count(stream.source_id)
+    count = session.home.catalog.refreshes.file_count(stream.source_id)
+    files = counted(count, "file")
     if stream.offset is None:
         return "the volume was not listed yet, so every file will arrive"
     if stream.initial:
-        return f"starts with the {files} files that are there"
-    return f"starts after {files} files (version {stream.offset})"
+        return f"starts with the {files} that {'is' if count == 1 else 'are'} there"
+    return f"starts after {files} (version {stream.offset})"

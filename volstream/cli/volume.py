@@ -16,9 +16,11 @@ from volstream.cli.options import (
     founding,
 )
 from volstream.cli.output import Output
+from volstream.errors import StorageError
 from volstream.lifecycle.stop import Stop, stop_on_signals
 from volstream.model.objects import (
     QueueType,
+    Volume,
 )
 from volstream.model.text import counted
 from volstream.model.units import format_size
@@ -71,7 +73,23 @@ def create_volume_command(session: Session, output: Output, name: str, location:
     if options["queue_type"] is not None:
         options["queue_type"] = QueueType(options["queue_type"])
     volume = session.volumes.create(name, location, **options)
-    output.result(volume, f"Volume {volume.name} at {volume.location} (queue: {volume.queue_type}).")
+    text = f"Volume {volume.name} at {volume.location} (queue: {volume.queue_type})."
+    output.result(volume, f"{text}{_matching(session, volume) if volume.patterns and options['check'] else ''}")
+
+
+def _matching(session: Session, volume: Volume) -> str:
+    """Says how many files match a volume's patterns; that they cannot be listed does not undo the volume."""
+    try:
+        matching, files, complete = session.volumes.matching(str(volume.name))
+    except StorageError as error:
+        return f" Its files cannot be listed: {error}"
+    if not files:
+        return " It has no files yet."
+    of = counted(files, "file") if complete else f"the first {files} files"
+    if not matching:
+        return f" None of {of} matches {' or '.join(map(repr, volume.patterns))}."
+    said = counted(matching, "file") if complete else f"{matching} of {of}"
+    return f" {said} match{'es' if matching == 1 else ''}."
 
 
 @click.command("alter-volume")

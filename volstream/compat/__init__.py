@@ -13,8 +13,8 @@ and if it fails nothing is written or consumed. Showing, collecting and counting
 does anything else: writing a frame of :meth:`Session.sql` does not move the offsets of streams that its query reads. DML in
 SQL consumes, as everywhere.
 
-Settings that name an account elsewhere (``username``, ``password``, ``service``, ...) are accepted and ignored; a session
-has no current schema but ``public``. Everything else is in the underlying :class:`volstream.Session`, ``session.native``.
+Settings that name an account elsewhere (``username``, ``password``, ``service``, ...) are accepted and ignored. Everything
+else is in the underlying :class:`volstream.Session`, ``session.native``.
 
 What does not belong here: methods under PySpark's own names, which frames of :class:`volstream.Session` have.
 """

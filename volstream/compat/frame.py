@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from volstream.compat.leaf import Leaf
 from volstream.compat.writer import Writer
+from volstream.errors import InvalidValueError, in_brief
 from volstream.home import Home
+from volstream.model.arguments import checked
+from volstream.model.names import DEFAULT_SCHEMA
 from volstream.spark.errors import as_sql_errors
 
 if TYPE_CHECKING:
@@ -19,13 +22,21 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+@checked
 class DataFrame:
     """A DataFrame with snake_case names: a PySpark DataFrame and the streams that it was made from."""
 
-    def __init__(self, home: Home, frame: SparkFrame, leaves: frozenset[Leaf] = frozenset()) -> None:
+    def __init__(
+        self,
+        home: Home,
+        frame: SparkFrame,
+        leaves: frozenset[Leaf] = frozenset(),
+        schema: str = DEFAULT_SCHEMA,
+    ) -> None:
         self._home = home
         self._frame = frame
         self._leaves = leaves
+        self._schema = schema  #: for names of tables that it is written to
 
     def __getitem__(self, name: str) -> Any:
         """Returns a column."""
@@ -50,7 +61,7 @@ class DataFrame:
     @property
     def write(self) -> Writer:
         """The writer of the rows into a table."""
-        return Writer(self._home, self._frame, self._leaves)
+        return Writer(self._home, self._frame, self._leaves, self._schema)
 
     def col(self, name: str) -> Any:
         """Returns a column."""
@@ -58,77 +69,99 @@ class DataFrame:
 
     def filter(self, condition: Any) -> DataFrame:
         """Returns the rows that meet a condition, a column or a SQL text."""
-        return self._made(self._frame.filter(condition))
+        return self._made(lambda frame: frame.filter(condition))
 
     where = filter
 
     def select(self, *columns: Any) -> DataFrame:
         """Returns some columns, by name or expression."""
-        return self._made(self._frame.select(*columns))
+        return self._made(lambda frame: frame.select(*columns))
 
     def select_expr(self, *expressions: str) -> DataFrame:
         """Returns columns given as SQL texts."""
-        return self._made(self._frame.selectExpr(*expressions))
+        return self._made(lambda frame: frame.selectExpr(*expressions))
 
     def with_column(self, name: str, column: Any) -> DataFrame:
         """Adds or replaces a column."""
-        return self._made(self._frame.withColumn(name, column))
+        return self._made(lambda frame: frame.withColumn(name, column))
+
+    def with_columns(self, names: Sequence[str] | Mapping[str, Any], columns: Sequence[Any] | None = None) -> DataFrame:
+        """Adds or replaces columns: names and columns, or a dict of both. Raises InvalidValueError if their numbers differ."""
+        if not isinstance(names, Mapping):
+            if columns is None or len(names) != len(columns):
+                raise InvalidValueError(
+                    f"{len(names)} names need as many columns.", "Give with_columns(names, columns)."
+                )
+            names = dict(zip(names, columns, strict=True))
+        return self._made(lambda frame: frame.withColumns(dict(names)))
+
+    def to_df(self, *names: str) -> DataFrame:
+        """Renames all columns."""
+        return self._made(lambda frame: frame.toDF(*names))
+
+    def fillna(self, value: Any, subset: Sequence[str] | None = None) -> DataFrame:
+        """Replaces NULL: by a value, or by a dict of a value for each column. ``subset``: columns; None: all of the type."""
+        return self._made(lambda frame: frame.fillna(value, None if subset is None else list(subset)))
 
     def with_column_renamed(self, existing: str, new: str) -> DataFrame:
         """Renames a column."""
-        return self._made(self._frame.withColumnRenamed(existing, new))
+        return self._made(lambda frame: frame.withColumnRenamed(existing, new))
 
     def drop(self, *columns: Any) -> DataFrame:
         """Removes columns."""
-        return self._made(self._frame.drop(*columns))
+        return self._made(lambda frame: frame.drop(*columns))
 
     def alias(self, name: str) -> DataFrame:
         """Names the frame, for columns such as ``name.id``."""
-        return self._made(self._frame.alias(name))
+        return self._made(lambda frame: frame.alias(name))
 
     def group_by(self, *columns: Any) -> GroupedData:
         """Groups rows for aggregation."""
-        return GroupedData(self._frame.groupBy(*columns), self._made)
+        return GroupedData(lambda aggregated: self._made(lambda frame: aggregated(frame.groupBy(*columns))))
 
     def agg(self, *expressions: Any) -> DataFrame:
         """Aggregates all rows into one."""
-        return self._made(self._frame.agg(*expressions))
+        return self._made(lambda frame: frame.agg(*expressions))
 
     def join(self, other: DataFrame, on: Any = None, how: str | None = None) -> DataFrame:
         """Joins two frames."""
-        return self._made(self._frame.join(other._frame, on, how), other)
+        return self._made(lambda frame: frame.join(other._frame, on, how), other)
 
     def union(self, other: DataFrame) -> DataFrame:
         """Returns the rows of both frames, columns by position, with duplicates."""
-        return self._made(self._frame.union(other._frame), other)
+        return self._made(lambda frame: frame.union(other._frame), other)
 
     union_all = union
 
     def union_by_name(self, other: DataFrame, allow_missing_columns: bool = False) -> DataFrame:
         """Returns the rows of both frames, columns by name."""
-        return self._made(self._frame.unionByName(other._frame, allow_missing_columns), other)
+        return self._made(lambda frame: frame.unionByName(other._frame, allow_missing_columns), other)
 
     def order_by(self, *columns: Any, ascending: Any = True) -> DataFrame:
         """Sorts the rows."""
-        return self._made(self._frame.orderBy(*columns, ascending=ascending))
+        return self._made(lambda frame: frame.orderBy(*columns, ascending=ascending))
 
     sort = order_by
 
     def limit(self, count: int) -> DataFrame:
         """Returns at most ``count`` rows."""
-        return self._made(self._frame.limit(count))
+        return self._made(lambda frame: frame.limit(count))
 
     def distinct(self) -> DataFrame:
         """Removes duplicate rows."""
-        return self._made(self._frame.distinct())
+        return self._made(lambda frame: frame.distinct())
 
     def drop_duplicates(self, *columns: str) -> DataFrame:
         """Keeps one row of those that are equal in some columns."""
-        return self._made(self._frame.dropDuplicates(list(columns) or None))
+        return self._made(lambda frame: frame.dropDuplicates(list(columns) or None))
 
     def count(self) -> int:
         """Returns the number of rows."""
         return self._act(lambda frame: frame.count())
+
+    def is_empty(self) -> bool:
+        """Returns whether there is no row."""
+        return self._act(lambda frame: frame.isEmpty())
 
     def collect(self) -> list[Row]:
         """Returns all rows."""
@@ -150,8 +183,22 @@ class DataFrame:
         """Returns all rows as a pandas DataFrame."""
         return self._act(lambda frame: frame.toPandas())
 
-    def _made(self, frame: SparkFrame, other: DataFrame | None = None) -> DataFrame:
-        return DataFrame(self._home, frame, self._leaves | (other._leaves if other is not None else frozenset()))
+    def _made(self, change: Callable[[SparkFrame], SparkFrame], other: DataFrame | None = None) -> DataFrame:
+        try:
+            with as_sql_errors():
+                frame = change(self._frame)
+        except (
+            AssertionError,
+            AttributeError,
+            LookupError,
+            TypeError,
+            ValueError,
+        ) as error:  # PySpark's, about its arguments
+            raise InvalidValueError(
+                f"PySpark refuses an argument: {in_brief(error)}.", "Give a column or its name."
+            ) from error
+        leaves = self._leaves | (other._leaves if other is not None else frozenset())
+        return DataFrame(self._home, frame, leaves, self._schema)
 
     def _act(self, action: Callable[[SparkFrame], T]) -> T:
         with as_sql_errors():
@@ -160,35 +207,35 @@ class DataFrame:
             return action(self._frame)
 
 
+@checked
 class GroupedData:
     """Groups of rows, to be aggregated."""
 
-    def __init__(self, grouped: Any, made: Callable[[SparkFrame], DataFrame]) -> None:
-        self._grouped = grouped
+    def __init__(self, made: Callable[[Callable[[Any], SparkFrame]], DataFrame]) -> None:
         self._made = made
 
     def agg(self, *expressions: Any) -> DataFrame:
         """Returns one row per group, from expressions or a dict from column to function."""
-        return self._made(self._grouped.agg(*expressions))
+        return self._made(lambda groups: groups.agg(*expressions))
 
     def count(self) -> DataFrame:
         """Returns the number of rows in each group."""
-        return self._made(self._grouped.count())
+        return self._made(lambda groups: groups.count())
 
     def sum(self, *columns: str) -> DataFrame:
         """Returns sums of numeric columns."""
-        return self._made(self._grouped.sum(*columns))
+        return self._made(lambda groups: groups.sum(*columns))
 
     def avg(self, *columns: str) -> DataFrame:
         """Returns averages of numeric columns."""
-        return self._made(self._grouped.avg(*columns))
+        return self._made(lambda groups: groups.avg(*columns))
 
     mean = avg
 
     def min(self, *columns: str) -> DataFrame:
         """Returns minimums of numeric columns."""
-        return self._made(self._grouped.min(*columns))
+        return self._made(lambda groups: groups.min(*columns))
 
     def max(self, *columns: str) -> DataFrame:
         """Returns maximums of numeric columns."""
-        return self._made(self._grouped.max(*columns))
+        return self._made(lambda groups: groups.max(*columns))

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from volstream import log
 from volstream import session as sessions
 from volstream.compat.frame import DataFrame
 from volstream.compat.leaf import Leaf
-from volstream.errors import InvalidValueError
+from volstream.compat.reader import Reader
+from volstream.delta import folders
+from volstream.errors import NotFoundError
 from volstream.lifecycle.closeable import Closeable
+from volstream.model.arguments import checked
 from volstream.model.names import DEFAULT_SCHEMA, Name
+from volstream.model.text import like
 from volstream.spark.errors import as_sql_errors
+from volstream.sql.parameters import in_schema, with_parameters
 
 #: Settings of a hosted account, which a home does not have.
-_ACCOUNT = frozenset(
-    {"username", "password", "service", "instance", "workspace", "vcluster", "protocol", "magic_token"}
-)
+ACCOUNT = frozenset({"username", "password", "service", "instance", "workspace", "vcluster", "protocol", "magic_token"})
 
 
 class Builder(sessions.Collected):
@@ -25,29 +28,25 @@ class Builder(sessions.Collected):
 
     def create(self) -> Session:
         """Returns a new session. Raises InvalidValueError for invalid settings."""
-        return Session(sessions.Session.builder.configs(home_settings(self._values)).create())
+        return self._on(sessions.Session.builder.configs(home_settings(self._values)).create())
 
     def get_or_create(self) -> Session:
         """Returns the open session with these settings, or a new one."""
-        return Session(sessions.Session.builder.configs(home_settings(self._values)).getOrCreate())
+        return self._on(sessions.Session.builder.configs(home_settings(self._values)).getOrCreate())
+
+    def _on(self, native: sessions.Session) -> Session:
+        made = Session(native)
+        if self._values.get("schema") is not None:
+            made.use_schema(str(self._values["schema"]))
+        return made
 
 
 def home_settings(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the home's settings, without those of a hosted account.
-
-    Raises:
-        InvalidValueError: a schema other than ``public``.
-    """
-    schema = values.get("schema")
-    if schema is not None and str(schema).lower() != DEFAULT_SCHEMA:
-        raise InvalidValueError(
-            f"A session cannot start in the schema {schema!r}: it is always in {DEFAULT_SCHEMA}.",
-            "Leave it out, and write schema.name for tables.",
-        )
-    ignored = sorted(_ACCOUNT & values.keys())
+    """Returns the home's settings, without those of a hosted account and the schema."""
+    ignored = sorted(ACCOUNT & values.keys())
     if ignored:
         log.get("compat").debug("settings.ignored", names=ignored)  # without values, which include a password
-    return {key: value for key, value in values.items() if key not in _ACCOUNT and key != "schema"}
+    return {key: value for key, value in values.items() if key not in ACCOUNT and key != "schema"}
 
 
 class _BuilderAttribute:
@@ -57,6 +56,7 @@ class _BuilderAttribute:
         return Builder()
 
 
+@checked
 class Session(Closeable):
     """A home with snake_case names. A context manager: it closes its connections.
 
@@ -68,10 +68,36 @@ class Session(Closeable):
 
     def __init__(self, native: sessions.Session) -> None:
         self.native = native
+        self._schema = DEFAULT_SCHEMA
 
-    def sql(self, statement: str) -> DataFrame:
-        """Runs one statement, DML at once, like :meth:`volstream.Session.sql`, with the same errors."""
-        return DataFrame(self.native.home, self.native.sql(statement))
+    def __getattr__(self, name: str) -> Any:
+        """Raises AttributeError, with what a session has instead."""
+        if name == "file":
+            hint = "Copy files to the location of a volume by any means; volstream sees them by itself."
+        else:
+            hint = like(name, [one for one in dir(type(self)) if not one.startswith("_")]) + "See session.native."
+        raise AttributeError(f"A session of volstream.compat has no {name!r}. {hint}")
+
+    @property
+    def read(self) -> Reader:
+        """Reads files into frames."""
+        return Reader(self.native.home, self.native.read)
+
+    def use_schema(self, name: str) -> None:
+        """Sets the schema for names without one. Raises NotFoundError if there is no such schema."""
+        schema = Name.parse(name).name
+        if schema != DEFAULT_SCHEMA and schema not in folders.inside(f"{self.native.home.warehouse}/tables"):
+            raise NotFoundError(f"There is no schema {schema}.", f"First: CREATE SCHEMA {schema}.")
+        self._schema = schema
+
+    def sql(self, statement: str, params: Sequence[Any] | None = None) -> DataFrame:
+        """Runs one statement, DML at once, like :meth:`volstream.Session.sql`, with the same errors.
+
+        Args:
+            params: values for the question marks.
+        """
+        text = statement if params is None else with_parameters(statement, params)
+        return DataFrame(self.native.home, self.native.sql(in_schema(text, self._schema)), schema=self._schema)
 
     def table(self, name: str) -> DataFrame:
         """Returns a table, or a stream, which its frame can consume.
@@ -80,21 +106,23 @@ class Session(Closeable):
             SqlError: there is neither a table nor a stream of that name.
             StreamStaleError, StreamSchemaChangedError: the stream cannot be read.
         """
-        stream = self.native.home.catalog.streams.find(Name.parse(name))
+        parsed = Name.parse(name, self._schema)
+        stream = self.native.home.catalog.streams.find(parsed)
         if stream is None:
-            return DataFrame(self.native.home, self.native.table(name))
+            return DataFrame(self.native.home, self.native.table(str(parsed)), schema=self._schema)
         with as_sql_errors():
             leaf = Leaf.of(self.native.home, stream)
-            return DataFrame(self.native.home, leaf.spark.table(leaf.view), frozenset([leaf]))
+            return DataFrame(self.native.home, leaf.spark.table(leaf.view), frozenset([leaf]), self._schema)
 
     def create_dataframe(self, data: Any, schema: Any = None) -> DataFrame:
         """Returns a frame of local data: rows, or a pandas DataFrame. ``schema``: names, DDL, or a StructType."""
         with as_sql_errors():
-            return DataFrame(self.native.home, self.native.createDataFrame(data, schema))
+            return DataFrame(self.native.home, self.native.createDataFrame(data, schema), schema=self._schema)
 
     def create_table_from_volume(self, name: str, volume: str, **options: Any) -> DataFrame:
         """Loads a volume's files as rows of a table, like :meth:`volstream.Session.create_table_from_volume`."""
-        return DataFrame(self.native.home, self.native.create_table_from_volume(name, volume, **options))
+        table, source = (str(Name.parse(one, self._schema)) for one in (name, volume))
+        return DataFrame(self.native.home, self.native.create_table_from_volume(table, source, **options))
 
     def close(self) -> None:
         """Closes the connections, like :meth:`volstream.Session.close`."""

@@ -10,6 +10,7 @@ from volstream.delta.log import DeltaLog
 from volstream.delta.writer import with_retries
 from volstream.errors import AlreadyExistsError, InvalidValueError, NotFoundError
 from volstream.home import Home
+from volstream.model.arguments import checked
 from volstream.model.names import DEFAULT_SCHEMA, Name
 from volstream.spark.errors import as_sql_errors
 from volstream.spark.frames import bound_to
@@ -22,13 +23,15 @@ if TYPE_CHECKING:
 _MODES = ("append", "overwrite", "errorifexists", "error", "ignore")
 
 
+@checked
 class Writer:
     """Writes a frame into a table of the home."""
 
-    def __init__(self, home: Home, frame: SparkFrame, leaves: frozenset[Leaf]) -> None:
+    def __init__(self, home: Home, frame: SparkFrame, leaves: frozenset[Leaf], schema: str = DEFAULT_SCHEMA) -> None:
         self._home = home
         self._frame = frame
         self._leaves = leaves
+        self._schema = schema
         self._mode = "errorifexists"
 
     def mode(self, mode: str) -> Writer:
@@ -51,7 +54,7 @@ class Writer:
         """
         if mode is not None:
             self.mode(mode)
-        target = Name.parse(name)
+        target = Name.parse(name, self._schema)
         location = self._location(target)
         present = DeltaLog(location).exists()
         if present and self._mode == "ignore":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,7 +15,7 @@ from pyarrow import fs
 from volstream.delta import owners
 from volstream.delta.places import filesystem_of, make_folder, replace_file
 from volstream.errors import DependencyError, InvalidStateError
-from volstream.model.names import Name
+from volstream.model.names import Name, similar
 
 if TYPE_CHECKING:
     from pyarrow import dataset as ds
@@ -100,6 +100,11 @@ def own_tables(warehouse: str) -> Iterator[Name]:
     for schema in inside(f"{warehouse}/tables"):
         for name in inside(f"{warehouse}/tables/{schema}"):
             yield Name(schema, name)
+
+
+def like_one(warehouse: str, name: Name, others: Iterable[Name] = ()) -> str:
+    """Returns ``Did you mean 't'? `` with the table, or one of ``others``, whose name is like another; or nothing."""
+    return similar(name, (*own_tables(warehouse), *others))
 
 
 @dataclass(frozen=True)

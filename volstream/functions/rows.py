@@ -18,6 +18,7 @@ from typing import IO, Any, TypeAlias
 import pyarrow as pa
 
 from volstream.functions.bounds import Bounds, Measured, TooLargeError
+from volstream.model.text import counted
 from volstream.model.units import format_size
 
 #: Types whose values need no copy.
@@ -199,16 +200,13 @@ def rows_of(returned: object, expected: Expected) -> tuple[Rows, int]:
 
 def rows_of_each(returned: object, files: int, expected: Expected) -> list[tuple[Rows, int]]:
     """Returns the rows of each file, in order, from the return value of a function that takes several files."""
+    given = f"The function was given {counted(files, 'file')} and returned"
     if isinstance(returned, Iterable) and not isinstance(returned, str | bytes | Mapping):
         entries = [rows_of(entry, expected) for entry in returned]
         if len(entries) == files:
             return entries
-        raise NotRowsError(
-            f"The function was given {files} files and returned {len(entries)} entries; return one for each file, in order."
-        )
-    raise NotRowsError(
-        f"The function was given {files} files and returned a {type(returned).__name__}; return a list, one entry per file."
-    )
+        raise NotRowsError(f"{given} {counted(len(entries), 'entry', 'entries')}; return one for each file, in order.")
+    raise NotRowsError(f"{given} a {type(returned).__name__}; return a list, one entry per file.")
 
 
 def _with_first(first: object, others: Iterator[object]) -> Iterator[object]:

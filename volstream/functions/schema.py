@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from volstream.errors import FunctionLoadError, InvalidValueError
+from volstream.errors import FunctionLoadError, InvalidValueError, SqlError
 from volstream.model.files import is_utf8, printable
 from volstream.model.names import quote
 from volstream.model.objects import FileJob
@@ -98,11 +98,13 @@ def from_ddl(text: str) -> pa.Schema:
     from sqlglot import expressions as exp
     from sqlglot.errors import SqlglotError
 
+    from volstream.sql.types import in_sparks_words
+
     if not is_utf8(text):
         raise InvalidValueError(f"The result columns {printable(text)!r} are not valid UTF-8.")
     try:
-        parsed = tree_of(f"CREATE TABLE t ({text})")
-    except SqlglotError as error:
+        parsed = tree_of(f"CREATE TABLE t ({in_sparks_words(text)})")
+    except (SqlError, SqlglotError) as error:
         raise InvalidValueError(
             f"The result columns {text!r} cannot be parsed: {reason_of(error)}.",
             "Write for example: label STRING, score DOUBLE.",

@@ -37,6 +37,7 @@ from types import CodeType, ModuleType
 from typing import Any, TypeVar
 
 from volstream.errors import FunctionLoadError, InvalidValueError
+from volstream.model.arguments import checked
 from volstream.model.code import parsed
 
 #: Folder for shipped functions, shared by all processes of the user.
@@ -60,6 +61,7 @@ _BATCH_SIZE = 64
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
+@checked
 def function(*, returns: object = None, batch_size: int | None = None) -> Callable[[_F], _F]:
     """Declares properties of a per-file function, or of a class whose instances are one, that its annotations do not.
 
@@ -274,6 +276,22 @@ def absolute(text: str, directory: Path) -> str:
     """Returns ``text`` with an absolute path to its file; module names stay as they are."""
     place, _, attribute = text.rpartition(":")
     return f"{(directory / place).resolve()}:{attribute}" if place.endswith(".py") else text
+
+
+def location_of(function: str | Callable[..., Any]) -> str:
+    """Returns where a function can be imported from. Raises InvalidValueError if it is not at the top of a file."""
+    if isinstance(function, str):
+        return function
+    name = str(getattr(function, "__qualname__", function))
+    try:
+        file = inspect.getsourcefile(function)
+    except TypeError:  # it is not written in Python
+        file = None
+    if file is None or not name.isidentifier() or not os.path.isfile(file):  # notebooks name files that do not exist
+        raise InvalidValueError(
+            f"{name} cannot be imported from a file.", "Define it at the top of a module, not inside a function."
+        )
+    return f"{file}:{name}"
 
 
 def _from_file(path: Path, attribute: str) -> FunctionSource:

@@ -134,7 +134,8 @@ class LocalTables:
         try:
             writer = TailWriter(location)
         except NotFoundError:
-            raise NotFoundError(f"There is no table {name}.", f"First: CREATE TABLE {name} (...).") from None
+            near = folders.like_one(self._home.warehouse, name)
+            raise NotFoundError(f"There is no table {name}.", f"{near}First: CREATE TABLE {name} (...).") from None
         check_writable(self._home.catalog, name, location)
         at_once = self._home.settings.commit_seconds == 0
         with self._lock:

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any, Self
 
 from volstream.errors import InvalidValueError
+from volstream.model.arguments import checked
 
 
 class RealtimeOperation(StrEnum):
@@ -97,6 +98,7 @@ _LEAST = {
 }
 
 
+@checked
 class RealtimeOptionsBuilder:
     """Collects options; see :class:`RealtimeOptions` for their meaning. A stream takes the builder as well as its result.
 
@@ -113,7 +115,7 @@ class RealtimeOptionsBuilder:
 
     def with_flush_mode(self, mode: FlushMode) -> Self:
         """Sets who sends full buffers."""
-        return self._with(flush_mode=_member(FlushMode, mode))
+        return self._with(flush_mode=mode)
 
     def with_mutation_buffer_lines_num(self, rows: int) -> Self:
         """Sets the rows after which a buffer is full."""
@@ -149,7 +151,7 @@ class RealtimeOptionsBuilder:
 
     def with_request_failed_retry_status(self, statuses: Iterable[RetryStatus]) -> Self:
         """Sets which failures are retried."""
-        return self._with(request_failed_retry_status=frozenset(_member(RetryStatus, one) for one in statuses))
+        return self._with(request_failed_retry_status=frozenset(statuses))
 
     def with_truncation(self, enable: bool) -> Self:
         """Sets whether text that is longer than its CHAR or VARCHAR column is cut; otherwise it is an error."""
@@ -158,12 +160,3 @@ class RealtimeOptionsBuilder:
     def _with(self, **values: Any) -> Self:
         self._options = replace(self._options, **values)
         return self
-
-
-def _member(kind: type[Any], value: object) -> Any:
-    if isinstance(value, kind):
-        return value
-    raise InvalidValueError(
-        f"{value!r} is not a {kind.__name__}.",
-        f"Choose one of {', '.join(f'{kind.__name__}.{one.name}' for one in kind)}.",
-    )

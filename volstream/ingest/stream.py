@@ -8,7 +8,7 @@ import time
 import uuid
 import warnings
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -29,6 +29,8 @@ from volstream.ingest.options import FlushMode, RealtimeOperation, RealtimeOptio
 from volstream.ingest.values import Column
 from volstream.lifecycle.closeable import Closeable
 from volstream.log import get
+from volstream.model.arguments import checked, fitting
+from volstream.model.text import counted
 from volstream.tails.table import KEY, OPERATION
 from volstream.tails.writer import Flush
 
@@ -71,7 +73,7 @@ class Row:
             InvalidValueError: there is no such column, or it cannot have the value. The row is as before.
         """
         stream = self._stream
-        at = stream._positions.get(column)
+        at = stream._positions.get(fitting("column", column, str) if type(column) is not str else column)
         if at is None:
             at = stream._position_of(column)
         if value is None:
@@ -85,8 +87,10 @@ class Row:
             raise stream._columns[at].refusal(value, str(error)) from None
         self.size += size
 
-    def set_values(self, values: dict[str, Any]) -> None:
+    def set_values(self, values: Mapping[str, Any]) -> None:
         """Sets the values of several columns by name. Raises as :meth:`set_value`."""
+        if type(values) is not dict:
+            values = fitting("values", values, Mapping[str, Any])
         for column, value in values.items():
             self.set_value(column, value)
 
@@ -188,9 +192,11 @@ class RealtimeStream(Closeable):
         """
         allowed = _OPERATORS[self.operation]
         chosen = allowed[0] if operator is None else operator
+        if type(chosen) is not RowOperator:
+            chosen = fitting("operator", chosen, RowOperator)
         if chosen not in allowed:
             raise InvalidValueError(
-                f"{self.operation.name} streams have no {getattr(operator, 'name', operator)} rows.",
+                f"{self.operation.name} streams have no {chosen.name} rows.",
                 f"Use {' or '.join(f'RowOperator.{one.name}' for one in allowed)}.",
             )
         return Row(self, chosen)
@@ -207,7 +213,7 @@ class RealtimeStream(Closeable):
             InvalidStateError: the stream is closed, or the row is another stream's.
         """
         for row in rows:
-            self._check_row(row)
+            self._check_row(row if type(row) is Row else fitting("rows", row, Row))
             with self._changed:
                 self._check_open()
                 self._make_room()
@@ -224,6 +230,7 @@ class RealtimeStream(Closeable):
             if full and self.options.flush_mode is FlushMode.AUTO_FLUSH_SYNC:
                 self._drain()
 
+    @checked
     def apply_arrow(self, rows: pa.Table | pa.RecordBatch, operator: RowOperator | None = None) -> None:
         """Takes rows of Arrow, each of the same operator, without a look at single values.
 
@@ -461,7 +468,7 @@ class RealtimeStream(Closeable):
         left = [*self._sending, *self._full, *([] if self._open is None else [self._open])]
         rows = [row for buffer in left for row in self._rows_of(buffer)]
         return RowsNotSentError(
-            f"{len(rows)} rows for {self.name} could not be sent: {in_brief(error)}.",
+            f"{counted(len(rows), 'row')} for {self.name} could not be sent: {in_brief(error)}.",
             "They are in the error's attribute rows. Apply them to a new stream.",
             rows,
         )

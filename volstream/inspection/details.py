@@ -34,7 +34,13 @@ def values(one: Any) -> dict[str, Any]:
         query = found.pop("query", None)
         every = {field.name: None for field in dataclasses.fields(FileJob)}
         found = {**every, "statement": query, "dynamic": isinstance(one, DynamicJob), **found}
-    return {key: str(value) if isinstance(value, Name) else value for key, value in found.items()}
+    return {key: _plain(value) for key, value in found.items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Name):
+        return str(value)
+    return round(value, 3) if isinstance(value, float) else value
 
 
 def shown(home: Home, one: Connection | Volume | Stream | Job | Function | FeedTable) -> dict[str, Any]:

@@ -23,7 +23,8 @@ from volstream.model.files import FileInfo, printable
 from volstream.model.locations import scheme_of
 from volstream.model.names import Name
 from volstream.model.objects import QueueType, Volume
-from volstream.model.units import format_duration
+from volstream.model.text import counted
+from volstream.model.units import about, format_duration
 from volstream.queues.base import Described, QueueState
 from volstream.storage.base import ObjectStore, Writable
 from volstream.storage.bucket import BucketPlace
@@ -88,7 +89,7 @@ def _home(home: Home) -> Iterator[Check]:
 
     yield home_check(home.settings.home)
     yield _try("java", lambda: "Java {0.major}, {0.executable}".format(java.find()))
-    yield _try("jars", lambda: f"{len(connectors.installed(home.settings))} files are there")
+    yield _try("jars", lambda: f"{counted(len(connectors.installed(home.settings)), 'file')} installed")
     yield _try("catalog", lambda: f"{home.catalog.database.describe()}, {len(home.catalog.volumes.list())} volumes")
     yield _try("warehouse", lambda: _writes(home.warehouse))
     status = engine_status(home.settings)
@@ -96,9 +97,7 @@ def _home(home: Home) -> Iterator[Check]:
         fix = "Run: volstream daemon (or run refresh and run-job from a scheduler)."
         yield Check("daemon", CheckState.WARNING, "No daemon is running in this home.", fix)
     else:
-        yield Check(
-            "daemon", CheckState.OK, f"{status.state}, pid {status.pid}, up {format_duration(status.up_seconds)}"
-        )
+        yield Check("daemon", CheckState.OK, f"{status.state}, pid {status.pid}, up {about(status.up_seconds)}")
 
 
 def home_check(home: Path) -> Check:
@@ -288,12 +287,12 @@ class _Patient:
             return Check(
                 "completeness",
                 CheckState.WARNING,
-                f"{current.held_removals} files are gone, and their removal is on hold.",
+                f"{counted(current.held_removals, 'file')} gone, and the removal is on hold.",
                 f"If they were deleted, run: volstream refresh {self._volume.name} --accept-removals.",
             )
         untold = found.missing + found.changed + found.phantom - found.late
         said = (
-            f"{found.began_on:%F %T}: {found.listed} files listed, {found.missing} missing, {found.changed} changed, "
+            f"{found.began_on:%F %T}: {counted(found.listed, 'file')} listed, {found.missing} missing, {found.changed} changed, "
             f"{found.phantom} phantom, {found.late} of them too recent to judge"
         )
         # Without an event source, listings are the regular way in which files arrive.
@@ -302,7 +301,7 @@ class _Patient:
         return Check(
             "completeness",
             CheckState.WARNING,
-            f"{said}: {untold} changes came without an event.",
+            f"{said}: {counted(untold, 'change')} came without an event.",
             "If a daemon was running all the time, events are lost: check the wiring, and its prefix and event types.",
         )
 
@@ -313,7 +312,7 @@ class _Patient:
         return Check(
             "rejected",
             CheckState.WARNING,
-            f"{count} messages or names could not be used.",
+            f"{counted(count, 'message or name', 'messages or names')} could not be used.",
             "See: volstream list rejected.",
         )
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from volstream.jobs import sizing
 from volstream.jobs.schedule import next_due
-from volstream.model.objects import Job, JobState, TriggerKind
+from volstream.model.objects import FileJob, Job, JobState, TriggerKind
 from volstream.model.units import format_duration
 from volstream.model.work import Batch
 
@@ -79,7 +79,7 @@ def next_run(home: Home, job: Job) -> tuple[datetime | None, str]:
     due = next_due(job.trigger, job.last_started, job.created_on, home.zone, datetime.now(UTC))
     match job.trigger.kind:
         case TriggerKind.ON_CHANGE:
-            return None, "when files change"
+            return None, f"when {'files' if isinstance(job, FileJob) else 'its sources'} change"
         case TriggerKind.EVERY:
             return due, f"every {format_duration(job.trigger.every or 0.0)}"
         case TriggerKind.CRON:

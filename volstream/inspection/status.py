@@ -10,6 +10,7 @@ from volstream.errors import VolstreamError
 from volstream.inspection.details import arrived_rows, shown
 from volstream.model.names import Name
 from volstream.model.objects import Job, QueueType, Stream, Volume
+from volstream.model.text import counted
 
 if TYPE_CHECKING:
     from volstream.home import Home
@@ -61,7 +62,8 @@ def volume_status(home: Home, volume: Volume) -> dict[str, Any]:
         "rejected": home.catalog.refreshes.rejected_count(volume.id),
         "held_removals": volume.held_removals,
         "trouble": volume.trouble,
-        "note": volume.trouble or (f"{volume.held_removals} removals are held" if volume.held_removals else None),
+        "note": volume.trouble
+        or (f"{counted(volume.held_removals, 'removal')} held" if volume.held_removals else None),
     }
 
 

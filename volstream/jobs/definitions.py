@@ -105,6 +105,7 @@ def create_job(
         function = function_of(spec.function, spec.returns, spec.arguments, directory=directory)
     made = [_own(catalog, warehouse, own, existing) for own in _own_streams(spec)]
     streams = made or [_unused(catalog, name, existing) for name in _given_streams(spec)]
+    _check_alone(catalog, spec, existing)
     if catalog.streams.find(spec.into) is not None:
         raise AlreadyExistsError(f"{spec.into} is a stream.", "Choose another name for the table.")
     common: dict[str, Any] = {
@@ -288,6 +289,26 @@ def function_of(
     }
 
 
+def _check_alone(catalog: Catalog, spec: JobSpec, existing: Job | None) -> None:
+    """Raises InvalidStateError if another job keeps the table, and this one would, too."""
+    if not _keeps_table(spec):
+        return
+    for job in catalog.jobs.list(into_schema=spec.into.schema, into_name=spec.into.name):
+        if _keeps_table(job) and job != existing:
+            what = "is kept by" if isinstance(job, DynamicJob) else "mirrors the files of"
+            raise InvalidStateError(
+                f"The table {spec.into} {what} job {job.name}.",
+                f"Let {spec.name} write another table, or append: --write append.",
+            )
+
+
+def _keeps_table(job: JobSpec | Job) -> bool:
+    """Returns whether a job keeps all rows of its table, rather than adding some."""
+    if isinstance(job, FileJob | FileJobSpec):
+        return job.write is Write.UPSERT
+    return isinstance(job, DynamicJob | DynamicJobSpec)
+
+
 def _check_schema(warehouse: str, table: Name) -> None:
     """Raises NotFoundError if the table's schema does not exist; not checked in object stores, which have no folders."""
     linked = folders.table_location(warehouse, table) != folders.own_location(warehouse, table)
@@ -346,8 +367,8 @@ def _unused(catalog: Catalog, name: Name, existing: Job | None) -> Stream:
 
 
 def _check_trigger(trigger: Trigger, zone: ZoneInfo) -> None:
-    if trigger.every is not None and not trigger.every <= MAX_SECONDS:
-        raise InvalidValueError(f"--every cannot be {trigger.every:g}.", f"Give {MAX_SECONDS:g} or less.")
+    if trigger.every is not None and not 0 < trigger.every <= MAX_SECONDS:
+        raise InvalidValueError(f"--every cannot be {trigger.every:g}.", f"Give more than 0 and up to {MAX_SECONDS:g}.")
     if trigger.kind is TriggerKind.CRON and trigger.cron is not None:
         check_cron(trigger.cron, zone)
 

@@ -26,6 +26,7 @@ from volstream.log import get
 from volstream.model.files import FileInfo
 from volstream.model.names import Name
 from volstream.model.objects import FileJob, Volume
+from volstream.model.text import counted
 from volstream.spark.frames import relation
 from volstream.streams.volume_source import VolumeSource
 from volstream.volumes.access import store_of
@@ -122,7 +123,7 @@ def _sampled(parts: Parts, volume: Volume, options: LoadOptions, where: str | No
         return columns_of((File(store, info) for info in infos), options)
     except FileRejectedError as error:
         raise InvalidValueError(
-            f"The columns of {volume.name} cannot be told: none of {len(infos)} files can be read. {error}"
+            f"The columns of {volume.name} cannot be told: none of {counted(len(infos), 'file')} can be read. {error}"
         ) from None
     except FileNotFoundError as error:
         raise InvalidStateError(

@@ -21,6 +21,7 @@ from volstream.jobs.sizing import Limits
 from volstream.lifecycle import faults
 from volstream.lifecycle.stop import Stop
 from volstream.model.objects import FileJob, JobState, Stream, Volume, Write
+from volstream.model.text import counted
 from volstream.model.work import Batch, Plan, PlanKind
 from volstream.spark.errors import as_sql_errors
 from volstream.tracing import span
@@ -185,7 +186,7 @@ class _Run:
         progress = self.report.progress
         if self.report.paused:
             return f"paused: {self.report.paused}"
-        return f"{progress.processed} files done, {progress.failed} failed, {progress.removals} removed"
+        return f"{counted(progress.processed, 'file')} done, {progress.failed} failed, {progress.removals} removed"
 
     def _volume_of(self, stream: Stream) -> Volume:
         volume = self._parts.catalog.volumes.by_id(stream.source_id)

@@ -9,15 +9,34 @@ from croniter import croniter
 
 from volstream.errors import InvalidValueError
 from volstream.model.objects import Trigger, TriggerKind
+from volstream.model.text import counted
 from volstream.model.work import CLOCK_SKEW
+
+#: The fields of a cron line, and their values.
+_FIELDS = {
+    "minute": "0 to 59",
+    "hour": "0 to 23",
+    "day-of-month": "1 to 31",
+    "month": "1 to 12 or jan to dec",
+    "day-of-week": "0 to 7 or mon to sun",
+}
 
 
 def check_cron(line: str, zone: ZoneInfo) -> None:
     """Raises InvalidValueError unless ``line`` is a cron line of five fields that matches at some time."""
-    if len(line.split()) != 5 or not croniter.is_valid(line):
+    fields = line.split()
+    if len(fields) != len(_FIELDS):
         raise InvalidValueError(
-            f"{line!r} is not a cron line.", "Write five fields: minute hour day-of-month month day-of-week."
+            f"{line!r} is not a cron line: it has {counted(len(fields), 'field')}.", f"Write five: {' '.join(_FIELDS)}."
         )
+    for at, (field, (name, values)) in enumerate(zip(fields, _FIELDS.items(), strict=True)):
+        if not croniter.is_valid(" ".join(["*"] * at + [field] + ["*"] * (len(_FIELDS) - at - 1))):
+            raise InvalidValueError(
+                f"{line!r} is not a cron line: the {name} cannot be {field!r}.",
+                f"Give {values}, a range, a list, or *.",
+            )
+    if not croniter.is_valid(line):
+        raise InvalidValueError(f"{line!r} is not a cron line.", f"Write five fields: {' '.join(_FIELDS)}.")
     try:
         croniter(line, datetime(2024, 1, 1, tzinfo=zone)).get_next(datetime)
     except (ValueError, KeyError):

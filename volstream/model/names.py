@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from volstream.errors import InvalidValueError
+from volstream.model.text import like
 
 DEFAULT_SCHEMA = "public"
 
@@ -21,8 +23,8 @@ class Name:
     name: str
 
     @classmethod
-    def parse(cls, text: str) -> Name:
-        """Parses ``name``, ``schema.name``, or either part in backticks.
+    def parse(cls, text: str, schema: str = DEFAULT_SCHEMA) -> Name:
+        """Parses ``name``, ``schema.name``, or either part in backticks. ``schema`` is that of a name without one.
 
         Raises:
             InvalidValueError: not a name; or a name with a slash or control character, because tables are folders.
@@ -42,7 +44,7 @@ class Name:
             position += 1
         if len(parts) > 2 or any(not _storable(part) for part in parts):
             raise _not_a_name(text)
-        return cls(*parts) if len(parts) == 2 else cls(DEFAULT_SCHEMA, parts[0])
+        return cls(*parts) if len(parts) == 2 else cls(schema, parts[0])
 
     def __str__(self) -> str:
         """Returns the shortest text that :meth:`parse` accepts."""
@@ -53,6 +55,14 @@ class Name:
     def qualified(self) -> str:
         """``schema.name`` with backticks around both, for SQL."""
         return f"`{self.schema.replace('`', '``')}`.`{self.name.replace('`', '``')}`"
+
+
+def similar(name: Name, others: Iterable[Name]) -> str:
+    """Returns ``Did you mean 'x'? `` with the name that is like another one, in its schema or the same in another; or nothing."""
+    known = list(others)
+    same = next((f"Did you mean {str(one)!r}? " for one in known if one.name == name.name), "")
+    beside = [one.name for one in known if one.schema == name.schema]
+    return like(name.name, beside, lambda word: str(Name(name.schema, word))) or same
 
 
 def quote(part: str) -> str:

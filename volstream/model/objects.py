@@ -8,6 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from volstream.model.arguments import checked
 from volstream.model.names import Name
 from volstream.model.selection import DEFAULT_IGNORES, Selection
 
@@ -171,11 +172,13 @@ def on_change() -> Trigger:
     return Trigger(TriggerKind.ON_CHANGE)
 
 
+@checked
 def every(seconds: float) -> Trigger:
     """Returns a trigger that runs a job periodically."""
     return Trigger(TriggerKind.EVERY, every=seconds)
 
 
+@checked
 def on_cron(line: str) -> Trigger:
     """Returns a trigger that runs a job by a five-field cron expression."""
     return Trigger(TriggerKind.CRON, cron=line)

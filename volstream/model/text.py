@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 #: What differs between messages with one cause: quoted text, paths and addresses, numbers.
@@ -27,6 +27,20 @@ def one_line(text: str) -> str:
 def counted(number: int, one: str, many: str | None = None) -> str:
     """Returns a number with its noun: ``1 batch``, ``2 batches``."""
     return f"{number} {one if number == 1 else many or f'{one}s'}"
+
+
+def nearest(word: str, known: Sequence[str]) -> str:
+    """Returns a hint for a misspelt word: the known one that is like it, or all of them if none is."""
+    return like(word, known).rstrip() or (f"There are: {', '.join(known)}." if known else "")
+
+
+def like(word: str, known: Iterable[str], shown: Callable[[str], str] = str) -> str:
+    """Returns ``Did you mean 'x'? `` with the known word that is like another, as it is shown; or nothing."""
+    from difflib import get_close_matches  # late: only mistakes need it
+
+    written = {one.lower(): one for one in known}
+    near = get_close_matches(word.lower(), list(written), n=1)
+    return f"Did you mean {shown(written[near[0]])!r}? " if near else ""
 
 
 def first_line(message: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from volstream.catalog.definitions import Definitions
+from volstream.model.arguments import checked
 from volstream.model.names import Name
 from volstream.model.objects import Connection, FeedTable, Function, Job, Stream, Volume
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=Connection | Volume | Stream | Job | Function | FeedTable)
 
 
+@checked
 class Collection(Generic[T]):
     """The objects of one kind."""
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from volstream.errors import InvalidStateError, NotFoundError
+from volstream.model.arguments import checked
 from volstream.model.objects import FileJob
 from volstream.model.work import Batch, Failure, PlanKind
 from volstream.objects.jobs import Jobs
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from volstream.home import Home
 
 
+@checked
 class Batches:
     """Slices of streams' ranges that jobs processed or will process together, identified by id."""
 

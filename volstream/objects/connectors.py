@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from volstream.errors import InvalidStateError, InvalidValueError
 from volstream.home import Home
 from volstream.lifecycle.stop import Stop
+from volstream.model.arguments import checked
 from volstream.model.names import Name
 from volstream.model.objects import FeedKind, FeedTable
-from volstream.objects.sources import parse_retention
+from volstream.objects.sources import Retention, parse_retention
 
 if TYPE_CHECKING:  # imported where it is used: commands that only read definitions need none of it
     from volstream.objects.uploads import UploadedTable
 
 
+@checked
 class Connectors:
     """Brings data from elsewhere into tables."""
 
@@ -35,12 +36,12 @@ class Connectors:
         connection: str | None = None,
         comment: str | None = None,
     ) -> UploadedTable:
-        """Copies the rows of a file into an immutable table, as a version of it. The same file twice is not an error.
+        """Copies the rows of a file into an immutable table, as a version of it.
 
         Args:
             uri: a path, or ``s3://``, ``oss://``, ``hdfs://``, or ``https://`` if the setting ``upload_hosts`` has the host.
             primary_key: column with a value of its own in each row.
-            version: number of the version to create; default: the next one.
+            version: number of the version to create; default: the next one, unless the newest has the same rows.
             format: csv (with a header), json (an array, or a value per line), parquet, avro or orc; default: by the name.
             options: of Spark's reader for the format, such as ``delimiter``.
             connection: the storage connection by which an object store is reached; default: the credentials of the environment.
@@ -50,7 +51,7 @@ class Connectors:
             AlreadyExistsError: the name is taken; or the version exists with other rows.
         """
         from volstream.objects.uploads import UploadedTable
-        from volstream.sources import files, tables, versions
+        from volstream.sources import files, tables
 
         parsed = Name.parse(name)
         reached_by = None if connection is None else self._home.catalog.connections.get(Name.parse(connection))
@@ -63,7 +64,7 @@ class Connectors:
             raise InvalidValueError(
                 f"{parsed} is not a table of uploaded files with the primary key {primary_key}.", "Choose another name."
             )
-        files.add(self._home, feed, versions.number_for(feed, version), upload)
+        files.add(self._home, feed, version, upload)
         return UploadedTable(self._home, parsed)
 
     def upload_kafka(
@@ -74,7 +75,7 @@ class Connectors:
         *,
         topic: str | None = None,
         properties: Mapping[str, str] | None = None,
-        retention_policy: str | timedelta | None = None,
+        retention_policy: Retention = None,
         comment: str | None = None,
         if_not_exists: bool = False,
     ) -> FeedTable:

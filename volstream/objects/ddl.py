@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import fnmatch
-import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from volstream.directory.table import COLUMNS
-from volstream.errors import InvalidValueError, NotFoundError, SqlError
+from volstream.errors import InvalidValueError, SqlError
 from volstream.inspection import details
+from volstream.model.documents import to_json
 from volstream.model.names import Name
 from volstream.model.objects import Mode, OnMove, QueueType, Trigger, TriggerKind, Write
 from volstream.model.units import parse_duration, parse_size
@@ -307,9 +307,8 @@ class Ddl:
 
     def _show_directory(self, statement: Statement) -> Result:
         name = statement.name
-        volume = None if name is None else self._home.catalog.volumes.find(name)
-        if name is None or volume is None:
-            raise NotFoundError(f"There is no volume {name}.", "See: SHOW VOLUMES.")
+        assert name is not None, "the grammar requires a name"
+        volume = self._home.catalog.volumes.get(name)
         below = statement.options.get("string", "").strip("/")
         prefix = f"{below}/" if below else ""
         condition = f" WHERE startswith(relative_path, {literal(prefix)})" if below else ""
@@ -418,8 +417,6 @@ def _plain(value: Any) -> str | None:
         return value.isoformat(sep=" ", timespec="milliseconds")
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, dict):
-        return json.dumps(value, indent=2, default=str)
-    if isinstance(value, list | tuple):
-        return ", ".join(str(one) for one in value)
-    return str(value)
+    if isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):
+        return ", ".join(value)
+    return to_json(value) if isinstance(value, dict | list | tuple) else str(value)

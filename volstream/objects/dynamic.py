@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from volstream.catalog.definitions import check_exclusive
 from volstream.errors import AlreadyExistsError, NotFoundError
-from volstream.model.names import Name
+from volstream.model.arguments import checked
+from volstream.model.names import Name, similar
 from volstream.model.objects import DynamicJob, DynamicJobSpec, Job, Trigger
 from volstream.objects.jobs import Jobs
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from volstream.home import Home
 
 
+@checked
 class DynamicTables:
     """Tables that hold a query's result. Each is kept by a job of the same name, which can be paused, run and listed."""
 
@@ -84,7 +86,8 @@ class DynamicTables:
         """Returns the job that keeps the table. Raises NotFoundError."""
         job = self._home.catalog.jobs.find(Name.parse(name))
         if not isinstance(job, DynamicJob):
-            raise NotFoundError(f"There is no dynamic table {name}.", "See: SHOW DYNAMIC TABLES.")
+            near = similar(Name.parse(name), (one.name for one in self.list()))
+            raise NotFoundError(f"There is no dynamic table {name}.", f"{near}See: SHOW DYNAMIC TABLES.")
         return job
 
     def list(self) -> Sequence[Job]:

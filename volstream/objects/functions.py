@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from volstream.model.arguments import checked
 from volstream.model.names import Name
 from volstream.model.objects import Function
 from volstream.objects.base import Collection
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from volstream.home import Home
 
 
+@checked
 class Functions(Collection[Function]):
     """Python functions of values, which SQL statements call by name."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -11,7 +10,9 @@ import pyarrow as pa
 
 from volstream.delta import folders
 from volstream.errors import InvalidStateError, InvalidValueError
+from volstream.functions.source import location_of
 from volstream.home import Home
+from volstream.model.arguments import checked
 from volstream.model.groups import groups
 from volstream.model.names import Name, quote
 from volstream.model.objects import FeedTable, Trigger, TriggerKind
@@ -30,6 +31,7 @@ from volstream.tails.writer import TailWriter
 _TOGETHER = 10_000
 
 
+@checked
 class ItemTable:
     """A keyed table of items. Thread-safe.
 
@@ -149,7 +151,7 @@ class ItemTable:
         columns_of(key)
         target = Name.parse(name)
         function = Name(target.schema, f"{target.name}_projection")
-        self._functions.create(str(function), _location(transformation), "STRING", of_items=True, or_replace=True)
+        self._functions.create(str(function), location_of(transformation), "STRING", of_items=True, or_replace=True)
         path = literal(f"$['{key}']")
         query = (
             f"SELECT coalesce(get_json_object({ITEM}, {path}), raise_error({literal(f'An item has no {key}.')})) "
@@ -177,13 +179,3 @@ class ItemTable:
         columns = zip(*rows, strict=True)
         self._appender.append(pa.table([pa.array(one, pa.string()) for one in columns], schema=self._schema))
         return len(rows)
-
-
-def _location(function: Callable[..., Any]) -> str:
-    """Returns where a function can be imported from."""
-    name, file = function.__qualname__, inspect.getsourcefile(function)
-    if file is None or not name.isidentifier():
-        raise InvalidValueError(
-            f"{name} cannot be imported from a file.", "Define it at the top of a module, not inside a function."
-        )
-    return f"{file}:{name}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from volstream.catalog.failures import ANY, Wanted
 from volstream.errors import InvalidStateError, InvalidValueError, NotFoundError, VolstreamError
 from volstream.lifecycle.stop import Stop
+from volstream.model.arguments import checked, takes
 from volstream.model.names import Name
 from volstream.model.objects import DynamicJob, FileJob, FileJobSpec, Job, JobSpec, StatementJob, Volume
 from volstream.model.work import Failure, FailureState
@@ -28,6 +29,11 @@ if TYPE_CHECKING:
     from volstream.jobs.run import FileRunner
 
 
+#: Arguments of a job that its methods have themselves.
+_OWN = ("name", "function", "into", "stream", "volume")
+
+
+@checked
 class Jobs(Collection[Job]):
     """Jobs and their failures."""
 
@@ -57,10 +63,11 @@ class Jobs(Collection[Job]):
 
         return Parts(self._home.catalog, self._home.gateway, self._home.settings)
 
+    @takes(FileJobSpec, without=_OWN)
     def create(
         self,
         name: str,
-        function: str | None = None,
+        function: str | Callable[..., Any] | None = None,
         into: str | None = None,
         *,
         statement: str | None = None,
@@ -74,10 +81,12 @@ class Jobs(Collection[Job]):
         """Creates a job; options are the attributes of :class:`~volstream.model.objects.FileJobSpec`.
 
         Args:
-            function, into: the function to run on each file, and the table for its results.
+            function, into: the function to run on each file, as ``file.py:func``, ``pkg.mod:func`` or itself, and the table for
+                its results. It is imported wherever it runs, so it must be at the top of a module.
             statement: instead of these, DML that reads streams: a run of the job is one consumption by it.
             directory: where the function's file or module is looked for; None: the working directory.
         """
+        from volstream.functions.source import location_of
         from volstream.jobs.definitions import create_job
 
         if statement is not None:
@@ -87,6 +96,8 @@ class Jobs(Collection[Job]):
                 raise InvalidValueError(
                     f"The job {name} runs a statement, so it cannot have a function, table or volume."
                 )
+            if useless := sorted(options.keys() - {"trigger", "comment", "alert"}):
+                raise InvalidValueError(f"The job {name} runs a statement, which has no {useless[0]}.", "Leave it out.")
             on = Name.parse(stream) if stream else None
             spec: JobSpec = spec_of_statement(self._home, Name.parse(name), statement, on, **options)
         elif function is None or into is None:
@@ -94,7 +105,7 @@ class Jobs(Collection[Job]):
         else:
             spec = FileJobSpec(
                 name=Name.parse(name),
-                function=function,
+                function=location_of(function),
                 into=Name.parse(into),
                 stream=Name.parse(stream) if stream else None,
                 volume=Name.parse(volume) if volume else None,
@@ -113,6 +124,7 @@ class Jobs(Collection[Job]):
             directory=directory,
         )
 
+    @takes(FileJobSpec, without=(*_OWN, "returns", "arguments"))
     def load(
         self,
         name: str,
@@ -176,10 +188,21 @@ class Jobs(Collection[Job]):
             **options,
         )
 
-    def alter(self, name: str, *, directory: Path | None = None, **changes: Any) -> Job:
+    @takes(FileJobSpec, without=_OWN)
+    def alter(
+        self,
+        name: str,
+        *,
+        function: str | Callable[..., Any] | None = None,
+        directory: Path | None = None,
+        **changes: Any,
+    ) -> Job:
         """Changes a job; its cursor and its failures stay. ``directory`` is as in :meth:`create`."""
+        from volstream.functions.source import location_of
         from volstream.jobs.definitions import alter_job
 
+        if function is not None:
+            changes["function"] = location_of(function)
         self._check_receivers(changes.get("alert"))
         return alter_job(self._home.catalog, Name.parse(name), self._home.zone, directory=directory, **changes)
 

@@ -12,6 +12,7 @@ from volstream.delta import folders
 from volstream.delta.log import DeltaLog
 from volstream.delta.writer import with_retries
 from volstream.errors import InvalidValueError, NotFoundError
+from volstream.model.arguments import checked
 from volstream.model.names import Name
 from volstream.model.objects import Stream
 from volstream.spark.errors import as_sql_errors
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from volstream.streams.block import Block, Taken
 
 
+@checked
 class StreamBatch:
     """One consumption of a stream, inside its ``with`` block.
 
@@ -131,10 +133,12 @@ class StreamBatch:
         location = metastore.locate(self._home, Name.parse(name))
         columns = DeltaLog(location).columns()
         if not columns:
-            raise NotFoundError(f"There is no Delta table {name}.", "Create it first: CREATE TABLE.")
+            near = folders.like_one(self._home.warehouse, Name.parse(name))
+            raise NotFoundError(f"There is no Delta table {name}.", f"{near}Create it first: CREATE TABLE.")
         return location, list(columns)
 
 
+@checked
 class OpenStream(Stream):
     """A stream's definition, as ``session.streams.get`` returns it: it can be consumed."""
 

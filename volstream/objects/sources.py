@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from volstream.errors import InvalidValueError
 from volstream.home import Home
+from volstream.model.arguments import checked, takes
 from volstream.model.names import Name
 from volstream.model.objects import FeedKind, FeedTable
 from volstream.model.units import parse_duration
@@ -22,13 +23,18 @@ if TYPE_CHECKING:  # imported where they are used: commands that only read defin
 
     from volstream.ingest.local import LocalTables
     from volstream.objects.items import ItemTable
+    from volstream.objects.uploads import UploadedTable
     from volstream.sources.appender import Appender
     from volstream.sources.events import EventStream
+
+#: What a retention may be.
+Retention = Annotated[str | timedelta | None, "'30 days', a timedelta, or None to keep events for ever"]
 
 #: Words for units of a retention, besides the short forms of other durations.
 _UNITS = {"second": "s", "minute": "m", "hour": "h", "day": "d"}
 
 
+@checked
 class Sources(Collection[FeedTable]):
     """The tables that are filled through a session. What is added is committed every ``commit_seconds``."""
 
@@ -46,7 +52,7 @@ class Sources(Collection[FeedTable]):
     def create_stream(
         self,
         name: str,
-        retention_policy: str | timedelta | None = None,
+        retention_policy: Retention = None,
         *,
         comment: str | None = None,
         if_not_exists: bool = False,
@@ -92,7 +98,7 @@ class Sources(Collection[FeedTable]):
             primary_key: the name of the items' key.
             data: its items; required if it is immutable.
             immutable: its items never change; another ``version`` replaces them all, and older ones can still be read.
-            version: number of the version to create; default: the next one. The same data twice is not an error.
+            version: number of the version to create; default: the next one, unless the newest has the same data.
 
         Raises:
             AlreadyExistsError: the name is taken; or the version exists with other data.
@@ -124,19 +130,26 @@ class Sources(Collection[FeedTable]):
         else:
             feed = existing
         if immutable:
-            versions.add(self._home, feed, versions.number_for(feed, version), items)
-        made = self.get_table(name)
+            versions.add(self._home, feed, version, items)
+        made = self._items(name)
         if not immutable and rows:
             made.insert_all(data or ())
         return made
 
-    def get_table(self, name: str) -> ItemTable:
-        """Returns a table that :meth:`create_table` created. Raises NotFoundError."""
+    def get_table(self, name: str) -> ItemTable | UploadedTable:
+        """Returns a table that :meth:`create_table` or :meth:`Connectors.upload_file` created. Raises NotFoundError."""
+        from volstream.objects.uploads import UploadedTable
+
+        feed = self.get(name)
+        return UploadedTable(self._home, feed.name) if feed.kind is FeedKind.FILES else self._items(name)
+
+    def _items(self, name: str) -> ItemTable:
         from volstream.objects.items import ItemTable
 
         feed = self._of_kind(name, FeedKind.ITEMS, "table of items")
         return ItemTable(self._home, feed, self._appender(feed), self._functions, self._dynamic_tables)
 
+    @takes(create_stream, without=("name", "if_not_exists"))
     def alter(self, name: str, **changes: Any) -> FeedTable:
         """Changes a source: its ``retention_policy``, as in :meth:`create_stream`, or its ``comment``.
 
@@ -188,7 +201,7 @@ class Sources(Collection[FeedTable]):
         return Appender(self._home, feed.name, self._tables.table(feed.name))
 
 
-def parse_retention(given: str | timedelta | None) -> timedelta | None:
+def parse_retention(given: Retention) -> timedelta | None:
     """Returns a retention: ``30 days``, ``12 hours``, or a short form like ``30d``. Raises InvalidValueError."""
     if given is None:
         return None

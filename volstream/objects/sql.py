@@ -15,7 +15,7 @@ from volstream.objects.all import Objects
 from volstream.objects.ddl import Ddl
 from volstream.spark.errors import as_sql_errors
 from volstream.spark.frames import relation
-from volstream.sql import grammar, names
+from volstream.sql import foreign, grammar, names
 from volstream.statements.result import Result
 from volstream.statements.run import SparkStatements
 
@@ -68,7 +68,9 @@ def _begun(objects: Objects, statement: str) -> tuple[list[str], Iterator[Mappin
     return columns, found()
 
 
-def _run(objects: Objects, statement: str) -> DataFrame | Result:
+def _run(objects: Objects, text: str) -> DataFrame | Result:
+    statement = names.only(text)
+    foreign.check(statement)
     words = names.words(statement)
     if grammar.owned(words) or _drops_function(objects.home, statement, words):
         return Ddl(objects).run(grammar.parse(statement))

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from volstream.errors import InvalidStateError, InvalidValueError
+from volstream.model.arguments import checked, takes
 from volstream.model.names import Name
 from volstream.model.objects import Stream, StreamSpec
 from volstream.model.work import PlanKind
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from volstream.objects.open_stream import OpenStream
 
 
+@checked
 class Streams(Collection[Stream]):
     """Streams."""
 
@@ -30,6 +32,7 @@ class Streams(Collection[Stream]):
 
         return OpenStream.of(self._home, super().get(name))
 
+    @takes(StreamSpec, without=("name", "volume", "table"))
     def create(
         self,
         name: str,

@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from volstream.home import Home
+from volstream.model.arguments import checked
 from volstream.model.names import Name
 from volstream.sources import versions
 
 
+@checked
 class UploadedTable:
     """An immutable table of uploaded files, each of which is a version. Thread-safe.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from volstream.lifecycle.stop import Stop
+from volstream.model.arguments import checked, takes
 from volstream.model.names import Name
 from volstream.model.objects import DynamicJob, Volume, VolumeSpec
 from volstream.objects.base import Collection
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from volstream.home import Home
 
 
+@checked
 class Volumes(Collection[Volume]):
     """Volumes and their directory tables."""
 
@@ -27,6 +29,7 @@ class Volumes(Collection[Volume]):
         self._jobs = jobs
         self._dynamic_tables = dynamic_tables
 
+    @takes(VolumeSpec, without=("name", "location"))
     def create(
         self,
         name: str,
@@ -42,8 +45,6 @@ class Volumes(Collection[Volume]):
         Args:
             check: first check that the directory or bucket, and the queue, can be reached.
         """
-        if isinstance(options.get("connection"), str):
-            options["connection"] = Name.parse(options["connection"])
         spec = VolumeSpec(Name.parse(name), location, **options)
         return volume_rules.create_volume(
             self._home.catalog,
@@ -54,6 +55,14 @@ class Volumes(Collection[Volume]):
             check=check,
         )
 
+    def matching(self, name: str) -> tuple[int, int, bool]:
+        """Returns how many files belong to a volume, of how many that were looked at, and whether these are all there are.
+
+        Lists some of the files and stores nothing. Raises NotFoundError, StorageError.
+        """
+        return volume_rules.matching(self._home.catalog, self._home.settings, Name.parse(name))
+
+    @takes(VolumeSpec, without=("name", "location"))
     def alter(self, name: str, *, check: bool = True, **changes: Any) -> Volume:
         """Changes a volume: attributes of a :class:`~volstream.model.objects.VolumeSpec` except name and location.
 
@@ -62,8 +71,6 @@ class Volumes(Collection[Volume]):
         Args:
             check: first check that the directory or bucket, and the queue, can be reached.
         """
-        if isinstance(changes.get("connection"), str):
-            changes["connection"] = Name.parse(changes["connection"])
         catalog, settings = self._home.catalog, self._home.settings
         return volume_rules.alter_volume(catalog, settings, Name.parse(name), check=check, **changes)
 

@@ -108,7 +108,7 @@ def _source(written: str, values: Mapping[str, Any], given: Collection[str], fol
 def _table(written: str, values: Mapping[str, Any], given: Collection[str], folder: Path) -> dict[str, Any]:
     del written, given, folder
     from volstream.pipelines.columns import parse_columns
-    from volstream.streams.source import tracking
+    from volstream.streams.source import kept_days, tracking
 
     columns = parse_columns(values["columns"])
     for key in ("primary_key", "partitioned_by"):
@@ -117,7 +117,10 @@ def _table(written: str, values: Mapping[str, Any], given: Collection[str], fold
                 raise InvalidValueError(f"{key} names a column {column!r}, which the table lacks.")
     if "change_tracking" in values["properties"]:
         tracking(values["properties"]["change_tracking"])
-    return {"columns": values["columns"].strip()}
+    properties = dict(values["properties"])
+    if (days := properties.pop("data_retention_days", None)) is not None:  # a table has it as Delta's
+        properties |= kept_days(days)
+    return {"columns": values["columns"].strip(), "properties": properties}
 
 
 def _stream(written: str, values: Mapping[str, Any], given: Collection[str], folder: Path) -> dict[str, Any]:

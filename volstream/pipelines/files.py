@@ -6,12 +6,12 @@ import os
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from volstream import config
 from volstream.errors import InvalidValueError, NotFoundError
+from volstream.model.text import nearest
 from volstream.model.units import MAX_INTEGER
 from volstream.pipelines.model import Kind
 from volstream.pipelines.references import expand, is_secret
@@ -165,9 +165,3 @@ class Variables:
     @staticmethod
     def _nested(name: str) -> Any:
         raise InvalidValueError(f"A variable refers to another one, {name}.", "Write its value, or ${env:NAME}.")
-
-
-def nearest(word: str, known: Sequence[str]) -> str:
-    """Returns a hint for a misspelt word."""
-    near = get_close_matches(word, known, n=1)
-    return f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(known)}." if known else ""

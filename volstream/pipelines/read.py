@@ -9,8 +9,9 @@ from typing import Any
 from volstream import config
 from volstream.errors import InvalidValueError, VolstreamError
 from volstream.model.names import Name
+from volstream.model.text import like, nearest
 from volstream.pipelines.complete import complete
-from volstream.pipelines.files import RawFile, Variables, nearest, read_files
+from volstream.pipelines.files import RawFile, Variables, read_files
 from volstream.pipelines.keys import KEYS, defaults
 from volstream.pipelines.model import Definition, Kind
 from volstream.pipelines.references import expand, is_secret
@@ -82,6 +83,6 @@ def _expanded(kind: Kind, key: str, value: Any, variables: Variables) -> Any:
 
 
 def _hint(kind: Kind, written: str, key: str, value: Any, known: Sequence[str]) -> str:
-    if isinstance(value, Mapping) and nearest(key, known).startswith("There are"):
+    if isinstance(value, Mapping) and not like(key, known):
         return f'For an object of a schema write [{kind.value}."{written}.{key}"].'
     return nearest(key, known)

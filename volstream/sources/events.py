@@ -14,6 +14,7 @@ from uuid import UUID
 import pyarrow as pa
 
 from volstream.errors import InvalidValueError
+from volstream.model.arguments import checked
 from volstream.model.files import is_utf8
 from volstream.model.groups import groups
 from volstream.model.objects import FeedTable
@@ -30,6 +31,7 @@ _TOGETHER = 10_000
 _SCHEMA = pa.schema([pa.field(OPERATION, pa.string()), *EVENT_COLUMNS])
 
 
+@checked
 class EventStream:
     """A table of events. Thread-safe.
 

@@ -26,10 +26,11 @@ from volstream.delta.writer import DeltaWriter
 from volstream.errors import InvalidValueError, StorageError, in_brief
 from volstream.model.groups import groups
 from volstream.model.locations import without_secrets
+from volstream.model.names import quote
 from volstream.model.objects import Connection, FeedTable
 from volstream.sources import avro, tables, versions
 from volstream.sources.tables import KEPT
-from volstream.spark.errors import condition_of, map_spark_errors
+from volstream.spark.errors import condition_of, map_spark_errors, sql_error
 from volstream.spark.views import Views
 from volstream.sqltext import table_at
 from volstream.storage import open_store
@@ -104,8 +105,11 @@ class Upload:
         return cls(uri, found, options, connection)
 
 
-def add(home: Home, feed: FeedTable, version: int, upload: Upload) -> None:
+def add(home: Home, feed: FeedTable, version: int | None, upload: Upload) -> None:
     """Makes a version of a file's rows, unless the table has it already; the table is created with its first one.
+
+    Args:
+        version: None: the next one, unless the newest has the same rows.
 
     Raises:
         InvalidValueError: there is no such file, it cannot be parsed, or keys are missing or occur twice.
@@ -117,9 +121,14 @@ def add(home: Home, feed: FeedTable, version: int, upload: Upload) -> None:
         with home.gateway.fresh() as spark:
             rows = _read(spark, path, upload)
             feed = replace(feed, primary_key=_checked_key(rows, upload, str(feed.primary_key)))
+            last = versions.newest(home, feed)
+            if version is None and last is not None and _has(spark, rows, location, versions.present(home, feed, last)):
+                return
+            version = versions.number_for(home.catalog.feeds.find(feed.name) or feed, version)
             existing = versions.present(home, feed, version)
             if existing is not None:
-                _check_same(spark, Views(spark).show(rows), location, existing, feed, version)
+                if not _has(spark, rows, location, existing):
+                    raise versions.differs(feed, version)
                 versions.note(home, feed, version)
                 return
             fields = [(field.name, field.dataType.simpleString()) for field in rows.schema.fields]
@@ -144,9 +153,15 @@ def _first(home: Home, feed: FeedTable) -> Iterator[None]:
         raise
 
 
+#: Schemes of files that Spark reads where they are: it has the client.
+_SPARKS = ("hdfs", "viewfs")
+
+
 @contextmanager
 def _refusals(upload: Upload) -> Iterator[None]:
-    """Maps Spark's errors about the file to InvalidValueError."""
+    """Maps Spark's errors about the file to InvalidValueError, or to StorageError if it cannot be reached."""
+    from pyspark.errors import PySparkException
+
     with map_spark_errors():
         try:
             yield
@@ -156,6 +171,11 @@ def _refusals(upload: Upload) -> Iterator[None]:
                     f"{upload.shown} cannot be read as {upload.format}: {in_brief(error)}.",
                     "Pass the options of its format: options={'delimiter': ';', ...}.",
                 ) from error
+            if urlsplit(upload.uri).scheme in _SPARKS and isinstance(error, PySparkException):
+                raise StorageError(
+                    f"{upload.shown} cannot be read: {sql_error(error).brief.rstrip('.')}.",
+                    "Write hdfs://HOST:PORT/path, and check that this machine reaches the host.",
+                ) from error
             raise
 
 
@@ -163,8 +183,8 @@ def _refusals(upload: Upload) -> Iterator[None]:
 def _staged(home: Home, upload: Upload) -> Iterator[str]:
     """Copies the file next to the tables, where Spark finds it on any host; yields where it is."""
     place = urlsplit(upload.uri)
-    if place.scheme in ("hdfs", "viewfs"):
-        yield upload.uri  # Spark has the client
+    if place.scheme in _SPARKS:
+        yield upload.uri
         return
     folder = f"{home.warehouse}/_staging/upload-{uuid.uuid4().hex}"
     try:
@@ -299,18 +319,23 @@ def _checked_key(rows: DataFrame, upload: Upload, primary_key: str) -> str:
     return column
 
 
-def _check_same(spark: SparkSession, view: str, location: str, existing: int, feed: FeedTable, version: int) -> None:
-    """Raises AlreadyExistsError unless the version has the same rows."""
-    stored = f"SELECT * FROM {table_at(location)} VERSION AS OF {existing}"
-    given = f"SELECT * FROM {view}"
+def _has(spark: SparkSession, rows: DataFrame, location: str, version: int | None) -> bool:
+    """Returns whether a Delta version of the table has the same rows. Columns that the file lacks are NULL in it."""
+    from pyspark.errors import AnalysisException
+
+    schema = None if version is None else DeltaLog(location).schema(version)
+    columns = [] if schema is None else schema.columns
+    given = {name.lower() for name in rows.columns}
+    if not given <= {name.lower() for name in columns}:
+        return False
+    listed = ", ".join(quote(name) if name.lower() in given else f"NULL AS {quote(name)}" for name in columns)
+    stored = f"SELECT * FROM {table_at(location)} VERSION AS OF {version}"
+    uploaded = f"SELECT {listed} FROM {Views(spark).show(rows)}"
+    differing = f"({stored} EXCEPT ALL {uploaded}) UNION ALL ({uploaded} EXCEPT ALL {stored})"
     try:
-        differing = (
-            spark.sql(f"({stored} EXCEPT ALL {given}) UNION ALL ({given} EXCEPT ALL {stored})").limit(1).collect()
-        )
-    except Exception as error:  # other columns, or other types
-        raise versions.differs(feed, version) from error
-    if differing:
-        raise versions.differs(feed, version)
+        return not spark.sql(differing).limit(1).collect()
+    except AnalysisException:  # other types
+        return False
 
 
 def _fit(home: Home, location: str, fields: list[tuple[str, str]], feed: FeedTable) -> None:

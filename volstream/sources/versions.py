@@ -65,8 +65,14 @@ def delta_version(feed: FeedTable, version: int) -> int | None:
     return None if found is None else int(found)
 
 
-def add(home: Home, feed: FeedTable, version: int, items: pa.Table) -> None:
-    """Makes a version of these rows, unless the table has it already.
+def newest(home: Home, feed: FeedTable) -> int | None:
+    """Returns the number of a table's newest version; None: it has none yet."""
+    stored = home.catalog.feeds.find(feed.name)
+    return None if stored is None else max(numbers(stored), default=None)
+
+
+def add(home: Home, feed: FeedTable, version: int | None, items: pa.Table) -> None:
+    """Makes a version of these rows, unless the table has it already; None: the next one, unless its newest has these rows.
 
     Raises:
         AlreadyExistsError: the table has that version, with other rows.
@@ -75,11 +81,21 @@ def add(home: Home, feed: FeedTable, version: int, items: pa.Table) -> None:
     """
     check_keys(items, str(feed.primary_key))
     location = folders.table_location(home.warehouse, feed.name)
+
+    def has(existing: int | None) -> bool:
+        by_key = [(str(feed.primary_key), "ascending")]
+        return existing is not None and (
+            rows.read(location, existing, items.schema).sort_by(by_key) == items.sort_by(by_key)
+        )
+
     with alone(home, feed.name):
+        last = newest(home, feed)
+        if version is None and last is not None and has(present(home, feed, last)):
+            return
+        version = number_for(home.catalog.feeds.find(feed.name) or feed, version)
         existing = present(home, feed, version)
         if existing is not None:
-            by_key = [(str(feed.primary_key), "ascending")]
-            if rows.read(location, existing, items.schema).sort_by(by_key) != items.sort_by(by_key):
+            if not has(existing):
                 raise differs(feed, version)
         elif not _begin(location, version, items):
             staged = f"{home.warehouse}/_staging/version-{feed.id}-{version}"

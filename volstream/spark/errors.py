@@ -32,6 +32,10 @@ _CLOSED_CHANNEL = re.compile(r"Cannot invoke RPC.*closed", re.IGNORECASE)
 _STOPPED = re.compile(r"stopped SparkContext|SparkContext was shut down|SparkContext has been shutdown", re.IGNORECASE)
 #: Beginning of Java's part of a message.
 _STACK = re.compile(r"\n\nJVM stacktrace:|\n+Driver stacktrace:|\n\tat ")
+#: Before the message of an error without a condition: its class and, from Delta's Kernel, the location of the table.
+_CLASS = re.compile(r"^(?:\((?:[a-z]\w*\.)+\w+\) (?:file:\S+: )?|(?:[a-z]\w*\.)+(?=[A-Z]\w*: ))")
+#: A time in a message of Delta's Kernel.
+_MILLISECONDS = re.compile(r"\b\d+ ms \((\d{4,}-[^)]*)\)")
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]")
 
 
@@ -102,7 +106,8 @@ def sql_error(error: BaseException) -> SqlError:
     """Returns Spark's message about a user's statement, without plan and JVM stack."""
     text = _STACK.split(str(error), maxsplit=1)[0]
     text = text.split(";\n'", 1)[0]  # the unresolved plan, which begins with a quote
-    return SqlError(text.strip())
+    text = _CLASS.sub("", text)
+    return SqlError(_MILLISECONDS.sub(r"\1", text).strip())
 
 
 @contextmanager

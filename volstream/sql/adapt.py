@@ -10,45 +10,47 @@ from typing import Any
 from sqlglot.tokenizer_core import TokenType
 
 from volstream.errors import SqlError
-from volstream.sql import names
+from volstream.sql import names, types
 from volstream.sqltext import tree_of
 
 #: The table feature without which Delta refuses columns with a DEFAULT.
 _DEFAULTS = "delta.feature.allowColumnDefaults"
 
 
-def create_table(statement: str, key_property: str, tracking: Callable[[str], Mapping[str, str]]) -> str:
-    """Rewrites CREATE TABLE or ALTER TABLE for Spark: ``VARCHAR`` without a length becomes ``STRING``, a PRIMARY KEY a table
-    property with the columns' names, and ``change_tracking`` several Delta properties. A column's ``DEFAULT`` in a CREATE TABLE
-    adds the table feature that Delta asks for.
+def create_table(
+    statement: str, key_property: str, shorthands: Mapping[str, Callable[[str], Mapping[str, str]]]
+) -> str:
+    """Rewrites CREATE TABLE or ALTER TABLE for Spark: types of other platforms become Spark's, a PRIMARY KEY a table property
+    with the columns' names, and properties like ``change_tracking`` several Delta properties. A column's ``DEFAULT`` in a CREATE
+    TABLE adds the table feature that Delta asks for.
 
     Args:
-        tracking: returns the properties for a value of ``change_tracking``.
+        shorthands: return the properties for a value of such a property, by its name in lower case.
 
     Raises:
-        SqlError: a primary key whose columns cannot be determined; TBLPROPERTIES without a list.
-        InvalidValueError: ``change_tracking`` is neither true nor false.
+        SqlError: a primary key whose columns cannot be determined, or which lacks a partition column; TBLPROPERTIES without a
+            list.
+        InvalidValueError: such a property cannot have its value, or a column its type.
     """
     tokens = names.tokenize(statement)
-    edits: list[tuple[int, int, str]] = []
+    edits = types.edits(tokens)
     key: list[str] = []
     for position, token in enumerate(tokens):
-        word = token.text.upper()
         follows = [one.text.upper() for one in tokens[position + 1 : position + 3]]
-        typed = token.token_type in (TokenType.VARCHAR, TokenType.CHAR, TokenType.TEXT) and word in ("VARCHAR", "CHAR")
-        if typed and follows[:1] != ["("]:
-            edits.append((token.start, token.end + 1, "STRING"))
         if token.token_type is TokenType.PRIMARY_KEY:
             if key:
                 raise SqlError("A table can have only one PRIMARY KEY.")
             key, edit = _key(statement, tokens, position)
             edits.append(edit)
-        if token.token_type is TokenType.STRING and word == "CHANGE_TRACKING" and follows[:1] == ["="]:
+        shorthand = shorthands.get(token.text.lower()) if token.token_type is TokenType.STRING else None
+        if shorthand is not None and follows[:1] == ["="]:
             *_, value = tokens[position + 1 : position + 3]  # the sign itself if nothing follows
-            pairs = ", ".join(f"'{name}' = '{setting}'" for name, setting in tracking(value.text).items())
+            pairs = ", ".join(f"'{name}' = '{setting}'" for name, setting in shorthand(value.text).items())
             edits.append((token.start, value.end + 1, pairs))
+    if key:
+        _check_partitions(tokens, key)
     text = statement
-    for start, end, new in reversed(edits):
+    for start, end, new in sorted(edits, reverse=True):
         text = text[:start] + new + text[end:]
     if key:
         text = _with_property(text, key_property, json.dumps(key))
@@ -195,17 +197,39 @@ def _key(statement: str, tokens: Sequence[Any], position: int) -> tuple[list[str
         if tokens[first - 1].text != ",":
             raise SqlError("A table needs columns before its PRIMARY KEY.")
         return columns, (tokens[first - 1].start, tokens[end].end + 1, "")
-    depth, at = 0, position - 1  # a column constraint: its name follows the last comma or parenthesis on this level
-    while at >= 0:
-        text = tokens[at].text
-        depth += (text == ")") - (text == "(")
-        if depth < 0 or (depth == 0 and text == ","):
-            break
-        at -= 1
-    column = [token.text.upper() for token in tokens[at + 1 : position]]
+    # A column constraint: the column is between the commas or parentheses on this level.
+    at, end = _edge(tokens, position, -1), _edge(tokens, position, 1)
+    column = [token.text.upper() for token in tokens[at + 1 : end]]
     required = any(column[one : one + 2] == ["NOT", "NULL"] for one in range(len(column)))
     edit = (tokens[position].start, tokens[position].end + 1, "" if required else "NOT NULL")
     return [_unquoted(statement, tokens[at + 1])], edit
+
+
+def _check_partitions(tokens: Sequence[Any], key: Sequence[str]) -> None:
+    """Raises SqlError if a partition column is not part of the key: rows of a key would be in several partitions."""
+    at = next((at for at, token in enumerate(tokens) if token.token_type is TokenType.PARTITION_BY), None)
+    end = None if at is None else _closing([token.text for token in tokens], at + 1)
+    if at is None or end is None:
+        return
+    known = {name.lower() for name in key}
+    for before, token in pairwise(tokens[at + 1 : end]):
+        if before.text in ("(", ",") and token.text.lower() not in known:
+            raise SqlError(
+                f"The partition column {token.text} is not part of the PRIMARY KEY.",
+                f"Add it to the key: PRIMARY KEY ({', '.join((*key, token.text))}).",
+            )
+
+
+def _edge(tokens: Sequence[Any], position: int, step: int) -> int:
+    """Returns the position of the comma or parenthesis that ends the column at a position, in a direction."""
+    depth, at = 0, position + step
+    while 0 <= at < len(tokens):
+        text = tokens[at].text
+        depth += (text == "(") - (text == ")")
+        if depth * step < 0 or (depth == 0 and text == ","):
+            break
+        at += step
+    return at
 
 
 def _with_property(statement: str, key: str, value: str) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from volstream.errors import SqlError
-from volstream.model.names import Name
+from volstream.model.names import Name, quote
 
 if TYPE_CHECKING:
     from lark import Lark, Tree
@@ -28,6 +28,9 @@ _OWNED = re.compile(
 
 #: ``CREATE FUNCTION f AS 'file.py:func'``. Spark's own statement names a Java class, without a colon.
 _PYTHON_FUNCTION = re.compile(r"CREATE (OR REPLACE )?FUNCTION .*? AS (\S*|.*\.PY):\w+")
+
+
+_TRUE, _FALSE = {"true", "yes", "on", "1"}, {"false", "no", "off", "0"}
 
 
 @dataclass(frozen=True)
@@ -69,13 +72,44 @@ def parse(text: str) -> Statement:
     Raises:
         SqlError: it cannot be parsed; with line, column and caret.
     """
+    return _Reader(text).statement(_parsed(text).children[0])
+
+
+def _parsed(text: str) -> Tree[Any]:
     from lark.exceptions import UnexpectedInput
 
     try:
-        tree = _parser().parse(text)
+        return _parser().parse(text)
     except UnexpectedInput as error:
         raise _refused(text, error) from None
-    return _Reader(text).statement(tree.children[0])
+
+
+def in_schema(text: str, schema: str, queried: Callable[[str], str]) -> str:
+    """Returns one of volstream's own statements with a schema for names that have none, except those of connections.
+
+    Args:
+        queried: does the same with the statement or query at the end of another one.
+
+    Raises:
+        SqlError: it cannot be parsed.
+    """
+    [tree] = _parsed(text).children
+    kind = str(tree.data).partition("_")[2]
+    objects = [str(one) for one in tree.children if getattr(one, "type", "") == "OBJECT"]
+    named = tree.data != "show" and "connection" not in (kind, *map(_kind, objects))
+    edits: list[tuple[int, int, str]] = []
+    for child in tree.iter_subtrees():
+        if child.data != "name" or len(child.children) > 1:
+            continue
+        of_connection = any(child is one for used in tree.find_data("using_connection") for one in used.children)
+        if named and not of_connection:
+            edits.append((child.meta.start_pos, child.meta.start_pos, f"{quote(schema)}."))
+    for query in tree.find_data("as_statement"):
+        start = query.meta.start_pos + len("AS")
+        edits.append((start, query.meta.end_pos, f" {queried(text[start : query.meta.end_pos]).strip()}"))
+    for start, end, new in sorted(edits, reverse=True):
+        text = text[:start] + new + text[end:]
+    return text
 
 
 @functools.cache
@@ -140,7 +174,8 @@ class _Reader:
             if _is(child, "name", *flags):
                 continue
             if hasattr(child, "data"):
-                options |= self._clause(child)
+                for clause, value in self._clause(child).items():  # there may be several properties
+                    options[clause] = options[clause] | value if clause == "properties" and clause in options else value
             elif child.type in ("SOURCE_KIND", "OBJECT", "OBJECTS", "NUMBER", "PAUSE", "RESUME"):
                 options[child.type.lower()] = str(child)
         if len(names) > 1:
@@ -170,8 +205,8 @@ class _Reader:
                 return {rule: self._properties(children)}
             case "property":
                 return {"properties": self._properties([tree])}
-            case "directory" | "recursive":
-                return {rule: self._string(children[0]).lower() in ("true", "yes", "on", "1")}
+            case "directory" | "recursive" | "check":
+                return {rule: self._boolean(children[0], rule)}
             case "patterns":
                 return {rule: [self._string(child) for child in children]}
             case "returns" | "where":
@@ -190,6 +225,12 @@ class _Reader:
 
     def _properties(self, pairs: Sequence[Tree[Any]]) -> dict[str, str]:
         return {self._string(pair.children[0]): self._string(pair.children[1]) for pair in pairs}
+
+    def _boolean(self, tree: Tree[Any], what: str) -> bool:
+        word = self._string(tree).lower()
+        if word not in _TRUE | _FALSE:
+            raise SqlError(f"{what.upper()} cannot be {word!r}.", "Write TRUE or FALSE.")
+        return word in _TRUE
 
     def _name(self, tree: Tree[Any]) -> Name:
         return Name.parse(self._written(tree))

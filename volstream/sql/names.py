@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -113,6 +114,15 @@ def split(script: str) -> Sequence[str]:
     return [statement.strip() for statement in statements if any(True for _ in tokenize(statement))]
 
 
+def only(text: str) -> str:
+    """Returns the one statement of a text, without a semicolon. Raises SqlError if there is none, or there are several."""
+    statements = split(text)
+    if len(statements) != 1:
+        what = f"These are {len(statements)} statements" if statements else "This is no statement"
+        raise SqlError(f"{what}.", "Run one at a time.")
+    return statements[0]
+
+
 def references(statement: str) -> Sequence[Reference]:
     """Returns possible names of relations and each ``DIRECTORY(VOLUME v)``, in order, without common table expressions.
 
@@ -173,6 +183,13 @@ def _tree(text: str) -> exp.Expr | None:
     return tree if isinstance(tree, kinds) else None
 
 
+def must_exist(statement: str) -> bool:
+    """True if a statement is known to need all relations that it names: a query or DML, but nothing that creates."""
+    from sqlglot import exp
+
+    return not isinstance(_tree(statement) or exp.Create(), exp.Create)
+
+
 def is_query(statement: str) -> bool:
     """True if a statement is known to be a query, which reads only, whatever words its columns and texts have."""
     from sqlglot import exp
@@ -182,7 +199,7 @@ def is_query(statement: str) -> bool:
 
 def _extensions(statement: str, tokens: list[Token]) -> tuple[dict[int, Reference], str]:
     """Returns each ``DIRECTORY(VOLUME v)`` by its position, and the statement as sqlglot can parse it, of the same length: with
-    a name in place of those, and without ``CHANGES FROM VERSION``."""
+    a name in place of those, and without ``CHANGES FROM``."""
     directories: dict[int, Reference] = {}
     text = statement
     for position in range(len(tokens)):
@@ -192,7 +209,7 @@ def _extensions(statement: str, tokens: list[Token]) -> tuple[dict[int, Referenc
             directories[one.start] = one
             text = f"{text[: one.start]}`{'_' * (one.end - one.start - 2)}`{text[one.end :]}"
     for position, token in enumerate(tokens):
-        if [one.text.upper() for one in tokens[position : position + 3]] == ["CHANGES", "FROM", "VERSION"]:
+        if [one.text.upper() for one in tokens[position : position + 2]] == ["CHANGES", "FROM"]:
             clause = _changes(tokens[position:])
             if clause is not None:
                 text = text[: token.start] + " " * (clause.end - token.start) + text[clause.end :]
@@ -305,29 +322,40 @@ def calls(statement: str) -> Sequence[Reference]:
     return found
 
 
+#: The first or last of a range of changes: a version, or a time.
+Bound = int | datetime
+
+
 @dataclass(frozen=True)
 class ChangesClause:
-    """``CHANGES FROM VERSION first [TO VERSION last] [WITH (...)]`` after a relation, up to ``text[:end]``."""
+    """``CHANGES FROM VERSION first [TO VERSION last] [WITH (...)]`` after a relation, or with ``TIMESTAMP 'time'``; up to
+    ``text[:end]``."""
 
-    first: int
-    last: int | None
+    first: Bound
+    last: Bound | None
     options: Mapping[str, str]
     end: int
 
 
 def changes_of(statement: str, reference: Reference) -> ChangesClause | None:
-    """Returns the changes by version that a statement requests of a relation; None if it requests none, or by time."""
+    """Returns the changes that a statement requests of a relation; None if it requests none, or by an expression."""
     return _changes([token for token in tokenize(statement) if token.start >= reference.end])
 
 
 def _changes(tokens: list[Token]) -> ChangesClause | None:
     words = [token.text.upper() for token in tokens]
-    if words[:3] != ["CHANGES", "FROM", "VERSION"]:
+    if words[:2] != ["CHANGES", "FROM"] or words[2:3] not in (["VERSION"], ["TIMESTAMP"]):
         return None
-    first, at = _bound(words, 3, excluded=1)
-    last = None
-    if words[at : at + 2] == ["TO", "VERSION"]:
-        last, at = _bound(words, at + 2, excluded=-1)
+    found = _bound(tokens, 2, excluded=1)
+    if found is None:
+        return None
+    first, at = found
+    last: Bound | None = None
+    if words[at : at + 1] == ["TO"] and words[at + 1 : at + 2] in (["VERSION"], ["TIMESTAMP"]):
+        found = _bound(tokens, at + 1, excluded=-1)
+        if found is None:
+            return None
+        last, at = found
     options: dict[str, str] = {}
     if words[at : at + 2] == ["WITH", "("]:
         if ")" not in words[at:]:
@@ -343,14 +371,33 @@ def _changes(tokens: list[Token]) -> ChangesClause | None:
 _MAX_DIGITS = 18
 
 
-def _bound(words: Sequence[str], at: int, *, excluded: int) -> tuple[int, int]:
-    """Returns the version at a position, shifted by ``excluded`` if it is exclusive, and the next position. Raises SqlError."""
-    if at >= len(words) or not words[at].isdecimal() or len(words[at]) > _MAX_DIGITS:
-        raise SqlError("VERSION must be followed by a number.")
-    version, after = int(words[at]), words[at + 1 : at + 2]
+def _bound(tokens: Sequence[Token], at: int, *, excluded: int) -> tuple[Bound, int] | None:
+    """Returns the version or time after a word at a position, shifted by ``excluded`` if it is exclusive, and the next position;
+    None: it is an expression. Raises SqlError."""
+    words = [token.text.upper() for token in tokens[at : at + 3]]
+    bound: Bound
+    step: Any = excluded
+    if words[0] == "VERSION":
+        if len(words) < 2 or not words[1].isdecimal() or len(words[1]) > _MAX_DIGITS:
+            raise SqlError("VERSION must be followed by a number.")
+        bound = int(words[1])
+    elif len(words) < 2 or tokens[at + 1].token_type is not TokenType.STRING:
+        return None
+    else:
+        bound, step = moment_of(tokens[at + 1].text), timedelta(microseconds=excluded)
+    after = words[2:3]
     if after == ["EXCLUSIVE"]:
-        return version + excluded, at + 2
-    return version, at + (2 if after == ["INCLUSIVE"] else 1)
+        return bound + step, at + 3
+    return bound, at + (3 if after == ["INCLUSIVE"] else 2)
+
+
+def moment_of(text: str) -> datetime:
+    """Returns a time that is written as text, in UTC unless it has a zone. Raises SqlError."""
+    try:
+        found = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise SqlError(f"{text!r} is not a time.", "Write for example '2026-03-01 12:00:00'.") from None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
 def target(statement: str) -> Reference | None:

@@ -81,12 +81,12 @@ def _decimal(value: Decimal) -> str:
 
 
 def in_schema(statement: str, schema: str) -> str:
-    """Returns a statement with ``schema`` before each name of a table or volume that has none.
-
-    Statements of ours, whose names are not tables alone, stay as they are.
-    """
-    if schema == DEFAULT_SCHEMA or grammar.owned(names.words(statement)):
+    """Returns a statement with ``schema`` before each name of an object that has none. Raises SqlError if it cannot be parsed."""
+    if schema == DEFAULT_SCHEMA:
         return statement
+    statement = names.only(statement)
+    if grammar.owned(names.words(statement)):
+        return grammar.in_schema(statement, schema, lambda query: in_schema(query, schema))
     text = statement
     for one in reversed(names.references(statement)):
         if not one.qualified:

@@ -10,6 +10,7 @@ import itertools
 from sqlglot.tokenizer_core import TokenType
 
 from volstream.errors import SqlError
+from volstream.sql import foreign
 from volstream.sql.names import split, tokenize, words
 
 #: Words with which a statement that only reads begins.
@@ -59,6 +60,7 @@ def one_query(text: str) -> str:
             f"{upper[0]} is not a query.", "Here only SELECT, SHOW and DESCRIBE run; use volstream sql for the others."
         )
     check_calls(statement)
+    foreign.check(statement)
     if not has_plan(statement):
         for token in tokens:
             quotes = token.token_type is TokenType.STRING and upper[0] != "SHOW"

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from volstream.changelog.base import Deduplication
 from volstream.delta import folders
-from volstream.delta.log import DeltaLog
 from volstream.delta.places import is_folder, is_table
 from volstream.delta.writer import compile_if_large
 from volstream.directory import table as directory
+from volstream.errors import SqlError
 from volstream.functions.scalar import call_of
 from volstream.functions.schema import from_ddl
 from volstream.jvm.codegen import compile_in
@@ -25,7 +25,6 @@ from volstream.sql import adapt, names
 from volstream.sqltext import literal, parquet_at
 from volstream.statements import arrived, facts
 from volstream.streams.changes import query
-from volstream.streams.source import spark_reads
 from volstream.streams.volume_source import VolumeSource
 
 if TYPE_CHECKING:
@@ -84,7 +83,7 @@ class Binding:
             end = reference.end
             stream = None if reference.directory else self._home.catalog.streams.find(reference.name)
             changes = None if stream else names.changes_of(statement, reference)
-            if changes is not None and not self._is_sparks(reference):
+            if changes is not None:
                 replacement, end = self._changes_view(reference, changes), changes.end
             elif reference.directory:
                 replacement = self.views.show(self._directory(reference.name))
@@ -102,19 +101,25 @@ class Binding:
                     replacement = f"({unmoved})" if inline else self.views.of(unmoved)
             elif facts.is_fact(reference.name):
                 replacement = self.views.of(f"SELECT * FROM {parquet_at(facts.write(self._home, reference.name))}")
+            else:
+                self._check_spelling(statement, reference)
             if replacement is not None:
                 if reference.takes_alias:  # keeps columns qualified by the relation's name valid
                     replacement += f" AS {quote(reference.name.name)}"
                 text = text[: reference.start] + replacement + text[end:]
         return text
 
-    def _is_sparks(self, reference: names.Reference) -> bool:
-        """True if Spark itself can return the changes of a relation."""
-        schema = DeltaLog(folders.table_location(self._home.warehouse, reference.name)).schema()
-        return not reference.directory and (schema is None or spark_reads(schema))
+    def _check_spelling(self, statement: str, reference: names.Reference) -> None:
+        """Raises SqlError if a relation is missing, and another one has a name like it."""
+        if not names.must_exist(statement):
+            return
+        streams = (one.name for one in self._home.catalog.streams.list())
+        near = folders.like_one(self._home.warehouse, reference.name, streams)
+        if near and not self.spark.catalog.tableExists(statement[reference.start : reference.end]):
+            raise SqlError(f"There is no table, stream or view {reference.name}.", near.rstrip())
 
     def _changes_view(self, reference: names.Reference, changes: names.ChangesClause) -> str:
-        """Creates a view of changes that Spark cannot return: of directories, and of tables with column mapping."""
+        """Creates a view of changes. Spark's own would show the metadata of rows, too, and knows no directories."""
         options = changes.options
         if not reference.directory:
             compile_if_large(self.spark, folders.table_location(self._home.warehouse, reference.name))
@@ -126,6 +131,7 @@ class Binding:
             changes.last,
             options.get("deduplicationmode", Deduplication.DROP_CARRYOVERS),
             compute_updates=options.get("computeupdates", "false").lower() == "true",
+            identity=[one.strip() for one in options.get("identity", "").split(",") if one.strip()],
             directory=reference.directory,
         )
         return self.views.of(text)

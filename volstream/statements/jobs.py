@@ -46,7 +46,7 @@ def spec_of_statement(
     if names.words(statement)[:1] not in [[word] for word in _DML] or not names.writes(statement):
         raise SqlError(f"The statement of job {name} writes nothing.", "It can be INSERT, MERGE, UPDATE or DELETE.")
     target, location = target_of(home, statement)
-    check_exists(target, location)
+    check_exists(home, target, location)
     streams = streams_of(home, statement)
     if not streams:
         raise SqlError(f"The statement of job {name} reads no stream.", "A run consumes a stream, so select from one.")

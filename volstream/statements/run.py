@@ -24,7 +24,7 @@ from volstream.statements.guards import check_tracking_stays, check_untracked, c
 from volstream.statements.result import Result
 from volstream.streams.consume import is_unused
 from volstream.streams.definitions import CHANGE_COLUMNS
-from volstream.streams.source import tracking
+from volstream.streams.source import SHORTHANDS
 from volstream.tails.snapshot import TailedTable
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def consume(home: Home, statement: str, job_id: str) -> int:
     """
     with home.gateway.explaining(), as_sql_errors():
         target, location = target_of(home, statement)
-        check_exists(target, location)
+        check_exists(home, target, location)
         arrived.commit_before(home, statement)
         streams = streams_of(home, statement)
         return SparkStatements(home).write(statement, names.words(statement), streams, location, job_id) or 0
@@ -75,10 +75,11 @@ def target_of(home: Home, dml: str) -> tuple[Name, str]:
     return reference.name, location
 
 
-def check_exists(name: Name, location: str) -> None:
+def check_exists(home: Home, name: Name, location: str) -> None:
     """Raises SqlError if there is no Delta table to write."""
     if not DeltaLog(location).exists():
-        raise SqlError(f"There is no Delta table {name} to write.", f"First: CREATE TABLE {name} (...).")
+        near = folders.like_one(home.warehouse, name)
+        raise SqlError(f"There is no Delta table {name} to write.", f"{near}First: CREATE TABLE {name} (...).")
 
 
 class SparkStatements:
@@ -98,9 +99,9 @@ class SparkStatements:
         created = None
         if words[:2] == ["CREATE", "TABLE"] or words[:4] == ["CREATE", "OR", "REPLACE", "TABLE"]:
             created = self._created(statement)
-            statement = adapt.create_table(statement, PRIMARY_KEY, tracking)
+            statement = adapt.create_table(statement, PRIMARY_KEY, SHORTHANDS)
         elif words[:2] == ["ALTER", "TABLE"]:
-            statement = adapt.create_table(statement, PRIMARY_KEY, tracking)
+            statement = adapt.create_table(statement, PRIMARY_KEY, SHORTHANDS)
             check_untracked(self._home, statement, names.words(statement))
         self._check_written(statement, words)
         arrived.commit_before(self._home, statement)
@@ -141,12 +142,12 @@ class SparkStatements:
         return binding.views.live_with(frame)
 
     def set_properties(self, statement: grammar.Statement) -> Result:
-        """Runs ``ALTER TABLE t SET PROPERTIES``: change tracking stands for several Delta properties; others are passed on."""
+        """Runs ``ALTER TABLE t SET PROPERTIES``: ours stand for several of Delta's; others are passed on."""
         assert statement.name is not None, "the grammar asks for a name"
-        properties = dict(statement.options["properties"])
-        tracked = properties.pop("change_tracking", None)
-        if tracked is not None:
-            properties |= tracking(tracked)
+        properties: dict[str, str] = {}
+        for key, value in statement.options["properties"].items():
+            shorthand = SHORTHANDS.get(key.lower())
+            properties |= {key: value} if shorthand is None else shorthand(value)
         check_tracking_stays(self._home, statement.name, properties)
         schema = DeltaLog(folders.table_location(self._home.warehouse, statement.name)).schema()
         present = {} if schema is None else schema.properties
@@ -154,7 +155,9 @@ class SparkStatements:
         binding = self._binding(self._home.spark)
         binding.attach(statement.name)
         if changed or schema is None:
-            binding.spark.sql(f"ALTER TABLE {statement.name.qualified} SET TBLPROPERTIES ({pairs(changed)})").collect()
+            altering = f"ALTER TABLE {statement.name.qualified} SET TBLPROPERTIES ({pairs(changed)})"
+            arrived.commit_before(self._home, altering)
+            binding.spark.sql(altering).collect()
         return Result([], [])
 
     def _binding(self, spark: SparkSession) -> Binding:
@@ -181,7 +184,7 @@ class SparkStatements:
             with creating(self._home, target):
                 self._create_empty(made[0])
         else:
-            check_exists(target, location)
+            check_exists(self._home, target, location)
         try:
             count = self.write(dml, words, streams, location)
         except BaseException:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
 from volstream.catalog import Catalog
 from volstream.changelog import process
 from volstream.changelog.base import Changelog, Deduplication
 from volstream.delta import folders
-from volstream.delta.log import DeltaLog
+from volstream.delta.log import DeltaLog, Schema
 from volstream.errors import InvalidValueError, NotFoundError
 from volstream.model.names import Name
-from volstream.streams.definitions import check_tracked
+from volstream.streams.definitions import check_tracked, identifying
 from volstream.streams.source import TableSource
 from volstream.streams.volume_source import VolumeSource
 
@@ -18,16 +22,19 @@ def query(
     catalog: Catalog,
     warehouse: str,
     of: Name,
-    first: int,
-    last: int | None,
+    first: int | datetime,
+    last: int | datetime | None,
     mode: str,
     *,
     compute_updates: bool,
+    identity: Sequence[str] = (),
     directory: bool = False,
 ) -> str:
-    """Returns SQL for the changes of versions ``first`` to ``last``, both included. Raises as :meth:`volstream.Session.changes`.
+    """Returns SQL for the changes from one version or time to another, both included. Raises as
+    :meth:`volstream.Session.changes`.
 
     Args:
+        identity: columns that identify a row; empty: Delta's row ids do.
         directory: ``of`` is the name of a volume; its directory table is used.
     """
     try:
@@ -37,23 +44,44 @@ def query(
         raise InvalidValueError(f"deduplicationMode cannot be {mode!r}.", f"Choose one of {allowed}.") from None
     source: VolumeSource | TableSource
     if directory:
+        if identity:
+            raise InvalidValueError(
+                "The rows of a directory are files, identified by path: no other identity is possible."
+            )
         source, what = VolumeSource(catalog, warehouse, catalog.volumes.get(of).id), f"directory of volume {of}"
     else:
         source, what = TableSource(of, folders.table_location(warehouse, of)), f"table {of}"
     head = source.head()
     if head is None:
         raise NotFoundError(f"There is no {what}.")
-    first = source.resolve(what, first, None)
-    last = head[0] if last is None else source.resolve(what, last, None)
+    first = _from(source, what, first) if isinstance(first, datetime) else source.resolve(what, first, None)
+    if isinstance(last, datetime):
+        last = source.resolve(what, None, last)
+    else:
+        last = head[0] if last is None else source.resolve(what, last, None)
     if last < first:
         raise InvalidValueError(f"Version {first} to {last} is not a valid range.")
     changelog: Changelog
     if isinstance(source, VolumeSource):
         changelog = source.changelog(first, last)
     else:
-        for version in {first, last}:
-            schema = DeltaLog(source.location).schema(version)
-            assert schema is not None, "the version is in the log"
-            check_tracked(of, schema)
-        changelog = source.every_change(first, last)
+        _, newest = (_tracked(source, version) for version in (first, last))
+        keyed = replace(source, key=tuple(identifying(of, newest, identity)))
+        changelog = keyed.every_change(first, last)
     return process.read(changelog, first, last, deduplication, compute_updates=compute_updates)
+
+
+def _tracked(source: TableSource, version: int) -> Schema:
+    schema = DeltaLog(source.location).schema(version)
+    assert schema is not None, "the version is in the log"
+    check_tracked(source.name, schema)
+    return schema
+
+
+def _from(source: VolumeSource | TableSource, what: str, moment: datetime) -> int:
+    """Returns the first version at or after a time. Raises InvalidValueError if it is in the future, or before the history."""
+    at = source.resolve(what, None, moment)
+    try:
+        return source.resolve(what, None, moment - timedelta(microseconds=1)) + 1
+    except InvalidValueError:  # the history begins just then
+        return at

@@ -18,6 +18,7 @@ from volstream.errors import (
 )
 from volstream.model.names import Name
 from volstream.model.objects import SourceKind, Stream, StreamSpec
+from volstream.model.text import like
 from volstream.model.units import in_utc
 from volstream.streams.source import Source, TableSource, source_of, tracked
 from volstream.streams.volume_source import VolumeSource
@@ -89,7 +90,8 @@ def _on_table(warehouse: str, spec: StreamSpec, name: Name) -> Stream:
     head, schema = log.head(), log.schema()
     if head is None or schema is None:
         raise NotFoundError(
-            f"There is no table {name}.", "Streams are on tables of the home's warehouse and on volumes."
+            f"There is no table {name}.",
+            f"{folders.like_one(warehouse, name)}Streams are on tables of the home's warehouse and on volumes.",
         )
     check_tracked(name, schema)
     reserved = {*RESERVED} & {column.lower() for column in schema.columns}
@@ -97,11 +99,7 @@ def _on_table(warehouse: str, spec: StreamSpec, name: Name) -> Stream:
         raise InvalidValueError(
             f"The table {name} has a column {min(reserved)}, whose name is reserved for streams.", "Rename the column."
         )
-    columns = {column.lower(): column for column in schema.columns}
-    unknown = [column for column in spec.identity if column.lower() not in columns]
-    if unknown:
-        raise InvalidValueError(f"The table {name} has no column {unknown[0]!r} to identify rows.")
-    identity = [columns[column.lower()] for column in spec.identity] or schema.primary_key
+    identity = identifying(name, schema, spec.identity) or schema.primary_key
     offset = head[0]
     if spec.at_version is not None or spec.at_timestamp is not None:
         offset = TableSource(name, log.location).resolve(f"table {name}", spec.at_version, _utc(spec.at_timestamp))
@@ -138,6 +136,16 @@ def _stream(
         created_on=datetime.now(UTC),
         identity=tuple(identity),
     )
+
+
+def identifying(name: Name, schema: Schema, identity: Sequence[str]) -> Sequence[str]:
+    """Returns columns that identify rows as the table spells them. Raises InvalidValueError if it lacks one."""
+    columns = {column.lower(): column for column in schema.columns}
+    for column in identity:
+        if column.lower() not in columns:
+            near = like(column, schema.columns)
+            raise InvalidValueError(f"The table {name} has no column {column!r} to identify rows.", near.rstrip())
+    return [columns[column.lower()] for column in identity]
 
 
 def check_tracked(name: Name, schema: Schema) -> None:

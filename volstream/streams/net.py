@@ -37,7 +37,8 @@ def stream_rows(changes: str, columns: Sequence[str], times: str | None, *, both
 
     Args:
         changes: SQL with the columns ``old``, ``new``, ``version``, ``time``.
-        times: name of a view (``version``, ``time``) with the times of versions; None: each image has its time.
+        times: name of a view (``version``, ``time``) with the times of versions, NULL for one that wrote no row; None: each
+            image has its time.
         both_images: include ``old`` images; else every row is an INSERT.
     """
     inserted = _entry("INSERT", "new", "version", "time")
@@ -56,8 +57,11 @@ def stream_rows(changes: str, columns: Sequence[str], times: str | None, *, both
     time, joined = (
         (known, "") if times is None else (f"r.time, {known}", f" LEFT JOIN {times} r ON r.version = c.image.wrote")
     )
+    wrote = "c.image.wrote"
+    if times is not None:
+        wrote = f"CASE WHEN r.version IS NULL OR r.time IS NOT NULL THEN {wrote} END"
     return (
-        f"SELECT c.change_type AS __change_type, c.image.wrote AS __commit_version, coalesce({time}) AS __commit_timestamp, "
+        f"SELECT c.change_type AS __change_type, {wrote} AS __commit_version, coalesce({time}) AS __commit_timestamp, "
         f"{shown} FROM (SELECT inline({entries}) FROM ({changes})) c{joined}"
     )
 

@@ -6,7 +6,7 @@ A stream stores none of this: each read obtains it from the catalog and the tabl
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Protocol
@@ -32,6 +32,13 @@ from volstream.streams.volume_source import VolumeSource
 #: The properties that a stream on a table requires.
 NEEDED = ("delta.enableRowTracking", "delta.enableChangeDataFeed")
 
+#: How long Delta keeps old versions, and the files that only they need.
+RETENTION = ("delta.logRetentionDuration", "delta.deletedFileRetentionDuration")
+MAX_DAYS = 36500
+
+#: Delta's name of a commit that gives ids to the rows that a table has when its changes begin to be tracked.
+_NUMBERED = "ROW TRACKING BACKFILL"
+
 _TIMES = pa.schema([("version", pa.int64()), ("time", pa.timestamp("us", tz="UTC"))])
 
 
@@ -44,6 +51,24 @@ def tracking(value: str) -> dict[str, str]:
             return dict.fromkeys(NEEDED, "false")
         case _:
             raise InvalidValueError(f"change_tracking cannot be {value!r}.", "Write 'true' or 'false'.")
+
+
+def kept_days(value: str) -> dict[str, str]:
+    """Returns the properties for a value of ``data_retention_days``: how long old versions, and so changes, can be read.
+
+    Raises:
+        InvalidValueError: it is no number of days.
+    """
+    if not value.isdecimal() or not 1 <= int(value) <= MAX_DAYS:
+        raise InvalidValueError(f"data_retention_days cannot be {value!r}.", f"Give 1 to {MAX_DAYS} days.")
+    return {key: f"interval {int(value)} days" for key in RETENTION}
+
+
+#: Properties of ours that stand for some of Delta's, in lower case.
+SHORTHANDS: Mapping[str, Callable[[str], dict[str, str]]] = {
+    "change_tracking": tracking,
+    "data_retention_days": kept_days,
+}
 
 
 class Source(Protocol):
@@ -129,7 +154,7 @@ class Source(Protocol):
         ...
 
     def times(self) -> pa.Table | None:
-        """Returns the time of each version: ``version``, ``time``; None: the rows have the times."""
+        """Returns the time of each version, NULL if no row is of it: ``version``, ``time``; None: the rows have the times."""
         ...
 
 
@@ -260,9 +285,12 @@ class TableSource:
         return SnapshotDifference(self.location, after.columns, after.comparable, added, self.key)
 
     def times(self) -> pa.Table | None:
-        """Returns the times from the table's own history."""
+        """Returns the times from the table's own history. That of a commit which only numbered older rows is NULL: Delta gives
+        them its version, but it did not write them."""
         commits = DeltaLog(self.location).commits_after(-1)
-        rows = [{"version": one.version, "time": one.timestamp} for one in commits]
+        rows = [
+            {"version": one.version, "time": None if one.operation == _NUMBERED else one.timestamp} for one in commits
+        ]
         return pa.Table.from_pylist(rows, schema=_TIMES)
 
     def _schema(self, version: int) -> Schema:

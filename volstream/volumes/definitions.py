@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import uuid
@@ -15,7 +16,7 @@ from volstream.catalog import Catalog
 from volstream.cloud.access import PROVIDERS
 from volstream.config import Settings
 from volstream.errors import InvalidValueError, NotFoundError, ObjectInUseError, StorageDeniedError
-from volstream.model.files import printable
+from volstream.model.files import FileInfo, printable
 from volstream.model.locations import local_path, scheme_of
 from volstream.model.names import Name
 from volstream.model.objects import Connection, Job, QueueType, Stream, Volume, VolumeSpec
@@ -25,6 +26,9 @@ from volstream.queues.base import Described
 from volstream.storage import normalise_location
 from volstream.storage.base import PROBE
 from volstream.volumes.access import queue_of, store_of
+
+#: Files that are looked at to count those that match, so that a large bucket does not take long.
+_LOOKED_AT = 10_000
 
 
 def create_volume(
@@ -111,6 +115,19 @@ def alter_volume(catalog: Catalog, settings: Settings, name: Name, *, check: boo
         changes["queue_type"] = queue_type_of(asked, volume.location)
     _check(replace(volume, **changes), catalog, settings, reachable=check)
     return catalog.volumes.change(volume, **changes)
+
+
+def matching(catalog: Catalog, settings: Settings, name: Name) -> tuple[int, int, bool]:
+    """Returns how many files belong to a volume, of how many that were looked at, and whether these are all there are.
+
+    Looks at some of the files only. Raises NotFoundError, StorageError.
+    """
+    volume = catalog.volumes.get(name)
+    everything = Selection(volume.recursive, (), tuple(volume.ignores))
+    found = store_of(volume, catalog, settings).list("", everything)
+    files = [one for one in itertools.islice(found, _LOOKED_AT) if isinstance(one, FileInfo)]
+    belonging = sum(volume.selection.accepts(one.relative_path) for one in files)
+    return belonging, len(files), next(found, None) is None
 
 
 def drop_volume(catalog: Catalog, name: Name, *, if_exists: bool = False) -> bool:
@@ -209,9 +226,13 @@ def _check_reachable(volume: Volume, catalog: Catalog, settings: Settings) -> No
     """Contacts the directory or bucket, and a provider's queue."""
     if scheme_of(volume.location) == "file":
         folder = local_path(volume.location)
+        if not os.path.exists(folder):
+            raise NotFoundError(f"The location {printable(folder)} does not exist.", "Create it, or correct the path.")
         if not os.path.isdir(folder):
-            what = "is not a directory" if os.path.exists(folder) else "does not exist"
-            raise NotFoundError(f"The location {printable(folder)} {what}.", "Create it, or correct the path.")
+            parent, name = map(printable, os.path.split(folder))
+            raise NotFoundError(
+                f"The location {printable(folder)} is not a directory.", f"Give {parent} with --pattern '{name}'."
+            )
     try:
         store_of(volume, catalog, settings).head(PROBE)
         queue = queue_of(volume, catalog, settings)
@@ -219,7 +240,10 @@ def _check_reachable(volume: Volume, catalog: Catalog, settings: Settings) -> No
             queue.describe()
     except StorageDeniedError as error:
         # The policies of a connection depend on its volumes.
-        remedy = f"{error.remedy} Create the volume with --no-check first, so that they name its bucket and queue."
+        remedy = (
+            f"{error.remedy} Create the volume with --no-check, in SQL CHECK = FALSE, first, so that they name its bucket and "
+            "queue."
+        )
         raise StorageDeniedError(error.message, remedy) from error
 
 

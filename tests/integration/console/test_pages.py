@@ -275,6 +275,14 @@ def test_queries_run_and_nothing_else(busy: Site) -> None:
     assert "&lt;b&gt;" in page
     assert "<i>" not in page
     assert "SELECT 1 &lt;" in busy.page("/sql", q="SELECT 1 <")
+    wrong = {"q": "SELECT nothing FROM nowhere WHERE"}
+    page = busy.client.post("/sql", data=wrong, headers={"accept": "text/html"}).text
+    said = page.partition('aria-label="Error">')[2].partition("</pre>")[0]
+    assert "\n" in said
+    assert "\\n" not in said
+    [totals] = [row for row in busy.post("/sql", q="DESCRIBE JOB j")["result"]["rows"] if row[0] == "totals"]
+    assert totals[1].startswith('{"batches": ')
+    assert "\n" not in totals[1]
 
 
 def test_values_of_queries_are_cut_before_they_arrive(busy: Site, monkeypatch: pytest.MonkeyPatch) -> None:

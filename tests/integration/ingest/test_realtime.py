@@ -152,6 +152,16 @@ def test_a_statement_that_changes_rows_sees_those_that_have_arrived(
     assert len(rows(connection, "SELECT * FROM t")) == len(left) + 1
 
 
+def test_rows_that_have_arrived_are_committed_before_their_table_is_tracked(connection: Connection) -> None:
+    connection.cursor().execute("CREATE TABLE t (id STRING NOT NULL, n INT)")
+    append(connection, "t", {"id": "a", "n": 1})
+    connection.cursor().execute("ALTER TABLE t SET PROPERTIES ('change_tracking' = 'true', 'x' = 'y');")
+    connection.cursor().execute("CREATE STREAM s ON TABLE t")
+    append(connection, "t", {"id": "b", "n": 2})
+    commit(connection, "t")
+    assert rows(connection, "SELECT id FROM s") == [("b",)]
+
+
 def test_every_type_arrives_as_it_was_set(connection: Connection) -> None:
     kinds = {
         "b BOOLEAN": True,

@@ -148,6 +148,7 @@ def test_each_version_of_an_immutable_table_stays(session: Session) -> None:
 
 def test_a_key_of_another_type_is_refused(without_engine: Session) -> None:
     without_engine.source.create_table("kept", "id", [{"id": "a"}], immutable=True)
+    assert without_engine.source.create_table("kept", "id", [{"id": "a"}], immutable=True).versions == [1]
     reader = VersionReader(without_engine.home, Name.parse("kept"))
     with pytest.raises(InvalidValueError, match="id cannot be 5"):
         reader.get(5)

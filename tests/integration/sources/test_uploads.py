@@ -82,6 +82,9 @@ def test_rows_of_a_file_are_found_by_key(session: Session, tmp_path: Path, name:
         "user3": {},
     }
     assert folders.inside(f"{session.home.warehouse}/_staging") == []
+    assert session.connector.upload_file(str(tmp_path / name), name="users", primary_key="id").versions == [1]
+    with Session(session.home.settings) as later:  # another program, without an engine
+        assert dict(later.source.get_table("users").get("user1") or {}) == USERS[0]
 
 
 @pytest.mark.long
@@ -100,11 +103,13 @@ def test_a_changed_file_is_another_version_and_the_same_one_is_not(session: Sess
         staff(1)
     file.write_text("id,born,name\n2,1990,Bob\n3,2000,Cy\n")
     staff()
-    assert table.versions == [1, 2]
+    assert staff().versions == [1, 2]
     assert (table.get(1), table.get(2)) == (None, {"id": 2, "name": "Bob", "born": 1990})
     assert (table.get(1, version=1), table.get(3, 1)) == ({"id": 1, "name": "Ada"}, None)
     found = session.sql("SELECT id, name, born FROM staff ORDER BY id").collect()
     assert [tuple(row) for row in found] == [(2, "Bob", 1990), (3, "Cy", 2000)]
+    file.write_text("id,name\n1,Ada\n2,Bob\n")  # it lacks a column that the table has
+    assert (staff(3).versions, staff().versions) == ([1, 2, 3], [1, 2, 3])
 
 
 @pytest.mark.parametrize(

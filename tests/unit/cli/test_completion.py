@@ -41,7 +41,7 @@ def test_names_of_objects_are_completed_by_their_kind(shell: Shell, complete: ob
     assert callable(complete)
     shell.ok("create-stream", "vs", "--on-volume", "v")
     assert shell.job("count", "one")[0] == 0
-    assert shell.job("`a b`", "one")[0] == 0
+    assert shell.job("`a b`", "one", "--into", "u")[0] == 0
     assert complete(shell.home, "run-job", "c") == ["count"]
     assert complete(shell.home, "refresh", "v") == ["v"]
     assert complete(shell.home, "reset-stream", "v") == ["vs"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,9 @@ from volstream.cli.main import run
 
 #: Bytes of a name that is not text in UTF-8, as Python shows them.
 ODD = "\udcff"
+
+#: In place of the file of functions.
+FILE = "{file}"
 
 Said = Callable[..., tuple[int, str]]
 
@@ -37,7 +41,9 @@ def said(home: str, capsys: pytest.CaptureFixture[str]) -> Said:
     """Runs a command in the home; its exit code and what it said."""
 
     def call(*arguments: str) -> tuple[int, str]:
-        code = run([*arguments, "--home", home])
+        file = os.path.join(os.path.dirname(home), "f.py")
+        given = [one.replace(FILE, file) for one in arguments]
+        code = run(given if given[0] == "try" else [*given, "--home", home])
         seen = capsys.readouterr()
         return code, seen.out + seen.err
 
@@ -54,6 +60,26 @@ def said(home: str, capsys: pytest.CaptureFixture[str]) -> Said:
         (["sql", f"SELECT {ODD}"], 3, "not valid UTF-8 text"),
         (["alter-job", "j", "--arg", f"a={ODD}"], 3, "not valid UTF-8 text"),
         (["alter-job", "j", "--where", "it's"], 3, "cannot be read"),
+        (["create-volume", "w", FILE], 3, "/f.py is not a directory.\n  Give "),
+        (["create-volume", "w", FILE], 3, "--pattern 'f.py'."),
+        (["create-volume", "w", f"{FILE}/nosuch"], 3, "does not exist.\n  Create it"),
+        (["try", f"{FILE}:f", os.path.dirname(__file__)], 3, "is a directory.\n  Give files: "),
+        (["try", f"{FILE}:f", "nosuch.txt"], 3, "There is no file nosuch.txt."),
+        (["alter-job", "j", "--returns", "n INTEGR"], 3, "There is no type INTEGR.\n  Did you mean 'INTEGER'?"),
+        (["alter-job", "j", "--returns", "n INTERVAL"], 3, "cannot be an INTERVAL"),
+        (["alter-job", "j", "--cron", "99 * * * *"], 3, "the minute cannot be '99'"),
+        (["run-job", "jj"], 3, "There is no job jj.\n  Did you mean 'j'?"),
+        (["refresh", "vv"], 3, "Did you mean 'v'?"),
+        (["create-stream", "x", "--on-table", "tt"], 3, "There is no table tt."),
+        (["sql", "SHOW VOLUME DIRECTORY vv"], 3, "Did you mean 'v'?"),
+        (["sql", "DROP DYNAMIC TABLE d"], 3, "There is no dynamic table d."),
+        (["sql", "CREATE TASK x AS SELECT 1"], 3, "CREATE JOB j EVERY '5m' AS INSERT"),
+        (["sql", "SHOW STREAMS; SHOW JOBS WHERE name = 'x'"], 3, "SHOW takes IN schema and LIKE"),
+        (
+            ["create-job", "k", "--on-volume", "v", "--function", f"{FILE}:f", "--returns", "n INT", "--into", "t"],
+            3,
+            "The table t mirrors the files of job j.\n  Let k write another table",
+        ),
         (["alter-job", "j", "--where", "(" * 3000], 3, "nested too deeply"),
         (["alter-job", "j", "--returns", "a " + "ARRAY<" * 3000 + "INT" + ">" * 3000], 3, "nested too deeply"),
         (["alter-job", "j", "--returns", "d DECIMAL(99)"], 3, "There is no type DECIMAL(99,0)"),
@@ -113,3 +139,24 @@ def test_a_port_that_is_not_a_number_is_rejected(
     (tmp_path / "volstream.toml").write_text(f"warehouse = '/mnt/w'\n{setting}")
     assert run(["sql", "CREATE TABLE t (n INT)", "--home", str(tmp_path)]) == 3
     assert setting.split()[0] in capsys.readouterr().err
+
+
+def test_a_volume_says_at_once_how_many_files_match(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("a.txt", "b.txt", "c.csv"):
+        (tmp_path / "files" / "sub").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "files" / "sub" / name).touch()
+    (tmp_path / "none").mkdir()
+    for folder, patterns, said in (
+        ("files", ["*.txt"], "2 files match."),
+        ("files", ["*.csv"], "1 file matches."),
+        ("files", ["*.jpg", "*.txt", "--no-recursive"], "It has no files yet."),
+        ("files", ["*.jpg"], "None of 3 files matches '*.jpg'."),
+        ("none", ["*.jpg"], "It has no files yet."),
+        ("none", ["*.jpg", "--no-check"], "(queue: local).\n"),
+    ):
+        arguments = ["create-volume", "v", str(tmp_path / folder), "--or-replace", "--home", str(tmp_path / "home")]
+        assert (
+            run([*arguments, *(part for one in patterns for part in (["--pattern", one] if "*" in one else [one]))])
+            == 0
+        )
+        assert capsys.readouterr().out.endswith(f"{said}\n" if not said.endswith("\n") else said)

@@ -91,8 +91,8 @@ def test_a_group_that_fails_is_called_again_file_by_file(run: Runner, store: Mem
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ("return []", "was given 1 files and returned 0 entries"),
-        ("return {'n': 1}", "was given 1 files and returned a dict"),
+        ("return []", "was given 1 file and returned 0 entries"),
+        ("return {'n': 1}", "was given 1 file and returned a dict"),
         ("return [7]", "returned a int"),
     ],
 )

@@ -87,6 +87,7 @@ def test_sql_keywords_can_be_column_names() -> None:
         ("d DECIMAL(5,2), e DECIMAL", {"d": pa.decimal128(5, 2), "e": pa.decimal128(10, 0)}),
         ("`my label` VARCHAR(20)", {"my label": pa.string()}),
         ("Größe INT", {"Größe": pa.int32()}),
+        ("a INT8, json INT64, c ARRAY<JSON>", {"a": pa.int8(), "json": pa.int64(), "c": pa.list_(pa.string())}),
     ],
 )
 def test_ddl_is_read_as_spark_spells_it(text: str, expected: dict[str, pa.DataType]) -> None:

@@ -58,8 +58,8 @@ def test_the_chain_of_the_document_sets_every_option() -> None:
         ("with_flush_interval", "10s"),
         ("with_request_failed_retry_times", -1),
         ("with_request_failed_retry_internal_ms", None),
-        ("with_flush_mode", "sync"),
-        ("with_request_failed_retry_status", ["FAILED"]),
+        ("with_flush_mode", "synchronous"),
+        ("with_request_failed_retry_status", ["FAILURE"]),
     ],
 )
 def test_a_value_that_makes_no_sense_is_refused_where_it_is_given(method: str, value: object) -> None:

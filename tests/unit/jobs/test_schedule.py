@@ -77,6 +77,23 @@ def test_in_autumn_an_hourly_job_runs_in_both_of_the_same_hours() -> None:
     assert found == [utc(f"2024-10-2{day}T{hour:02}:00") for day, hour in ((6, 23), (7, 0), (7, 1), (7, 2), (7, 3))]
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("99 * * * *", "the minute cannot be '99'. Give 0 to 59"),
+        ("* 24 * * *", "the hour cannot be '24'"),
+        ("* * 0 * *", "the day-of-month cannot be '0'"),
+        ("* * * 13 *", "the month cannot be '13'"),
+        ("0 0 * * mon-fry", "the day-of-week cannot be 'mon-fry'. Give 0 to 7 or mon to sun"),
+        ("* * *", "it has 3 fields. Write five: minute hour day-of-month month day-of-week."),
+    ],
+)
+def test_what_is_wrong_in_a_cron_line_is_named(line: str, said: str) -> None:
+    with pytest.raises(InvalidValueError) as caught:
+        check_cron(line, BERLIN)
+    assert said in str(caught.value)
+
+
 @pytest.mark.parametrize("trigger", [on_change(), Trigger(TriggerKind.MANUAL)])
 def test_unscheduled_jobs_are_never_due(trigger: Trigger) -> None:
     assert next_due(trigger, CREATED, CREATED, BERLIN, LATER) is None

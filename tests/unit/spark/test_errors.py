@@ -105,6 +105,23 @@ def test_a_spark_error_is_shown_without_the_java_stack() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        (
+            "(io.delta.kernel.exceptions.KernelException) file:/w/tables/public/t: The provided timestamp 978307200000 ms "
+            "(2001-01-01T00:00:00Z) is before the earliest available version 0.",
+            "The provided timestamp 2001-01-01T00:00:00Z is before the earliest available version 0.",
+        ),
+        ("(java.io.IOException) Incomplete HDFS URI", "Incomplete HDFS URI"),
+        ("java.net.UnknownHostException: data", "UnknownHostException: data"),
+        ("a.b: c", "a.b: c"),
+    ],
+)
+def test_an_error_without_a_condition_is_shown_without_javas_class(said: str, shown: str) -> None:
+    assert sql_error(raised.SparkException(said)).message == shown
+
+
 def test_a_long_message_is_shortened_to_one_line() -> None:
     assert SqlError("one\ntwo").brief == "one"
     assert len(SqlError("x" * 2000).brief) == 160

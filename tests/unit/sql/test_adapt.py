@@ -4,7 +4,7 @@ import pytest
 
 from volstream.errors import InvalidValueError, SqlError
 from volstream.sql import adapt
-from volstream.streams.source import tracking
+from volstream.streams.source import SHORTHANDS
 
 KEY = "volstream.primary_key"
 DEFAULTS = "delta.feature.allowColumnDefaults"
@@ -40,6 +40,19 @@ DEFAULTS = "delta.feature.allowColumnDefaults"
             "'delta.enableChangeDataFeed' = 'true', 'delta.enableInCommitTimestamps' = 'true', 'x' = 'y')",
         ),
         (
+            "CREATE TABLE t (id VARCHAR PRIMARY KEY COMMENT 'PRIMARY KEY' NOT NULL, n INT)",
+            f"CREATE TABLE t (id STRING  COMMENT 'PRIMARY KEY' NOT NULL, n INT) TBLPROPERTIES ('{KEY}' = '[\"id\"]')",
+        ),
+        (
+            "CREATE TABLE t (a INT8, b int16, c INT32 NOT NULL, d INT64, e JSON, json STRUCT<json: JSON, a MAP<INT8, INT64>>) "
+            "PARTITIONED BY (json)",
+            "CREATE TABLE t (a TINYINT, b SMALLINT, c INT NOT NULL, d BIGINT, e STRING, "
+            "json STRUCT<json: STRING, a MAP<TINYINT, BIGINT>>) PARTITIONED BY (json)",
+        ),
+        ("CREATE TABLE t AS (SELECT a json, json FROM u)", "CREATE TABLE t AS (SELECT a json, json FROM u)"),
+        ("ALTER TABLE t ADD COLUMNS (json INT64, b JSON)", "ALTER TABLE t ADD COLUMNS (json BIGINT, b STRING)"),
+        ("ALTER TABLE t ALTER COLUMN json TYPE INT64", "ALTER TABLE t ALTER COLUMN json TYPE BIGINT"),
+        (
             "ALTER TABLE t SET TBLPROPERTIES ('change_tracking' = false)",
             "ALTER TABLE t SET TBLPROPERTIES ('delta.enableRowTracking' = 'false', 'delta.enableChangeDataFeed' = 'false')",
         ),
@@ -61,18 +74,49 @@ DEFAULTS = "delta.feature.allowColumnDefaults"
 )
 def test_a_table_definition_is_adapted_to_spark(written: str, passed: str) -> None:
     """Rule R-21 of docs/streams.md."""
-    assert adapt.create_table(written, KEY, tracking) == passed
+    assert adapt.create_table(written, KEY, SHORTHANDS) == passed
+
+
+@pytest.mark.parametrize(
+    ("column", "said"),
+    [
+        ("d INTERVAL DAY TO SECOND", "cannot be an INTERVAL: Delta does not store them. Use BIGINT"),
+        ("d ARRAY<INTERVAL YEAR>", "cannot be an INTERVAL"),
+        ("d INTEGR", "There is no type INTEGR. Did you mean 'INTEGER'?"),
+        ("d MAP<STRNG, INT>", "There is no type STRNG. Did you mean 'STRING'?"),
+    ],
+)
+def test_a_type_that_a_column_cannot_have_is_named_with_another(column: str, said: str) -> None:
+    with pytest.raises(InvalidValueError) as caught:
+        adapt.create_table(f"CREATE TABLE t (a INT, {column})", KEY, SHORTHANDS)
+    assert said in str(caught.value)
 
 
 def test_change_tracking_is_true_or_false() -> None:
     for value in ("'maybe'", ""):
         with pytest.raises(InvalidValueError, match="change_tracking"):
-            adapt.create_table(f"CREATE TABLE t (a INT) TBLPROPERTIES ('change_tracking' = {value}", KEY, tracking)
+            adapt.create_table(f"CREATE TABLE t (a INT) TBLPROPERTIES ('change_tracking' = {value}", KEY, SHORTHANDS)
+
+
+def test_partition_columns_are_part_of_the_key() -> None:
+    """Rows of one key would be in several partitions."""
+    with pytest.raises(
+        SqlError, match=r"column d is not part of the PRIMARY KEY. Add it to the key: PRIMARY KEY \(a, d\)"
+    ):
+        adapt.create_table("CREATE TABLE t (a INT PRIMARY KEY, d DATE) PARTITIONED BY (A, d)", KEY, SHORTHANDS)
+    adapt.create_table("CREATE TABLE t (a INT, d DATE, PRIMARY KEY (d, a)) PARTITIONED BY (D)", KEY, SHORTHANDS)
+    adapt.create_table("CREATE TABLE t (a INT, d DATE) PARTITIONED BY (d)", KEY, SHORTHANDS)
+
+
+@pytest.mark.parametrize("days", ["'0'", "'a week'", "99999"])
+def test_a_retention_is_a_number_of_days(days: str) -> None:
+    with pytest.raises(InvalidValueError, match="data_retention_days cannot be"):
+        adapt.create_table(f"CREATE TABLE t (a INT) TBLPROPERTIES ('DATA_RETENTION_DAYS' = {days})", KEY, SHORTHANDS)
 
 
 def test_a_table_has_one_primary_key() -> None:
     with pytest.raises(SqlError, match="one PRIMARY KEY"):
-        adapt.create_table("CREATE TABLE t (a INT PRIMARY KEY, b INT PRIMARY KEY)", KEY, tracking)
+        adapt.create_table("CREATE TABLE t (a INT PRIMARY KEY, b INT PRIMARY KEY)", KEY, SHORTHANDS)
 
 
 def test_an_insert_of_all_columns_names_them() -> None:
@@ -144,4 +188,4 @@ def test_a_table_from_a_query_is_created_empty_and_then_filled() -> None:
 @pytest.mark.parametrize("end", ["TBLPROPERTIES", "TBLPROPERTIES 'a' = 'b'"])
 def test_properties_that_are_not_a_list_are_a_user_error(end: str) -> None:
     with pytest.raises(SqlError, match="followed by a list"):
-        adapt.create_table(f"CREATE TABLE t (a INT PRIMARY KEY) {end}", "key", tracking)
+        adapt.create_table(f"CREATE TABLE t (a INT PRIMARY KEY) {end}", "key", SHORTHANDS)

@@ -71,6 +71,7 @@ def test_external_tables_of_spark_are_sparks() -> None:
             },
         ),
         ("ALTER STREAM s RESET TO VERSION 3", {"number": "3"}),
+        ("ALTER TABLE t SET PROPERTIES ('a' = 'b', 'c' = 1)", {"properties": {"a": "b", "c": "1"}}),
         (
             "CREATE FUNCTION IF NOT EXISTS public.f AS '/my dir/f.py:g' RETURNS MAP<STRING, DECIMAL(3, 1)> COMMENT 'c'",
             {"string": "/my dir/f.py:g", "expression": Text("MAP<STRING, DECIMAL(3, 1)>"), "comment": "c"},
@@ -79,6 +80,7 @@ def test_external_tables_of_spark_are_sparks() -> None:
         ("ALTER VOLUME v REFRESH SUBDIRECTORY 'a/b'", {"string": "a/b"}),
         ("ALTER VOLUME v REFRESH ACCEPT REMOVALS", {"accept_removals": True}),
         ("CREATE VOLUME v LOCATION '/d' MAX_REMOVALS '20%'", {"location": "/d", "max_removals": "20%"}),
+        ("CREATE VOLUME v LOCATION '/d' CHECK = FALSE", {"location": "/d", "check": False}),
         (
             "CREATE JOB j ON STREAM s FUNCTION 'f.py:f' INTO TABLE t RETURNS (a STRING, b DECIMAL(3,1)) WHERE (size < (10)) "
             "EVERY '30s'",
@@ -145,6 +147,11 @@ def test_a_wrong_statement_is_shown_with_a_caret(text: str, line: int, column: i
 )
 def test_other_statements_are_left_to_spark(text: str) -> None:
     assert not owned(names.words(text))
+
+
+def test_a_word_that_is_neither_true_nor_false_is_refused() -> None:
+    with pytest.raises(SqlError, match="RECURSIVE cannot be 'flase'"):
+        parse("CREATE VOLUME v LOCATION '/d' RECURSIVE = flase")
 
 
 @given(st.text(alphabet=st.sampled_from("abct '\"`();=-/*\n,.0"), max_size=60))

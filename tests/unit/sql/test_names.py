@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
 from volstream.errors import SqlError
@@ -124,6 +126,13 @@ def test_calls_are_found_by_tokens() -> None:
         ("CHANGES FROM VERSION 2 EXCLUSIVE TO VERSION 4 EXCLUSIVE WHERE a", (3, 3), {}, " WHERE a"),
         ("CHANGES FROM VERSION 2 INCLUSIVE", (2, None), {}, ""),
         (
+            "CHANGES FROM TIMESTAMP '2026-01-01' EXCLUSIVE TO TIMESTAMP '2026-01-02T03:00:00+01:00' x",
+            (datetime(2026, 1, 1, microsecond=1, tzinfo=UTC), datetime(2026, 1, 2, 2, tzinfo=UTC)),
+            {},
+            " x",
+        ),
+        ("CHANGES FROM VERSION 1 TO TIMESTAMP '2026-01-02'", (1, datetime(2026, 1, 2, tzinfo=UTC)), {}, ""),
+        (
             "CHANGES FROM VERSION 0 WITH (deduplicationMode='none', computeUpdates='true') AS c",
             (0, None),
             {"deduplicationmode": "none", "computeupdates": "true"},
@@ -132,7 +141,7 @@ def test_calls_are_found_by_tokens() -> None:
     ],
 )
 def test_the_versions_of_requested_changes_are_found(
-    clause: str, bounds: tuple[int, int | None], options: dict[str, str], rest: str
+    clause: str, bounds: tuple[names.Bound, names.Bound | None], options: dict[str, str], rest: str
 ) -> None:
     statement = f"SELECT * FROM t {clause}"
     changes = names.changes_of(statement, names.references(statement)[0])
@@ -144,7 +153,8 @@ def test_other_relations_request_no_changes() -> None:
     for statement in (
         "SELECT * FROM t",
         "SELECT * FROM t changes",
-        "SELECT * FROM t CHANGES FROM TIMESTAMP '2026-01-01'",
+        "SELECT * FROM t CHANGES FROM TIMESTAMP now()",
+        "SELECT * FROM t CHANGES FROM TIMESTAMP '2026-01-01' TO TIMESTAMP now()",
     ):
         assert names.changes_of(statement, names.references(statement)[0]) is None
 
@@ -155,6 +165,7 @@ def test_other_relations_request_no_changes() -> None:
         ("SELECT * FROM t CHANGES FROM VERSION 1 WITH (", "not closed"),
         ("SELECT * FROM t CHANGES FROM VERSION 1 TO VERSION 2 WITH (a = b", "not closed"),
         ("SELECT * FROM t CHANGES FROM VERSION", "followed by a number"),
+        ("SELECT * FROM t CHANGES FROM TIMESTAMP 'soon'", "'soon' is not a time"),
         ("SELECT * FROM t CHANGES FROM VERSION x", "followed by a number"),
         ("SELECT * FROM t CHANGES FROM VERSION " + "9" * 5000, "followed by a number"),
     ],

@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from volstream import dbapi
+from volstream.compat.session import ACCOUNT
 from volstream.model.names import DEFAULT_SCHEMA
-
-#: Arguments that name an account elsewhere.
-_ELSEWHERE = ("username", "password", "service", "instance", "workspace", "vcluster")
 
 
 def connect(*, home: str | None = None, schema: str = DEFAULT_SCHEMA, **settings: Any) -> dbapi.Connection:
     """Opens a home; see :func:`volstream.dbapi.connect`. Arguments that name an account elsewhere are ignored."""
-    own = {key: value for key, value in settings.items() if key not in _ELSEWHERE}
+    own = {key: value for key, value in settings.items() if key not in ACCOUNT}
     return dbapi.connect(home, schema=schema, **own)

@@ -1,0 +1,270 @@
+"""Arguments of public methods, checked against their annotations where they are called.
+
+A wrong type, an unknown word or an unknown keyword becomes an :class:`~volstream.errors.InvalidValueError` that names the
+argument, its value and what is accepted, instead of an error deep inside. Words become members of their enumeration, and
+texts become names, so that methods receive what they are annotated with. What does not belong here: rules about values of the
+right type.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import sys
+import types
+import typing
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from enum import Enum
+from pathlib import Path
+from typing import Any, TypeVar
+
+from volstream.errors import InvalidValueError
+from volstream.model.names import Name
+from volstream.model.text import like, nearest
+
+T = TypeVar("T", bound=Callable[..., Any])
+
+#: What to give for a type, in messages.
+_WANTED: Mapping[Any, str] = {
+    str: "text",
+    bytes: "bytes",
+    bool: "True or False",
+    int: "a whole number",
+    float: "a number",
+    type(None): "None",
+    Name: "a name",
+    Path: "a path",
+    os.PathLike: "a path",
+    datetime: "a datetime",
+    timedelta: "a timedelta",
+    Callable: "a function",
+    Mapping: "a dict",
+}
+
+#: The same for the items of a list.
+_MANY: Mapping[Any, str] = {str: "texts", int: "whole numbers", Mapping: "dicts"}
+
+#: Arguments whose values are not repeated.
+_SECRET = frozenset({"token", "password"})
+
+#: How to make a value of one of our own types, by its name.
+_MADE = {"Trigger": "volstream.on_change(), volstream.every(seconds) or volstream.on_cron(line)"}
+
+
+def checked(thing: T) -> T:
+    """Checks the arguments of a function, or of each public method that a class defines.
+
+    Annotations that cannot be evaluated, because they are imported for type checkers only, accept anything. A text in
+    ``Annotated`` says what to give.
+    """
+    if isinstance(thing, type):
+        for name, member in list(vars(thing).items()):
+            if isinstance(member, types.FunctionType) and not name.startswith("_"):
+                setattr(thing, name, checked(member))
+        return thing
+    function = thing
+
+    @functools.wraps(function)
+    def call(*given: Any, **named: Any) -> Any:
+        signature, kinds, options = _signature(function)
+        if options is not None and (unknown := sorted(named.keys() - options)):
+            raise InvalidValueError(
+                f"{function.__qualname__}() has no argument {unknown[0]!r}.", nearest(unknown[0], sorted(options))
+            )
+        try:
+            bound = signature.bind(*given, **named)
+        except TypeError:
+            return function(*given, **named)  # with Python's own message about missing or superfluous arguments
+        for name, value in bound.arguments.items():
+            if signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
+                bound.arguments[name] = {
+                    key: fitting(key, one, kinds.get(key, kinds.get(name, Any))) for key, one in value.items()
+                }
+            elif signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL:
+                bound.arguments[name] = tuple(fitting(name, one, kinds.get(name, Any)) for one in value)
+            else:
+                bound.arguments[name] = fitting(name, value, kinds.get(name, Any))
+        return function(*bound.args, **bound.kwargs)
+
+    return typing.cast(T, call)
+
+
+def takes(spec: Callable[..., Any], *, without: Collection[str] = ()) -> Callable[[T], T]:
+    """Declares for :func:`checked` that the ``**options`` of a function are arguments of another one, or of a dataclass."""
+
+    def declared(function: T) -> T:
+        function.__volstream_options__ = (spec, without)  # type: ignore[attr-defined]  # functions take attributes
+        return function
+
+    return declared
+
+
+@functools.cache
+def _signature(function: Callable[..., Any]) -> tuple[inspect.Signature, Mapping[str, Any], Collection[str] | None]:
+    """Returns a function's signature, the types of its arguments and options, and the keywords that it takes; None: any."""
+    signature, types_of = inspect.signature(function), _types(function)
+    named = {name for name, one in signature.parameters.items() if one.kind in _NAMED}
+    spec, without = getattr(function, "__volstream_options__", (None, ()))
+    if spec is not None:
+        options = {name: kind for name, kind in _types(spec).items() if name not in {"self", *without}}
+        return signature, {**options, **types_of}, named | options.keys()
+    kinds = [one.kind for one in signature.parameters.values()]
+    return signature, types_of, None if inspect.Parameter.VAR_KEYWORD in kinds else named
+
+
+def _types(thing: Callable[..., Any]) -> Mapping[str, Any]:
+    """Returns the types of the arguments of a function or a dataclass."""
+    scope = vars(sys.modules[inspect.unwrap(thing).__module__])
+    return {name: _evaluated(one.annotation, scope) for name, one in inspect.signature(thing).parameters.items()}
+
+
+_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+def _evaluated(annotation: Any, scope: Mapping[str, Any]) -> Any:
+    if not isinstance(annotation, str):
+        return Any if annotation is inspect.Parameter.empty else annotation
+    try:
+        return eval(annotation, dict(scope))  # noqa: S307  # an annotation of our own code
+    except (NameError, TypeError):
+        return Any
+
+
+def fitting(name: str, value: Any, kind: Any) -> Any:
+    """Returns an argument as its type.
+
+    Raises:
+        InvalidValueError: it does not have that type.
+    """
+    try:
+        return _converted(value, kind)
+    except _UnfitError:
+        remedy = f"Give {_wanted(kind)}."
+        words = [_word(one) for arm in _arms(kind) if _is_enum(arm) for one in arm]
+        if isinstance(value, str) and words:
+            remedy = like(value, words) + remedy
+        shown = f"of the type {type(value).__name__}" if name in _SECRET else _shown(value)
+        raise InvalidValueError(f"{name} cannot be {shown}.", remedy) from None
+
+
+class _UnfitError(Exception):
+    """A value does not have a type."""
+
+
+def _converted(value: Any, kind: Any) -> Any:
+    origin, inner = typing.get_origin(kind), typing.get_args(kind)
+    if kind is Any or isinstance(kind, TypeVar):
+        return value
+    if origin is typing.Annotated:
+        return _converted(value, inner[0])
+    if origin in (typing.Union, types.UnionType):
+        for arm in inner:
+            try:
+                return _converted(value, arm)
+            except _UnfitError:
+                continue
+        raise _UnfitError
+    if _is_enum(kind):
+        return _member(value, kind)
+    fits: bool
+    match origin or kind:
+        case None:
+            fits = value is None
+        case builtin if builtin is int:
+            fits = hasattr(value, "__index__") and not isinstance(value, bool)
+        case builtin if builtin is float:
+            fits = hasattr(value, "__float__") and not isinstance(value, bool)
+        case one if one is Name:
+            return Name.parse(value) if isinstance(value, str) else _checked(value, isinstance(value, Name))
+        case one if one is Path:
+            return Path(value) if isinstance(value, str) else _checked(value, isinstance(value, Path))
+        case one if one is Mapping:
+            _checked(value, isinstance(value, Mapping))
+            for key, item in value.items():
+                _converted(key, inner[0])
+                _converted(item, inner[1])
+            return value
+        case one if one in (Sequence, Iterable, Collection):
+            _checked(value, isinstance(value, one) and not isinstance(value, str | bytes | Mapping))
+            few = isinstance(value, list | tuple | set | frozenset)  # others may be read once only
+            if few and (inner[0] in (str, int) or _is_enum(inner[0])):
+                return [_converted(item, inner[0]) for item in value]
+            return value
+        case type() as one:
+            fits = isinstance(value, one)
+        case _:
+            return value
+    return _checked(value, fits)
+
+
+def _checked(value: Any, fits: bool) -> Any:
+    if not fits:
+        raise _UnfitError
+    return value
+
+
+def _is_enum(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Enum)
+
+
+def _member(value: Any, kind: Any) -> Any:
+    """Returns the member of an enumeration that a word means, as it is written in SQL, in Python or by the command line."""
+    if isinstance(value, kind):
+        return value
+    if isinstance(value, str):
+        words = {_plain(one): member for member in kind for one in (member.value, member.name)}
+        found = words.get(_plain(value))
+        if found is not None:
+            return found
+    raise _UnfitError
+
+
+def _plain(word: object) -> str:
+    return str(word).replace("-", "_").lower()
+
+
+def _word(member: Enum) -> str:
+    """Returns the word for a member of an enumeration: its value if that is its name in other letters, else its name."""
+    return str(member.value) if _plain(member.value) == _plain(member.name) else member.name
+
+
+def _arms(kind: Any) -> Sequence[Any]:
+    return typing.get_args(kind) if typing.get_origin(kind) in (typing.Union, types.UnionType) else (kind,)
+
+
+def _wanted(kind: Any) -> str:
+    """Returns what an argument of a type may be."""
+    if typing.get_origin(kind) is typing.Annotated:
+        return str(kind.__metadata__[0])
+    arms = [_wanted_of(one) for one in _arms(kind)]
+    return arms[0] if len(arms) == 1 else f"{', '.join(arms[:-1])} or {arms[-1]}"
+
+
+def _wanted_of(kind: Any) -> str:
+    origin, inner = typing.get_origin(kind), typing.get_args(kind)
+    if _is_enum(kind):
+        return f"one of {', '.join(map(_word, kind))}"
+    if origin in (Sequence, Iterable, Collection):
+        if _is_enum(inner[0]):
+            return f"a list of {', '.join(map(_word, inner[0]))}"
+        return f"a list of {_MANY.get(typing.get_origin(inner[0]) or inner[0], 'values')}"
+    if origin is Mapping:
+        return "a dict of texts" if inner == (str, str) else _WANTED[Mapping]
+    found = origin or kind
+    if found in _WANTED:
+        return _WANTED[found]
+    name = getattr(found, "__name__", str(found))
+    if name in _MADE:
+        return _MADE[name]
+    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
+
+
+def _shown(value: Any) -> str:
+    """Returns a value for a message, on one line and not too long."""
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # noqa: BLE001  # a repr of somebody else's class
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,0 +1,102 @@
+"""Types in definitions of columns, as Spark spells them: those of other platforms are replaced. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from sqlglot.tokenizer_core import TokenType
+
+from volstream.errors import InvalidValueError
+from volstream.model.text import like
+from volstream.sql.names import Token, tokenize
+
+#: Types that Spark does not have, and its own for the same values. Without a length, CHAR and VARCHAR are texts, too.
+_SPARKS = {"INT8": "TINYINT", "INT16": "SMALLINT", "INT32": "INT", "INT64": "BIGINT", "JSON": "STRING"}
+
+#: Types that a person may have meant.
+_KNOWN = (
+    *_SPARKS,
+    *(
+        "ARRAY",
+        "BIGINT",
+        "BINARY",
+        "BOOLEAN",
+        "BYTE",
+        "CHAR",
+        "DATE",
+        "DEC",
+        "DECIMAL",
+        "DOUBLE",
+        "FLOAT",
+        "INT",
+        "INTEGER",
+    ),
+    *("LONG", "MAP", "NUMERIC", "REAL", "SHORT", "SMALLINT", "STRING", "STRUCT", "TIMESTAMP", "TIMESTAMP_LTZ"),
+    *("TIMESTAMP_NTZ", "TINYINT", "VARCHAR", "VARIANT", "VOID"),
+)
+
+#: Words after the columns of a table.
+_END = {"AS", "SELECT", "USING", "PARTITIONED BY", "CLUSTER BY", "TBLPROPERTIES", "LOCATION", "COMMENT", "OPTIONS"}
+
+
+def in_sparks_words(columns: str) -> str:
+    """Returns definitions of columns, ``name TYPE, name TYPE``, with Spark's types. Raises InvalidValueError."""
+    for start, end, new in reversed(edits(tokenize(columns), depth=0)):
+        columns = columns[:start] + new + columns[end:]
+    return columns
+
+
+def edits(tokens: Sequence[Token], *, depth: int = 1) -> list[tuple[int, int, str]]:
+    """Returns what to replace in a CREATE TABLE or ALTER TABLE: positions, and Spark's type.
+
+    Args:
+        depth: how many parentheses are around a column.
+
+    Raises:
+        InvalidValueError: a table cannot have a type; or there is none of that name, but one that is like it.
+    """
+    found = []
+    for at in _positions(tokens, depth):
+        token, word = tokens[at], tokens[at].text.upper()
+        following = tokens[at + 1].text if at + 1 < len(tokens) else ""
+        if word == "INTERVAL":
+            raise InvalidValueError(
+                "A column cannot be an INTERVAL: Delta does not store them.",
+                "Use BIGINT for a number of seconds or months, and make_dt_interval() or make_ym_interval() in queries.",
+            )
+        if word in _SPARKS:
+            found.append((token.start, token.end + 1, _SPARKS[word]))
+        elif word in ("CHAR", "VARCHAR") and following != "(":
+            found.append((token.start, token.end + 1, "STRING"))
+        elif (
+            token.token_type is TokenType.VAR
+            and tokens[at - 2].text.upper() != "COLUMN"
+            and (near := like(word, _KNOWN))
+        ):
+            raise InvalidValueError(f"There is no type {token.text}.", near.rstrip())
+    return found
+
+
+def _positions(tokens: Sequence[Token], depth: int) -> Iterator[int]:
+    """Yields where types stand: after the name of a column or of a field, and inside of ``<>``."""
+    inside = ["("] * (1 - depth)  # the open parentheses, and the types around ``<>``
+    for at, token in enumerate(tokens):
+        word = token.text.upper()
+        before = tokens[at - 1].text.upper() if at else "("
+        earlier = tokens[at - 2].text.upper() if at > 1 else "("
+        if not inside and word in _END:
+            return
+        if inside == ["("] or (not inside and earlier == "COLUMN"):
+            if earlier in ("(", ",", "COLUMN") and before not in ("(", ","):
+                yield at
+        elif inside and inside[-1] == "STRUCT":
+            if before == ":" or (earlier in ("<", ",") and before not in ("<", ",") and word != ":"):
+                yield at
+        elif (inside and inside[-1] != "(" and before in ("<", ",")) or before == "TYPE":
+            yield at
+        if word == "<":
+            inside.append(before)
+        elif word == "(":
+            inside.append(word)
+        elif word in (")", ">") and inside:
+            inside.pop()
