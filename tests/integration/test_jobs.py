@@ -208,6 +208,19 @@ def test_a_file_that_keeps_failing_is_quarantined_after_its_retries(place: Place
     assert (failure.attempts, failure.state, failure.next_try) == (2, FailureState.QUARANTINED, None)
 
 
+def test_a_failed_file_that_a_new_condition_excludes_is_no_failure_any_more(place: Place) -> None:
+    place.put("a", "bad")
+    place.put("b", "bad")
+    place.job(PICKY, retries=0)
+    place.run()
+    place.session.jobs.alter("j", where="relative_path = 'b'")
+    place.run()
+    assert [(one.path, one.state) for one in place.session.jobs.failures("j")] == [("b", FailureState.QUARANTINED)]
+    place.session.jobs.alter("j", where="relative_path = 'c'")
+    assert place.run().progress.batches == 0
+    assert not place.session.jobs.failures("j")
+
+
 @pytest.mark.long
 def test_a_skipped_file_is_left_alone_until_it_changes(place: Place) -> None:
     place.put("a", "bad")

@@ -57,7 +57,7 @@ def _overview(asked: Asked) -> dict[str, Any]:
 
 def _volume(asked: Asked) -> dict[str, Any]:
     """A volume: its state, a part of its directory, its newest refreshes."""
-    return volumes.volume(asked.session.home, asked.names["volume"], asked.query)
+    return volumes.volume(asked.session.home, asked.names["volume"], asked.query, asked.probed())
 
 
 def _file(asked: Asked) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def _file(asked: Asked) -> dict[str, Any]:
 
 def _job(asked: Asked) -> dict[str, Any]:
     """A job: its run in hand, its newest batches, its failures by cause, and rows of its table."""
-    return jobs.job(asked.session.home, asked.names["job"])
+    return jobs.job(asked.session.home, asked.names["job"], asked.probed())
 
 
 def _batches(asked: Asked) -> dict[str, Any]:

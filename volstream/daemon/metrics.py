@@ -22,7 +22,7 @@ class DaemonMetrics(Collector):
 
     Args:
         workers: returns the workers of the volumes it keeps now.
-        scheduler: source of the counts of runs and of failing jobs.
+        scheduler: source of the counts of runs, and of failures that the catalog could not take.
         others: parts of the daemon with metrics of their own.
     """
 
@@ -121,7 +121,7 @@ class DaemonMetrics(Collector):
         failing = GaugeMetricFamily("volstream_job_failing", "1 if the job's last run failed.", labels=["job"])
         for job in self._catalog.jobs.list():
             name = str(job.name)
-            failing.add_metric([name], int(name in self._scheduler.failing))
+            failing.add_metric([name], int(job.trouble is not None or name in self._scheduler.unrecorded))
             load = self._catalog.consumptions.waiting(job.id)
             waiting.add_metric([name], load.files)
             waiting_bytes.add_metric([name], load.bytes)

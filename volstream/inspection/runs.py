@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -66,10 +66,21 @@ def open_run(home: Home, job: Job, measured: Sequence[Batch]) -> OpenRun | None:
     )
 
 
-def running_jobs(home: Home) -> dict[str, str]:
-    """Returns who runs which job now: owners by the job's id."""
-    leases = home.catalog.leases.held()
-    return {one.name.removeprefix("job:"): one.owner for one in leases if one.name.startswith("job:")}
+def outcome(job: Job, in_hand: Container[str]) -> str | None:
+    """Returns how the last run of a job went, in a line.
+
+    Args:
+        in_hand: ids of the jobs that are being run.
+    """
+    if job.id in in_hand:
+        return "running"
+    return "interrupted" if job.unended else job.last_outcome
+
+
+def next_retry(home: Home, job: Job) -> datetime | None:
+    """Returns when a failed file of the job is retried next; None: there is none, or only when somebody runs the job."""
+    manual = job.trigger.kind is TriggerKind.MANUAL or job.state is JobState.PAUSED
+    return None if manual else home.catalog.failures.next_due(job.id)
 
 
 def next_run(home: Home, job: Job) -> tuple[datetime | None, str]:
