@@ -281,7 +281,7 @@ def note_begun(database: Database, job: Job) -> None:
     _note(database, job, last_started=datetime.now(UTC), last_ended=None)
 
 
-def note_ended(database: Database, job: Job, outcome: str) -> None:
+def note_ended(database: Database, job: Job, outcome: str | None) -> None:
     """Records that a run of a job ended, with a one-line outcome."""
     _note(database, job, last_ended=datetime.now(UTC), last_outcome=outcome)
 

@@ -97,6 +97,9 @@ def lease(catalog: Catalog, job: J, lease_seconds: float, owner: str | None = No
             yield lead
         except FencedError:  # the end is another run's to record
             raise
+        except StreamBusyError:  # nothing has failed: it is tried again
+            note_ended(catalog.database, lead.job, lead.job.last_outcome)
+            raise
         except Exception as error:
             with suppress(CatalogError):  # the run is shown as interrupted; what ended it matters more here
                 note_ended(catalog.database, lead.job, f"{FAILED}{in_brief(error)}")

@@ -163,7 +163,7 @@ class Block:
             held = lease(self._catalog.leases, name, self._owner, purpose, self._lease_seconds)
             with ExitStack() as attempt:
                 other = attempt.enter_context(held)
-                busy = self._busy(stream) if other is None else f"it is being consumed by {other.owner}"
+                busy = self._busy(stream) if other is None else "another process is consuming it"
                 if busy is None:
                     self._held.push(attempt.pop_all())
                     return
