@@ -104,7 +104,11 @@ def _streams(status: Mapping[str, Any]) -> Iterator[Problem]:
     for one in status.get("streams", ()):
         name = one["stream"]
         if one["stale"]:
-            yield Problem(True, "stream", name, one["note"], f"volstream reset-stream {name}", Cause.STALE)
+            do = (
+                f"To go on from now: volstream advance-stream {name}; "
+                f"from a version: volstream reset-stream {name} --to-version N"
+            )
+            yield Problem(True, "stream", name, one["note"], do, Cause.STALE)
         elif one["note"]:
             yield Problem(True, "stream", name, one["note"], f"volstream describe stream {name}")
         elif one["stale_soon"]:

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from volstream.catalog.failures import Wanted
 from volstream.jobs import sizing
 from volstream.jobs.schedule import next_due
-from volstream.model.objects import Job, JobState, TriggerKind
+from volstream.model.objects import FileJob, Job, JobState, TriggerKind
 from volstream.model.units import format_duration
-from volstream.model.work import Batch
+from volstream.model.work import FAILING, Batch, PlanKind
 
 if TYPE_CHECKING:
     from volstream.home import Home
@@ -64,6 +65,50 @@ def open_run(home: Home, job: Job, measured: Sequence[Batch]) -> OpenRun | None:
         left_batches=left.batches,
         seconds_left=None if rate is None else rate.seconds(left.files + left.removals, left.bytes),
     )
+
+
+@dataclass(frozen=True)
+class Backlog:
+    """What a job of files still owes.
+
+    Attributes:
+        files: in the volume.
+        owed: of these at most; those that wait in the stream or in an open plan, and those that failed.
+        waiting_since: when the oldest change that waits was found; None: none waits.
+    """
+
+    files: int
+    owed: int
+    waiting_since: datetime | None
+
+    @property
+    def done(self) -> int:
+        """Files that the job is through with, each counted once however often it was tried."""
+        return self.files - self.owed
+
+    @property
+    def share(self) -> float:
+        """The share of the files that is done, from 0 to 1."""
+        return self.done / self.files if self.files else 1.0
+
+
+def backlog(home: Home, job: Job) -> Backlog | None:
+    """Returns what a job of files still owes; None: it reads no volume, or one that was dropped."""
+    catalog = home.catalog
+    stream = catalog.streams.by_id(job.stream_id)
+    if stream is None or not isinstance(job, FileJob) or catalog.volumes.by_id(stream.source_id) is None:
+        return None
+    unread, _ = home.reader.lag(stream) or (0, 0)
+    waiting = catalog.consumptions.waiting(job.id)
+    plan = catalog.consumptions.open_plan(stream.id)
+    in_plan = plan is not None and plan.kind is PlanKind.STREAM
+    since = catalog.refreshes.first_after(stream.source_id, plan.from_version) if in_plan and plan is not None else None
+    if since is None and unread:
+        since = catalog.refreshes.first_after(stream.source_id, None if stream.initial else stream.offset)
+    files = catalog.refreshes.file_count(stream.source_id)
+    failed = catalog.failures.count(job.id, Wanted(FAILING))
+    owed = min(files, unread + waiting.files + failed)
+    return Backlog(files, owed, None if since is None else max(since, stream.created_on))
 
 
 def outcome(job: Job, in_hand: Container[str]) -> str | None:

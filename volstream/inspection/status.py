@@ -10,7 +10,7 @@ from volstream.engine.control import engine_status
 from volstream.errors import CatalogError, StreamStaleError, VolstreamError
 from volstream.functions.source import missing
 from volstream.inspection.details import arrived_rows, shown
-from volstream.inspection.runs import next_retry, outcome
+from volstream.inspection.runs import backlog, next_retry, outcome
 from volstream.jobs.lease import running
 from volstream.model.names import Name
 from volstream.model.objects import FileJob, Function, Job, QueueType, Stream, Volume
@@ -134,8 +134,13 @@ def job_status(home: Home, job: Job, in_hand: Container[str]) -> dict[str, Any]:
         in_hand: ids of the jobs that are being run.
     """
     counts = home.catalog.failures.counts(job.id)
+    owed = backlog(home, job)
     return {
         **job_health(job, in_hand),
+        "files": owed and owed.files,
+        "done": owed and owed.done,
+        "share": owed and owed.share,
+        "waiting since": owed and owed.waiting_since,
         "waiting": home.catalog.consumptions.waiting(job.id).files,
         "failed": sum(counts.get(state, 0) for state in FAILING),
         "skipped": counts.get(FailureState.SKIPPED, 0),

@@ -233,5 +233,6 @@ _UNLISTED = pa.schema(
 def _stale(stream: Stream, reason: str) -> StreamStaleError:
     return StreamStaleError(
         f"The stream {stream.name} is stale: {reason}.",
-        f"Replace it (create-stream --or-replace) or reset it (reset-stream), on an existing {stream.source_kind}.",
+        f"If the {stream.source_kind} exists, go on from now (advance-stream) or from a version (reset-stream --to-version); "
+        "else replace the stream (create-stream --or-replace).",
     )

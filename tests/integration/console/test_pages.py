@@ -15,7 +15,9 @@ from starlette.testclient import TestClient
 from tests.waiting import eventually
 from volstream.console.app import Console
 from volstream.console.hosts import token_of
+from volstream.errors import StreamBusyError
 from volstream.inspection.settings import shown_settings
+from volstream.jobs.lease import held
 from volstream.model.objects import QueueType
 from volstream.spark.frames import batches
 
@@ -186,6 +188,31 @@ def test_an_action_that_cannot_be_done_says_why(busy: Site, form: dict[str, str]
     assert busy.post("/jobs/j/retry", status, **form)["error"]["message"]
     assert busy.post("/jobs/none/retry", 404, all="1")["error"]["type"] == "NotFoundError"
     assert [entry[2] is not None and entry[2].startswith("failed") for entry in busy.audited()] == [True]
+
+
+def test_what_is_asked_for_while_a_run_is_in_hand_follows_it(busy: Site) -> None:
+    home = busy.place.session.home
+    job = busy.place.session.jobs.get("j")
+    with held(home.catalog, job.id, job.name, 10.0):
+        assert "follows as soon as" in busy.post("/jobs/j/run", 202)["result"]
+        eventually(lambda: "follows as soon as" in (busy.audited()[0][2] or ""))
+        assert ">Waits<" in busy.page("/audit")
+        status, problem = (busy.json("/jobs/j")[key] for key in ("status", "problem"))
+        assert (status["running"], status["outcome"], problem["severe"]) == (True, "running", False)
+    eventually(lambda: busy.audited()[0] == ("run", "job j", "There was nothing to do."), timeout=60)
+
+
+def test_nobody_is_shown_the_names_of_processes(busy: Site) -> None:
+    batch = busy.json("/jobs/j/batches")["batches"][0]["id"]
+    job = busy.place.session.jobs.get("j")
+    with held(busy.place.session.home.catalog, job.id, job.name, 10.0) as owner:
+        shown = [busy.client.get(path, headers=JSON).text for path in ("/", "/jobs/j", f"/jobs/j/batches/{batch}")]
+        shown += [busy.page(path) for path in ("/", "/jobs/j", f"/jobs/j/batches/{batch}")]
+        with pytest.raises(StreamBusyError) as refused:
+            busy.place.run()
+        shown.append(str(refused.value))
+    host, pid, *_ = owner.rsplit("/", 3)
+    assert not [text[text.index(f"{host}/{pid}") - 60 :][:200] for text in shown if f"{host}/{pid}" in text]
 
 
 def test_a_job_is_paused_resumed_and_run(busy: Site) -> None:

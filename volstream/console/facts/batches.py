@@ -67,7 +67,8 @@ def _batch(home: Home, job: Job, identity: str) -> Batch:
 def _attempt(one: Attempt) -> dict[str, Any]:
     """Returns an attempt with the host of its process."""
     found = asdict(one)
-    return {**found, "host": host_of(found.pop("owner"))}
+    owner = found.pop("owner")
+    return {**found, "host": host_of(owner)}
 
 
 def _files(home: Home, found: Batch, plan: Plan | None, query: Query) -> dict[str, Any]:

@@ -79,6 +79,6 @@ def _run(home: Home, job: Job) -> dict[str, Any]:
         "files_per_second": None if rate is None else rate.files,
         "next_run": due,
         "runs": says,
-        "done": None if work is None else work.done,
+        "run_done": None if work is None else work.done,
         "seconds_left": None if work is None else work.seconds_left,
     }
