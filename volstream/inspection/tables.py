@@ -34,8 +34,9 @@ _MAX_PICTURE = 16 << 10
 _MAX_TABLES = 1000
 
 
-def list_tables(home: Home) -> list[dict[str, Any]]:
-    """Returns the tables of the home with what fills them, by name: those of jobs and sources, and others in the warehouse."""
+def list_tables(home: Home, limit: int = _MAX_TABLES) -> list[dict[str, Any]]:
+    """Returns the tables of the home by name, with what fills them and how large they are: those of jobs and sources, and others
+    in the warehouse."""
     jobs = {job.into: job for job in home.catalog.jobs.list()}
     feeds = {feed.name: feed for feed in home.catalog.feeds.list()}
     names = {*jobs, *feeds, *home.catalog.tails.troubles(), *_in_warehouse(home.warehouse)}
@@ -44,9 +45,20 @@ def list_tables(home: Home) -> list[dict[str, Any]]:
             "table": str(name),
             "job": str(jobs[name].name) if name in jobs else None,
             "filled_by": _filled_by(jobs.get(name)) or (f"source, {feeds[name].kind}" if name in feeds else None),
+            **_extent(DeltaLog(folders.table_location(home.warehouse, name))),
         }
-        for name in sorted(names)[:_MAX_TABLES]
+        for name in sorted(names)[:limit]
     ]
+
+
+def _extent(log: DeltaLog) -> dict[str, Any]:
+    """Returns the rows, the bytes and the last write of a table; ``note``: why they are not known."""
+    nothing = {"rows": None, "bytes": None, "written_on": None}
+    try:
+        found = log.extent()
+    except VolstreamError as error:
+        return {**nothing, "note": error.message}
+    return {**nothing, "note": "not made yet"} if found is None else {**vars(found), "note": None}
 
 
 def described_table(home: Home, text: str) -> dict[str, Any]:
@@ -69,7 +81,7 @@ def described_table(home: Home, text: str) -> dict[str, Any]:
         "table": str(name),
         "location": location,
         "version": version,
-        "rows": log.rows(),
+        **_extent(log),
         "not_committed": _arrived(home, name),
         "job": None if job is None else str(job.name),
         "primary_key": list(schema.primary_key),

@@ -11,11 +11,12 @@ from volstream.home import Home
 from volstream.inspection import runs
 from volstream.inspection.problems import problems, worst
 from volstream.inspection.status import status
+from volstream.inspection.tables import list_tables
 from volstream.jobs import sizing
 from volstream.model.objects import Job
 
-#: Objects of a kind that are shown.
-_MAX_SHOWN = 200
+#: Objects of a kind that are shown; and tables, of which each is opened.
+_MAX_SHOWN, _MAX_TABLES = 200, 20
 
 
 def overview(home: Home, probed: Mapping[str, Any]) -> dict[str, Any]:
@@ -44,6 +45,7 @@ def overview(home: Home, probed: Mapping[str, Any]) -> dict[str, Any]:
         "jobs": [{**_plain(one), **_run(home, job)} for job, one in zip(jobs, shown("jobs", "job"), strict=False)],
         "tables": shown("tables", "table"),
         "sources": shown("sources", "source", "name"),
+        "all_tables": list_tables(home, limit=_MAX_TABLES),
     }
 
 
