@@ -187,6 +187,14 @@ def test_each_page_fits_and_is_accessible(site: Site, browser: Browser, width: i
             check(page, path)
 
 
+def test_the_lineage_fits_into_the_window(site: Site, browser: Browser) -> None:
+    with opened(site, browser, 800) as page:
+        page.goto(site.path("/graph"))
+        natural = page.evaluate("document.querySelector('.lineage svg').viewBox.baseVal.width")
+        assert natural > 800, "it would not fit by itself"
+        assert page.evaluate("(box => box.scrollWidth - box.clientWidth)(document.querySelector('.lineage'))") <= 0
+
+
 def test_pages_read_without_scripts(site: Site, browser: Browser) -> None:
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()

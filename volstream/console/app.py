@@ -129,7 +129,9 @@ class Console:
         return await self._in_thread(make)
 
     def _asked(self, request: Request) -> Asked:
-        return Asked(self._session, self._probed, request.path_params, query_of(request), self._comparisons)
+        return Asked(
+            self._session, self._probed, request.path_params, query_of(request), self._comparisons, self._queries
+        )
 
     def _shown(self, request: Request, page: Page, facts: dict[str, Any]) -> Response:
         if wants_json(request):

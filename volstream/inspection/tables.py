@@ -34,12 +34,17 @@ _MAX_PICTURE = 16 << 10
 _MAX_TABLES = 1000
 
 
+def table_names(home: Home, limit: int = _MAX_TABLES) -> list[Name]:
+    """Returns the names of the home's tables: those of jobs and sources, and others in the warehouse. Opens none."""
+    catalog = home.catalog
+    filled = {*(job.into for job in catalog.jobs.list()), *(feed.name for feed in catalog.feeds.list())}
+    return sorted({*filled, *catalog.tails.troubles(), *_in_warehouse(home.warehouse)})[:limit]
+
+
 def list_tables(home: Home, limit: int = _MAX_TABLES) -> list[dict[str, Any]]:
-    """Returns the tables of the home by name, with what fills them and how large they are: those of jobs and sources, and others
-    in the warehouse."""
+    """Returns the tables of the home by name, with what fills them and how large they are."""
     jobs = {job.into: job for job in home.catalog.jobs.list()}
     feeds = {feed.name: feed for feed in home.catalog.feeds.list()}
-    names = {*jobs, *feeds, *home.catalog.tails.troubles(), *_in_warehouse(home.warehouse)}
     return [
         {
             "table": str(name),
@@ -47,7 +52,7 @@ def list_tables(home: Home, limit: int = _MAX_TABLES) -> list[dict[str, Any]]:
             "filled_by": _filled_by(jobs.get(name)) or (f"source, {feeds[name].kind}" if name in feeds else None),
             **_extent(DeltaLog(folders.table_location(home.warehouse, name))),
         }
-        for name in sorted(names)[:limit]
+        for name in table_names(home, limit)
     ]
 
 

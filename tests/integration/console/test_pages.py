@@ -287,8 +287,31 @@ def test_a_table_shows_columns_rows_and_commits(busy: Site) -> None:
     assert found["columns"][0] == {"column": "n", "type": "integer"}
     assert len(found["sample"]["rows"]) == 10
     assert found["history"][0]["version"] == found["version"]
-    assert busy.json("/tables")["tables"] == [{"table": "t", "job": "j", "filled_by": "job j"}]
+    (row,) = busy.json("/tables")["tables"]
+    assert (row["table"], row["job"], row["filled_by"]) == ("t", "j", "job j")
     busy.json("/tables/none", 404)
+
+
+def test_the_page_of_queries_offers_tables_examples_and_what_was_run(busy: Site) -> None:
+    found = busy.json("/sql")
+    assert found["tables"] == ["t"]
+    for one in found["examples"]:
+        if not one.startswith("DESCRIBE"):  # the engine of all tests does not know the table by its name
+            busy.post("/sql", q=one)
+    assert busy.json("/sql")["recent"] == [one for one in reversed(found["examples"]) if not one.startswith("DESCRIBE")]
+    page = busy.page("/sql")
+    assert page.count("volstream.failures LIMIT 20</a>") == 2
+    assert ">t</a>" in page
+
+
+def test_tables_have_rows_size_and_last_write_on_their_page_and_on_the_overview(busy: Site) -> None:
+    (row,) = busy.json("/tables")["tables"]
+    assert (row["rows"], row["note"]) == (10, None)
+    assert row["bytes"] > 1000
+    assert row["written_on"] is not None
+    assert busy.json("/")["all_tables"] == [row]
+    for path in ("/", "/tables"):
+        assert 'data-label="Last write"><time' in busy.page(path)
 
 
 def test_queries_run_and_nothing_else(busy: Site) -> None:
