@@ -14,7 +14,7 @@ from volstream.catalog import Catalog, leases
 from volstream.catalog.definitions import note_begun, note_ended
 from volstream.errors import CatalogError, FencedError, InvalidStateError, NotFoundError, StreamBusyError, in_brief
 from volstream.jobs.progress import Observer, Progress
-from volstream.lifecycle.identity import new_owner
+from volstream.lifecycle.identity import host_of, new_owner
 from volstream.lifecycle.stop import Stop
 from volstream.model.names import Name
 from volstream.model.objects import FAILED, Job, JobState
@@ -123,7 +123,8 @@ def held(catalog: Catalog, job_id: str, name: Name, lease_seconds: float, owner:
     owner = owner or new_owner()
     with leases.lease(catalog.leases, lease_name(job_id), owner, f"run of job {name}", lease_seconds) as other:
         if other is not None:
-            raise StreamBusyError(f"Another run of the job {name} is in hand.", "Wait for it to end.")
+            where = host_of(other.owner)
+            raise StreamBusyError(f"Another run of the job {name} is in hand, on {where}.", "Wait for it to end.")
         yield owner
 
 
