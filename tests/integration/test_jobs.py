@@ -211,7 +211,8 @@ def test_a_file_that_keeps_failing_is_quarantined_after_its_retries(place: Place
 
 def test_what_a_job_owes_counts_files_and_not_attempts_and_knows_since_when(place: Place) -> None:
     def owed() -> tuple[int, int, bool]:
-        found = backlog(place.session.home, place.session.jobs.get("j"))
+        home = place.session.home
+        found = backlog(home.catalog, home.reader, place.session.jobs.get("j"))
         assert found is not None
         return found.done, found.files, found.waiting_since is not None
 

@@ -6,10 +6,12 @@ import json
 import multiprocessing
 import os
 import signal
+import sqlite3
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,6 +29,7 @@ from volstream.catalog.consumptions import Outcome
 from volstream.catalog.definitions import note_error
 from volstream.console.app import Console
 from volstream.console.hosts import token_of
+from volstream.daemon.metrics import DaemonMetrics
 from volstream.delta import direct, folders
 from volstream.engine.process import Engine
 from volstream.errors import SqlError
@@ -109,6 +112,8 @@ class Views:
         assert ("All is well" in page) is overview["well"] is not overview["problems"]
         for severe, mark in ((True, "bad"), (False, "warn")):
             assert page.count(f'class="state {mark}"') == len([one for one in badges if one[2] is severe])
+        stopped = {name for kind, name, severe in badges if severe and kind in ("job", "stream")}
+        assert self.metrics("volstream_job_failing", "volstream_stream_stale") == stopped
         return {
             "status": verdict(json.loads(self.shell.ok("status", "--format", "json"))["problems"]),
             "top": verdict(json.loads(self.shell.ok("top", "--format", "json"))["wrong"]),
@@ -116,6 +121,13 @@ class Views:
             "overview": verdict(overview["problems"]),
             "badges": badges | {one for one in verdict(overview["problems"]) if one[0] in ROWLESS},
         }
+
+    def metrics(self, *names: str) -> set[str]:
+        """The objects of which one of some metrics is 1."""
+        scheduler: Any = SimpleNamespace(unrecorded={}, runs={})
+        found = DaemonMetrics(self.catalog, self.home.reader, list, scheduler).collect()
+        samples = [sample for metric in found if metric.name in names for sample in metric.samples]
+        return {next(iter(one.labels.values())) for one in samples if one.value}
 
     def json(self, path: str) -> Any:
         return self.client.get(path, headers={"accept": "application/json"}).json()
@@ -162,6 +174,19 @@ def killed_run(views: Views) -> Callable[[], object]:
     process.start()
     process.join()
     assert process.exitcode == -signal.SIGKILL
+    return views.run
+
+
+def run_that_a_full_disk_ended(views: Views) -> Callable[[], object]:
+    def statement(text: str) -> None:
+        with closing(sqlite3.connect(views.shell.home / "catalog.db", timeout=10)) as connection:
+            connection.execute(text)
+            connection.commit()
+
+    full = "BEGIN SELECT RAISE(FAIL, 'database or disk is full'); END"
+    statement(f"CREATE TRIGGER full BEFORE UPDATE OF last_outcome ON jobs {full}")
+    views.run(SqlError("There is no space left on the device."))
+    statement("DROP TRIGGER full")
     return views.run
 
 
@@ -280,6 +305,7 @@ def run_in_hand(views: Views) -> Callable[[], object]:
         (missing_sql_function, "function", "g", True),
         (failed_run, "job", "j", True),
         (killed_run, "job", "j", True),
+        (run_that_a_full_disk_ended, "job", "j", True),
         (paused_itself, "job", "j", True),
         (paused_by_hand, "job", "j", False),
         (quarantined_file, "job", "j", False),

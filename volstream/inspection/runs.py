@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from volstream.catalog import Catalog
 from volstream.catalog.failures import Wanted
 from volstream.jobs import sizing
 from volstream.jobs.schedule import next_due
 from volstream.model.objects import FileJob, Job, JobState, TriggerKind
 from volstream.model.units import format_duration
 from volstream.model.work import FAILING, Batch, PlanKind
+from volstream.streams.read import StreamReader
 
 if TYPE_CHECKING:
     from volstream.home import Home
@@ -92,13 +94,12 @@ class Backlog:
         return self.done / self.files if self.files else 1.0
 
 
-def backlog(home: Home, job: Job) -> Backlog | None:
+def backlog(catalog: Catalog, reader: StreamReader, job: Job) -> Backlog | None:
     """Returns what a job of files still owes; None: it reads no volume, or one that was dropped."""
-    catalog = home.catalog
     stream = catalog.streams.by_id(job.stream_id)
     if stream is None or not isinstance(job, FileJob) or catalog.volumes.by_id(stream.source_id) is None:
         return None
-    unread, _ = home.reader.lag(stream) or (0, 0)
+    unread, _ = reader.lag(stream) or (0, 0)
     waiting = catalog.consumptions.waiting(job.id)
     plan = catalog.consumptions.open_plan(stream.id)
     in_plan = plan is not None and plan.kind is PlanKind.STREAM

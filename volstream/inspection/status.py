@@ -134,7 +134,7 @@ def job_status(home: Home, job: Job, in_hand: Container[str]) -> dict[str, Any]:
         in_hand: ids of the jobs that are being run.
     """
     counts = home.catalog.failures.counts(job.id)
-    owed = backlog(home, job)
+    owed = backlog(home.catalog, home.reader, job)
     return {
         **job_health(job, in_hand),
         "files": owed and owed.files,
