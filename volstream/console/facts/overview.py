@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from volstream.delta.places import is_remote
 from volstream.engine.control import engine_status
 from volstream.home import Home
 from volstream.inspection import runs
@@ -45,7 +46,7 @@ def overview(home: Home, probed: Mapping[str, Any]) -> dict[str, Any]:
         "jobs": [{**_plain(one), **_run(home, job)} for job, one in zip(jobs, shown("jobs", "job"), strict=False)],
         "tables": shown("tables", "table"),
         "sources": shown("sources", "source", "name"),
-        "all_tables": list_tables(home, limit=_MAX_TABLES),
+        "all_tables": list_tables(home, _MAX_TABLES, extents=not is_remote(home.warehouse)),
     }
 
 
