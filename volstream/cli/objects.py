@@ -15,7 +15,7 @@ from volstream.cli.output import Output
 from volstream.inspection import details
 from volstream.inspection.problems import problems
 from volstream.inspection.status import job_status
-from volstream.jobs.lease import running
+from volstream.jobs.lease import runs_of
 from volstream.model.names import Name
 from volstream.model.objects import Job
 from volstream.model.units import format_size
@@ -190,7 +190,7 @@ def _described(session: Session, kind: str, name: str) -> dict[str, Any]:
     described = details.described(session.home, found)
     if not isinstance(found, Job):
         return described
-    status = job_status(session.home, found, running(session.home.catalog))
+    status = job_status(session.home, found, runs_of(session.home.catalog, [found]))
     wrong = [one.line for one in problems({"jobs": [status]}, {})]
     owed = {key: status[key] for key in ("files", "done", "waiting", "failed", "skipped")}
     return {**described, **owed, "waiting_since": status["waiting since"], "problems": wrong}

@@ -10,7 +10,7 @@ from volstream.console.facts.jobs import paths_of_group
 from volstream.console.query import Query
 from volstream.directory.foreground import RefreshResult
 from volstream.errors import InvalidStateError, InvalidValueError, StreamBusyError, VolstreamError, in_brief
-from volstream.jobs.lease import RunReport, running
+from volstream.jobs.lease import RunReport, runs_of
 from volstream.lifecycle.stop import Stop
 from volstream.lifecycle.supervisor import join_all
 from volstream.log import get
@@ -82,7 +82,7 @@ class Actions:
         named = f"{action.kind} {kind.get(name).name}"
         if action.waits:
             entry = self._begin(action, name, form, named, who)
-            in_hand = action.kind == "job" and kind.get(name).id in running(self._session.home.catalog)
+            in_hand = action.kind == "job" and kind.get(name).id in runs_of(self._session.home.catalog, ()).in_hand
             return Done(action.verb, named, QUEUED if in_hand else "It has begun.", False, entry)
         entry = self._session.home.catalog.audit.begin(action.verb, named, who)
         return Done(action.verb, named, self._do(action, name, form, entry, named), True, entry)

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 from volstream.catalog import Catalog
-from volstream.catalog.definitions import note_ended, note_outcome
+from volstream.catalog.definitions import note_outcome
 from volstream.config import Settings
 from volstream.errors import (
     CatalogError,
@@ -21,7 +21,7 @@ from volstream.errors import (
     in_brief,
     reason_of,
 )
-from volstream.jobs.lease import NOTHING, Runner, RunReport, running
+from volstream.jobs.lease import Runner, RunReport, clear
 from volstream.jobs.schedule import next_due
 from volstream.lifecycle.backoff import Backoff
 from volstream.lifecycle.stop import Stop
@@ -135,9 +135,7 @@ class Scheduler:
             return False
         if self._runner_of(job).has_work():
             return True
-        if (job.trouble is not None or job.unended) and job.id not in running(self._catalog):
-            # Another run has done what failed or was interrupted, or there is no need for it any more.
-            note_ended(self._catalog.database, job, NOTHING)
+        clear(self._catalog, job)
         self.unrecorded.pop(str(job.name), None)
         self._note_idle(job)
         return False

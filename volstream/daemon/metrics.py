@@ -16,7 +16,7 @@ from volstream.errors import VolstreamError
 from volstream.inspection.problems import problems
 from volstream.inspection.runs import backlog
 from volstream.inspection.status import job_health
-from volstream.jobs.lease import running
+from volstream.jobs.lease import runs_of
 from volstream.model.work import FailureState
 from volstream.streams.read import StreamReader
 
@@ -130,10 +130,11 @@ class DaemonMetrics(Collector):
             "volstream_job_runs", "Runs by outcome since the daemon started.", labels=["job", "outcome"]
         )
         failing = GaugeMetricFamily("volstream_job_failing", "1 if the job stands still.", labels=["job"])
-        in_hand, known = running(self._catalog), {"failing_jobs": dict(self._scheduler.unrecorded)}
-        for job in self._catalog.jobs.list():
+        jobs, known = self._catalog.jobs.list(), {"failing_jobs": dict(self._scheduler.unrecorded)}
+        open_runs = runs_of(self._catalog, jobs)
+        for job in jobs:
             name = str(job.name)
-            wrong = problems({"jobs": [{**job_health(job, in_hand), "failures": {}}]}, known)
+            wrong = problems({"jobs": [{**job_health(job, open_runs), "failures": {}}]}, known)
             failing.add_metric([name], int(any(one.severe for one in wrong)))
             load = self._catalog.consumptions.waiting(job.id)
             waiting.add_metric([name], load.files)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from volstream.errors import VolstreamError
 from volstream.inspection.runs import next_retry, outcome
-from volstream.jobs.lease import running
+from volstream.jobs.lease import runs_of
 from volstream.model.names import Name
 from volstream.model.objects import (
     Connection,
@@ -47,7 +47,8 @@ def shown(home: Home, one: Connection | Volume | Stream | Job | Function | FeedT
             trigger = one.trigger
             detail = trigger.cron or (f"{trigger.every:g}s" if trigger.every else "")
             found["trigger"] = f"{trigger.kind} {detail}".strip()
-            found["last_outcome"] = outcome(one, running(home.catalog) if one.unended else ())
+            if one.unended:
+                found["last_outcome"] = outcome(one, runs_of(home.catalog, [one]))
         case Stream():
             found |= _state(home, one)
         case FeedTable():

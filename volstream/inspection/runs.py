@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from volstream.catalog import Catalog
 from volstream.catalog.failures import Wanted
 from volstream.jobs import sizing
+from volstream.jobs.lease import Runs
 from volstream.jobs.schedule import next_due
 from volstream.model.objects import FileJob, Job, JobState, TriggerKind
 from volstream.model.units import format_duration
@@ -112,15 +113,11 @@ def backlog(catalog: Catalog, reader: StreamReader, job: Job) -> Backlog | None:
     return Backlog(files, owed, None if since is None else max(since, stream.created_on))
 
 
-def outcome(job: Job, in_hand: Container[str]) -> str | None:
-    """Returns how the last run of a job went, in a line.
-
-    Args:
-        in_hand: ids of the jobs that are being run.
-    """
-    if job.id in in_hand:
+def outcome(job: Job, open_runs: Runs) -> str | None:
+    """Returns how the last run of a job went, in a line."""
+    if job.id in open_runs.in_hand:
         return "running"
-    return "interrupted" if job.unended else job.last_outcome
+    return "interrupted" if job.id in open_runs.interrupted else job.last_outcome
 
 
 def next_retry(home: Home, job: Job) -> datetime | None:

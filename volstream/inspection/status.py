@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -11,7 +11,7 @@ from volstream.errors import CatalogError, StreamStaleError, VolstreamError
 from volstream.functions.source import missing
 from volstream.inspection.details import arrived_rows, shown
 from volstream.inspection.runs import backlog, next_retry, outcome
-from volstream.jobs.lease import running
+from volstream.jobs.lease import Runs, runs_of
 from volstream.model.names import Name
 from volstream.model.objects import FileJob, Function, Job, QueueType, Stream, Volume
 from volstream.model.work import FAILING, FailureState
@@ -25,13 +25,15 @@ T = TypeVar("T")
 def status(home: Home) -> dict[str, Any]:
     """Returns the state of the engine and of all volumes, streams, jobs, functions, sources, and tables with rows that arrive one
     by one."""
-    catalog, in_hand = home.catalog, running(home.catalog)
+    catalog = home.catalog
+    jobs = catalog.jobs.list()
+    open_runs = runs_of(catalog, jobs)
     return {
         "home": str(home.settings.home),
         "engine": engine_status(home.settings),
         "volumes": [volume_status(home, volume) for volume in catalog.volumes.list()],
         "streams": [stream_status(home, stream) for stream in catalog.streams.list()],
-        "jobs": [job_status(home, job, in_hand) for job in catalog.jobs.list()],
+        "jobs": [job_status(home, job, open_runs) for job in jobs],
         "tables": [table_status(home, name, reason) for name, reason in catalog.tails.troubles().items()],
         "sources": [shown(home, one) for one in catalog.feeds.list()],
         "functions": [function_health(function) for function in catalog.functions.list()],
@@ -45,12 +47,14 @@ def health(home: Home, *, streams: bool) -> dict[str, Any]:
     Args:
         streams: also of streams, for which the logs of tables are read.
     """
-    catalog, in_hand = home.catalog, running(home.catalog)
+    catalog = home.catalog
+    jobs = catalog.jobs.list()
+    open_runs = runs_of(catalog, jobs)
     return {
         "engine": engine_status(home.settings),
         "volumes": [volume_health(volume) for volume in catalog.volumes.list()],
         "streams": [stream_health(home, stream) for stream in catalog.streams.list()] if streams else [],
-        "jobs": [{**job_health(job, in_hand), "failures": {}} for job in catalog.jobs.list()],
+        "jobs": [{**job_health(job, open_runs), "failures": {}} for job in jobs],
         "tables": [{"table": str(name), "note": reason} for name, reason in catalog.tails.troubles().items()],
         "sources": [{"name": str(one.name), "error": one.error} for one in catalog.feeds.list()],
         "functions": [function_health(function) for function in catalog.functions.list()],
@@ -127,16 +131,12 @@ def stream_health(home: Home, stream: Stream) -> dict[str, Any]:
     return {**found, "stale_after": until, "stale_soon": until is not None and until <= soon}
 
 
-def job_status(home: Home, job: Job, in_hand: Container[str]) -> dict[str, Any]:
-    """Returns what waits for a job, what failed, and how its last run went.
-
-    Args:
-        in_hand: ids of the jobs that are being run.
-    """
+def job_status(home: Home, job: Job, open_runs: Runs) -> dict[str, Any]:
+    """Returns what waits for a job, what failed, and how its last run went."""
     counts = home.catalog.failures.counts(job.id)
     owed = backlog(home.catalog, home.reader, job)
     return {
-        **job_health(job, in_hand),
+        **job_health(job, open_runs),
         "files": owed and owed.files,
         "done": owed and owed.done,
         "share": owed and owed.share,
@@ -146,12 +146,12 @@ def job_status(home: Home, job: Job, in_hand: Container[str]) -> dict[str, Any]:
         "skipped": counts.get(FailureState.SKIPPED, 0),
         "failures": counts,
         "last run": job.last_started,
-        "outcome": outcome(job, in_hand),
+        "outcome": outcome(job, open_runs),
         "next retry": next_retry(home, job),
     }
 
 
-def job_health(job: Job, in_hand: Container[str]) -> dict[str, Any]:
+def job_health(job: Job, open_runs: Runs) -> dict[str, Any]:
     """Returns what is wrong with a job as a whole.
 
     ``reason`` says why it paused itself, ``trouble`` why its last run failed, ``interrupted`` that this run never ended, and
@@ -162,9 +162,9 @@ def job_health(job: Job, in_hand: Container[str]) -> dict[str, Any]:
         "state": job.state,
         "reason": job.paused_itself,
         "trigger": job.trigger.kind,
-        "running": job.id in in_hand,
+        "running": job.id in open_runs.in_hand,
         "trouble": job.trouble,
-        "interrupted": job.unended and job.id not in in_hand,
+        "interrupted": job.id in open_runs.interrupted,
         "code": missing(job.function, job.search_path) if isinstance(job, FileJob) else None,
     }
 

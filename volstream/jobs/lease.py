@@ -5,7 +5,7 @@ What does not belong here: what a run does (``jobs.run`` for functions, ``statem
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
@@ -133,9 +133,39 @@ def lease_name(job_id: str) -> str:
     return f"{_PREFIX}{job_id}"
 
 
-def running(catalog: Catalog) -> set[str]:
-    """Returns the ids of the jobs that are being run, by any process."""
-    return {one.name.removeprefix(_PREFIX) for one in catalog.leases.held() if one.name.startswith(_PREFIX)}
+@dataclass(frozen=True)
+class Runs:
+    """The runs that have not ended: ids of the jobs that any process runs now, and of those whose run was interrupted."""
+
+    in_hand: frozenset[str]
+    interrupted: frozenset[str]
+
+
+def runs_of(catalog: Catalog, jobs: Iterable[Job]) -> Runs:
+    """Returns which runs of jobs have not ended.
+
+    Args:
+        jobs: read before: a run is taken for interrupted only if it was open before and after its lease was seen to be free.
+    """
+    unended = {job.id: job.last_started for job in jobs if job.unended}
+    held_ones = (one.name for one in catalog.leases.held())
+    in_hand = frozenset(name.removeprefix(_PREFIX) for name in held_ones if name.startswith(_PREFIX))
+    left = {identity: catalog.jobs.by_id(identity) for identity in unended.keys() - in_hand}
+    interrupted = {
+        identity
+        for identity, job in left.items()
+        if job is not None and job.unended and job.last_started == unended[identity]
+    }
+    return Runs(in_hand, frozenset(interrupted))
+
+
+def clear(catalog: Catalog, job: Job) -> None:
+    """Records that there is nothing to do for a job whose last run failed or was interrupted: another run has done it, or there
+    is no need for it any more. Does nothing if the job is being run, or was since ``job`` was read."""
+    if job.trouble is None and not job.unended:
+        return
+    if job.id not in runs_of(catalog, [job]).in_hand and catalog.jobs.by_id(job.id) == job:
+        note_ended(catalog.database, job, NOTHING)
 
 
 def _current(catalog: Catalog, job: J) -> J:

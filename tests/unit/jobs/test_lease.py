@@ -11,7 +11,7 @@ from tests import objects
 from volstream.catalog import Catalog
 from volstream.errors import FencedError, SqlError, StreamBusyError, VolstreamError
 from volstream.inspection.runs import outcome
-from volstream.jobs.lease import NOTHING, held, lease, running
+from volstream.jobs.lease import NOTHING, clear, held, lease, runs_of
 from volstream.model.objects import FileJob
 
 
@@ -28,13 +28,13 @@ class World:
         """Runs the job; its outcome."""
         try:
             with lease(self.catalog, self.job, 10.0) as lead:
-                assert outcome(self.job, running(self.catalog)) == "running"
+                assert outcome(self.job, runs_of(self.catalog, [self.job])) == "running"
                 lead.summary = did
                 if fails is not None:
                     raise fails
         except (VolstreamError, KeyboardInterrupt):
             pass
-        return outcome(self.job, running(self.catalog))
+        return outcome(self.job, runs_of(self.catalog, [self.job]))
 
 
 @pytest.fixture
@@ -79,3 +79,23 @@ def test_who_holds_a_job_runs_it_and_others_are_told_to_wait(world: World) -> No
             pass
         with lease(world.catalog, world.job, 10.0, owner) as lead:
             assert lead.owner == owner
+
+
+def test_a_run_that_ends_or_begins_while_somebody_looks_is_not_taken_for_interrupted(world: World) -> None:
+    with lease(world.catalog, world.job, 10.0):
+        seen = world.job
+    assert seen.unended
+    assert not runs_of(world.catalog, [seen]).interrupted, "it has ended since"
+    world.run(fails=KeyboardInterrupt())
+    assert runs_of(world.catalog, [world.job]).interrupted == {seen.id}
+
+
+def test_what_is_cleared_is_what_was_seen(world: World) -> None:
+    world.run(fails=SqlError("no column n"))
+    seen = world.job
+    world.run(did="2 files done")
+    clear(world.catalog, seen)
+    assert world.job.last_outcome == "2 files done"
+    world.run(fails=SqlError("no column n"))
+    clear(world.catalog, world.job)
+    assert world.job.last_outcome == NOTHING

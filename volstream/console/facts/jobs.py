@@ -19,7 +19,7 @@ from volstream.inspection.problems import problems
 from volstream.inspection.status import job_status
 from volstream.inspection.tables import sample_of
 from volstream.jobs import logs
-from volstream.jobs.lease import running
+from volstream.jobs.lease import runs_of
 from volstream.jobs.load import loads
 from volstream.model.names import Name
 from volstream.model.objects import FileJob, Job, SourceKind
@@ -46,7 +46,7 @@ def job(home: Home, name: str, probed: Mapping[str, Any]) -> dict[str, Any]:
     due, says = runs.next_run(home, found)
     groups = groups_of(home, found)
     worked_on = home.catalog.consumptions.worked_on(found.id, _BATCHES)
-    status = job_status(home, found, running(home.catalog))
+    status = job_status(home, found, runs_of(home.catalog, [found]))
     return {
         "job": details.described(home, found),
         "status": {key.replace(" ", "_"): value for key, value in status.items()},
