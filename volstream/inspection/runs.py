@@ -15,10 +15,10 @@ from volstream.jobs.schedule import next_due
 from volstream.model.objects import FileJob, Job, JobState, TriggerKind
 from volstream.model.units import format_duration
 from volstream.model.work import FAILING, Batch, PlanKind
-from volstream.streams.read import StreamReader
 
 if TYPE_CHECKING:
     from volstream.home import Home
+    from volstream.streams.read import StreamReader
 
 
 @dataclass(frozen=True)
