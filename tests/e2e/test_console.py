@@ -83,6 +83,14 @@ WIDTHS, SCHEMES = (360, 768, 1280), ("light", "dark")
 _AXE = {"resultTypes": ["violations"]}
 
 
+#: True once each chart of a page has painted its canvas: the scripts that do so come after the page.
+_PAINTED = """() => [...document.querySelectorAll("[data-chart]")].every((chart) => {
+    const canvas = chart.querySelector("canvas");
+    const pixels = canvas?.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+    return pixels?.some((value) => value > 0);
+})"""
+
+
 class Site:
     """The console of a daemon, open in a browser."""
 
@@ -175,8 +183,16 @@ def test_each_page_fits_and_is_accessible(site: Site, browser: Browser, width: i
             page.goto(site.path(path))
             expect(page.locator("h1")).to_have_count(1)
             if path == "/jobs/sizes":
-                expect(page.locator("canvas").first).to_be_attached()
+                page.wait_for_function(_PAINTED)
             check(page, path)
+
+
+def test_the_lineage_fits_into_the_window(site: Site, browser: Browser) -> None:
+    with opened(site, browser, 800) as page:
+        page.goto(site.path("/graph"))
+        natural = page.evaluate("document.querySelector('.lineage svg').viewBox.baseVal.width")
+        assert natural > 800, "it would not fit by itself"
+        assert page.evaluate("(box => box.scrollWidth - box.clientWidth)(document.querySelector('.lineage'))") <= 0
 
 
 def test_pages_read_without_scripts(site: Site, browser: Browser) -> None:
@@ -351,12 +367,16 @@ _NAMELESS = """folder => {
 def test_screenshots(site: Site, browser: Browser, tmp_path: Path) -> None:
     """Writes those of the README to the folder that ``make screenshots`` names."""
     folder = Path(os.environ.get("SCREENSHOTS", tmp_path))
+    painted: dict[str, int] = {}
     for scheme in SCHEMES:
         with opened(site, browser, 1280, scheme) as page:
             for name, path in (("overview", "/"), ("job", "/jobs/sizes")):
                 page.goto(site.path(path))
                 page.wait_for_load_state("load")
                 expect(page.locator(".live.on")).to_be_visible()
+                page.wait_for_function(_PAINTED)
                 page.evaluate(_NAMELESS, str(site.home.folder))
                 page.screenshot(path=folder / f"console-{name}-{scheme}.png")
+                painted[name] = page.locator("canvas").count()
     assert len([*folder.glob("console-*.png")]) == 4
+    assert painted == {"overview": 0, "job": 2}

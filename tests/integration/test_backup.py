@@ -134,7 +134,7 @@ def test_of_two_restores_at_once_one_is_refused_and_removes_nothing(tmp_path: Pa
 
         def other(what: str) -> None:
             if what == "tables":
-                with pytest.raises(ObjectInUseError, match="is being restored into this home"):
+                with pytest.raises(ObjectInUseError, match="is restoring a backup into this home"):
                     restore(home.catalog, home.settings, tmp_path / "backup")
 
         restore(home.catalog, home.settings, tmp_path / "backup", other)

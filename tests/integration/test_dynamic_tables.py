@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,10 @@ from volstream.errors import (
     NotFoundError,
     ObjectInUseError,
     SqlError,
+    StreamBusyError,
+    VolstreamError,
 )
+from volstream.model.names import Name
 from volstream.model.objects import QueueType, Trigger, TriggerKind
 
 
@@ -48,6 +52,35 @@ def test_it_is_filled_on_creation_and_updated_by_each_refresh(home: Home) -> Non
     assert ids(home)[3, "C"] == before[3, "C"]
 
 
+def test_while_it_is_built_no_daemon_runs_it(home: Home) -> None:
+    home.tracked(stream=None)
+    home.sql("INSERT INTO t$ VALUES (1, 'a', 1)")
+    name, built = home.name("d"), threading.Event()
+    tried: list[str | None] = []
+
+    def run_it() -> None:
+        while not built.is_set():
+            job = home.session.home.catalog.jobs.find(Name.parse(name))
+            try:
+                if job is not None:
+                    tried.append(job.trouble)
+                    home.session.jobs.runner(job).run()
+            except StreamBusyError:
+                pass
+            except VolstreamError as error:
+                tried.append(error.message)
+
+    daemon = threading.Thread(target=run_it)
+    daemon.start()
+    try:
+        home.sql("CREATE DYNAMIC TABLE d$ AS SELECT id FROM t$")
+    finally:
+        built.set()
+        daemon.join()
+    assert {*tried} == {None}
+    assert home.session.jobs.get(name).last_outcome == "1 row"
+
+
 @pytest.mark.long
 def test_without_changes_nothing_runs_and_nothing_is_written(home: Home) -> None:
     home.tracked(stream=None)
@@ -59,7 +92,7 @@ def test_without_changes_nothing_runs_and_nothing_is_written(home: Home) -> None
     home.sql("REFRESH DYNAMIC TABLE d$; OPTIMIZE t$; REFRESH DYNAMIC TABLE d$")
 
     assert versions(home) == before
-    assert home.session.jobs.get(home.name("d")).last_outcome == "nothing to do"
+    assert home.session.jobs.get(home.name("d")).last_outcome == job.last_outcome == "1 row"
 
 
 @pytest.mark.long

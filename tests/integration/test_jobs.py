@@ -21,6 +21,7 @@ from volstream.errors import (
     ObjectInUseError,
     SqlError,
 )
+from volstream.inspection.runs import backlog
 from volstream.model.names import Name
 from volstream.model.objects import JobState, Write
 from volstream.model.work import FailureKind, FailureState
@@ -207,6 +208,43 @@ def test_a_file_that_keeps_failing_is_quarantined_after_its_retries(place: Place
     place.run()
     (failure,) = place.session.jobs.failures("j")
     assert (failure.attempts, failure.state, failure.next_try) == (2, FailureState.QUARANTINED, None)
+
+
+def test_what_a_job_owes_counts_files_and_not_attempts_and_knows_since_when(place: Place) -> None:
+    def owed() -> tuple[int, int, bool]:
+        home = place.session.home
+        found = backlog(home.catalog, home.reader, place.session.jobs.get("j"))
+        assert found is not None
+        return found.done, found.files, found.waiting_since is not None
+
+    place.put("a", "bad")
+    place.put("b", "fine")
+    place.job(PICKY, retries=0)
+    place.refresh()
+    assert owed() == (0, 2, True)
+    place.run()
+    assert owed() == (1, 2, False)
+    for text in ("fine again", "and again"):
+        place.put("b", text)
+        place.refresh()
+        assert owed() == (0, 2, True)
+        place.run()
+    assert owed() == (1, 2, False), "its function ran three times on b"
+    place.session.jobs.skip("j")
+    assert owed() == (2, 2, False)
+
+
+def test_a_failed_file_that_a_new_condition_excludes_is_no_failure_any_more(place: Place) -> None:
+    place.put("a", "bad")
+    place.put("b", "bad")
+    place.job(PICKY, retries=0)
+    place.run()
+    place.session.jobs.alter("j", where="relative_path = 'b'")
+    place.run()
+    assert [(one.path, one.state) for one in place.session.jobs.failures("j")] == [("b", FailureState.QUARANTINED)]
+    place.session.jobs.alter("j", where="relative_path = 'c'")
+    assert place.run().progress.batches == 0
+    assert not place.session.jobs.failures("j")
 
 
 @pytest.mark.long

@@ -17,6 +17,8 @@ from volstream.catalog.database import Database
 from volstream.config import Settings
 from volstream.delta.places import reached
 from volstream.home import Home
+from volstream.inspection.problems import problems
+from volstream.inspection.status import health
 from volstream.model.objects import Job
 
 #: Interval of looks at streams, which read the logs of tables.
@@ -89,13 +91,10 @@ class Look:
     def _decide(self, *, streams: bool) -> bool:
         catalog, now = self._home.catalog, datetime.now(UTC)
         known, jobs = catalog.alerts.causes(), catalog.jobs.list()
-        found, unclear = conditions.of_jobs(jobs)
-        found += conditions.of_problems(catalog, self._engine())
-        if streams:
-            stale, unseen = self._stale(jobs)
-            found, unclear = found + stale, unclear + unseen
-        else:
-            unclear = [*unclear, "stale:"]
+        wrong = problems(health(self._home, streams=streams), {"engine": self._engine()})
+        found, unclear = conditions.conditions(catalog, wrong)
+        if not streams:
+            unclear = [*unclear, "stale:", "problem:stream:"]
         wanted = [one for one in found if recipients(self._settings, one.event, one.subject)]
         decision = Decision()
         if BEGAN not in known:
@@ -109,10 +108,6 @@ class Look:
             catalog.alerts.record(changed=changed, gone=sorted(decision.gone), made=made)
         self._due = decision.due
         return bool(made)
-
-    def _stale(self, jobs: Sequence[Job]) -> tuple[list[Condition], list[str]]:
-        warning = timedelta(seconds=self._settings.stale_warning_seconds)
-        return conditions.of_streams(self._home.catalog.streams.list(), jobs, self._home.reader, warning)
 
     def _begin(self, decision: Decision, present: Sequence[Condition], now: datetime) -> None:
         """Counts as told what happened before alerts were asked for; what stands still is told."""

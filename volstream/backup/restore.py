@@ -45,7 +45,7 @@ def restore(
     # What is removed after a failure must not be what somebody else has restored.
     with lease(catalog.leases, "restore", new_owner(), "restoring a backup", settings.lease_seconds) as other:
         if other is not None:
-            raise ObjectInUseError(f"A backup is being restored into this home by {other.owner}.", "Wait for its end.")
+            raise ObjectInUseError("Another process is restoring a backup into this home.", "Wait for it to end.")
         _check_empty(catalog, settings)
         _fill(catalog, settings.warehouse_path, folder, manifest, told)
     return manifest

@@ -20,7 +20,8 @@ class AuditEntry:
         action: a verb, such as ``retry``.
         object: the kind and the name of what it was done to, such as ``job sizes``.
         who: where it came from, such as ``console 127.0.0.1``.
-        result: one line; None: not finished, or its process ended before it was.
+        ended_on: None: not finished, or its process ended before it was.
+        result: one line; before the end it says what the action waits for, if anything.
     """
 
     id: int
@@ -45,6 +46,11 @@ class Audit:
             key = transaction.execute(insert(audit).values(**values)).inserted_primary_key
             assert key is not None, "a row was inserted"
             return int(key[0])
+
+    def queued(self, entry: int, why: str) -> None:
+        """Records what an action waits for."""
+        with self._database.transaction() as transaction:
+            transaction.execute(update(audit).where(audit.c.id == entry).values(result=why))
 
     def end(self, entry: int, result: str) -> None:
         """Records how an action ended."""

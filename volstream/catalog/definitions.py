@@ -277,11 +277,24 @@ def feeds(database: Database) -> Definitions[FeedTable]:
     return Definitions(database, "source", tables.feeds, value, columns, replaceable=False)
 
 
-def note_run(database: Database, job: Job, outcome: str, *, ended: bool) -> None:
-    """Records that a run of a job began or ended, with a one-line outcome."""
-    when = {"last_ended" if ended else "last_started": datetime.now(UTC)}
+def note_begun(database: Database, job: Job) -> None:
+    """Records that a run of a job begins. The outcome of the one before stays until this one ends."""
+    _note(database, job, last_started=datetime.now(UTC), last_ended=None)
+
+
+def note_ended(database: Database, job: Job, outcome: str | None) -> None:
+    """Records that a run of a job ended, with a one-line outcome."""
+    _note(database, job, last_ended=datetime.now(UTC), last_outcome=outcome)
+
+
+def note_outcome(database: Database, job: Job, outcome: str) -> None:
+    """Records what is known of a job without a run: why none can begin, or that this is over."""
+    _note(database, job, last_outcome=outcome)
+
+
+def _note(database: Database, job: Job, **values: Any) -> None:
     with database.transaction() as transaction:
-        transaction.execute(update(tables.jobs).where(tables.jobs.c.id == job.id).values(**when, last_outcome=outcome))
+        transaction.execute(update(tables.jobs).where(tables.jobs.c.id == job.id).values(**values))
 
 
 def note_trouble(database: Database, volume_id: str, reason: str | None) -> None:

@@ -208,6 +208,13 @@ class Failures:
                 transaction.execute(update(failures).where(chosen).values(state=state, next_try=next_try))
         return [row.path for row in rows]
 
+    def forget(self, job_id: str, paths: Sequence[str]) -> None:
+        """Deletes the active failures of files that the job does not want any more."""
+        mine = (failures.c.job_id == job_id, failures.c.state.in_(ACTIVE))
+        with self._database.transaction() as transaction:
+            for chunk in groups(paths, MAX_BOUND):
+                transaction.execute(delete(failures).where(*mine, _among(chunk)))
+
     def postpone(self, those: Sequence[Failure]) -> None:
         """Lets failures wait whose files now have another version, or are gone. New versions arrive through the stream. A file
         may also return unchanged, which no stream reports, so these are checked again at growing intervals."""

@@ -167,6 +167,15 @@ class Refreshes:
             inserted, updated, deleted = transaction.execute(query).one()
             return int(inserted), int(updated), int(deleted)
 
+    def first_after(self, volume_id: str, number: int | None) -> datetime | None:
+        """Returns the time of the first refresh on record after ``number``, None: of all; or None."""
+        query = select(func.min(refreshes.c.committed_on)).where(
+            refreshes.c.volume_id == volume_id, refreshes.c.number > (number or 0)
+        )
+        with self._database.reading() as transaction:
+            found: datetime | None = transaction.execute(query).scalar()
+            return found
+
     def file_count(self, volume_id: str) -> int:
         """Returns the number of files in the directory table, computed from its refreshes."""
         query = select(volume_totals.c.files).where(volume_totals.c.volume_id == volume_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from volstream.cli.options import common, founding
-from volstream.cli.output import Output, age
+from volstream.cli.output import Output, age, done_of
 from volstream.errors import JavaError
 from volstream.inspection.problems import problems
 from volstream.inspection.status import status
@@ -90,7 +90,9 @@ def status_command(session: Session, output: Output) -> None:
         "No volumes.",
     )
     output.table(found["streams"], ["stream", "source", "offset", "has_data", "unread", "note"], "No streams.")
-    output.table(found["jobs"], ["job", "state", "trigger", "waiting", "failed", "last run", "outcome"], "No jobs.")
+    jobs = [{**one, "done": done_of(one)} for one in found["jobs"]]
+    columns = ["job", "state", "trigger", "done", "waiting since", "failed", "skipped", "last run", "outcome"]
+    output.table(jobs, columns, "No jobs.")
     if found["tables"]:  # others have no rows that arrive one by one
         output.table(found["tables"], ["table", "not_committed", "note"], "")
     if wrong:

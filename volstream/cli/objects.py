@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,7 +13,12 @@ from volstream.cli.complete import names_of
 from volstream.cli.options import common, kinds, like
 from volstream.cli.output import Output
 from volstream.inspection import details
+from volstream.inspection.problems import problems
+from volstream.inspection.status import job_status
+from volstream.jobs.lease import runs_of
 from volstream.model.names import Name
+from volstream.model.objects import Job
+from volstream.model.units import format_size
 from volstream.model.work import FailureKind, FailureState
 from volstream.session import Session
 
@@ -24,6 +30,7 @@ _COLUMNS: Mapping[str, Sequence[str]] = {
     "jobs": ("name", "function", "statement", "into", "trigger", "state", "last_outcome"),
     "functions": ("name", "location", "returns", "comment"),
     "sources": ("name", "kind", "primary_key", "retention", "versions", "error", "error_on", "comment"),
+    "tables": ("table", "filled_by", "rows", "size", "written_on", "note"),
     "batches": (
         "id",
         "job",
@@ -37,9 +44,19 @@ _COLUMNS: Mapping[str, Sequence[str]] = {
         "seconds",
         "created_on",
     ),
-    "failures": ("job", "path", "state", "kind", "attempts", "next", "why", "remedy"),
+    "failures": (),  # in blocks
     "rejected": ("volume", "subject", "reason", "count", "last_seen"),
 }
+
+#: What a person asks first of an object, in this order.
+_FIRST = (
+    *("name", "state", "state_reason", "problems", "last_outcome", "last_started", "last_ended", "trigger"),
+    *("done", "files", "waiting", "waiting_since", "failed", "skipped", "next_retry"),
+    *("function", "statement", "code", "location", "stream", "into", "returns"),
+)
+
+#: What helps only those who look for a fault in volstream, besides ids.
+_LAST = ("declared", "clean", "may_have_strays", "failed_batches", "owns_stream", "dynamic", "fingerprint", "id")
 
 #: Default number of rows in a list.
 _LIMIT = 1000
@@ -84,10 +101,14 @@ def list_command(
     chosen = [FailureState(state) for state in states] or ACTIVE
     wanted = Wanted(chosen, [FailureKind(one) for one in kinds], like)
     most = limit or (None if output.as_json else _LIMIT)
+    from volstream.cli.failures import by_cause
     from volstream.inspection.failures import explained
 
     rows = explained(session.home, session.jobs.failures(job, wanted=wanted, limit=most))
-    output.table(rows, _COLUMNS[kind], "No failures.")
+    if rows and not output.as_json:
+        output.result(rows, by_cause(rows, shutil.get_terminal_size((100, 40)).columns))
+    else:
+        output.table(rows, (), "No failures.")
     if len(rows) == most and (count := session.jobs.failure_count(job, wanted)) > most:
         output.message(
             f"These are {len(rows)} of {count} failures. See more with --limit, --kind or --like; all with --format json."
@@ -95,12 +116,16 @@ def list_command(
 
 
 @click.command("describe")
-@click.argument("kind", type=click.Choice([*_KINDS, "batch"]))
+@click.argument("kind", type=click.Choice([*_KINDS, "batch", "table"]))
 @click.argument("name", shell_complete=names_of())
 @common
 def describe_command(session: Session, output: Output, kind: str, name: str) -> None:
     """Show one object in full."""
-    output.details(_described(session, kind, name), ("trust_policy", "permission_policy"))
+    found = _described(session, kind, name)
+    if kind == "table" and not output.as_json:
+        _show_table(output, found)
+        return
+    output.details(found if output.as_json else _in_order(found), ("trust_policy", "permission_policy"))
 
 
 @click.command("drop")
@@ -140,6 +165,11 @@ def _rows(session: Session, kind: str, job: str | None, volume: str | None, limi
             job_names = {one.id: str(one.name) for one in session.jobs.list()}
             found = session.batches.list(job, limit=limit)
             return [{**details.values(batch), "job": job_names.get(batch.job_id or "")} for batch in found]
+        case "tables":
+            from volstream.inspection.tables import list_tables
+
+            shown = list_tables(session.home, limit)
+            return [{**one, "size": None if one["bytes"] is None else format_size(one["bytes"])} for one in shown]
         case "rejected":
             volume_names = {one.id: str(one.name) for one in session.volumes.list()}
             volume_id = session.volumes.get(volume).id if volume else None
@@ -152,4 +182,56 @@ def _rows(session: Session, kind: str, job: str | None, volume: str | None, limi
 def _described(session: Session, kind: str, name: str) -> dict[str, Any]:
     if kind == "batch":
         return details.described_batch(session.home, session.batches.get(name), session.batches.failures(name))
-    return details.described(session.home, session.objects.by_kind[kind].get(name))
+    if kind == "table":
+        from volstream.inspection.tables import described_table
+
+        return described_table(session.home, name)
+    found = session.objects.by_kind[kind].get(name)
+    described = details.described(session.home, found)
+    if not isinstance(found, Job):
+        return described
+    status = job_status(session.home, found, runs_of(session.home.catalog, [found]))
+    wrong = [one.line for one in problems({"jobs": [status]}, {})]
+    owed = {key: status[key] for key in ("files", "done", "waiting", "failed", "skipped")}
+    return {**described, **owed, "waiting_since": status["waiting since"], "problems": wrong}
+
+
+def _in_order(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns details in the order in which a person asks: what it is and how it does, what it is made of, and ids last."""
+    first = {key: found[key] for key in _FIRST if key in found}
+    rest = {key: value for key, value in found.items() if key not in first}
+    ids = [key for key in rest if key.endswith(("_id", "_ids"))]
+    last = {key: rest[key] for key in (*_LAST, *ids) if key in rest}
+    ordered = {**first, **{key: value for key, value in rest.items() if key not in last}, **last}
+    return {key: _text(value) for key, value in ordered.items() if value not in (None, [], (), {})}
+
+
+def _text(value: Any) -> Any:
+    """Returns texts in a list one after the other, and other values as they are."""
+    return ", ".join(value) if isinstance(value, list) and all(isinstance(one, str) for one in value) else value
+
+
+def _show_table(output: Output, found: Mapping[str, Any]) -> None:
+    """Prints what a table is, its columns, its newest commits, and a few rows."""
+    size = None if found["bytes"] is None else format_size(found["bytes"])
+    own = (
+        "table",
+        "rows",
+        "size",
+        "written_on",
+        "job",
+        "primary_key",
+        "streams",
+        "not_committed",
+        "version",
+        "location",
+    )
+    values = {**found, "size": size}
+    output.details({key: values[key] for key in own if values[key] not in (None, [])})
+    output.table(found["columns"], ("column", "type"), "No columns.")
+    output.table(found["history"], ("version", "time", "operation", "rows"), "No commits.")
+    sample = found["sample"]
+    if sample["error"]:
+        output.message(sample["error"])
+    else:
+        output.table(sample["rows"], sample["columns"], "No rows.")

@@ -164,6 +164,11 @@ def shown(value: Any) -> str:
     return one_line(text)
 
 
+def done_of(job: Mapping[str, Any]) -> str | None:
+    """Formats how many of its volume's files a job is through with, from its status; None: it is not about files."""
+    return None if job.get("done") is None else f"{job['done']} of {job['files']}"
+
+
 def age(seconds: float) -> str:
     """Formats a duration, in whole seconds."""
     return format_duration(float(round(max(1.0, seconds))))

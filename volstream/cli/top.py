@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from volstream.cli.options import DURATION, common
-from volstream.cli.output import Output, age, arranged
+from volstream.cli.output import Output, age, arranged, done_of
 from volstream.engine.control import EngineStatus
 from volstream.errors import VolstreamError
 from volstream.inspection.problems import Problem, problems
@@ -27,7 +27,7 @@ Row = Mapping[str, Any]
 #: Columns in order of importance: a narrow terminal shows the first.
 _VOLUMES = ("volume", "files", "rejected", "reconciled", "queue", "missing", "phantom", "late")
 _STREAMS = ("stream", "unread", "unread_bytes", "source", "offset", "has_data")
-_JOBS = ("job", "state", "files/s", "rows/s", "waiting", "failed", "outcome", "last run", "trigger")
+_JOBS = ("job", "state", "done", "failed", "files/s", "rows/s", "waiting since", "outcome", "last run", "trigger")
 _TABLES = ("table", "not_committed")
 
 #: Characters that a column needs on average.
@@ -96,11 +96,11 @@ def picture(before: Look | None, now: Look, width: int, height: int, note: str |
     wrong = [*([(one_line(note), True)] if note else []), *((one.line, one.severe) for one in now.wrong)]
     per_second = rates(before, now)
     jobs = [
-        {**row, "files/s": one and round(one[0], 1), "rows/s": one and round(one[1], 1)}
+        {**row, "done": done_of(row), "files/s": one and round(one[0], 1), "rows/s": one and round(one[1], 1)}
         for row, one in ((row, per_second.get(row["job"])) for row in now.jobs)
     ]
     jobs.sort(key=lambda row: (row["state"] != JobState.PAUSED, not row["failed"], -(row["files/s"] or 0)))
-    given = ((now.volumes, _VOLUMES), (now.streams, _STREAMS), (jobs, _JOBS), (now.tables, _TABLES))
+    given = ((jobs, _JOBS), (now.volumes, _VOLUMES), (now.streams, _STREAMS), (now.tables, _TABLES))
     tables = [(rows, columns) for rows, columns in given if rows]
     shown = wrong if len(wrong) <= _NOTES else [*wrong[: _NOTES - 1], (f"and {len(wrong) - _NOTES + 1} more", False)]
     left = height - 2 - max(1, len(shown)) - (_FRAME + 1) * len(tables)

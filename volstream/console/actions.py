@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from volstream.console.facts.jobs import paths_of_group
 from volstream.console.query import Query
 from volstream.directory.foreground import RefreshResult
-from volstream.errors import InvalidStateError, InvalidValueError, VolstreamError, in_brief
-from volstream.jobs.lease import RunReport
+from volstream.errors import InvalidStateError, InvalidValueError, StreamBusyError, VolstreamError, in_brief
+from volstream.jobs.lease import RunReport, runs_of
 from volstream.lifecycle.stop import Stop
 from volstream.lifecycle.supervisor import join_all
 from volstream.log import get
@@ -21,6 +21,12 @@ _log = get("console")
 
 #: Actions in the background at once.
 _MAX_WORKING = 4
+
+#: Interval of attempts of an action that waits for the run in hand of its job: daemons leave no more between two runs.
+_TURN_SECONDS = 0.1
+
+#: What is said of such an action.
+QUEUED = "Another run is in hand; this one follows as soon as it has ended."
 
 #: Seconds for all of them to end when the daemon stops.
 _END_SECONDS = 5.0
@@ -75,7 +81,9 @@ class Actions:
         kind = self._session.objects.by_kind[action.kind]
         named = f"{action.kind} {kind.get(name).name}"
         if action.waits:
-            return Done(action.verb, named, "It has begun.", False, self._begin(action, name, form, named, who))
+            entry = self._begin(action, name, form, named, who)
+            in_hand = action.kind == "job" and kind.get(name).id in runs_of(self._session.home.catalog, ()).in_hand
+            return Done(action.verb, named, QUEUED if in_hand else "It has begun.", False, entry)
         entry = self._session.home.catalog.audit.begin(action.verb, named, who)
         return Done(action.verb, named, self._do(action, name, form, entry, named), True, entry)
 
@@ -106,13 +114,26 @@ class Actions:
     def _do(self, action: Action, name: str, form: Query, entry: int, named: str) -> str:
         audit = self._session.home.catalog.audit
         try:
-            result = action.work(self._session, name, form, self._stop)
+            result = self._in_turn(action, name, form, entry)
         except Exception as error:
             audit.end(entry, f"failed: {in_brief(error)}")
             raise
         audit.end(entry, result)
         _log.info("action", action=action.verb, object=named, result=result)
         return result
+
+    def _in_turn(self, action: Action, name: str, form: Query, entry: int) -> str:
+        """Does something; what takes long anyway also waits for the run in hand of its job."""
+        queued = False
+        while True:
+            try:
+                return action.work(self._session, name, form, self._stop)
+            except StreamBusyError:
+                if not action.waits or self._stop.wait(_TURN_SECONDS):
+                    raise
+            if not queued:
+                self._session.home.catalog.audit.queued(entry, QUEUED)
+                queued = True
 
     def _in_background(self, action: Action, name: str, form: Query, entry: int, named: str) -> None:
         try:

@@ -34,8 +34,10 @@ from volstream.console.pictures import may_be_picture, picture
 from volstream.console.queries import Queries
 from volstream.console.rendering import STATIC, url
 from volstream.console.routes import PAGES, Asked, Page
-from volstream.errors import VolstreamError
+from volstream.errors import CatalogError, VolstreamError
 from volstream.inspection.doctor import examine
+from volstream.inspection.problems import problems
+from volstream.inspection.status import status
 from volstream.log import get
 from volstream.session import Session
 
@@ -64,6 +66,9 @@ def probes(healthy: Probe, ready: Probe, collector: Collector) -> Starlette:
 class Console:
     """The console of a daemon.
 
+    Args:
+        ready: whether all moves on that the daemon keeps, and what it knows of itself.
+
     Attributes:
         app: the application.
     """
@@ -71,6 +76,7 @@ class Console:
     def __init__(self, session: Session, healthy: Probe, ready: Probe, collector: Collector) -> None:
         settings = session.home.settings
         self._session = session
+        self._ready = ready
         self._probed = lambda: ready()[1]
         self._actions = Actions(session)
         self._queries = Queries(session)
@@ -79,7 +85,7 @@ class Console:
         self._making = CapacityLimiter(_MAX_MAKING)
         self._version = version("volstream")
         access = Middleware(Access, hosts=known_hosts(settings), token=token_of(settings), refuse=refusal)
-        self.app = _application([*_probe_routes(healthy, ready, collector), *self._routes()], access)
+        self.app = _application([*_probe_routes(healthy, self._readiness, collector), *self._routes()], access)
 
     def stop(self) -> None:
         """Ends events, queries, comparisons and actions. Idempotent."""
@@ -87,6 +93,16 @@ class Console:
         self._queries.stop()
         self._comparisons.stop()
         self._actions.stop()
+
+    def _readiness(self) -> tuple[bool, Mapping[str, Any]]:
+        """Returns what the daemon knows of itself, with all that is wrong in the home, which other daemons may keep."""
+        ready, known = self._ready()
+        try:
+            found = problems(status(self._session.home), known)
+        except CatalogError as error:
+            return False, {**known, "status": "not ready", "catalog": str(error)}
+        jobs = {one.name: one.why for one in found if one.kind == "job" and one.severe}
+        return ready, {**known, **({"failing_jobs": jobs} if jobs else {}), "problems": found}
 
     def _routes(self) -> list[BaseRoute]:
         pages = [Route(page.path, partial(self._page, page), methods=["GET"]) for page in PAGES]
@@ -113,7 +129,9 @@ class Console:
         return await self._in_thread(make)
 
     def _asked(self, request: Request) -> Asked:
-        return Asked(self._session, self._probed, request.path_params, query_of(request), self._comparisons)
+        return Asked(
+            self._session, self._probed, request.path_params, query_of(request), self._comparisons, self._queries
+        )
 
     def _shown(self, request: Request, page: Page, facts: dict[str, Any]) -> Response:
         if wants_json(request):

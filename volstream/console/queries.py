@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -31,6 +32,9 @@ _MAX_SECONDS = 60.0
 #: Characters of a value that are shown; Spark keeps the others, and the sizes of binary values stand for them.
 _MAX_VALUE = 1000
 
+#: Queries that are remembered.
+_RECENT = 20
+
 #: Bytes after which no more rows are fetched.
 _MAX_BYTES = 32 << 20
 
@@ -43,6 +47,8 @@ class Queries:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="console-sql")
         self._busy = threading.Lock()
         self._spark: Any = None
+        #: The newest queries of all pages since the daemon began, newest first.
+        self.recent: deque[str] = deque(maxlen=_RECENT)
 
     def run(self, text: str, limit: int) -> dict[str, Any]:
         """Returns columns and the first rows of a query.
@@ -55,6 +61,9 @@ class Queries:
         statement = one_query(text)
         if not self._busy.acquire(blocking=False):
             raise InvalidStateError("Another query is being run.", "Try again when it has ended.")
+        if text in self.recent:
+            self.recent.remove(text)
+        self.recent.appendleft(text)
         working: Future[dict[str, Any]] = self._thread.submit(self._run, statement, limit)
         working.add_done_callback(lambda _: self._busy.release())
         try:

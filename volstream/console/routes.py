@@ -8,6 +8,7 @@ from typing import Any
 
 from volstream.console.comparisons import MAX_SAMPLE, MAX_SECONDS, SAMPLE, Comparisons
 from volstream.console.facts import batches, graph, jobs, overview, volumes
+from volstream.console.queries import Queries
 from volstream.console.query import Query
 from volstream.inspection import tables
 from volstream.inspection.settings import shown_settings
@@ -15,6 +16,10 @@ from volstream.session import Session
 
 #: What the daemon says about itself.
 Probed = Callable[[], Mapping[str, Any]]
+
+
+#: Tables that the page of queries names.
+_MAX_NAMED = 50
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,7 @@ class Asked:
     names: Mapping[str, str]
     query: Query
     comparisons: Comparisons
+    queries: Queries
 
 
 @dataclass(frozen=True)
@@ -57,7 +63,7 @@ def _overview(asked: Asked) -> dict[str, Any]:
 
 def _volume(asked: Asked) -> dict[str, Any]:
     """A volume: its state, a part of its directory, its newest refreshes."""
-    return volumes.volume(asked.session.home, asked.names["volume"], asked.query)
+    return volumes.volume(asked.session.home, asked.names["volume"], asked.query, asked.probed())
 
 
 def _file(asked: Asked) -> dict[str, Any]:
@@ -67,7 +73,7 @@ def _file(asked: Asked) -> dict[str, Any]:
 
 def _job(asked: Asked) -> dict[str, Any]:
     """A job: its run in hand, its newest batches, its failures by cause, and rows of its table."""
-    return jobs.job(asked.session.home, asked.names["job"])
+    return jobs.job(asked.session.home, asked.names["job"], asked.probed())
 
 
 def _batches(asked: Asked) -> dict[str, Any]:
@@ -126,8 +132,17 @@ def _graph(asked: Asked) -> dict[str, Any]:
 
 def _sql(asked: Asked) -> dict[str, Any]:
     """The box for a query. POST runs it."""
+    names = [str(name) for name in tables.table_names(asked.session.home, _MAX_NAMED)]
     return {
         "query": asked.query.text("q") or "",
+        "tables": names,
+        "recent": list(asked.queries.recent),
+        "examples": [
+            "SELECT job, state, files, failed, rows, seconds FROM volstream.batches LIMIT 20",
+            "SELECT * FROM volstream.failures LIMIT 20",
+            "SHOW STREAMS",
+            *(f"DESCRIBE HISTORY {name}" for name in names[:1]),
+        ],
         "engine": asked.probed().get("engine", {}),
         "result": None,
         "error": None,

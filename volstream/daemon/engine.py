@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Protocol
 
 from volstream.config import Settings
@@ -47,6 +48,9 @@ class Jvm(Protocol):
 
     def start(self) -> EngineAddress:
         """Starts it, after ending its predecessor."""
+
+    def announce(self, *, reason: str | None = None) -> None:
+        """Records why it does not run, for commands."""
 
     def poll(self) -> int | None:
         """Returns its exit status; None while it runs."""
@@ -148,6 +152,8 @@ class KeptEngine:
             failures += 1
             delay = self._backoff.delay(failures)
             self._reason = reason.partition("\n")[0]
+            with suppress(OSError):  # of a full disk the daemon's own pages tell
+                self._jvm.announce(reason=self._reason)
             _log.error("engine_lost", cause=reason, failures=failures, retry_seconds=round(delay, 1))
             self._stop.wait(delay)
 

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 from volstream.catalog import Catalog
+from volstream.catalog.definitions import note_outcome
 from volstream.config import Settings
 from volstream.errors import (
     CatalogError,
@@ -20,13 +21,13 @@ from volstream.errors import (
     in_brief,
     reason_of,
 )
-from volstream.jobs.lease import Runner, RunReport
+from volstream.jobs.lease import Runner, RunReport, clear
 from volstream.jobs.schedule import next_due
 from volstream.lifecycle.backoff import Backoff
 from volstream.lifecycle.stop import Stop
 from volstream.lifecycle.supervisor import run_loop
 from volstream.log import get
-from volstream.model.objects import FileJob, Job, JobState, TriggerKind
+from volstream.model.objects import FAILED, FileJob, Job, JobState, TriggerKind
 
 _log = get("scheduler")
 
@@ -48,7 +49,7 @@ class Scheduler:
 
     Attributes:
         runs: number of runs, by the job's name and outcome.
-        failing: reason why the last run of a job failed, by the job's name.
+        unrecorded: why a job fails, by its name, for as long as the catalog, which should say so, cannot be written.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class Scheduler:
         self._idle_until: dict[str, float] = {}  # by job; monotonic
         self._backoff = Backoff(first_seconds=1.0, cap_seconds=60.0)
         self.runs: dict[tuple[str, str], int] = {}
-        self.failing: dict[str, str] = {}
+        self.unrecorded: dict[str, str] = {}
 
     def wake(self) -> None:
         """Makes the scheduler check the schedule now, because something changed."""
@@ -101,8 +102,8 @@ class Scheduler:
             self._seen = version
             self._idle_until.clear()
         jobs = self._catalog.jobs.list()
-        for name in self.failing.keys() - {str(job.name) for job in jobs}:
-            del self.failing[name]
+        for name in self.unrecorded.keys() - {str(job.name) for job in jobs}:
+            del self.unrecorded[name]
         for job in jobs:
             self._collect(job)
             try:
@@ -134,6 +135,8 @@ class Scheduler:
             return False
         if self._runner_of(job).has_work():
             return True
+        clear(self._catalog, job)
+        self.unrecorded.pop(str(job.name), None)
         self._note_idle(job)
         return False
 
@@ -156,7 +159,7 @@ class Scheduler:
         if error is None:
             self._count(job, "ok")
             self._failures.pop(job.id, None)
-            self.failing.pop(str(job.name), None)
+            self.unrecorded.pop(str(job.name), None)
             self._not_run.pop(job.id, None)
             paused = future.result().paused
             if paused:
@@ -178,7 +181,7 @@ class Scheduler:
         self._failures[job.id] = failures
         delay = self._backoff.delay(failures)
         self._not_before[job.id] = time.monotonic() + delay
-        self.failing[str(job.name)] = in_brief(error)
+        self._record(job, in_brief(error))
         _log.error(
             "job_failed",
             job=str(job.name),
@@ -187,6 +190,17 @@ class Scheduler:
             retry_seconds=round(delay, 1),
             exc_info=None if isinstance(error, VolstreamError) else error,
         )
+
+    def _record(self, job: Job, reason: str) -> None:
+        """Records why a job fails, also before a run of it begins, for everybody who looks at the job."""
+        try:
+            current = self._catalog.jobs.by_id(job.id)
+            if current is not None and current.trouble != reason:
+                note_outcome(self._catalog.database, job, f"{FAILED}{reason}")
+        except CatalogError:
+            self.unrecorded[str(job.name)] = reason
+        else:
+            self.unrecorded.pop(str(job.name), None)
 
     def _count(self, job: Job, outcome: str) -> None:
         key = (str(job.name), outcome)

@@ -13,6 +13,10 @@ from volstream.catalog import Catalog
 from volstream.daemon.jobs import Scheduler
 from volstream.daemon.volumes import VolumeWorker
 from volstream.errors import VolstreamError
+from volstream.inspection.problems import problems
+from volstream.inspection.runs import backlog
+from volstream.inspection.status import job_health
+from volstream.jobs.lease import runs_of
 from volstream.model.work import FailureState
 from volstream.streams.read import StreamReader
 
@@ -22,7 +26,7 @@ class DaemonMetrics(Collector):
 
     Args:
         workers: returns the workers of the volumes it keeps now.
-        scheduler: source of the counts of runs and of failing jobs.
+        scheduler: source of the counts of runs, and of failures that the catalog could not take.
         others: parts of the daemon with metrics of their own.
     """
 
@@ -93,6 +97,7 @@ class DaemonMetrics(Collector):
         for stream in self._catalog.streams.list():
             name = [str(stream.name)]
             try:
+                self._reader.pin(stream)
                 unread = self._reader.has_data(stream)
                 stale.add_metric(name, 0)
             except VolstreamError:
@@ -107,6 +112,12 @@ class DaemonMetrics(Collector):
     def _jobs(self) -> Iterator[Metric]:
         waiting = GaugeMetricFamily("volstream_job_waiting_files", "Files of open batches.", labels=["job"])
         waiting_bytes = GaugeMetricFamily("volstream_job_waiting_bytes", "Bytes of open batches.", labels=["job"])
+        oldest = GaugeMetricFamily(
+            "volstream_job_oldest_waiting_seconds", "Age of the oldest change that waits.", labels=["job"]
+        )
+        done = GaugeMetricFamily(
+            "volstream_job_files_done", "Files of the volume that the job is through with.", labels=["job"]
+        )
         failures = GaugeMetricFamily("volstream_job_failures", "Failed files by state.", labels=["job", "state"])
         files = CounterMetricFamily(
             "volstream_job_files",
@@ -118,13 +129,21 @@ class DaemonMetrics(Collector):
         runs = CounterMetricFamily(
             "volstream_job_runs", "Runs by outcome since the daemon started.", labels=["job", "outcome"]
         )
-        failing = GaugeMetricFamily("volstream_job_failing", "1 if the job's last run failed.", labels=["job"])
-        for job in self._catalog.jobs.list():
+        failing = GaugeMetricFamily("volstream_job_failing", "1 if the job stands still.", labels=["job"])
+        jobs, known = self._catalog.jobs.list(), {"failing_jobs": dict(self._scheduler.unrecorded)}
+        open_runs = runs_of(self._catalog, jobs)
+        for job in jobs:
             name = str(job.name)
-            failing.add_metric([name], int(name in self._scheduler.failing))
+            wrong = problems({"jobs": [{**job_health(job, open_runs), "failures": {}}]}, known)
+            failing.add_metric([name], int(any(one.severe for one in wrong)))
             load = self._catalog.consumptions.waiting(job.id)
             waiting.add_metric([name], load.files)
             waiting_bytes.add_metric([name], load.bytes)
+            owed = backlog(self._catalog, self._reader, job)
+            if owed is not None:
+                done.add_metric([name], owed.done)
+                since = owed.waiting_since
+                oldest.add_metric([name], 0.0 if since is None else (datetime.now(UTC) - since).total_seconds())
             counts = self._catalog.failures.counts(job.id)
             for state in FailureState:
                 if state is not FailureState.PENDING:
@@ -136,4 +155,4 @@ class DaemonMetrics(Collector):
             batches.add_metric([name], totals["batches"])
         for (name, outcome), count in dict(self._scheduler.runs).items():
             runs.add_metric([name, outcome], count)
-        yield from (waiting, waiting_bytes, failures, files, size, batches, runs, failing)
+        yield from (waiting, waiting_bytes, oldest, done, failures, files, size, batches, runs, failing)

@@ -17,7 +17,8 @@ class Readiness:
         engine: the state of its engine, which restarts by itself.
         volumes, sources, tables: the reasons of those that stand still, by name: a volume or its queue is gone, a topic cannot
             be read, rows that arrived cannot be committed.
-        jobs: the reasons of those whose runs fail, and removals that wait for a person: for their owners to look at.
+        jobs: the reasons of those that fail, where the catalog cannot be written and so does not have them.
+        held_removals: for their owners to look at.
     """
 
     serving: bool
@@ -31,11 +32,11 @@ class Readiness:
 
     @property
     def ready(self) -> bool:
-        """True if nothing stands still."""
+        """True if nothing stands still that this daemon keeps."""
         return self.serving and not (self.volumes or self.sources or self.tables)
 
     def said(self) -> dict[str, Any]:
-        """Returns what ``/readyz`` says: only what is there."""
+        """Returns what the daemon knows of itself, only what is there: a part of what ``/readyz`` says."""
         parts = {
             "failing_volumes": self.volumes,
             "failing_jobs": self.jobs,

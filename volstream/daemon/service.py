@@ -246,7 +246,7 @@ class Daemon:
             volumes={str(one.volume.name): one.reason for one in workers if one.reason is not None},
             sources={} if self._feeds is None else self._feeds.failing,
             tables={} if self._committer is None else self._committer.failing,
-            jobs=dict(scheduler.failing),
+            jobs=dict(scheduler.unrecorded),
             held_removals={str(one.volume.name): one.held_removals for one in self._kept if one.held_removals},
         )
         return found.ready, found.said()

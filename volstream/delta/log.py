@@ -23,6 +23,7 @@ from pyarrow import fs
 
 from volstream.delta.expressions import expressions_of
 from volstream.delta.places import filesystem_of, is_table, mapped, open_table
+from volstream.delta.vectors import deleted_rows
 from volstream.errors import InvalidStateError
 from volstream.model.names import Name
 
@@ -49,6 +50,24 @@ class Commit:
         """True if the commit is known to change no row."""
         return self.operation in _WITHOUT_DATA
 
+
+@dataclass(frozen=True)
+class Extent:
+    """The size of a table.
+
+    Attributes:
+        rows: without deleted ones; None: a file has no statistics.
+        bytes: of its data files.
+        written_on: time of the newest commit that may have changed rows, of the last few; None: there is none.
+    """
+
+    rows: int | None
+    bytes: int
+    written_on: datetime | None
+
+
+#: Commits among which the last one that changed rows is looked for.
+_RECENT = 20
 
 #: Operations that change no row, by Delta's names. Any other operation may.
 _WITHOUT_DATA = frozenset(
@@ -242,6 +261,20 @@ class DeltaLog:
         with mapped(self.location):
             counts = pa.table(table.get_add_actions())["num_records"]
         return None if counts.null_count else int(pc.sum(counts, min_count=0).as_py())
+
+    def extent(self) -> Extent | None:
+        """Returns how large the table is now; None: there is no table."""
+        table = self._open()
+        if table is None:
+            return None
+        with mapped(self.location):
+            files = pa.table(table.get_add_actions())
+            gone = deleted_rows(table, [path.rsplit("/", 1)[-1] for path in files["path"].to_pylist()])
+            newest = [_commit(entry) for entry in table.history(_RECENT)]
+        counted, size = files["num_records"], pc.sum(files["size_bytes"], min_count=0).as_py()
+        rows = None if counted.null_count else int(pc.sum(counted, min_count=0).as_py()) - sum(map(len, gone.values()))
+        written = next((one.timestamp for one in newest if not one.without_data), None)
+        return Extent(rows, int(size), written)
 
     def least(self, column: str) -> Any:
         """Returns a lower bound of a column's values, from the files' statistics; None: there are none."""

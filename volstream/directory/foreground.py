@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 
 from volstream.catalog import Catalog
+from volstream.catalog.definitions import note_trouble
 from volstream.catalog.leases import lease
 from volstream.config import Settings
 from volstream.delta.places import reached
 from volstream.directory.keeper import DirectoryKeeper, lease_name
 from volstream.directory.reconcile import Reconciled
-from volstream.errors import InvalidStateError, InvalidValueError, NotFoundError
+from volstream.errors import CatalogError, InvalidStateError, InvalidValueError, NotFoundError, StorageError, in_brief
 from volstream.lifecycle.identity import new_owner
 from volstream.lifecycle.stop import Stop
 from volstream.model.files import printable, why_no_row
@@ -75,7 +78,7 @@ def refresh(
         ) as other:
             if other is None:
                 keeper = DirectoryKeeper(volume, catalog, settings, stopped.wait, stopped.__bool__)
-                with reached(settings.warehouse_path):
+                with reached(settings.warehouse_path), _troubles(catalog, volume, whole=not prefix):
                     done = keeper.reconcile(prefix)
                     keeper.maintain()
                 if asked is not None:
@@ -95,6 +98,20 @@ def refresh(
             )
         stopped.wait(_POLL_SECONDS)
     raise InvalidStateError(f"The refresh of volume {volume.name} was stopped.")
+
+
+@contextmanager
+def _troubles(catalog: Catalog, volume: Volume, *, whole: bool) -> Iterator[None]:
+    """Records what a listing of the whole volume shows of its store, as the daemon does that keeps a volume."""
+    try:
+        yield
+    except StorageError as error:
+        if whole:
+            with suppress(CatalogError):
+                note_trouble(catalog.database, volume.id, in_brief(error))
+        raise
+    if whole and catalog.volumes.get(volume.name).trouble is not None:
+        note_trouble(catalog.database, volume.id, None)
 
 
 def _prefix(subdirectory: str) -> str:

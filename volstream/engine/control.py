@@ -26,9 +26,10 @@ class EngineStatus:
     """The engine of a home.
 
     Attributes:
-        state: "starting" until it can be used, "ending" when it no longer accepts clients.
+        state: "starting" until it can be used, "restarting" after it was lost, "ending" when it no longer accepts clients.
         jvm_pid, port, http_port: 0 if unknown.
         up_seconds: time since its process started.
+        reason: why the daemon has no engine at present; None: it has, or starts its first.
     """
 
     state: str
@@ -38,6 +39,7 @@ class EngineStatus:
     port: int
     http_port: int
     up_seconds: float
+    reason: str | None = None
 
 
 def engine_status(settings: Settings) -> EngineStatus | None:
@@ -50,7 +52,8 @@ def engine_status(settings: Settings) -> EngineStatus | None:
     if address is None or address.engine_pid != owner.pid:
         return EngineStatus("starting", owner.kind, owner.pid, 0, 0, 0, up_seconds)
     if address.missing() is not None:  # a daemon starts its JVM after itself, and restarts a lost one
-        return EngineStatus("starting", owner.kind, owner.pid, 0, 0, address.http_port, up_seconds)
+        state = "restarting" if address.reason else "starting"
+        return EngineStatus(state, owner.kind, owner.pid, 0, 0, address.http_port, up_seconds, address.reason or None)
     state = "ending" if address.ending else "running"
     return EngineStatus(state, owner.kind, owner.pid, address.jvm_pid, address.port, address.http_port, up_seconds)
 

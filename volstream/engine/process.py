@@ -112,12 +112,13 @@ class Engine:
         record.write(self._settings, self._address)
         return self._address
 
-    def announce(self, *, http_port: int | None = None, ending: bool | None = None) -> None:
+    def announce(self, *, http_port: int | None = None, ending: bool | None = None, reason: str | None = None) -> None:
         """Updates the engine's record; before the engine is started, it announces where the daemon listens.
 
         Args:
             http_port: the daemon's HTTP port.
             ending: True if new clients must not attach.
+            reason: why there is no JVM; the next one that starts clears it.
         """
         if self._address is None:
             self._address = _to_come(self._kind)
@@ -126,6 +127,8 @@ class Engine:
             self._address = dataclasses.replace(self._address, http_port=http_port)
         if ending is not None:
             self._address = dataclasses.replace(self._address, ending=ending)
+        if reason is not None:
+            self._address = dataclasses.replace(self._address, reason=reason)
         record.write(self._settings, self._address)
 
     def stop(self) -> None:

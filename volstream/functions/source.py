@@ -29,6 +29,7 @@ from importlib.machinery import (
     SOURCE_SUFFIXES,
     ExtensionFileLoader,
     FileFinder,
+    ModuleSpec,
     PathFinder,
     SourceFileLoader,
 )
@@ -246,6 +247,21 @@ def find(text: str, search_path: str | None = None) -> FunctionSource:
     return _from_module(place, attribute, search_path)
 
 
+def missing(text: str, search_path: str | None = None) -> str | None:
+    """Returns why :func:`find` would not find a function's file or module; None: it is there. Reads no source."""
+    place = text.rpartition(":")[0]
+    try:
+        if place.endswith(".py"):
+            _file(Path(place))
+        elif place.partition(".")[0] != _OWN:
+            _, origin = _place(place, search_path)
+            if not _is_installed(origin) and _module_file(origin, place) is None:
+                return f"There is no module {place} in {origin.parent}."
+    except FunctionLoadError as error:
+        return error.message
+    return None
+
+
 def check_signature(function: Callable[..., Any], arguments: Mapping[str, str]) -> None:
     """Raises FunctionLoadError if a function cannot be called with a file and these arguments, or a class not set up so.
 
@@ -295,25 +311,25 @@ def location_of(function: str | Callable[..., Any]) -> str:
 
 
 def _from_file(path: Path, attribute: str) -> FunctionSource:
-    path = Path(os.path.expanduser(path))  # Path's own raises for a user that there is not
-    if not os.path.isfile(path):  # False also of a name that is too long
-        raise FunctionLoadError(f"There is no file {path}.", "Give the path of a Python file.")
-    path = path.resolve()
+    path = _file(path)
     root = path.parent
     files: dict[str, bytes] = {}
     _collect(root, path.name, files)
     return FunctionSource(path.stem, attribute, str(root), files, _fingerprint(files))
 
 
+def _file(path: Path) -> Path:
+    path = Path(os.path.expanduser(path))  # Path's own raises for a user that there is not
+    if not os.path.isfile(path):  # False also of a name that is too long
+        raise FunctionLoadError(f"There is no file {path}.", "Give the path of a Python file.")
+    return path.resolve()
+
+
 def _from_module(module: str, attribute: str, search_path: str | None) -> FunctionSource:
     top = module.partition(".")[0]
     if top == _OWN:  # executors have it, and a new version of it is no change of the user's code
         return FunctionSource(module, attribute, None, {}, _fingerprint({module: b""}))
-    paths = ([search_path] if search_path else []) + sys.path
-    spec = PathFinder.find_spec(top, paths)
-    if spec is None or (spec.origin is None and not spec.submodule_search_locations):
-        raise FunctionLoadError(f"There is no module {module}.", "Install it, or run in the folder that contains it.")
-    origin = Path(spec.origin) if spec.origin else Path(next(iter(spec.submodule_search_locations or [])))
+    spec, origin = _place(module, search_path)
     if _is_installed(origin):
         source = _module_file(origin, module)
         return FunctionSource(module, attribute, None, {}, _fingerprint({module: _content(source) if source else b""}))
@@ -327,6 +343,15 @@ def _from_module(module: str, attribute: str, search_path: str | None) -> Functi
     if _module_file(origin, module) is None:
         raise FunctionLoadError(f"There is no module {module} in {root}.")
     return FunctionSource(module, attribute, str(root), files, _fingerprint(files))
+
+
+def _place(module: str, search_path: str | None) -> tuple[ModuleSpec, Path]:
+    """Returns the specification and the file or folder of a module's top-level package. Raises FunctionLoadError."""
+    paths = ([search_path] if search_path else []) + sys.path
+    spec = PathFinder.find_spec(module.partition(".")[0], paths)
+    if spec is None or (spec.origin is None and not spec.submodule_search_locations):
+        raise FunctionLoadError(f"There is no module {module}.", "Install it, or run in the folder that contains it.")
+    return spec, Path(spec.origin) if spec.origin else Path(next(iter(spec.submodule_search_locations or [])))
 
 
 def _module_file(origin: Path, module: str) -> Path | None:

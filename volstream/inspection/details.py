@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from volstream.errors import VolstreamError
+from volstream.inspection.runs import next_retry, outcome
+from volstream.jobs.lease import runs_of
 from volstream.model.names import Name
 from volstream.model.objects import (
     Connection,
@@ -51,6 +53,8 @@ def shown(home: Home, one: Connection | Volume | Stream | Job | Function | FeedT
             trigger = one.trigger
             detail = trigger.cron or (f"{trigger.every:g}s" if trigger.every else "")
             found["trigger"] = f"{trigger.kind} {detail}".strip()
+            if one.unended:
+                found["last_outcome"] = outcome(one, runs_of(home.catalog, [one]))
         case Stream():
             found |= _state(home, one)
         case FeedTable():
@@ -82,6 +86,7 @@ def described_batch(home: Home, batch: Batch, failures: Iterable[Failure]) -> di
 
 def _state(home: Home, stream: Stream) -> dict[str, Any]:
     try:
+        home.reader.pin(stream)
         unread: bool | None = home.reader.has_data(stream)
         return {"has_data": unread, "stale": None, "stale_after": home.reader.stale_after(stream)}
     except VolstreamError as error:
@@ -115,7 +120,7 @@ def _more(home: Home, one: Connection | Volume | Stream | Job | Function | FeedT
                 "stream": next(iter(streams), None),
                 "streams": streams,
                 "failures": catalog.failures.counts(one.id),
-                "next_retry": catalog.failures.next_due(one.id),
+                "next_retry": next_retry(home, one),
                 "totals": catalog.consumptions.totals(one.id),
                 "code": _code(one),
             }

@@ -18,7 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from volstream.directory.keeper import lease_name
 from volstream.engine.control import engine_status
-from volstream.errors import DependencyError, StorageError, VolstreamError
+from volstream.errors import CatalogError, DependencyError, StorageError, VolstreamError
+from volstream.inspection.problems import problems
+from volstream.inspection.status import health
+from volstream.lifecycle.identity import host_of
 from volstream.model.files import FileInfo, printable
 from volstream.model.locations import scheme_of
 from volstream.model.names import Name
@@ -98,6 +101,13 @@ def _home(home: Home) -> Iterator[Check]:
         yield Check("daemon", CheckState.WARNING, "No daemon is running in this home.", fix)
     else:
         yield Check("daemon", CheckState.OK, f"{status.state}, pid {status.pid}, up {about(status.up_seconds)}")
+    try:
+        found = problems(health(home, streams=True), {})
+    except CatalogError:  # see above
+        return
+    for one in found:
+        state = CheckState.FAILED if one.severe else CheckState.WARNING
+        yield Check(f"{one.kind} {one.name}".rstrip(), state, one.why, one.do)
 
 
 def home_check(home: Path) -> Check:
@@ -268,7 +278,7 @@ class _Patient:
             fix = "It is retried until it succeeds; see the daemon's log for details."
             return Check("writer", CheckState.FAILED, self._volume.trouble, fix)
         if holder is not None:
-            return Check("writer", CheckState.OK, f"{holder.purpose}: {holder.owner}")
+            return Check("writer", CheckState.OK, f"{holder.purpose}, on {host_of(holder.owner)}")
         cluster = self._volume.virtual_cluster
         return Check(
             "writer",

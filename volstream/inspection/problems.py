@@ -1,13 +1,31 @@
-"""What is wrong with a home, and what to do about it: derived from its status. Pure."""
+"""What is wrong with a home, and what to do about it: derived from its status. Pure.
+
+This is the one verdict: ``status``, ``top``, ``/readyz``, the console and alerts show what is found here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Any
 
+from volstream.model.objects import JobState, TriggerKind
 from volstream.model.text import counted, one_line
+from volstream.model.units import about
 from volstream.model.work import FailureState
+
+
+class Cause(StrEnum):
+    """The kinds of problems: a run failed as a whole, a job is paused, a stream is stale or soon will be, files failed, and all
+    others."""
+
+    RUN = "run"
+    PAUSE = "pause"
+    STALE = "stale"
+    FILES = "files"
+    OTHER = "other"
 
 
 @dataclass(frozen=True)
@@ -25,6 +43,7 @@ class Problem:
     name: str
     why: str
     do: str
+    cause: Cause = Cause.OTHER
 
     @property
     def line(self) -> str:
@@ -38,83 +57,140 @@ def problems(status: Mapping[str, Any], probed: Mapping[str, Any]) -> list[Probl
     """Returns what is wrong, the severe first.
 
     Args:
-        status: see :func:`volstream.inspection.status.status`.
-        probed: what the daemon says about itself in ``/readyz``; empty without a daemon.
+        status: see :func:`volstream.inspection.status.status`; a part of it will do.
+        probed: what a daemon knows of itself, also while it cannot write the catalog; empty in other processes.
     """
     found = [
-        *_engine(probed),
+        *_engine(status, probed),
         *_volumes(status, probed),
         *_streams(status),
         *_jobs(status, probed),
-        *_tables(status),
+        *_functions(status),
+        *_tables(status, probed),
         *_sources(status, probed),
         *_alerts(status),
     ]
     return sorted(found, key=lambda one: not one.severe)
 
 
-def _engine(probed: Mapping[str, Any]) -> Iterator[Problem]:
-    engine = probed.get("engine", {})
+def worst(found: Iterable[Problem]) -> dict[tuple[str, str], Problem]:
+    """Returns the first, most severe problem of each object, by kind and name."""
+    first: dict[tuple[str, str], Problem] = {}
+    for one in found:
+        first.setdefault((one.kind, one.name), one)
+    return first
+
+
+def _engine(status: Mapping[str, Any], probed: Mapping[str, Any]) -> Iterator[Problem]:
+    recorded = status.get("engine")
+    engine = probed.get("engine") or ({} if recorded is None else vars(recorded))
     if engine.get("reason"):
         do = "Jobs wait, and the daemon tries again. The log of the engine is in the home's folder log/."
-        yield Problem(True, "engine", "", f"The Spark engine is {engine['state']}: {engine['reason']}", do)
+        yield Problem(True, "engine", "", f"The Spark engine is down: {engine['reason']}", do)
 
 
 def _volumes(status: Mapping[str, Any], probed: Mapping[str, Any]) -> Iterator[Problem]:
-    failing = dict(probed.get("failing_volumes", {}))
-    for one in status["volumes"]:
-        name, held = one["volume"], one["held_removals"]
-        trouble = failing.pop(name, None) or one["trouble"]
-        if trouble:
-            yield Problem(True, "volume", name, trouble, f"volstream doctor {name}")
+    for one in _with(status.get("volumes", ()), "volume", "trouble", probed.get("failing_volumes", {})):
+        name, held = one["volume"], one.get("held_removals")
+        if one["trouble"]:
+            yield Problem(True, "volume", name, one["trouble"], f"volstream doctor {name}")
         if held:
             why = f"{counted(held, 'file')} gone from the store, more than the volume's limit: kept until you confirm."
             do = f"If they were deleted on purpose: volstream refresh {name} --accept-removals"
             yield Problem(False, "volume", name, why, do)
-    for name, reason in failing.items():
-        yield Problem(True, "volume", name, reason, f"volstream doctor {name}")
 
 
 def _streams(status: Mapping[str, Any]) -> Iterator[Problem]:
-    for one in status["streams"]:
-        if one["note"]:
-            do = f"volstream reset-stream {one['stream']}"
-            yield Problem(True, "stream", one["stream"], one["note"], do)
+    for one in status.get("streams", ()):
+        name = one["stream"]
+        if one["stale"]:
+            do = (
+                f"To go on from now: volstream advance-stream {name}; "
+                f"from a version: volstream reset-stream {name} --to-version N"
+            )
+            yield Problem(True, "stream", name, one["note"], do, Cause.STALE)
+        elif one["note"]:
+            yield Problem(True, "stream", name, one["note"], f"volstream describe stream {name}")
+        elif one["stale_soon"]:
+            left = (one["stale_after"] - datetime.now(UTC)).total_seconds()
+            when = f"in {about(left)}" if left > 0 else "at any time from now on"
+            why = f"Changes that it has not consumed may be deleted {when}; then it can no longer be read."
+            do = "Run its job, or keep the history of its table for longer."
+            yield Problem(False, "stream", name, why, do, Cause.STALE)
 
 
 def _jobs(status: Mapping[str, Any], probed: Mapping[str, Any]) -> Iterator[Problem]:
-    failing = probed.get("failing_jobs", {})
-    for one in status["jobs"]:
-        name, failures = one["job"], one["failures"]
-        if one["reason"]:
-            yield Problem(True, "job", name, f"It paused itself: {one['reason']}", f"volstream resume {name}")
-        elif name in failing:
-            yield Problem(True, "job", name, f"Its runs fail: {failing[name]}", f"volstream logs {name}")
-        lost = failures.get(FailureState.QUARANTINED, 0)
-        trying = failures.get(FailureState.RETRYING, 0)
-        if lost:
-            why = f"{counted(lost, 'file')} failed for good."
-            yield Problem(False, "job", name, why, f"volstream list failures --job {name}")
-        elif trying:
-            why = f"{counted(trying, 'file')} failed and will be retried."
-            yield Problem(False, "job", name, why, f"volstream list failures --job {name}")
+    for one in _with(status.get("jobs", ()), "job", "trouble", probed.get("failing_jobs", {})):
+        stopped = _stopped(one)
+        if stopped is not None:
+            yield stopped
+        files = _files(one)
+        if files is not None:
+            yield files
 
 
-def _tables(status: Mapping[str, Any]) -> Iterator[Problem]:
-    for one in status["tables"]:
+def _stopped(one: Mapping[str, Any]) -> Problem | None:
+    """Returns why a job as a whole does not go on."""
+    name = one["job"]
+    again = f"volstream run-job {name}" if one["trigger"] == TriggerKind.MANUAL else f"volstream describe job {name}"
+    if one["state"] == JobState.PAUSED:
+        why = f"It paused itself: {one['reason']}" if one["reason"] else "It was paused by hand."
+        return Problem(bool(one["reason"]), "job", name, why, f"volstream resume {name}", Cause.PAUSE)
+    if one["code"]:
+        do = f"Put it back, or name another: volstream alter-job {name} --function FILE.py:FUNCTION"
+        return Problem(True, "job", name, f"Its function is missing: {one['code']}", do, Cause.RUN)
+    if one["trouble"]:
+        return Problem(True, "job", name, f"Its run failed: {one['trouble']}", again, Cause.RUN)
+    if one["interrupted"]:
+        why = "Its last run was interrupted: the process died, or could not write the catalog."
+        return Problem(True, "job", name, why, again, Cause.RUN)
+    return None
+
+
+def _files(one: Mapping[str, Any]) -> Problem | None:
+    """Returns how many files of a job failed."""
+    lost, trying = (one["failures"].get(state, 0) for state in (FailureState.QUARANTINED, FailureState.RETRYING))
+    if not lost and not trying:
+        return None
+    manual = one["trigger"] == TriggerKind.MANUAL
+    retried = f"will be retried{' by the next run' if manual else ''}."
+    said = [f"{counted(lost, 'file')} failed for good."] if lost else []
+    said += (
+        [f"{trying} more {retried}" if lost else f"{counted(trying, 'file')} failed and {retried}"] if trying else []
+    )
+    do = f"volstream list failures --job {one['job']}"
+    return Problem(False, "job", one["job"], " ".join(said), do, Cause.FILES)
+
+
+def _functions(status: Mapping[str, Any]) -> Iterator[Problem]:
+    for one in status.get("functions", ()):
+        if one["code"]:
+            do = 'Put it back, or create it again: volstream sql "CREATE OR REPLACE FUNCTION ..."'
+            yield Problem(True, "function", one["function"], f"Its code is missing: {one['code']}", do)
+
+
+def _tables(status: Mapping[str, Any], probed: Mapping[str, Any]) -> Iterator[Problem]:
+    for one in _with(status.get("tables", ()), "table", "note", probed.get("failing_tables", {})):
         if one["note"]:
             do = "The rows that have arrived are safe; the daemon tries again."
             yield Problem(True, "table", one["table"], one["note"], do)
 
 
 def _sources(status: Mapping[str, Any], probed: Mapping[str, Any]) -> Iterator[Problem]:
-    failing = {**{one["name"]: one["error"] for one in status["sources"]}, **probed.get("failing_sources", {})}
-    for name, reason in failing.items():
-        if reason:
-            yield Problem(True, "source", name, reason, f"volstream describe source {name}")
+    for one in _with(status.get("sources", ()), "name", "error", probed.get("failing_sources", {})):
+        if one["error"]:
+            yield Problem(True, "source", one["name"], one["error"], f"volstream describe source {one['name']}")
 
 
 def _alerts(status: Mapping[str, Any]) -> Iterator[Problem]:
-    for one in status["alerts"]:
+    for one in status.get("alerts", ()):
         why = f"{counted(one['waiting'], 'alert')} could not be delivered: {one['error']}"
         yield Problem(True, "receiver", one["receiver"], why, f"volstream alert test {one['receiver']}")
+
+
+def _with(
+    rows: Iterable[Mapping[str, Any]], name: str, why: str, known: Mapping[str, str]
+) -> Iterator[Mapping[str, Any]]:
+    """Yields rows with the reasons that the daemon knows for some, by name."""
+    for row in rows:
+        yield {**row, why: known.get(row[name]) or row[why]}

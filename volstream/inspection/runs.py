@@ -7,14 +7,18 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from volstream.catalog import Catalog
+from volstream.catalog.failures import Wanted
 from volstream.jobs import sizing
+from volstream.jobs.lease import Runs
 from volstream.jobs.schedule import next_due
 from volstream.model.objects import FileJob, Job, JobState, TriggerKind
 from volstream.model.units import format_duration
-from volstream.model.work import Batch
+from volstream.model.work import FAILING, Batch, PlanKind
 
 if TYPE_CHECKING:
     from volstream.home import Home
+    from volstream.streams.read import StreamReader
 
 
 @dataclass(frozen=True)
@@ -66,10 +70,60 @@ def open_run(home: Home, job: Job, measured: Sequence[Batch]) -> OpenRun | None:
     )
 
 
-def running_jobs(home: Home) -> dict[str, str]:
-    """Returns who runs which job now: owners by the job's id."""
-    leases = home.catalog.leases.held()
-    return {one.name.removeprefix("job:"): one.owner for one in leases if one.name.startswith("job:")}
+@dataclass(frozen=True)
+class Backlog:
+    """What a job of files still owes.
+
+    Attributes:
+        files: in the volume.
+        owed: of these at most; those that wait in the stream or in an open plan, and those that failed.
+        waiting_since: when the oldest change that waits was found; None: none waits.
+    """
+
+    files: int
+    owed: int
+    waiting_since: datetime | None
+
+    @property
+    def done(self) -> int:
+        """Files that the job is through with, each counted once however often it was tried."""
+        return self.files - self.owed
+
+    @property
+    def share(self) -> float:
+        """The share of the files that is done, from 0 to 1."""
+        return self.done / self.files if self.files else 1.0
+
+
+def backlog(catalog: Catalog, reader: StreamReader, job: Job) -> Backlog | None:
+    """Returns what a job of files still owes; None: it reads no volume, or one that was dropped."""
+    stream = catalog.streams.by_id(job.stream_id)
+    if stream is None or not isinstance(job, FileJob) or catalog.volumes.by_id(stream.source_id) is None:
+        return None
+    unread, _ = reader.lag(stream) or (0, 0)
+    waiting = catalog.consumptions.waiting(job.id)
+    plan = catalog.consumptions.open_plan(stream.id)
+    in_plan = plan is not None and plan.kind is PlanKind.STREAM
+    since = catalog.refreshes.first_after(stream.source_id, plan.from_version) if in_plan and plan is not None else None
+    if since is None and unread:
+        since = catalog.refreshes.first_after(stream.source_id, None if stream.initial else stream.offset)
+    files = catalog.refreshes.file_count(stream.source_id)
+    failed = catalog.failures.count(job.id, Wanted(FAILING))
+    owed = min(files, unread + waiting.files + failed)
+    return Backlog(files, owed, None if since is None else max(since, stream.created_on))
+
+
+def outcome(job: Job, open_runs: Runs) -> str | None:
+    """Returns how the last run of a job went, in a line."""
+    if job.id in open_runs.in_hand:
+        return "running"
+    return "interrupted" if job.id in open_runs.interrupted else job.last_outcome
+
+
+def next_retry(home: Home, job: Job) -> datetime | None:
+    """Returns when a failed file of the job is retried next; None: there is none, or only when somebody runs the job."""
+    manual = job.trigger.kind is TriggerKind.MANUAL or job.state is JobState.PAUSED
+    return None if manual else home.catalog.failures.next_due(job.id)
 
 
 def next_run(home: Home, job: Job) -> tuple[datetime | None, str]:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from volstream.engine.control import engine_status
-from volstream.errors import VolstreamError
+from volstream.errors import CatalogError, StreamStaleError, VolstreamError
+from volstream.functions.source import missing
 from volstream.inspection.details import arrived_rows, shown
+from volstream.inspection.runs import backlog, next_retry, outcome
+from volstream.jobs.lease import Runs, runs_of
 from volstream.model.names import Name
-from volstream.model.objects import Job, QueueType, Stream, Volume
+from volstream.model.objects import FileJob, Function, Job, QueueType, Stream, Volume
 from volstream.model.text import counted
+from volstream.model.work import FAILING, FailureState
 
 if TYPE_CHECKING:
     from volstream.home import Home
@@ -19,17 +24,42 @@ T = TypeVar("T")
 
 
 def status(home: Home) -> dict[str, Any]:
-    """Returns the state of the engine and of all volumes, streams, jobs, sources, and tables with rows that arrive one by one."""
+    """Returns the state of the engine and of all volumes, streams, jobs, functions, sources, and tables with rows that arrive one
+    by one."""
     catalog = home.catalog
+    jobs = catalog.jobs.list()
+    open_runs = runs_of(catalog, jobs)
     return {
         "home": str(home.settings.home),
         "engine": engine_status(home.settings),
         "volumes": [volume_status(home, volume) for volume in catalog.volumes.list()],
         "streams": [stream_status(home, stream) for stream in catalog.streams.list()],
-        "jobs": [job_status(home, job) for job in catalog.jobs.list()],
+        "jobs": [job_status(home, job, open_runs) for job in jobs],
         "tables": [table_status(home, name, reason) for name, reason in catalog.tails.troubles().items()],
         "sources": [shown(home, one) for one in catalog.feeds.list()],
+        "functions": [function_health(function) for function in catalog.functions.list()],
         "alerts": alerts_status(home),
+    }
+
+
+def health(home: Home, *, streams: bool) -> dict[str, Any]:
+    """Returns the part of :func:`status` that says what is wrong, but for failed files and alerts: it is cheap to ask for.
+
+    Args:
+        streams: also of streams, for which the logs of tables are read.
+    """
+    catalog = home.catalog
+    jobs = catalog.jobs.list()
+    open_runs = runs_of(catalog, jobs)
+    return {
+        "engine": engine_status(home.settings),
+        "volumes": [volume_health(volume) for volume in catalog.volumes.list()],
+        "streams": [stream_health(home, stream) for stream in catalog.streams.list()] if streams else [],
+        "jobs": [{**job_health(job, open_runs), "failures": {}} for job in jobs],
+        "tables": [{"table": str(name), "note": reason} for name, reason in catalog.tails.troubles().items()],
+        "sources": [{"name": str(one.name), "error": one.error} for one in catalog.feeds.list()],
+        "functions": [function_health(function) for function in catalog.functions.list()],
+        "alerts": [],
     }
 
 
@@ -48,7 +78,7 @@ def volume_status(home: Home, volume: Volume) -> dict[str, Any]:
     # Without a queue, listings find all changes, and none of them was missed.
     missed = found if volume.queue_type not in (QueueType.NONE, QueueType.POLL) else None
     return {
-        "volume": str(volume.name),
+        **volume_health(volume),
         "location": volume.location,
         "queue": volume.queue_type,
         "files": home.catalog.refreshes.file_count(volume.id),
@@ -60,43 +90,90 @@ def volume_status(home: Home, volume: Volume) -> dict[str, Any]:
         "phantom": missed and missed.phantom,
         "late": missed and missed.late,
         "rejected": home.catalog.refreshes.rejected_count(volume.id),
-        "held_removals": volume.held_removals,
-        "trouble": volume.trouble,
         "note": volume.trouble
         or (f"{counted(volume.held_removals, 'removal')} held" if volume.held_removals else None),
     }
 
 
+def volume_health(volume: Volume) -> dict[str, Any]:
+    """Returns what is wrong with a volume."""
+    return {"volume": str(volume.name), "held_removals": volume.held_removals, "trouble": volume.trouble}
+
+
 def stream_status(home: Home, stream: Stream) -> dict[str, Any]:
     """Returns how far a stream is behind its source."""
-    unread, note = _or_note(lambda: home.reader.has_data(stream))
+    found = stream_health(home, stream)
+    unread = None if found["note"] else home.reader.has_data(stream)
     rows, size = (home.reader.lag(stream) or (None, None)) if unread else (0, 0)
     return {
-        "stream": str(stream.name),
+        **found,
         "source": f"{stream.source_kind} {stream.source_name}",
         "offset": stream.offset,
         "unread": rows,
         "unread_bytes": size,
         "has_data": unread,
-        "note": note,
     }
 
 
-def job_status(home: Home, job: Job) -> dict[str, Any]:
+def stream_health(home: Home, stream: Stream) -> dict[str, Any]:
+    """Returns whether a stream can be read, and until when. ``note`` says why not; ``stale``: it never will again.
+
+    Raises:
+        CatalogError: the catalog is unavailable.
+    """
+    found: dict[str, Any] = {"stream": str(stream.name), "note": None, "stale": False, "stale_after": None}
+    try:
+        home.reader.pin(stream)
+        until = home.reader.stale_after(stream)
+    except CatalogError:
+        raise
+    except VolstreamError as error:
+        return {**found, "note": error.message, "stale": isinstance(error, StreamStaleError), "stale_soon": False}
+    soon = datetime.now(UTC) + timedelta(seconds=home.settings.stale_warning_seconds)
+    return {**found, "stale_after": until, "stale_soon": until is not None and until <= soon}
+
+
+def job_status(home: Home, job: Job, open_runs: Runs) -> dict[str, Any]:
     """Returns what waits for a job, what failed, and how its last run went."""
     counts = home.catalog.failures.counts(job.id)
+    owed = backlog(home.catalog, home.reader, job)
+    return {
+        **job_health(job, open_runs),
+        "files": owed and owed.files,
+        "done": owed and owed.done,
+        "share": owed and owed.share,
+        "waiting since": owed and owed.waiting_since,
+        "waiting": home.catalog.consumptions.waiting(job.id).files,
+        "failed": sum(counts.get(state, 0) for state in FAILING),
+        "skipped": counts.get(FailureState.SKIPPED, 0),
+        "failures": counts,
+        "last run": job.last_started,
+        "outcome": outcome(job, open_runs),
+        "next retry": next_retry(home, job),
+    }
+
+
+def job_health(job: Job, open_runs: Runs) -> dict[str, Any]:
+    """Returns what is wrong with a job as a whole.
+
+    ``reason`` says why it paused itself, ``trouble`` why its last run failed, ``interrupted`` that this run never ended, and
+    ``code`` why its function cannot be found.
+    """
     return {
         "job": str(job.name),
         "state": job.state,
-        "reason": job.state_reason,
+        "reason": job.paused_itself,
         "trigger": job.trigger.kind,
-        "waiting": home.catalog.consumptions.waiting(job.id).files,
-        "failed": sum(counts.values()),
-        "failures": counts,
-        "last run": job.last_started,
-        "outcome": job.last_outcome,
-        "next retry": home.catalog.failures.next_due(job.id),
+        "running": job.id in open_runs.in_hand,
+        "trouble": job.trouble,
+        "interrupted": job.id in open_runs.interrupted,
+        "code": missing(job.function, job.search_path) if isinstance(job, FileJob) else None,
     }
+
+
+def function_health(function: Function) -> dict[str, Any]:
+    """Returns why the code of a SQL function cannot be found, if so."""
+    return {"function": str(function.name), "code": missing(function.location, function.search_path)}
 
 
 def table_status(home: Home, name: Name, trouble: str | None) -> dict[str, Any]:

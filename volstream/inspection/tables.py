@@ -34,19 +34,43 @@ _MAX_PICTURE = 16 << 10
 _MAX_TABLES = 1000
 
 
-def list_tables(home: Home) -> list[dict[str, Any]]:
-    """Returns the tables of the home with what fills them, by name: those of jobs and sources, and others in the warehouse."""
+#: What is shown of a table whose log was not read.
+_NO_EXTENT = dict.fromkeys(("rows", "bytes", "written_on", "note"))
+
+
+def table_names(home: Home, limit: int = _MAX_TABLES) -> list[Name]:
+    """Returns the names of the home's tables: those of jobs and sources, and others in the warehouse. Opens none."""
+    catalog = home.catalog
+    filled = {*(job.into for job in catalog.jobs.list()), *(feed.name for feed in catalog.feeds.list())}
+    return sorted({*filled, *catalog.tails.troubles(), *_found(home)})[:limit]
+
+
+def list_tables(home: Home, limit: int = _MAX_TABLES, *, extents: bool = True) -> list[dict[str, Any]]:
+    """Returns the tables of the home by name, with what fills them and how large they are.
+
+    Args:
+        extents: read each table's log for its size, which in an object store takes a while.
+    """
     jobs = {job.into: job for job in home.catalog.jobs.list()}
     feeds = {feed.name: feed for feed in home.catalog.feeds.list()}
-    names = {*jobs, *feeds, *home.catalog.tails.troubles(), *_found(home)}
     return [
         {
             "table": str(name),
             "job": str(jobs[name].name) if name in jobs else None,
             "filled_by": _filled_by(jobs.get(name)) or (f"source, {feeds[name].kind}" if name in feeds else None),
+            **(_extent(DeltaLog(folders.table_location(home.warehouse, name))) if extents else _NO_EXTENT),
         }
-        for name in sorted(names)[:_MAX_TABLES]
+        for name in table_names(home, limit)
     ]
+
+
+def _extent(log: DeltaLog) -> dict[str, Any]:
+    """Returns the rows, the bytes and the last write of a table; ``note``: why they are not known."""
+    try:
+        found = log.extent()
+    except VolstreamError as error:
+        return {**_NO_EXTENT, "note": error.message}
+    return {**_NO_EXTENT, "note": "not made yet"} if found is None else {**vars(found), "note": None}
 
 
 def described_table(home: Home, text: str) -> dict[str, Any]:
@@ -70,7 +94,7 @@ def described_table(home: Home, text: str) -> dict[str, Any]:
         "table": str(name),
         "location": location,
         "version": version,
-        "rows": log.rows(),
+        **_extent(log),
         "not_committed": _arrived(home, name),
         "job": None if job is None else str(job.name),
         "primary_key": list(schema.primary_key),

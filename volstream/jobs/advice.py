@@ -6,7 +6,7 @@ import shlex
 from datetime import datetime
 
 from volstream.functions.printing import PRINTED_LAST
-from volstream.model.objects import FileJob
+from volstream.model.objects import FileJob, TriggerKind
 from volstream.model.units import about
 from volstream.model.work import Failure, FailureKind, FailureState
 
@@ -29,6 +29,8 @@ def what_next(failure: Failure, job: FileJob, now: datetime) -> str:
     """Describes what happens to a failed file automatically."""
     match failure.state:
         case FailureState.RETRYING:
+            if job.trigger.kind is TriggerKind.MANUAL:
+                return f"retried by the next run ({failure.attempts} of {job.retries + 1} attempts done)"
             left = 0.0 if failure.next_try is None else (failure.next_try - now).total_seconds()
             when = f"in {about(left)}" if left > 0 else "at the next run"
             return f"retry {when} ({failure.attempts} of {job.retries + 1} attempts done)"

@@ -33,6 +33,7 @@ from volstream.jobs.schedule import check_cron
 from volstream.loading.options import LoadOptions
 from volstream.model.names import DEFAULT_SCHEMA, Name
 from volstream.model.objects import (
+    PAUSED_BY_USER,
     DynamicJob,
     DynamicJobSpec,
     FileJob,
@@ -50,7 +51,7 @@ from volstream.model.objects import (
     Write,
 )
 from volstream.model.units import MAX_BYTES, MAX_SECONDS
-from volstream.model.work import LASTING, FailureState
+from volstream.model.work import FAILING, LASTING, FailureState
 from volstream.sql.readonly import check_calls
 from volstream.sqltext import tree_of
 from volstream.streams.definitions import new_stream
@@ -60,9 +61,6 @@ _MAX_COUNT = 2**31 - 1
 
 #: Attributes of a file job that are copied from its spec unchanged.
 _LIMITS = ("where", "retries", "pause_after", "timeout_seconds", "max_files", "max_bytes")
-
-#: Why a job is paused that a person paused.
-PAUSED_BY_USER = "paused by the user"
 
 #: Prefix of the reason for pausing a job whose function fails before it receives a file.
 FUNCTION_BROKEN = "its function cannot be set up"
@@ -77,11 +75,13 @@ def create_job(
     if_not_exists: bool = False,
     zone: ZoneInfo,
     directory: Path | None = None,
+    job_id: str | None = None,
 ) -> Job:
     """Creates a job, and with ``spec.volume`` its own stream, which begins with the existing files.
 
     Args:
         directory: where the function's file or module is looked for; None: the working directory.
+        job_id: of the new job; None: any.
 
     Raises:
         FunctionLoadError: the function cannot be imported.
@@ -109,7 +109,7 @@ def create_job(
     if catalog.streams.find(spec.into) is not None:
         raise AlreadyExistsError(f"{spec.into} is a stream.", "Choose another name for the table.")
     common: dict[str, Any] = {
-        "id": str(uuid.uuid4()),
+        "id": job_id or str(uuid.uuid4()),
         "name": spec.name,
         "stream_id": streams[0].id,
         "other_stream_ids": tuple(stream.id for stream in streams[1:]),
@@ -149,7 +149,8 @@ def alter_job(catalog: Catalog, name: Name, zone: ZoneInfo, *, directory: Path |
     ``directory`` is as in :func:`create_job`.
 
     With another function, other columns, or other options of a job that loads, files that could only fail before are due
-    again, and a job that was paused because of its function becomes active.
+    again, and a job that was paused because of its function becomes active. With another condition all failed files are: those
+    that it excludes are then no failures any more.
 
     Raises:
         InvalidStateError: a batch of the job is open.
@@ -176,13 +177,14 @@ def alter_job(catalog: Catalog, name: Name, zone: ZoneInfo, *, directory: Path |
         changes |= function_of(function, changes.get("returns"), arguments, fallback=job.returns, directory=directory)
     elif "arguments" in changes:
         declared_by(find(job.function, job.search_path), arguments, columns=False)
-    if not changes.keys() & {"function", "returns"} and not (loads(job) and "arguments" in changes):
-        return catalog.jobs.change(job, **changes)
-    if job.state is JobState.PAUSED and (job.state_reason or "").startswith(FUNCTION_BROKEN):
+    renewed = bool(changes.keys() & {"function", "returns"}) or (loads(job) and "arguments" in changes)
+    if renewed and (job.state_reason or "").startswith(FUNCTION_BROKEN):
         changes |= {"state": JobState.ACTIVE, "state_reason": None, "failed_batches": 0}
     changed = catalog.jobs.change(job, **changes)
-    healing = Wanted((FailureState.QUARANTINED,), LASTING)
-    catalog.failures.set_state(job.id, FailureState.RETRYING, paths=None, next_try=datetime.now(UTC), wanted=healing)
+    retried = Wanted(FAILING) if changed.where != job.where else Wanted((FailureState.QUARANTINED,), LASTING)
+    if renewed or changed.where != job.where:
+        now = datetime.now(UTC)
+        catalog.failures.set_state(job.id, FailureState.RETRYING, paths=None, next_try=now, wanted=retried)
     return changed
 
 

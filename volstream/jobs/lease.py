@@ -5,20 +5,26 @@ What does not belong here: what a run does (``jobs.run`` for functions, ``statem
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 from volstream.catalog import Catalog, leases
-from volstream.catalog.definitions import note_run
-from volstream.errors import InvalidStateError, NotFoundError, StreamBusyError, in_brief
+from volstream.catalog.definitions import note_begun, note_ended
+from volstream.errors import CatalogError, FencedError, InvalidStateError, NotFoundError, StreamBusyError, in_brief
 from volstream.jobs.progress import Observer, Progress
-from volstream.lifecycle.identity import new_owner
+from volstream.lifecycle.identity import host_of, new_owner
 from volstream.lifecycle.stop import Stop
-from volstream.model.objects import Job, JobState
+from volstream.model.names import Name
+from volstream.model.objects import FAILED, Job, JobState
 
 J = TypeVar("J", bound=Job)
+
+#: The outcome of a run without work, if there is none before it to keep.
+NOTHING = "nothing to do"
+
+_PREFIX = "job:"
 
 
 @dataclass
@@ -33,13 +39,21 @@ class RunReport:
 class Runner(Protocol):
     """Runs one job. Thread-safe."""
 
-    def run(self, *, until_empty: bool = False, stop: Stop | None = None, observe: Observer | None = None) -> RunReport:
+    def run(
+        self,
+        *,
+        until_empty: bool = False,
+        stop: Stop | None = None,
+        observe: Observer | None = None,
+        owner: str | None = None,
+    ) -> RunReport:
         """Consumes the changes that the job's streams hold now.
 
         Args:
             until_empty: continue while new changes arrive.
             stop: checked between batches.
             observe: receives the progress.
+            owner: holds the job's lease already; None: the run takes it.
 
         Raises:
             StreamBusyError: another process runs the job.
@@ -56,42 +70,102 @@ class Lead(Generic[J]):
     """A run that holds its job's lease.
 
     Attributes:
-        job: its current definition in the catalog.
-        summary: one line for the catalog, if the run succeeds.
+        job: its definition in the catalog when the run began.
+        summary: one line for the catalog, if the run succeeds; None: it found nothing to do.
     """
 
     job: J
     owner: str
-    summary: str = ""
+    summary: str | None = None
 
 
 @contextmanager
-def lease(catalog: Catalog, job: J, lease_seconds: float) -> Iterator[Lead[J]]:
+def lease(catalog: Catalog, job: J, lease_seconds: float, owner: str | None = None) -> Iterator[Lead[J]]:
     """Holds the job's lease for a run, and records its start and its result.
+
+    Args:
+        owner: the one of :func:`held` around this; None: a new one.
 
     Raises:
         StreamBusyError: another process runs the job.
         NotFoundError, InvalidStateError: it was dropped; it is paused.
     """
-    with settling(catalog, job, lease_seconds) as owner:
-        lead = Lead(_current(catalog, job), owner)
-        note_run(catalog.database, lead.job, "running", ended=False)
+    with held(catalog, job.id, job.name, lease_seconds, owner) as holder:
+        lead = Lead(_current(catalog, job), holder)
+        note_begun(catalog.database, lead.job)
         try:
             yield lead
-        except Exception as error:
-            note_run(catalog.database, lead.job, f"failed: {in_brief(error)}", ended=True)
+        except FencedError:  # the end is another run's to record
             raise
-        note_run(catalog.database, lead.job, lead.summary, ended=True)
+        except StreamBusyError:  # nothing has failed: it is tried again
+            note_ended(catalog.database, lead.job, lead.job.last_outcome)
+            raise
+        except Exception as error:
+            with suppress(CatalogError):  # the run is shown as interrupted; what ended it matters more here
+                note_ended(catalog.database, lead.job, f"{FAILED}{in_brief(error)}")
+            raise
+        note_ended(catalog.database, lead.job, lead.summary or _still(lead.job))
+
+
+def _still(job: Job) -> str:
+    """Returns the outcome after a run without work: that of the last one with work, unless it is bad news, which is over."""
+    said = job.last_outcome
+    return NOTHING if said is None or job.unended or job.trouble is not None else said
 
 
 @contextmanager
-def settling(catalog: Catalog, job: Job, lease_seconds: float) -> Iterator[str]:
-    """Holds the job's lease, even if it is paused, and yields the owner's name. Raises StreamBusyError."""
-    owner = new_owner()
-    with leases.lease(catalog.leases, f"job:{job.id}", owner, f"run of job {job.name}", lease_seconds) as other:
+def held(catalog: Catalog, job_id: str, name: Name, lease_seconds: float, owner: str | None = None) -> Iterator[str]:
+    """Holds a job's lease, also before the job exists or while it is paused, and yields the owner's name.
+
+    Raises:
+        StreamBusyError: another process has it.
+    """
+    owner = owner or new_owner()
+    with leases.lease(catalog.leases, lease_name(job_id), owner, f"run of job {name}", lease_seconds) as other:
         if other is not None:
-            raise StreamBusyError(f"The job {job.name} is being run by {other.owner}.", "Wait for it to end.")
+            where = host_of(other.owner)
+            raise StreamBusyError(f"Another run of the job {name} is in hand, on {where}.", "Wait for it to end.")
         yield owner
+
+
+def lease_name(job_id: str) -> str:
+    """Returns the name of the lease whose holder runs the job."""
+    return f"{_PREFIX}{job_id}"
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The runs that have not ended: ids of the jobs that any process runs now, and of those whose run was interrupted."""
+
+    in_hand: frozenset[str]
+    interrupted: frozenset[str]
+
+
+def runs_of(catalog: Catalog, jobs: Iterable[Job]) -> Runs:
+    """Returns which runs of jobs have not ended.
+
+    Args:
+        jobs: read before: a run is taken for interrupted only if it was open before and after its lease was seen to be free.
+    """
+    unended = {job.id: job.last_started for job in jobs if job.unended}
+    held_ones = (one.name for one in catalog.leases.held())
+    in_hand = frozenset(name.removeprefix(_PREFIX) for name in held_ones if name.startswith(_PREFIX))
+    left = {identity: catalog.jobs.by_id(identity) for identity in unended.keys() - in_hand}
+    interrupted = {
+        identity
+        for identity, job in left.items()
+        if job is not None and job.unended and job.last_started == unended[identity]
+    }
+    return Runs(in_hand, frozenset(interrupted))
+
+
+def clear(catalog: Catalog, job: Job) -> None:
+    """Records that there is nothing to do for a job whose last run failed or was interrupted: another run has done it, or there
+    is no need for it any more. Does nothing if the job is being run, or was since ``job`` was read."""
+    if job.trouble is None and not job.unended:
+        return
+    if job.id not in runs_of(catalog, [job]).in_hand and catalog.jobs.by_id(job.id) == job:
+        note_ended(catalog.database, job, NOTHING)
 
 
 def _current(catalog: Catalog, job: J) -> J:

@@ -129,6 +129,14 @@ def selected_files(session: SparkSession, changed: pa.Table, where: str, moves: 
     return _with_actions(relation(session, changed), where, moves)
 
 
+def excluded(session: SparkSession, files: pa.Table, where: str) -> Sequence[str]:
+    """Returns the paths of those files, rows of a directory, that do not meet a condition."""
+    _check(session, where)
+    left_out = relation(session, files).where(f"NOT coalesce(({where}), false)").select("relative_path")
+    with map_spark_errors():
+        return [row[0] for row in left_out.collect()]
+
+
 def stream_files(session: SparkSession, covered: Range, where: str | None, moves: Moves) -> DataFrame:
     """Converts changes like :func:`files_of_changes`, with Spark: net changes of a possibly large range, and only files that
     meet ``where``."""

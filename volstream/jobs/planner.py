@@ -65,6 +65,14 @@ class Planner:
         plan.write([plan.files_of_rows(rows.append_column("commit_version", commits), plan.REPLACE)], location)
         return self._cut(job, PlanKind.RETRY, covered, location, None)
 
+    def excluded(self, spark: Spark, job: FileJob, covered: Range, failed: Sequence[Failure]) -> Sequence[str]:
+        """Returns the failed files that the directory shows and the job's condition, which may have changed, excludes."""
+        if job.where is None:
+            return []
+        found = _source(covered).snapshot().find([one.path for one in failed])
+        with spark() as session:
+            return plan.excluded(session, found, job.where)
+
     def of_strays(self, spark: Spark, job: FileJob, covered: Range, table: str) -> tuple[Plan, Sequence[Batch]]:
         """Makes a plan of removals: files that have rows in the table at ``table``, but are not among those that the directory
         has at the end of the range and that meet the job's condition."""

@@ -13,14 +13,14 @@ from volstream.errors import FencedError, NotFoundError
 from volstream.functions.source import find
 from volstream.jobs import plan
 from volstream.jobs.attempt import Ahead, Attempts, CommitPreparation, recover
-from volstream.jobs.lease import RunReport, lease, settling
+from volstream.jobs.lease import RunReport, held, lease
 from volstream.jobs.parts import Parts
 from volstream.jobs.preview import Preview, preview
 from volstream.jobs.progress import Observer
 from volstream.jobs.sizing import Limits
 from volstream.lifecycle import faults
 from volstream.lifecycle.stop import Stop
-from volstream.model.objects import FileJob, JobState, Stream, Volume, Write
+from volstream.model.objects import PAUSED_BY_USER, FileJob, JobState, Stream, Volume, Write
 from volstream.model.text import counted
 from volstream.model.work import Batch, Plan, PlanKind
 from volstream.spark.errors import as_sql_errors
@@ -42,9 +42,16 @@ class FileRunner:
         self._parts = parts
         self._job = job
 
-    def run(self, *, until_empty: bool = False, stop: Stop | None = None, observe: Observer | None = None) -> RunReport:
+    def run(
+        self,
+        *,
+        until_empty: bool = False,
+        stop: Stop | None = None,
+        observe: Observer | None = None,
+        owner: str | None = None,
+    ) -> RunReport:
         """Processes the stream's current changes, and the failures that are due. See :class:`Runner`."""
-        return self._lead(stop, observe, lambda run: run.go(until_empty=until_empty))
+        return self._lead(stop, observe, lambda run: run.go(until_empty=until_empty), owner)
 
     def replay(
         self, where: str | None = None, *, stop: Stop | None = None, observe: Observer | None = None
@@ -75,7 +82,7 @@ class FileRunner:
         """
         parts = self._parts
         with (
-            settling(parts.catalog, self._job, parts.settings.lease_seconds),
+            held(parts.catalog, self._job.id, self._job.name, parts.settings.lease_seconds),
             parts.gateway.explaining(),
             as_sql_errors(),
             reached(parts.warehouse),
@@ -92,10 +99,12 @@ class FileRunner:
             or bool(self._parts.catalog.failures.due(self._job.id, datetime.now(UTC), 1))
         )
 
-    def _lead(self, stop: Stop | None, observe: Observer | None, act: Callable[[_Run], None]) -> RunReport:
+    def _lead(
+        self, stop: Stop | None, observe: Observer | None, act: Callable[[_Run], None], owner: str | None = None
+    ) -> RunReport:
         """Runs the job while holding its lease, and records the run in the catalog."""
         parts = self._parts
-        with lease(parts.catalog, self._job, parts.settings.lease_seconds) as lead:
+        with lease(parts.catalog, self._job, parts.settings.lease_seconds, owner) as lead:
             run = _Run(parts, lead.job, lead.owner, Stop() if stop is None else stop, observe or (lambda _: None))
             with (
                 parts.gateway.explaining(),
@@ -181,11 +190,13 @@ class _Run:
             self._job = self._parts.results.prepare(self._job)
             self._has_table = True
 
-    def summary(self) -> str:
-        """Returns a summary of one line for the catalog."""
+    def summary(self) -> str | None:
+        """Returns a summary of one line for the catalog; None: there was nothing to do."""
         progress = self.report.progress
         if self.report.paused:
             return f"paused: {self.report.paused}"
+        if not progress.batches:
+            return None
         return f"{counted(progress.processed, 'file')} done, {progress.failed} failed, {progress.removals} removed"
 
     def _volume_of(self, stream: Stream) -> Volume:
@@ -244,8 +255,14 @@ class _Run:
         covered = self._parts.reader.pin(stream)
         if covered is None:
             return False
-        self._make_table()
         covered = replace(covered, to_version=self._parts.reader.latest_version(stream))
+        unwanted = self._parts.planner.excluded(self._parts.session, self._job, covered, due)
+        if unwanted:
+            self._parts.catalog.failures.forget(self._job.id, unwanted)
+            due = [one for one in due if one.path not in unwanted]
+        if not due:
+            return True  # there may be more
+        self._make_table()
         with self._planning(PlanKind.RETRY) as noted:
             made, batches = noted(self._parts.planner.of_retries(self._job, covered, due))
         asked = [one.path for one in due]
@@ -326,4 +343,4 @@ class _Run:
         if current is None:
             raise FencedError(f"The job {self._job.name} was dropped while it ran.")
         if current.state is JobState.PAUSED:
-            self.report.paused = current.state_reason or "paused by the user"
+            self.report.paused = current.state_reason or PAUSED_BY_USER

@@ -22,6 +22,7 @@ class EngineAddress:
         http_port: the daemon's HTTP port; 0 if there is none.
         ending: it lets its clients finish, and accepts no new ones.
         logs: folder of its logs, to which its owner also writes why the JVM ended.
+        reason: why the daemon that owns it has no JVM at present; empty: it has one, or starts its first.
     """
 
     port: int
@@ -34,6 +35,7 @@ class EngineAddress:
     http_port: int = 0
     ending: bool = False
     logs: str = ""
+    reason: str = ""
 
     def missing(self) -> str | None:
         """Returns which of the two processes is gone; None if both are alive."""

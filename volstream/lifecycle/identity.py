@@ -14,6 +14,11 @@ def new_owner() -> str:
     return f"{socket.gethostname()}/{os.getpid()}/{_start_time(os.getpid())}/{uuid.uuid4().hex[:8]}"
 
 
+def host_of(owner: str) -> str:
+    """Returns the host of an owner: people are shown no more of its name."""
+    return owner.rsplit("/", 3)[0]
+
+
 def is_gone(owner: str) -> bool:
     """True if ``owner`` was a process of this host that no longer exists. False if unknown."""
     try:

@@ -184,6 +184,13 @@ def on_cron(line: str) -> Trigger:
     return Trigger(TriggerKind.CRON, cron=line)
 
 
+#: What the outcome of a run begins with that failed as a whole.
+FAILED = "failed: "
+
+#: The reason of a pause that a person asked for.
+PAUSED_BY_USER = "paused by the user"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Job:
     """What consumes streams and fills a table: a :class:`FileJob`, a :class:`StatementJob` or a :class:`DynamicJob`.
@@ -193,6 +200,9 @@ class Job:
         other_stream_ids: the other streams that a statement reads.
         into: the table.
         owns_stream: the streams were made for this job and are dropped with it.
+        last_started, last_ended: times of the last run; ``last_ended`` is None while a run is in hand, and stays so if its
+            process died or could not write the catalog.
+        last_outcome: a line about the last run that ended and had work; ``failed: ...`` until another run ends well.
         alert: names of those who get alerts about it; empty: nobody; None: those of the home's settings.
     """
 
@@ -216,6 +226,23 @@ class Job:
     def stream_ids(self) -> Sequence[str]:
         """The ids of all streams that the job consumes."""
         return (self.stream_id, *self.other_stream_ids)
+
+    @property
+    def trouble(self) -> str | None:
+        """Why the last run that ended failed as a whole; None: it did not."""
+        outcome = self.last_outcome or ""
+        return outcome.removeprefix(FAILED) if outcome.startswith(FAILED) else None
+
+    @property
+    def unended(self) -> bool:
+        """True if a run began whose end is not known: it is in hand, or was interrupted."""
+        # 0.1 wrote this outcome, and left it there if the process died.
+        return self.last_started is not None and (self.last_ended is None or self.last_outcome == "running")
+
+    @property
+    def paused_itself(self) -> str | None:
+        """Why the job paused itself; None: it is active, or was paused by a person."""
+        return self.state_reason if self.state is JobState.PAUSED and self.state_reason != PAUSED_BY_USER else None
 
 
 @dataclass(frozen=True, kw_only=True)

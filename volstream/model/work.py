@@ -249,6 +249,10 @@ class FailureState(StrEnum):
     SKIPPED = "skipped"
 
 
+#: States of files that failed and may need somebody: not those that a person skipped, or that wait for the directory.
+FAILING = (FailureState.RETRYING, FailureState.QUARANTINED)
+
+
 class FailureKind(StrEnum):
     """Why a file has no new rows. ``SET_UP`` is not the fault of a file: it ends the run, and is never stored as a failure.
     ``CODE``: a module that the function imports could not be compiled or found. ``MALFORMED`` and ``NEW_COLUMNS`` are of files

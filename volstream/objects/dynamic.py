@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -48,6 +49,7 @@ class DynamicTables:
         from volstream.delta import folders
         from volstream.delta.log import DeltaLog
         from volstream.jobs.definitions import create_job
+        from volstream.jobs.lease import held
         from volstream.statements import dynamic
 
         check_exclusive(or_replace=or_replace, if_not_exists=if_not_exists)
@@ -72,14 +74,17 @@ class DynamicTables:
             or DeltaLog(folders.table_location(self._home.warehouse, table)).exists()
         ):
             raise AlreadyExistsError(f"There is already a table, stream or job {table}.", "Choose another name.")
-        job = create_job(catalog, self._home.warehouse, spec, zone=self._home.zone)
-        try:
-            assert isinstance(job, DynamicJob), "made from a DynamicJobSpec"
-            dynamic.make_table(self._home, job)
-            self._jobs.run(name)
-        except BaseException:
-            self.drop(name)
-            raise
+        job_id = str(uuid.uuid4())
+        # From before the job exists until its table is filled no daemon may run it.
+        with held(catalog, job_id, table, self._home.settings.lease_seconds) as owner:
+            job = create_job(catalog, self._home.warehouse, spec, zone=self._home.zone, job_id=job_id)
+            try:
+                assert isinstance(job, DynamicJob), "made from a DynamicJobSpec"
+                dynamic.make_table(self._home, job)
+                self._jobs.run(name, owner=owner)
+            except BaseException:
+                self.drop(name)
+                raise
         return job
 
     def get(self, name: str) -> DynamicJob:

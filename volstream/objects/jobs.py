@@ -265,9 +265,18 @@ class Jobs(Collection[Job]):
         return set_paused(self._home.catalog, Name.parse(name), paused=False)
 
     def run(
-        self, name: str, *, until_empty: bool = False, stop: Stop | None = None, observe: Observer | None = None
+        self,
+        name: str,
+        *,
+        until_empty: bool = False,
+        stop: Stop | None = None,
+        observe: Observer | None = None,
+        owner: str | None = None,
     ) -> RunReport:
         """Runs a job once, in this process; first lists its volumes that were never listed.
+
+        Args:
+            owner: holds the job's lease for this run; None: nobody does yet.
 
         Raises:
             StreamBusyError: it is already running. InvalidStateError: it is paused. See
@@ -279,7 +288,7 @@ class Jobs(Collection[Job]):
             if volume is not None:
                 self._list_first(volume, stop)
         report = self._home.unless_yielded(
-            lambda: self.runner(job).run(until_empty=until_empty, stop=stop, observe=observe)
+            lambda: self.runner(job).run(until_empty=until_empty, stop=stop, observe=observe, owner=owner)
         )
         self._forget_history()  # a daemon would do so every hour, but there may be none
         return report

@@ -41,7 +41,7 @@ def alone(home: Home, name: Name) -> Iterator[None]:
     named, purpose = f"version-{name}"[:200], f"making a version of {name}"
     with lease(home.catalog.leases, named, new_owner(), purpose, home.settings.lease_seconds) as other:
         if other is not None:
-            raise ObjectInUseError(f"A version of {name} is being made by {other.owner}.", "Try again later.")
+            raise ObjectInUseError(f"Another process is making a version of {name}.", "Wait for it to end.")
         yield
 
 

@@ -79,7 +79,14 @@ class StatementRunner:
         self._home = home
         self._job = job
 
-    def run(self, *, until_empty: bool = False, stop: Stop | None = None, observe: Observer | None = None) -> RunReport:
+    def run(
+        self,
+        *,
+        until_empty: bool = False,
+        stop: Stop | None = None,
+        observe: Observer | None = None,
+        owner: str | None = None,
+    ) -> RunReport:
         """Runs the statement if one of its streams has data. See :class:`~volstream.jobs.lease.Runner`.
 
         Raises:
@@ -88,7 +95,7 @@ class StatementRunner:
         stopped, report, name = Stop() if stop is None else stop, RunReport(), self._job.name
         if self._home.open_block is not None:
             raise InvalidStateError(f"The job {name} cannot run inside a transaction.", "Run it before, or after.")
-        with lease(self._home.catalog, self._job, self._home.settings.lease_seconds) as lead:
+        with lease(self._home.catalog, self._job, self._home.settings.lease_seconds, owner) as lead:
             report.recovered = self._recover()
             while not stopped and self._is_any_to_read():
                 with span("batch", job=str(name)) as current:
@@ -100,7 +107,7 @@ class StatementRunner:
                     observe(report.progress)
                 if not until_empty:
                     break
-            lead.summary = counted(report.progress.rows, "row") if report.progress.batches else "nothing to do"
+            lead.summary = counted(report.progress.rows, "row") if report.progress.batches else None
         return report
 
     def has_work(self) -> bool:

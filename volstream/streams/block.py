@@ -20,7 +20,7 @@ from volstream.catalog.consumptions import Outcome
 from volstream.catalog.leases import lease
 from volstream.errors import NotFoundError, StreamBusyError, VolstreamError, reason_of
 from volstream.lifecycle import faults
-from volstream.lifecycle.identity import new_owner
+from volstream.lifecycle.identity import host_of, new_owner
 from volstream.model.objects import Stream
 from volstream.model.work import Batch, BatchState, Intent, Plan, PlanKind, PlanState
 from volstream.streams.consume import Consumer, FoundCommit
@@ -163,7 +163,7 @@ class Block:
             held = lease(self._catalog.leases, name, self._owner, purpose, self._lease_seconds)
             with ExitStack() as attempt:
                 other = attempt.enter_context(held)
-                busy = self._busy(stream) if other is None else f"it is being consumed by {other.owner}"
+                busy = self._busy(stream) if other is None else f"it is being consumed, on {host_of(other.owner)}"
                 if busy is None:
                     self._held.push(attempt.pop_all())
                     return

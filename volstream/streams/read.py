@@ -237,5 +237,6 @@ _UNLISTED = pa.schema(
 def _stale(stream: Stream, reason: str) -> StreamStaleError:
     return StreamStaleError(
         f"The stream {stream.name} is stale: {reason}.",
-        f"Replace it (create-stream --or-replace) or reset it (reset-stream), on an existing {stream.source_kind}.",
+        f"Replace it (create-stream --or-replace), or, on an existing {stream.source_kind}, go on from now (advance-stream) "
+        "or from a version (reset-stream --to-version).",
     )

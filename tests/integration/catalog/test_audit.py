@@ -7,7 +7,7 @@ from datetime import timedelta
 from tests import objects
 from volstream.catalog import Catalog
 from volstream.catalog.changes import HOME, Changes
-from volstream.catalog.definitions import note_run, note_trouble
+from volstream.catalog.definitions import note_begun, note_trouble
 from volstream.model.work import Refresh
 
 
@@ -38,7 +38,7 @@ def test_a_look_names_what_changed_since_the_last_one(catalog: Catalog) -> None:
     assert changes.since_last() == set()
     note_trouble(catalog.database, volume.id, "gone")
     assert changes.since_last() == {f"volume:{volume.name}"}
-    note_run(catalog.database, job, "running", ended=False)
+    note_begun(catalog.database, job)
     assert changes.since_last() == {f"job:{job.name}"}
     catalog.refreshes.record(Refresh(volume.id, 1, "events", 1, 0, 0, 1, objects.NOW))
     objects.store_plan(catalog, job, 2)

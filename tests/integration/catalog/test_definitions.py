@@ -10,7 +10,7 @@ import pytest
 
 from tests import objects
 from volstream.catalog import Catalog
-from volstream.catalog.definitions import note_run
+from volstream.catalog.definitions import note_begun, note_ended
 from volstream.cli.connection import create_connection_command
 from volstream.errors import AlreadyExistsError, CatalogError, InvalidValueError, NotFoundError
 from volstream.model.hints import Rejection
@@ -178,11 +178,11 @@ def test_a_stream_serves_one_job(catalog: Catalog) -> None:
 
 def test_the_start_and_end_of_a_run_are_recorded(catalog: Catalog) -> None:
     _, _, consumer = objects.store_job(catalog)
-    note_run(catalog.database, consumer, "running", ended=False)
+    note_begun(catalog.database, consumer)
     running = catalog.jobs.get(consumer.name)
     assert running.last_started is not None
     assert running.last_ended is None
-    note_run(catalog.database, consumer, "2 files done", ended=True)
+    note_ended(catalog.database, consumer, "2 files done")
     ended = catalog.jobs.get(consumer.name)
     assert ended.last_started == running.last_started
     assert ended.last_ended is not None

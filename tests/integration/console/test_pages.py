@@ -15,7 +15,9 @@ from starlette.testclient import TestClient
 from tests.waiting import eventually
 from volstream.console.app import Console
 from volstream.console.hosts import token_of
+from volstream.errors import StreamBusyError
 from volstream.inspection.settings import shown_settings
+from volstream.jobs.lease import held
 from volstream.model.objects import QueueType
 from volstream.spark.frames import batches
 
@@ -188,6 +190,31 @@ def test_an_action_that_cannot_be_done_says_why(busy: Site, form: dict[str, str]
     assert [entry[2] is not None and entry[2].startswith("failed") for entry in busy.audited()] == [True]
 
 
+def test_what_is_asked_for_while_a_run_is_in_hand_follows_it(busy: Site) -> None:
+    home = busy.place.session.home
+    job = busy.place.session.jobs.get("j")
+    with held(home.catalog, job.id, job.name, 10.0):
+        assert "follows as soon as" in busy.post("/jobs/j/run", 202)["result"]
+        eventually(lambda: "follows as soon as" in (busy.audited()[0][2] or ""))
+        assert ">Waits<" in busy.page("/audit")
+        status, problem = (busy.json("/jobs/j")[key] for key in ("status", "problem"))
+        assert (status["running"], status["outcome"], problem["severe"]) == (True, "running", False)
+    eventually(lambda: busy.audited()[0] == ("run", "job j", "There was nothing to do."), timeout=60)
+
+
+def test_nobody_is_shown_the_names_of_processes(busy: Site) -> None:
+    batch = busy.json("/jobs/j/batches")["batches"][0]["id"]
+    job = busy.place.session.jobs.get("j")
+    with held(busy.place.session.home.catalog, job.id, job.name, 10.0) as owner:
+        shown = [busy.client.get(path, headers=JSON).text for path in ("/", "/jobs/j", f"/jobs/j/batches/{batch}")]
+        shown += [busy.page(path) for path in ("/", "/jobs/j", f"/jobs/j/batches/{batch}")]
+        with pytest.raises(StreamBusyError) as refused:
+            busy.place.run()
+        shown.append(str(refused.value))
+    host, pid, *_ = owner.rsplit("/", 3)
+    assert not [text[text.index(f"{host}/{pid}") - 60 :][:200] for text in shown if f"{host}/{pid}" in text]
+
+
 def test_a_job_is_paused_resumed_and_run(busy: Site) -> None:
     assert busy.post("/jobs/j/pause")["finished"]
     assert busy.json("/jobs/j")["status"]["state"] == "paused"
@@ -260,8 +287,31 @@ def test_a_table_shows_columns_rows_and_commits(busy: Site) -> None:
     assert found["columns"][0] == {"column": "n", "type": "integer"}
     assert len(found["sample"]["rows"]) == 10
     assert found["history"][0]["version"] == found["version"]
-    assert busy.json("/tables")["tables"] == [{"table": "t", "job": "j", "filled_by": "job j"}]
+    (row,) = busy.json("/tables")["tables"]
+    assert (row["table"], row["job"], row["filled_by"]) == ("t", "j", "job j")
     busy.json("/tables/none", 404)
+
+
+def test_the_page_of_queries_offers_tables_examples_and_what_was_run(busy: Site) -> None:
+    found = busy.json("/sql")
+    assert found["tables"] == ["t"]
+    for one in found["examples"]:
+        if not one.startswith("DESCRIBE"):  # the engine of all tests does not know the table by its name
+            busy.post("/sql", q=one)
+    assert busy.json("/sql")["recent"] == [one for one in reversed(found["examples"]) if not one.startswith("DESCRIBE")]
+    page = busy.page("/sql")
+    assert page.count("volstream.failures LIMIT 20</a>") == 2
+    assert ">t</a>" in page
+
+
+def test_tables_have_rows_size_and_last_write_on_their_page_and_on_the_overview(busy: Site) -> None:
+    (row,) = busy.json("/tables")["tables"]
+    assert (row["rows"], row["note"]) == (10, None)
+    assert row["bytes"] > 1000
+    assert row["written_on"] is not None
+    assert busy.json("/")["all_tables"] == [row]
+    for path in ("/", "/tables"):
+        assert 'data-label="Last write"><time' in busy.page(path)
 
 
 def test_queries_run_and_nothing_else(busy: Site) -> None:
@@ -360,7 +410,7 @@ def test_an_unlisted_volume_and_a_job_that_never_ran_have_pages(site: Site) -> N
 
 def test_probes_and_metrics_are_open(site: Site) -> None:
     stranger = TestClient(site.console.app, base_url="http://127.0.0.1")
-    assert stranger.get("/readyz").json() == site.said
+    assert stranger.get("/readyz").json() == {**site.said, "problems": []}
     assert [stranger.get(path).status_code for path in ("/healthz", "/metrics", "/")] == [200, 200, 401]
 
 

@@ -22,7 +22,7 @@ from volstream import config
 from volstream.alerts.look import Look
 from volstream.catalog.alerts import Cause
 from volstream.catalog.consumptions import Outcome
-from volstream.catalog.definitions import note_run
+from volstream.catalog.definitions import note_begun, note_ended
 from volstream.daemon.alerts import AlertDesk, Courier
 from volstream.delta import direct
 from volstream.delta.direct import RowChanges
@@ -30,10 +30,10 @@ from volstream.delta.folders import own_location
 from volstream.delta.marker import Marker
 from volstream.errors import InvalidValueError
 from volstream.home import Home
-from volstream.jobs.definitions import PAUSED_BY_USER, set_paused
+from volstream.jobs.definitions import set_paused
 from volstream.lifecycle.stop import Stop
 from volstream.model.names import Name
-from volstream.model.objects import FileJob, JobState
+from volstream.model.objects import PAUSED_BY_USER, FileJob, JobState
 from volstream.model.work import Target
 from volstream.objects.all import Objects
 
@@ -62,7 +62,8 @@ class World:
             with self.catalog.database.transaction() as transaction:
                 self.catalog.volumes.add(transaction, source)
                 self.catalog.streams.add(transaction, on_it)
-                self.catalog.jobs.add(transaction, objects.job(on_it))
+                self.catalog.jobs.add(transaction, objects.job(on_it, function=f"{folder}/f.py:f"))
+        (folder / "f.py").touch()
         self.engine: Mapping[str, Any] = {"state": "running"}
 
     @property
@@ -157,14 +158,14 @@ def test_what_happens_while_no_daemon_runs_is_told_by_the_next(world: World, rec
 def test_a_run_that_fails_is_told_once_although_it_is_tried_again_and_again(world: World, receiver: Receiver) -> None:
     with world.daemon() as desk:
         for _ in range(2):
-            note_run(world.catalog.database, world.job, "failed: The bucket b does not exist.", ended=True)
+            note_ended(world.catalog.database, world.job, "failed: The bucket b does not exist.")
             eventually(lambda: receiver.posts)
-            note_run(world.catalog.database, world.job, "running", ended=False)
+            note_begun(world.catalog.database, world.job)
             eventually(lambda: desk._couriers[0].delivered)
         world.catalog.jobs.change(world.job, state=JobState.PAUSED, state_reason=PAUSED_BY_USER)
         eventually(lambda: len(receiver.posts) == 2)
         world.catalog.jobs.change(world.job, state=JobState.ACTIVE, state_reason=None)
-        note_run(world.catalog.database, world.job, "3 files", ended=True)
+        note_ended(world.catalog.database, world.job, "3 files")
         eventually(lambda: len(receiver.posts) == 4)
     told = [(one["event"], one["state"]) for one in receiver.payloads]
     assert told[:2] == [("failure", "active"), ("pause", "active")]
@@ -194,7 +195,7 @@ def test_a_stale_stream_is_told(tmp_path: Path, receiver: Receiver) -> None:
         eventually(lambda: receiver.posts)  # its directory does not exist
     (told,) = receiver.payloads
     assert (told["event"], told["kind"], told["name"]) == ("stale", "stream", "changes")
-    assert told["do"] == "volstream reset-stream changes"
+    assert told["do"].startswith("To go on from now: volstream advance-stream changes;")
     world.home.close()
 
 

@@ -19,10 +19,11 @@ from tests import objects
 from tests.waiting import eventually
 from volstream import config
 from volstream.catalog import Catalog
+from volstream.catalog.definitions import note_begun, note_outcome
 from volstream.catalog.tables import digest, failures
 from volstream.daemon.jobs import Scheduler
 from volstream.errors import EngineLostError, InvalidStateError, NotFoundError, SqlError
-from volstream.jobs.lease import RunReport
+from volstream.jobs.lease import RunReport, held
 from volstream.jobs.progress import Observer
 from volstream.lifecycle.stop import Stop
 from volstream.model.objects import Job, JobState, Trigger, TriggerKind
@@ -36,8 +37,15 @@ class FakeRunner:
         self.failures = list(failures)
         self.runs = 0
 
-    def run(self, *, until_empty: bool = False, stop: Stop | None = None, observe: Observer | None = None) -> RunReport:
-        del until_empty, stop, observe
+    def run(
+        self,
+        *,
+        until_empty: bool = False,
+        stop: Stop | None = None,
+        observe: Observer | None = None,
+        owner: str | None = None,
+    ) -> RunReport:
+        del until_empty, stop, observe, owner
         self.runs += 1
         if self.failures:
             raise self.failures.pop(0)
@@ -62,6 +70,10 @@ class World:
         self.scheduler = Scheduler(
             self.catalog, lambda job: self.choose(job), settings, ZoneInfo("UTC"), lambda _: True, self.stop, self.is_up
         )
+
+    def failing(self) -> dict[str, str]:
+        """What everybody who looks at the catalog sees."""
+        return {str(job.name): job.trouble for job in self.catalog.jobs.list() if job.trouble is not None}
 
     def is_up(self) -> bool:
         self.looks += 1
@@ -125,9 +137,9 @@ def test_a_failing_job_is_reported_and_does_not_hold_up_other_jobs(tmp_path: Pat
     world.choose = lambda job: good if job.id == made.id else bad
     world.up = True
     with world.running():
-        eventually(lambda: good.runs >= 2 and bad.runs >= 1 and bool(world.scheduler.failing))
-        assert [*world.scheduler.failing] == ["classify"]
-        assert str(error) in world.scheduler.failing["classify"]
+        eventually(lambda: good.runs >= 2 and bad.runs >= 1 and bool(world.failing()))
+        assert [*world.failing()] == ["classify"]
+        assert str(error) in world.failing()["classify"]
         runs = good.runs
         eventually(lambda: good.runs > runs)
 
@@ -145,7 +157,7 @@ def test_a_run_that_ends_because_its_job_was_paused_is_no_failure(world: World) 
         eventually(lambda: world.runner.runs == 1)
         looks = world.looks
         eventually(lambda: not world.scheduler.running and world.looks > looks)
-        assert not world.scheduler.failing
+        assert not world.failing()
         assert not world.scheduler.runs
 
 
@@ -175,7 +187,7 @@ def test_a_schedule_that_cannot_be_computed_fails_only_its_job(tmp_path: Path) -
         world.catalog.jobs.add(transaction, odd)
     world.up = True
     with world.running():
-        eventually(lambda: "odd" in world.scheduler.failing and world.runner.runs > 1)
+        eventually(lambda: "odd" in world.failing() and world.runner.runs > 1)
 
 
 class Idle(FakeRunner):
@@ -222,3 +234,37 @@ def test_a_job_with_a_due_retry_is_checked_without_a_change(tmp_path: Path) -> N
         idle.work = True
         eventually(lambda: idle.runs > 0)
         assert datetime.now(UTC) >= due
+
+
+def test_a_job_is_well_once_there_is_nothing_left_to_do_whoever_did_it(world: World) -> None:
+    world.runner, world.up = Idle(), True
+    (job,) = world.catalog.jobs.list()
+    note_begun(world.catalog.database, job)  # by a process that was killed
+    with world.running():
+        eventually(lambda: not world.catalog.jobs.list()[0].unended)
+        note_outcome(world.catalog.database, job, "failed: There is no table t.")
+        eventually(lambda: not world.failing())
+        with held(world.catalog, job.id, job.name, 10.0):
+            note_begun(world.catalog.database, job)
+            world.scheduler.wake()
+            looks = world.looks
+            eventually(lambda: world.looks >= looks + 3)
+            assert world.catalog.jobs.list()[0].unended, "another process runs it"
+
+
+def test_a_failure_that_the_catalog_cannot_take_is_known_to_the_daemon_until_it_is_over(tmp_path: Path) -> None:
+    world = World(tmp_path, *[SqlError("no column n")] * 2)
+    world.up = True
+
+    def statement(text: str) -> None:
+        with closing(sqlite3.connect(tmp_path / "home" / "catalog.db", timeout=10)) as connection:
+            connection.execute(text)
+            connection.commit()
+
+    full = "BEGIN SELECT RAISE(FAIL, 'database or disk is full'); END"
+    statement(f"CREATE TRIGGER full BEFORE UPDATE OF last_outcome ON jobs {full}")
+    with world.running():
+        eventually(lambda: world.scheduler.unrecorded == {"classify": "no column n"})
+        assert not world.failing()
+        statement("DROP TRIGGER full")
+        eventually(lambda: not world.scheduler.unrecorded and world.runner.runs > 2)

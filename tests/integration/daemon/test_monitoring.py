@@ -46,7 +46,7 @@ def metrics(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, set[str]]:
     settings = Settings(home=tmp_path_factory.mktemp("home"), ingest_address="127.0.0.1:0")
     with Session(settings) as session:
         home = session.home
-        scheduler: Any = SimpleNamespace(failing={}, runs={})
+        scheduler: Any = SimpleNamespace(unrecorded={}, runs={})
         others = [Feeds(home, Stop()), IngestServer(session), AlertDesk(home, Stop(), dict, lambda kind, name: "")]
         found = DaemonMetrics(home.catalog, home.reader, list, scheduler, others).collect()
         return {

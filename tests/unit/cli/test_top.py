@@ -31,7 +31,10 @@ JOB = {
     "state": "active",
     "reason": None,
     "trigger": "manual",
+    "files": 7,
+    "done": 5,
     "waiting": 0,
+    "waiting since": None,
     "failed": 0,
     "last run": None,
     "outcome": "",
@@ -68,14 +71,15 @@ def test_volumes_streams_and_jobs_are_shown_with_rates() -> None:
     text = " ".join(shown(NOW, before).split())
     assert "photos 7" in text
     assert "s 3 9 volume photos" in text
-    assert "sizes active 10 50" in text
+    assert "sizes active 5 of 7 0 10 50" in text
+    assert text.index("sizes active") < text.index("photos 7"), "jobs first"
     assert "Nothing is wrong." in text
 
 
 @pytest.mark.parametrize("before", [None, NOW, dataclasses.replace(NOW, at=8.0, done={})])
 def test_without_an_earlier_look_there_are_no_rates(before: Look | None) -> None:
     assert rates(before, NOW) == {}
-    assert "sizes active - -" in " ".join(shown(NOW, before).split())
+    assert "sizes active 5 of 7 0 - -" in " ".join(shown(NOW, before).split())
 
 
 def test_what_is_wrong_is_said() -> None:
@@ -105,7 +109,7 @@ def test_many_objects_fit_on_the_screen_and_troubled_jobs_come_first() -> None:
 def test_a_narrow_terminal_shows_the_most_important_columns() -> None:
     lines = shown(NOW, width=45).splitlines()
     assert max(map(len, lines)) <= 45
-    assert any(line.split()[:4] == ["job", "state", "files/s", "rows/s"] for line in lines)
+    assert any(line.split()[:4] == ["job", "state", "done", "failed"] for line in lines)
 
 
 def test_without_a_terminal_it_prints_once(shell: Shell) -> None:

@@ -29,6 +29,7 @@ class FakeJvm:
     def __init__(self, *failures: VolstreamError | OSError) -> None:
         self.failures = list(failures)
         self.starts = 0
+        self.announced: list[str | None] = []
         self.status: int | None = None
 
     def start(self) -> EngineAddress:
@@ -37,6 +38,9 @@ class FakeJvm:
             raise self.failures.pop(0)
         self.status = None
         return EngineAddress(1, "t", "daemon", 1, 0.0, jvm_pid=1000 + self.starts, jvm_started=0.0)
+
+    def announce(self, *, reason: str | None = None) -> None:
+        self.announced.append(reason)
 
     def poll(self) -> int | None:
         return self.status
@@ -126,6 +130,7 @@ def test_an_engine_that_cannot_start_is_retried_for_ever_and_says_why(error: Vol
         eventually(lambda: world.jvm.starts > 3)
         assert not world.engine.is_up
         assert world.engine.status() == {"state": "restarting", "reason": str(error)}
+        assert world.jvm.announced[0] == str(error), "commands see it, too"
 
 
 def test_a_stop_ends_waiting_and_starting() -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from volstream.inspection.problems import problems
 
 NOTHING: dict[str, Any] = {"volumes": [], "streams": [], "jobs": [], "tables": [], "sources": [], "alerts": []}
 
 
 def job(**values: Any) -> dict[str, Any]:
-    return {"job": "j", "reason": None, "failures": {}, **values}
+    given = {"job": "j", "state": "active", "trigger": "on change", "failures": {}, "interrupted": False}
+    return {**given, **dict.fromkeys(("reason", "trouble", "code")), **values}
 
 
 def volume(**values: Any) -> dict[str, Any]:
@@ -26,7 +29,7 @@ def test_what_stands_still_comes_before_what_waits_for_a_decision() -> None:
     status = {
         **NOTHING,
         "jobs": [job(failures={"quarantined": 2})],
-        "streams": [{"stream": "s", "note": "its volume v was dropped"}],
+        "streams": [{"stream": "s", "note": "its volume v was dropped", "stale": True}],
     }
     assert [(one.kind, one.severe) for one in problems(status, {})] == [("stream", True), ("job", False)]
 
@@ -47,10 +50,51 @@ def test_held_removals_are_a_decision_with_its_command() -> None:
 def test_everything_that_fails_is_found() -> None:
     status = {
         **NOTHING,
-        "jobs": [job(reason="all files failed"), job(job="k")],
+        "jobs": [job(state="paused", reason="all files failed"), job(job="k")],
         "tables": [{"table": "t", "note": "disk full"}],
         "sources": [{"name": "topic", "error": "no broker"}],
     }
     probed = {"engine": {"state": "restarting", "reason": "killed"}, "failing_jobs": {"k": "SqlError"}}
     found = {(one.kind, one.name) for one in problems(status, probed)}
     assert found == {("engine", ""), ("job", "j"), ("job", "k"), ("table", "t"), ("source", "topic")}
+
+
+@pytest.mark.parametrize(
+    ("given", "severe", "why", "do"),
+    [
+        ({"state": "paused"}, False, "It was paused by hand.", "volstream resume j"),
+        ({"state": "paused", "reason": "no file works"}, True, "It paused itself: no file works", "volstream resume j"),
+        ({"trouble": "no Java"}, True, "Its run failed: no Java", "volstream describe job j"),
+        ({"trouble": "no Java", "trigger": "manual"}, True, "Its run failed: no Java", "volstream run-job j"),
+        (
+            {"code": "There is no file f.py.", "trouble": "old"},
+            True,
+            "Its function is missing: There is no file f.py.",
+            None,
+        ),
+        ({"interrupted": True, "trigger": "manual"}, True, None, "volstream run-job j"),
+        (
+            {"failures": {"quarantined": 1, "retrying": 2}},
+            False,
+            "1 file failed for good. 2 more will be retried.",
+            None,
+        ),
+        (
+            {"failures": {"retrying": 1}, "trigger": "manual"},
+            False,
+            "1 file failed and will be retried by the next run.",
+            "volstream list failures --job j",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_job_is_said_with_what_helps(
+    given: dict[str, Any], severe: bool, why: str | None, do: str | None
+) -> None:
+    (found,) = problems({"jobs": [job(**given)]}, {})
+    assert found.severe is severe
+    assert why in (None, found.why)
+    assert do in (None, found.do)
+
+
+def test_files_that_a_person_skipped_or_that_wait_for_the_directory_are_no_problem() -> None:
+    assert problems({"jobs": [job(failures={"skipped": 3, "waiting": 1})]}, {}) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from datetime import timedelta
 from typing import Any
 
@@ -10,10 +11,11 @@ import pytest
 from tests import objects
 from volstream.functions.printing import PRINTED_LAST
 from volstream.jobs.advice import remedy, what_next, where_printed
+from volstream.model.objects import Trigger, on_change
 from volstream.model.units import about
 from volstream.model.work import FailureKind, FailureState
 
-JOB = objects.job(objects.stream(), retries=3)
+JOB = objects.job(objects.stream(), retries=3, trigger=on_change())
 
 
 def failure(state: FailureState, **changes: Any) -> Any:
@@ -26,6 +28,12 @@ def failure(state: FailureState, **changes: Any) -> Any:
 def test_a_retry_says_when_it_happens_and_how_many_are_left(left: int, said: str) -> None:
     one = failure(FailureState.RETRYING, attempts=2, next_try=objects.NOW + timedelta(seconds=left))
     assert what_next(one, JOB, objects.NOW) == f"retry {said} (2 of 4 attempts done)"
+
+
+def test_nobody_retries_files_of_a_manual_job_by_itself() -> None:
+    one = failure(FailureState.RETRYING, attempts=2, next_try=objects.NOW - timedelta(minutes=4))
+    manual = dataclasses.replace(JOB, trigger=Trigger())
+    assert what_next(one, manual, objects.NOW) == "retried by the next run (2 of 4 attempts done)"
 
 
 @pytest.mark.parametrize("state", [FailureState.WAITING, FailureState.SKIPPED, FailureState.QUARANTINED])

@@ -44,13 +44,14 @@ def server() -> Iterator[Server]:
     made.stop()
 
 
-def test_sessions_on_a_remote_server_substitute_no_variables(server: Server) -> None:
+def test_sessions_on_a_remote_server_have_the_settings_of_our_engine(server: Server) -> None:
     gateway = SparkGateway(lambda: RemoteAddress(server.url), stall_seconds=60)
     with gateway.fresh() as fresh, gateway.pooled() as pooled:
         opened = {one.session_id for one in (fresh, pooled, gateway.session())}
     gateway.close()
     assert len(opened) == 3
-    assert server.settings == {one: {"spark.sql.variable.substitute": "false"} for one in opened}
+    wanted = {"spark.sql.variable.substitute": "false", "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
+        assert server.settings == dict.fromkeys(opened, wanted)
 
 
 class Engines:

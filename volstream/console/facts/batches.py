@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import pyarrow.compute as pc
 
+from volstream.catalog.consumptions import Attempt
 from volstream.catalog.failures import ANY
 from volstream.console.facts.volumes import snapshot_of
 from volstream.console.query import Query
@@ -17,6 +19,7 @@ from volstream.errors import NotFoundError, VolstreamError
 from volstream.home import Home
 from volstream.inspection import details
 from volstream.inspection.failures import explained
+from volstream.lifecycle.identity import host_of
 from volstream.model.names import Name
 from volstream.model.objects import Job, SourceKind
 from volstream.model.work import Batch, Plan, PlanKind
@@ -48,7 +51,7 @@ def batch(home: Home, name: str, identity: str, query: Query) -> dict[str, Any]:
     return {
         "job": str(job.name),
         "batch": details.described_batch(home, found, failures),
-        "attempts": home.catalog.consumptions.attempts_at(found.id),
+        "attempts": [_attempt(one) for one in home.catalog.consumptions.attempts_at(found.id)],
         "failures": explained(home, failures),
         **_files(home, found, plan, query),
     }
@@ -59,6 +62,13 @@ def _batch(home: Home, job: Job, identity: str) -> Batch:
     if found is None or found.job_id != job.id:
         raise NotFoundError(f"The job {job.name} has no batch {identity}.", "The history is kept for history_seconds.")
     return found
+
+
+def _attempt(one: Attempt) -> dict[str, Any]:
+    """Returns an attempt with the host of its process."""
+    found = asdict(one)
+    owner = found.pop("owner")
+    return {**found, "host": host_of(owner)}
 
 
 def _files(home: Home, found: Batch, plan: Plan | None, query: Query) -> dict[str, Any]:

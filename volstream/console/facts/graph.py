@@ -11,7 +11,7 @@ from typing import Any
 from volstream.home import Home
 from volstream.inspection.drawing import as_text
 from volstream.inspection.lineage import Edge, Graph, Node, lineage
-from volstream.inspection.problems import Problem, problems
+from volstream.inspection.problems import Problem, problems, worst
 from volstream.inspection.status import status
 
 #: Pixels: of a box; from one to the next in a column, and from column to column.
@@ -31,9 +31,7 @@ def graph(home: Home, probed: Mapping[str, Any]) -> dict[str, Any]:
         probed: what the daemon says about itself; see ``/readyz``.
     """
     found = lineage(home)
-    wrong: dict[tuple[str, str], Problem] = {}
-    for one in problems(status(home), probed):
-        wrong.setdefault((one.kind, one.name), one)
+    wrong = worst(problems(status(home), probed))
     values = found.values()
     return {
         "nodes": [

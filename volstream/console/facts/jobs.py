@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from volstream.catalog.failures import ANY
@@ -15,9 +15,11 @@ from volstream.errors import NotFoundError, VolstreamError
 from volstream.home import Home
 from volstream.inspection import details, runs
 from volstream.inspection.failures import FailureGroup, explained, group_id, grouped
+from volstream.inspection.problems import problems
 from volstream.inspection.status import job_status
 from volstream.inspection.tables import sample_of
 from volstream.jobs import logs
+from volstream.jobs.lease import runs_of
 from volstream.jobs.load import loads
 from volstream.model.names import Name
 from volstream.model.objects import FileJob, Job, SourceKind
@@ -33,7 +35,7 @@ _GROUPED = 5_000
 _FEW_LINES, _MAX_LINES = 15, 500
 
 
-def job(home: Home, name: str) -> dict[str, Any]:
+def job(home: Home, name: str, probed: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a job's state, its run in hand, its newest batches, its failures by cause, log lines and rows.
 
     Raises:
@@ -44,12 +46,13 @@ def job(home: Home, name: str) -> dict[str, Any]:
     due, says = runs.next_run(home, found)
     groups = groups_of(home, found)
     worked_on = home.catalog.consumptions.worked_on(found.id, _BATCHES)
+    status = job_status(home, found, runs_of(home.catalog, [found]))
     return {
         "job": details.described(home, found),
-        "status": {key.replace(" ", "_"): value for key, value in job_status(home, found).items()},
+        "status": {key.replace(" ", "_"): value for key, value in status.items()},
+        "problem": next(iter(problems({"jobs": [status]}, probed)), None),
         "volume": _volume(home, found),
         "comparable": isinstance(found, FileJob) and not loads(found),
-        "runs_by": runs.running_jobs(home).get(found.id),
         "run": _run(home, found, measured[:20]),
         "next_run": due,
         "runs": says,

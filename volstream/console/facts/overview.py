@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from volstream.delta.places import is_remote
 from volstream.engine.control import engine_status
-from volstream.errors import VolstreamError
 from volstream.home import Home
 from volstream.inspection import runs
-from volstream.inspection.problems import problems
+from volstream.inspection.problems import problems, worst
 from volstream.inspection.status import status
+from volstream.inspection.tables import list_tables
 from volstream.jobs import sizing
-from volstream.model.objects import Job, Stream
+from volstream.model.objects import Job
 
-#: Objects of a kind that are shown.
-_MAX_SHOWN = 200
+#: Objects of a kind that are shown; and tables, of which each is opened.
+_MAX_SHOWN, _MAX_TABLES = 200, 20
 
 
 def overview(home: Home, probed: Mapping[str, Any]) -> dict[str, Any]:
@@ -29,18 +30,23 @@ def overview(home: Home, probed: Mapping[str, Any]) -> dict[str, Any]:
     wrong = problems(found, probed)
     now = datetime.now(UTC)
     jobs = home.catalog.jobs.list()[:_MAX_SHOWN]
-    running = runs.running_jobs(home)
+    first = worst(wrong)
+
+    def shown(kinds: str, kind: str, key: str | None = None) -> list[dict[str, Any]]:
+        return [{**one, "problem": first.get((kind, one[key or kind]))} for one in found[kinds][:_MAX_SHOWN]]
+
     return {
         "home": found["home"],
         "well": not wrong,
         "problems": wrong,
         "engine": probed.get("engine") or _engine(home),
         "counts": {kind: len(found[kind]) for kind in ("volumes", "streams", "jobs", "tables", "sources")},
-        "volumes": [_volume(one, now) for one in found["volumes"][:_MAX_SHOWN]],
-        "streams": _streams(home, found["streams"][:_MAX_SHOWN]),
-        "jobs": _jobs(home, jobs, found["jobs"][:_MAX_SHOWN], running, probed.get("failing_jobs", {})),
-        "tables": found["tables"][:_MAX_SHOWN],
-        "sources": found["sources"][:_MAX_SHOWN],
+        "volumes": [_volume(one, now) for one in shown("volumes", "volume")],
+        "streams": shown("streams", "stream"),
+        "jobs": [{**_plain(one), **_run(home, job)} for job, one in zip(jobs, shown("jobs", "job"), strict=False)],
+        "tables": shown("tables", "table"),
+        "sources": shown("sources", "source", "name"),
+        "all_tables": list_tables(home, _MAX_TABLES, extents=not is_remote(home.warehouse)),
     }
 
 
@@ -59,46 +65,23 @@ def _volume(one: dict[str, Any], now: datetime) -> dict[str, Any]:
     return {**one, "missed_events": missed, "lag_seconds": lag}
 
 
-def _streams(home: Home, found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Adds when changes that were not read may begin to be deleted."""
-    by_name = {str(stream.name): stream for stream in home.catalog.streams.list()}
-    return [{**one, "stale_after": _stale_after(home, by_name.get(one["stream"]))} for one in found]
+def _plain(one: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the status of a job with keys that templates can name."""
+    return {key.replace(" ", "_"): value for key, value in one.items()}
 
 
-def _stale_after(home: Home, stream: Stream | None) -> datetime | None:
-    try:
-        return None if stream is None else home.reader.stale_after(stream)
-    except VolstreamError:  # the stream's note has the reason
-        return None
-
-
-def _jobs(
-    home: Home,
-    jobs: Sequence[Job],
-    found: Sequence[dict[str, Any]],
-    running: Mapping[str, str],
-    failing: Mapping[str, str],
-) -> list[dict[str, Any]]:
-    return [
-        {**{key.replace(" ", "_"): value for key, value in one.items()}, **_run(home, job, running, failing)}
-        for job, one in zip(jobs, found, strict=False)
-    ]
-
-
-def _run(home: Home, job: Job, running: Mapping[str, str], failing: Mapping[str, str]) -> dict[str, Any]:
-    """Returns what a job does now, how fast it is, and when it runs next."""
+def _run(home: Home, job: Job) -> dict[str, Any]:
+    """Returns how fast a job is, and when it runs next."""
     measured = home.catalog.consumptions.measured(job.id)
     rate = sizing.usual(measured)
     due, says = runs.next_run(home, job)
     work = runs.open_run(home, job, measured)
     return {
         "into": str(job.into),
-        "running": job.id in running,
-        "failing": failing.get(str(job.name)),
         "last_ended": job.last_ended,
         "files_per_second": None if rate is None else rate.files,
         "next_run": due,
         "runs": says,
-        "done": None if work is None else work.done,
+        "run_done": None if work is None else work.done,
         "seconds_left": None if work is None else work.seconds_left,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
@@ -12,6 +13,7 @@ from volstream.directory.snapshot import Snapshot
 from volstream.home import Home
 from volstream.inspection import details
 from volstream.inspection.file_history import tell
+from volstream.inspection.problems import problems
 from volstream.inspection.status import volume_status
 from volstream.model.names import Name
 from volstream.model.objects import Volume
@@ -22,7 +24,7 @@ from volstream.volumes.definitions import jobs_on
 _RECENT = 20
 
 
-def volume(home: Home, name: str, query: Query) -> dict[str, Any]:
+def volume(home: Home, name: str, query: Query, probed: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a volume's state, a part of its directory, and its newest refreshes.
 
     Raises:
@@ -32,9 +34,11 @@ def volume(home: Home, name: str, query: Query) -> dict[str, Any]:
     found = catalog.volumes.get(Name.parse(name))
     refreshes = catalog.refreshes.newest(found.id, before=query.number("before"), limit=_RECENT)
     reconciled = found.reconciled_on
+    status = volume_status(home, found)
     return {
         "volume": details.described(home, found),
-        "status": volume_status(home, found),
+        "status": status,
+        "problem": next(iter(problems({"volumes": [status]}, probed)), None),
         "lag_seconds": None if reconciled is None else (datetime.now(UTC) - reconciled).total_seconds(),
         "jobs": [str(job.name) for job in jobs_on(catalog, found)],
         "directory": _directory(home, found, query),

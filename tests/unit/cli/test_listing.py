@@ -1,0 +1,80 @@
+"""Lists and descriptions for people: failures by cause, jobs with what is asked first, tables with their size."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+
+from tests.commands import Shell, shell
+from tests.tails import COLUMNS
+from volstream.cli.failures import by_cause
+from volstream.delta import direct
+from volstream.delta.direct import RowChanges
+from volstream.delta.folders import own_location
+from volstream.delta.marker import Marker
+from volstream.model.names import Name
+
+__all__ = ["shell"]
+
+LONG = f"scans/{'x' * 120}.pdf"
+
+
+def failure(path: str, why: str, **values: Any) -> dict[str, Any]:
+    given = {
+        "job": "j",
+        "path": path,
+        "kind": "raised",
+        "state": "quarantined",
+        "attempts": 3,
+        "message": why,
+        "why": why,
+    }
+    said = {"next": "no automatic retry", "remedy": f"Fix the file, then volstream retry j {path}"}
+    return {**given, **said, **values}
+
+
+def test_failures_are_grouped_by_cause_and_fit_the_terminal() -> None:
+    found = [
+        failure("b.pdf", "OSError: no space"),
+        *(
+            failure(path, f"ValueError: '{path}' has no text, and so nothing can be found in it " * 2)
+            for path in ("a", LONG)
+        ),
+    ]
+    lines = by_cause(found, 80).splitlines()
+    assert lines[0].startswith("2 files of job j: ValueError: 'a' has no text")
+    assert "  Fix the file, then volstream retry j PATH" in lines
+    assert lines.index("    a") < lines.index(f"    {LONG}") < lines.index("1 file of job j: OSError: no space")
+    assert lines[-1] == "        quarantined (raised), 3 failed attempts: no automatic retry"
+    assert "  Fix the file, then volstream retry j b.pdf" in lines
+    assert [line for line in lines if len(line) > 80] == [f"    {LONG}"], "a name is not broken"
+
+
+def test_a_job_is_described_with_what_a_person_asks_first_and_ids_last(shell: Shell) -> None:
+    assert shell.job("j", "one")[0] == 0
+    shell.functions.unlink()
+    keys = [line.split()[0] for line in shell.ok("describe", "job", "j").splitlines()]
+    assert keys[:3] == ["name", "state", "problems"]
+    assert keys.index("done") < keys.index("function") < keys.index("created_on")
+    assert keys[-3:] == ["fingerprint", "id", "stream_id"]
+    found = json.loads(shell.ok("describe", "job", "j", "--format", "json"))
+    assert "volstream alter-job j --function" in found["problems"][0]
+    assert (found["files"], found["done"]) == (0, 0)
+
+
+def test_tables_are_listed_with_rows_that_are_there_and_their_size(shell: Shell) -> None:
+    location = own_location(str(shell.home / "warehouse"), Name.parse("readings"))
+    assert direct.create(location, COLUMNS, {})
+    for number, gone in ((1, None), (2, ["a"])):
+        rows = pa.table({"id": ["a", f"b{number}"], "n": [number, 1]}, schema=COLUMNS)
+        assert direct.commit(location, Marker("test", number, {}), RowChanges([rows], COLUMNS, "id", gone))
+    (row,) = json.loads(shell.ok("list", "tables", "--format", "json"))
+    assert (row["table"], row["rows"], row["note"]) == ("readings", 3, None)
+    assert row["bytes"] > 100
+    assert row["written_on"] is not None
+    assert "KiB" in shell.ok("list", "tables")
+    said = shell.ok("describe", "table", "readings")
+    assert [word for word in ("rows", "written_on", "column", "operation", "b2") if word not in said] == []
+    assert shell("describe", "table", "none")[0] == 3

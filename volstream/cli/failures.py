@@ -1,0 +1,51 @@
+"""Failed files in a terminal: by cause, a block for each file, as wide as the terminal. Pure."""
+
+from __future__ import annotations
+
+import shlex
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from volstream.inspection.failures import group_id
+from volstream.model.files import printable
+from volstream.model.text import counted, one_line
+
+
+def by_cause(failures: Sequence[Mapping[str, Any]], width: int) -> str:
+    """Returns failures for people, the most frequent cause first.
+
+    Args:
+        failures: see :func:`volstream.inspection.failures.explained`.
+        width: of the terminal; names and commands are not broken.
+    """
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for one in failures:
+        groups.setdefault((one["job"], group_id(one["kind"], one["message"], one["path"])), []).append(one)
+    ordered = sorted(groups.values(), key=lambda group: -len(group))
+    return "\n\n".join("\n".join(_lines(group, width)) for group in ordered)
+
+
+def _lines(group: Sequence[Mapping[str, Any]], width: int) -> Iterator[str]:
+    first = group[0]
+    yield from _wrapped(f"{counted(len(group), 'file')} of job {first['job']}: {first['why']}", width, "")
+    remedy = first["remedy"]
+    if len(group) > 1:
+        for before in (f"retry {first['job']} ", "--file "):
+            remedy = remedy.replace(f"{before}{shlex.quote(first['path'])}", f"{before}PATH")
+    yield from _wrapped(remedy, width, "  ")
+    for one in group:
+        yield f"    {printable(one['path'])}"
+        said = f"{one['state']} ({one['kind']}), {counted(one['attempts'], 'failed attempt')}: {one['next']}"
+        yield from _wrapped(said, width, "        ")
+
+
+def _wrapped(text: str, width: int, indent: str) -> Sequence[str]:
+    return textwrap.wrap(
+        one_line(text),
+        max(40, width),
+        initial_indent=indent,
+        subsequent_indent=indent or "  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
