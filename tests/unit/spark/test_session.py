@@ -51,7 +51,7 @@ def test_sessions_on_a_remote_server_have_the_settings_of_our_engine(server: Ser
     gateway.close()
     assert len(opened) == 3
     wanted = {"spark.sql.variable.substitute": "false", "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
-        assert server.settings == dict.fromkeys(opened, wanted)
+    assert server.settings == dict.fromkeys(opened, wanted)
 
 
 class Engines:
