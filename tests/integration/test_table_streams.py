@@ -212,18 +212,18 @@ def test_a_table_whose_log_is_damaged_can_be_dropped_and_created_again(home: Hom
 
 
 @pytest.mark.parametrize(
-    "failing",
+    ("failing", "said"),
     [
-        "CREATE TABLE t$ (v INT DEFAULT no_such())",
-        "CREATE TABLE t$ AS SELECT if(id = 9, raise_error('nine'), 1) AS v FROM range(10)",
-        "CREATE OR REPLACE TABLE t$ AS SELECT NULL AS v",
-        "CREATE TABLE t$ AS SELECT if(age > 30, raise_error('old'), id) AS v FROM s$",
+        ("CREATE TABLE t$ (v INT DEFAULT no_such())", "no_such"),
+        ("CREATE TABLE t$ AS SELECT if(id = 9, raise_error('nine'), 1) AS v FROM range(10)", r"\] nine"),
+        ("CREATE OR REPLACE TABLE t$ AS SELECT NULL AS v", "VOID"),
+        ("CREATE TABLE t$ AS SELECT if(age > 30, raise_error('old'), id) AS v FROM s$", r"\] old"),
     ],
 )
-def test_a_create_table_that_fails_leaves_nothing(home: Home, failing: str) -> None:
+def test_a_create_table_that_fails_leaves_nothing_and_says_why(home: Home, failing: str, said: str) -> None:
     home.tracked("u")
     home.sql(FIVE.replace("t$", "u$"))
-    with pytest.raises(VolstreamError):
+    with pytest.raises(VolstreamError, match=said):
         home.sql(failing)
     assert [row["tableName"] for row in home.sql(f"SHOW TABLES IN {home.schema}")] == ["u"]
     home.sql("DROP TABLE IF EXISTS t$; CREATE TABLE t$ (v INT DEFAULT 7, w INT); INSERT INTO t$ (w) VALUES (1)")

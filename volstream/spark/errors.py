@@ -36,6 +36,7 @@ _STACK = re.compile(r"\n\nJVM stacktrace:|\n+Driver stacktrace:|\n\tat ")
 _CLASS = re.compile(r"^(?:\((?:[a-z]\w*\.)+\w+\) (?:file:\S+: )?|(?:[a-z]\w*\.)+(?=[A-Z]\w*: ))")
 #: A time in a message of Delta's Kernel.
 _MILLISECONDS = re.compile(r"\b\d+ ms \((\d{4,}-[^)]*)\)")
+_CAUSE = re.compile(r"^Caused by: [\w.$]+: (\[[A-Z][^\n]*)", re.MULTILINE)
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]")
 
 
@@ -105,6 +106,8 @@ def is_conflict(condition: str | None) -> bool:
 def sql_error(error: BaseException) -> SqlError:
     """Returns Spark's message about a user's statement, without plan and JVM stack."""
     text = _STACK.split(str(error), maxsplit=1)[0]
+    if condition_of(error) == "TASK_WRITE_FAILED":  # the cause of which is in the stack alone
+        text = [text, *_CAUSE.findall(_text(error))][-1]
     text = text.split(";\n'", 1)[0]  # the unresolved plan, which begins with a quote
     text = _CLASS.sub("", text)
     return SqlError(_MILLISECONDS.sub(r"\1", text).strip())
