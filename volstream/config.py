@@ -407,9 +407,9 @@ def load(home: str | os.PathLike[str] | None = None, **values: Any) -> Settings:
         return Settings(home=chosen, **values)
     except ValidationError as error:
         check = f"Check {chosen / 'volstream.toml'} and the VOLSTREAM_* variables."
-        unknown = [str(one["loc"][0]) for one in error.errors() if one["type"] == "extra_forbidden"]
+        unknown = [".".join(map(str, one["loc"])) for one in error.errors() if one["type"] == "extra_forbidden"]
         if unknown:
-            near = like(unknown[0], Settings.model_fields)
+            near = like(unknown[0], Settings.model_fields) if "." not in unknown[0] else ""
             raise InvalidValueError(f"There is no setting {unknown[0]!r}.", near + check) from None
         lines = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
         raise InvalidValueError(f"The settings are not valid: {lines}.", check) from None
