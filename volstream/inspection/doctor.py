@@ -93,7 +93,9 @@ def _home(home: Home) -> Iterator[Check]:
     yield home_check(home.settings.home)
     yield _try("java", lambda: "Java {0.major}, {0.executable}".format(java.find()))
     yield _try("jars", lambda: f"{counted(len(connectors.installed(home.settings)), 'file')} installed")
-    yield _try("catalog", lambda: f"{home.catalog.database.describe()}, {len(home.catalog.volumes.list())} volumes")
+    yield _try(
+        "catalog", lambda: f"{home.catalog.database.describe()}, {counted(len(home.catalog.volumes.list()), 'volume')}"
+    )
     yield _try("warehouse", lambda: _writes(home.warehouse))
     status = engine_status(home.settings)
     if status is None or status.kind != "daemon":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from volstream.delta import folders
 from volstream.delta.log import DeltaLog
 from volstream.delta.rows import sample
 from volstream.errors import NotFoundError, VolstreamError
+from volstream.functions.schema import quote_column
 from volstream.functions.values import python_values
 from volstream.inspection.details import arrived_rows
 from volstream.model.names import Name
@@ -98,7 +100,7 @@ def described_table(home: Home, text: str) -> dict[str, Any]:
         "not_committed": _arrived(home, name),
         "job": None if job is None else str(job.name),
         "primary_key": list(schema.primary_key),
-        "columns": [{"column": column, "type": _type(kind)} for column, kind in schema.types.items()],
+        "columns": [{"column": column, "type": _type(json.loads(kind))} for column, kind in schema.types.items()],
         "streams": [str(one.name) for one in streams if one.source_name == name],
         "history": [
             {
@@ -153,9 +155,21 @@ def sized(size: int) -> str:
     return f"({size} bytes)"
 
 
-def _type(kind: str) -> str:
-    """Returns Delta's type, which is JSON, as people write it."""
-    return kind.strip('"')
+#: Types that SQL calls otherwise than Delta's log.
+_IN_SQL = {"long": "BIGINT", "integer": "INT", "short": "SMALLINT", "byte": "TINYINT"}
+
+
+def _type(kind: Any) -> str:
+    """Returns a type of Delta's log as it is written in SQL."""
+    if isinstance(kind, str):
+        return _IN_SQL.get(kind, kind.upper())
+    match kind["type"]:
+        case "array":
+            return f"ARRAY<{_type(kind['elementType'])}>"
+        case "map":
+            return f"MAP<{_type(kind['keyType'])}, {_type(kind['valueType'])}>"
+    fields = (f"{quote_column(field['name'])}: {_type(field['type'])}" for field in kind["fields"])
+    return f"STRUCT<{', '.join(fields)}>"
 
 
 def _arrived(home: Home, name: Name) -> int | None:
