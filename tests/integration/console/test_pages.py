@@ -284,7 +284,7 @@ def test_only_pictures_of_the_directory_are_served_and_they_cannot_run(busy: Sit
 def test_a_table_shows_columns_rows_and_commits(busy: Site) -> None:
     found = busy.json("/tables/t")
     assert (found["rows"], found["job"]) == (10, "j")
-    assert found["columns"][0] == {"column": "n", "type": "integer"}
+    assert found["columns"][0] == {"column": "n", "type": "INT"}
     assert len(found["sample"]["rows"]) == 10
     assert found["history"][0]["version"] == found["version"]
     (row,) = busy.json("/tables")["tables"]
