@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from volstream.errors import FunctionLoadError, InvalidValueError, SqlError
+from volstream.functions.hints import hints_of
 from volstream.model.files import is_utf8, printable
 from volstream.model.names import quote
 from volstream.model.objects import FileJob
@@ -135,11 +136,7 @@ def of_function(function: Callable[..., Any]) -> pa.Schema | None:
     if declared is not None:
         return from_declaration(declared)
     target = function if not isinstance(function, type) else function.__call__
-    try:
-        annotation = typing.get_type_hints(target).get("return")
-    except (NameError, TypeError, AttributeError):  # an unresolvable annotation declares nothing
-        return None
-    found = _dataclass_in(annotation)
+    found = _dataclass_in(hints_of(target).get("return"))
     return None if found is None else from_declaration(found)
 
 
@@ -170,7 +167,12 @@ def from_declaration(declared: object) -> pa.Schema:
     if isinstance(declared, pa.Schema):
         return checked(declared)
     if isinstance(declared, type) and dataclasses.is_dataclass(declared):
-        hints = typing.get_type_hints(declared)
+        try:
+            hints = typing.get_type_hints(declared)
+        except Exception as error:  # noqa: BLE001  # text that is resolved can raise anything
+            raise InvalidValueError(
+                f"The annotations of the dataclass {declared.__name__} cannot be resolved: {error}."
+            ) from None
         fields = [
             pa.field(field.name, _type_of_hint(field.name, hints[field.name])) for field in dataclasses.fields(declared)
         ]

@@ -38,6 +38,7 @@ from types import CodeType, ModuleType
 from typing import Any, TypeVar
 
 from volstream.errors import FunctionLoadError, InvalidValueError
+from volstream.functions.hints import hints_of
 from volstream.model.arguments import checked
 from volstream.model.code import parsed
 
@@ -96,10 +97,10 @@ def batch_size_of(function: Callable[..., Any]) -> int | None:
     if not hasattr(target, "__code__"):  # a class, or a callable object
         target = target.__call__
     try:
-        hints = typing.get_type_hints(target)
-    except (NameError, TypeError, AttributeError):  # an unresolvable annotation declares nothing
+        parameters = [*inspect.signature(target).parameters][isinstance(function, type) :]
+    except (TypeError, ValueError):  # of a built-in function
         return None
-    first = next((hint for name, hint in hints.items() if name != "return"), None)
+    first = hints_of(target).get(parameters[0]) if parameters else None
     return _BATCH_SIZE if typing.get_origin(first) in (list, Sequence) else None
 
 

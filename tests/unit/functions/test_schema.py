@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from volstream.errors import InvalidValueError
+from volstream.functions.file import File
 from volstream.functions.schema import PROVENANCE, from_ddl, from_declaration, of_function, to_ddl
-from volstream.functions.source import function
+from volstream.functions.source import batch_size_of, function
 
 SIMPLE = st.sampled_from(
     [
@@ -181,7 +182,34 @@ def test_a_function_without_a_declaration_has_none() -> None:
     def unresolved(file: object) -> NotThere: ...  # type: ignore[name-defined]  # noqa: F821  # as above
     def basic(file: object) -> dict[str, str]: ...  # type: ignore[empty-body]  # as above
 
-    assert [of_function(one) for one in (plain, unresolved, basic)] == [None] * 3
+    def text(file: object): ...  # type: ignore[no-untyped-def]  # as above
+
+    text.__annotations__["return"] = "n INT"
+    assert [of_function(one) for one in (plain, unresolved, basic, text)] == [None] * 4
+
+
+def test_a_dataclass_whose_annotations_cannot_be_resolved_is_rejected() -> None:
+    @dataclass
+    class Odd:
+        n: int
+
+    Odd.__annotations__["n"] = "n INT"
+    with pytest.raises(InvalidValueError, match="annotations of the dataclass Odd"):
+        from_declaration(Odd)
+
+
+def test_the_first_parameter_alone_tells_whether_files_come_in_lists() -> None:
+    def files(some: list[File], kind: str): ...  # type: ignore[no-untyped-def]  # their results do not matter
+    def other(file: File, tags: list[str]): ...  # type: ignore[no-untyped-def]
+    def bare(file, tags: list[str]): ...  # type: ignore[no-untyped-def]
+    def unresolved(some: list[File], kind: str): ...  # type: ignore[no-untyped-def]
+
+    class Called:
+        def __call__(self, some: list[File]): ...  # type: ignore[no-untyped-def]
+
+    unresolved.__annotations__ |= {"kind": "not python", "return": "n INT"}
+    found = [batch_size_of(one) is not None for one in (files, other, bare, unresolved, Called, Called())]
+    assert found == [True, False, False, True, True, True]
 
 
 @pytest.mark.parametrize("declared", ["label STRING", pa.schema([pa.field("label", pa.string(), nullable=False)])])
