@@ -72,7 +72,7 @@ class Views:
         bearer = {"authorization": f"Bearer {token_of(settings)}"}
         self.client = TestClient(self.console.app, base_url="http://127.0.0.1", headers=bearer)
         self.told: dict[str, Alert] = {}
-        self.look()  # what is so already is not told
+        self.look()  # what is so already is not sent
 
     @property
     def job(self) -> FileJob:
@@ -93,7 +93,7 @@ class Views:
         yield from ()
 
     def alerted(self) -> Verdict:
-        """What was told and is not over."""
+        """What was sent and is not over."""
         self.look()
         open_ones = [one for one in self.told.values() if not one.resolved]
         return {(one.subject.kind, one.subject.name, one.severe) for one in open_ones}
@@ -228,7 +228,7 @@ def quarantined_file(views: Views) -> Callable[[], object]:
 def retried_file_of_a_manual_job(views: Views) -> Callable[[], object]:
     views.fail(next_try=datetime.now(UTC) - timedelta(minutes=4))
     (row,) = views.json("/")["jobs"]
-    assert row["next_retry"] is None, "nobody retries it by itself"
+    assert row["next_retry"] is None, "it is not retried by itself"
     return lambda: views.shell.ok("skip", "j", "a.txt")
 
 
@@ -323,7 +323,7 @@ def test_all_views_say_the_same_and_are_green_as_soon_as_it_is_over(
     views: Views, condition: Condition, kind: str, name: str, severe: bool
 ) -> None:
     wrong: Verdict = {(kind, name, severe)} if kind else set()
-    # Files are told as errors when they fail for good, once, and not while they are retried.
+    # Files are sent as errors when they fail for good, once, and not while they are retried.
     special: dict[Condition, Verdict] = {quarantined_file: {("job", "j", True)}, retried_file_of_a_manual_job: set()}
     told = special.get(condition, wrong)
     assert views.verdicts() == NOTHING_WRONG

@@ -1,4 +1,4 @@
-"""What is to be told of what is wrong in a home at present: also of what other processes and hosts did. No Spark."""
+"""The alerts that the state of a home calls for, whichever process or host caused it. No Spark."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from volstream.inspection.failures import group_id
 from volstream.inspection.problems import Cause, Problem
 from volstream.model.objects import Job, JobState, Stream
 
-#: What alerts about a problem are called. Failed files are not a state: they are told as they fail.
+#: What alerts about a problem are called. Failed files are not a state: each is sent when it fails.
 _EVENTS = {
     Cause.RUN: Event.FAILURE,
     Cause.PAUSE: Event.PAUSE,
@@ -37,7 +37,7 @@ def _conditions(found: Iterable[Problem], jobs: dict[str, Job], streams: dict[st
         event, said = _EVENTS[one.cause], (one.severe, one.why, one.do)
         job, stream = jobs.get(one.name), streams.get(one.name)
         if one.cause is Cause.PAUSE and job is not None:
-            # A pause by hand is told once: somebody wanted it.
+            # A pause by hand is sent once: it was intended.
             yield Condition(f"pause:{job.id}", event, subject_of(job), *said, lasting=one.severe)
         elif one.cause is Cause.RUN and job is not None:
             key = f"run:{job.id}:{group_id('run', one.why)}"

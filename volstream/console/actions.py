@@ -22,11 +22,11 @@ _log = get("console")
 #: Actions in the background at once.
 _MAX_WORKING = 4
 
-#: Interval of attempts of an action that waits for the run in hand of its job: daemons leave no more between two runs.
+#: Interval of attempts of an action that waits for the current run of its job: daemons leave no more between two runs.
 _TURN_SECONDS = 0.1
 
 #: What is said of such an action.
-QUEUED = "Another run is in hand; this one follows as soon as it has ended."
+QUEUED = "Another run is in progress; this one starts when it ends."
 
 #: Seconds for all of them to end when the daemon stops.
 _END_SECONDS = 5.0
@@ -107,7 +107,7 @@ class Actions:
         return entry
 
     def stop(self) -> None:
-        """Ends what is being done after the work in hand. Idempotent."""
+        """Ends after the current piece of work. Idempotent."""
         self._stop.set()
         join_all(self._threads, _END_SECONDS)
 
@@ -123,7 +123,7 @@ class Actions:
         return result
 
     def _in_turn(self, action: Action, name: str, form: Query, entry: int) -> str:
-        """Does something; what takes long anyway also waits for the run in hand of its job."""
+        """Does something; what takes long anyway also waits for the current run of its job."""
         queued = False
         while True:
             try:

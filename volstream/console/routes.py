@@ -72,7 +72,7 @@ def _file(asked: Asked) -> dict[str, Any]:
 
 
 def _job(asked: Asked) -> dict[str, Any]:
-    """A job: its run in hand, its newest batches, its failures by cause, and rows of its table."""
+    """A job: its run in progress, its newest batches, its failures by cause, and rows of its table."""
     return jobs.job(asked.session.home, asked.names["job"], asked.probed())
 
 

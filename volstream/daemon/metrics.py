@@ -113,10 +113,10 @@ class DaemonMetrics(Collector):
         waiting = GaugeMetricFamily("volstream_job_waiting_files", "Files of open batches.", labels=["job"])
         waiting_bytes = GaugeMetricFamily("volstream_job_waiting_bytes", "Bytes of open batches.", labels=["job"])
         oldest = GaugeMetricFamily(
-            "volstream_job_oldest_waiting_seconds", "Age of the oldest change that waits.", labels=["job"]
+            "volstream_job_oldest_waiting_seconds", "Age of the oldest waiting change.", labels=["job"]
         )
         done = GaugeMetricFamily(
-            "volstream_job_files_done", "Files of the volume that the job is through with.", labels=["job"]
+            "volstream_job_files_done", "Files of the volume that the job has finished.", labels=["job"]
         )
         failures = GaugeMetricFamily("volstream_job_failures", "Failed files by state.", labels=["job", "state"])
         files = CounterMetricFamily(

@@ -105,7 +105,7 @@ def _streams(status: Mapping[str, Any]) -> Iterator[Problem]:
         name = one["stream"]
         if one["stale"]:
             do = (
-                f"To go on from now: volstream advance-stream {name}; "
+                f"To continue from now: volstream advance-stream {name}; "
                 f"from a version: volstream reset-stream {name} --to-version N"
             )
             yield Problem(True, "stream", name, one["note"], do, Cause.STALE)

@@ -1,4 +1,4 @@
-"""A job's runs: the one in hand with its progress, the next one, and the throughput so far. From the catalog alone."""
+"""A job's runs: the one in progress, with how far it is, the next one, and the throughput so far. From the catalog alone."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Backlog:
     Attributes:
         files: in the volume.
         owed: of these at most; those that wait in the stream or in an open plan, and those that failed.
-        waiting_since: when the oldest change that waits was found; None: none waits.
+        waiting_since: when the oldest waiting change was found; None: there is none.
     """
 
     files: int
@@ -86,7 +86,7 @@ class Backlog:
 
     @property
     def done(self) -> int:
-        """Files that the job is through with, each counted once however often it was tried."""
+        """Files that the job has finished, each counted once however often it was tried."""
         return self.files - self.owed
 
     @property

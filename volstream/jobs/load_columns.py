@@ -123,7 +123,7 @@ def _sampled(parts: Parts, volume: Volume, options: LoadOptions, where: str | No
         return columns_of((File(store, info) for info in infos), options)
     except FileRejectedError as error:
         raise InvalidValueError(
-            f"The columns of {volume.name} cannot be told: none of {counted(len(infos), 'file')} can be read. {error}"
+            f"The columns of {volume.name} cannot be determined: none of {counted(len(infos), 'file')} can be read. {error}"
         ) from None
     except FileNotFoundError as error:
         raise InvalidStateError(

@@ -200,7 +200,7 @@ class Job:
         other_stream_ids: the other streams that a statement reads.
         into: the table.
         owns_stream: the streams were made for this job and are dropped with it.
-        last_started, last_ended: times of the last run; ``last_ended`` is None while a run is in hand, and stays so if its
+        last_started, last_ended: times of the last run; ``last_ended`` is None while a run is in progress, and stays so if its
             process died or could not write the catalog.
         last_outcome: a line about the last run that ended and had work; ``failed: ...`` until another run ends well.
         alert: names of those who get alerts about it; empty: nobody; None: those of the home's settings.
@@ -235,7 +235,7 @@ class Job:
 
     @property
     def unended(self) -> bool:
-        """True if a run began whose end is not known: it is in hand, or was interrupted."""
+        """True if a run began whose end is not known: it is in progress, or was interrupted."""
         # 0.1 wrote this outcome, and left it there if the process died.
         return self.last_started is not None and (self.last_ended is None or self.last_outcome == "running")
 

@@ -276,7 +276,7 @@ class Jobs(Collection[Job]):
         """Runs a job once, in this process; first lists its volumes that were never listed.
 
         Args:
-            owner: holds the job's lease for this run; None: nobody does yet.
+            owner: the holder of the job's lease for this run; None: the run takes it.
 
         Raises:
             StreamBusyError: it is already running. InvalidStateError: it is paused. See

@@ -202,7 +202,7 @@ def test_what_is_asked_for_while_a_run_is_in_hand_follows_it(busy: Site) -> None
     eventually(lambda: busy.audited()[0] == ("run", "job j", "There was nothing to do."), timeout=60)
 
 
-def test_nobody_is_shown_the_names_of_processes(busy: Site) -> None:
+def test_no_page_shows_the_names_of_processes(busy: Site) -> None:
     batch = busy.json("/jobs/j/batches")["batches"][0]["id"]
     job = busy.place.session.jobs.get("j")
     with held(busy.place.session.home.catalog, job.id, job.name, 10.0) as owner:

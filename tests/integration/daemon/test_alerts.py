@@ -195,7 +195,7 @@ def test_a_stale_stream_is_told(tmp_path: Path, receiver: Receiver) -> None:
         eventually(lambda: receiver.posts)  # its directory does not exist
     (told,) = receiver.payloads
     assert (told["event"], told["kind"], told["name"]) == ("stale", "stream", "changes")
-    assert told["do"].startswith("To go on from now: volstream advance-stream changes;")
+    assert told["do"].startswith("To continue from now: volstream advance-stream changes;")
     world.home.close()
 
 

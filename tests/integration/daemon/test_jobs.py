@@ -236,7 +236,7 @@ def test_a_job_with_a_due_retry_is_checked_without_a_change(tmp_path: Path) -> N
         assert datetime.now(UTC) >= due
 
 
-def test_a_job_is_well_once_there_is_nothing_left_to_do_whoever_did_it(world: World) -> None:
+def test_a_job_is_well_once_there_is_nothing_left_to_do(world: World) -> None:
     world.runner, world.up = Idle(), True
     (job,) = world.catalog.jobs.list()
     note_begun(world.catalog.database, job)  # by a process that was killed

@@ -30,7 +30,7 @@ def test_a_retry_says_when_it_happens_and_how_many_are_left(left: int, said: str
     assert what_next(one, JOB, objects.NOW) == f"retry {said} (2 of 4 attempts done)"
 
 
-def test_nobody_retries_files_of_a_manual_job_by_itself() -> None:
+def test_files_of_a_manual_job_are_not_retried_by_themselves() -> None:
     one = failure(FailureState.RETRYING, attempts=2, next_try=objects.NOW - timedelta(minutes=4))
     manual = dataclasses.replace(JOB, trigger=Trigger())
     assert what_next(one, manual, objects.NOW) == "retried by the next run (2 of 4 attempts done)"

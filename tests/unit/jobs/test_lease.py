@@ -74,7 +74,7 @@ def test_what_another_process_does_is_no_failure_of_the_job(world: World) -> Non
 
 def test_who_holds_a_job_runs_it_and_others_are_told_to_wait(world: World) -> None:
     with held(world.catalog, world.job.id, world.job.name, 10.0) as owner:
-        refused = pytest.raises(StreamBusyError, match=r"^Another run of the job classify is in hand, on .*\. Wait")
+        refused = pytest.raises(StreamBusyError, match=r"^Another run of the job classify is in progress, on .*\. Wait")
         with refused, lease(world.catalog, world.job, 10.0):
             pass
         with lease(world.catalog, world.job, 10.0, owner) as lead:

@@ -36,7 +36,7 @@ _FEW_LINES, _MAX_LINES = 15, 500
 
 
 def job(home: Home, name: str, probed: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a job's state, its run in hand, its newest batches, its failures by cause, log lines and rows.
+    """Returns a job's state, its run in progress, its newest batches, its failures by cause, log lines and rows.
 
     Raises:
         NotFoundError: there is no such job.
