@@ -24,7 +24,6 @@ from volstream.delta.places import filesystem_of, make_folder
 from volstream.delta.tracking import PROPERTIES as TRACKING
 from volstream.delta.writer import DeltaWriter
 from volstream.errors import InvalidValueError, StorageError, in_brief
-from volstream.model.groups import groups
 from volstream.model.locations import without_secrets
 from volstream.model.names import quote
 from volstream.model.objects import Connection, FeedTable
@@ -278,8 +277,7 @@ def _convert(source: BinaryIO, folder: str) -> None:
 
 
 def _records(file: IO[bytes]) -> Iterator[pa.Table]:
-    file.seek(0)
-    for some in groups(avro.records(file, "file"), _RECORDS):
+    for some in avro.parts(file, "file", _RECORDS):
         try:
             yield pa.Table.from_pylist(some)
         except pa.ArrowException as error:
