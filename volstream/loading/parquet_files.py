@@ -21,7 +21,7 @@ from volstream.loading.content import check_expanded
 _ROWS, _BYTES = 10_000, 64 << 20
 
 #: Bytes of a value in memory, at least: its place in a list, or whether it is NULL.
-_WIDTH = 4
+WIDTH = 4
 
 
 def chunks(file: File) -> Iterator[Chunk]:
@@ -58,7 +58,7 @@ def chunks(file: File) -> Iterator[Chunk]:
 
 def claimed(metadata: pq.FileMetaData) -> int:
     """Returns how many bytes the values are, by the footer, without what dictionaries repeat."""
-    return sum(max(one.total_uncompressed_size, one.num_values * _WIDTH) for one in _column_chunks(metadata))
+    return sum(max(one.total_uncompressed_size, one.num_values * WIDTH) for one in _column_chunks(metadata))
 
 
 def _rows(metadata: pq.FileMetaData) -> int:
