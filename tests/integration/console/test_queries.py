@@ -83,6 +83,18 @@ def test_every_relation_of_the_home_is_read_in_every_way(page: Page) -> None:
             assert page.rows(query) == wanted, query
 
 
+def test_positions_in_errors_are_those_of_the_query(page: Page) -> None:
+    for query, wanted in {
+        "SELECT nope FROM range(1)": r"line 1 pos 7$",
+        "SELECT\n nope FROM range(1)": r"line 2 pos 1$",
+        "SELECT 1 FRM x y z": r"\(line 1, pos 13\)\n\n== SQL ==\nSELECT 1 FRM x y z\n-{13}\^\^\^$",
+        "SELECT CAST('a' AS INT)": r"\(line 1, position 8\) ==\nSELECT CAST\('a' AS INT\)\n {7}\^+$",
+        "SHOW TABLES nope nope": r"\(line 1, pos 12\)",
+    }.items():
+        with pytest.raises(SqlError, match=wanted):
+            page.rows(query)
+
+
 #: ``#`` is a file that the daemon could read, ``@`` the folder of a table of the home.
 HOSTILE = [
     "SELECT IDENTIFIER('reflect')('java.lang.System', 'getenv', 'HOME')",
