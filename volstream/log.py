@@ -105,7 +105,12 @@ def _configure_structlog() -> None:
     renderer: Processor = (
         structlog.processors.JSONRenderer(json_document)
         if _json
-        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=28)
+        else structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(),
+            pad_event_to=28,
+            # Tracebacks come as text, so that names in them are escaped: structlog before 26 warns about that with another one.
+            exception_formatter=structlog.dev.plain_traceback,
+        )
     )
     structlog.configure(
         processors=[

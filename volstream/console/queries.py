@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from volstream.session import Session
 from volstream.spark.errors import as_sql_errors
 from volstream.spark.frames import batches
 from volstream.sql.readonly import has_plan, one_query
-from volstream.statements.run import SparkStatements
+from volstream.statements.run import SparkStatements, positions_in_query
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -83,10 +84,12 @@ class Queries:
         began = time.monotonic()
         with self._session.home.gateway.explaining(), as_sql_errors():
             self._spark = self._session.spark
-            query = SparkStatements(self._session.home).query if has_plan(statement) else self._session.sql
-            frame = query(statement)
-            parts, is_full = _some(batches(_bounded(frame.limit(limit + 1))))
-            names = frame.columns
+            is_query = has_plan(statement)
+            query = SparkStatements(self._session.home).query if is_query else self._session.sql
+            with positions_in_query() if is_query else nullcontext(), as_sql_errors():
+                frame = query(statement)
+                parts, is_full = _some(batches(_bounded(frame.limit(limit + 1))))
+                names = frame.columns
         cells = [row for part in parts for row in zip(*map(python_values, part.columns), strict=True)]
         rows = [[_value(cell) for cell in row] for row in cells[:limit]]
         told = []

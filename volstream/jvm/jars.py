@@ -53,7 +53,7 @@ DELTA = tuple(
 
 SET_UP = "Run: volstream setup."
 
-#: volstream's own jar, part of the package: an extension of Spark that removes functions which call any Java method.
+#: volstream's own jar, part of the package: an extension of Spark whose functions call no Java methods and open no files.
 EXTENSION = Path(__file__).with_name("extension") / "volstream-extension.jar"
 EXTENSION_CLASS = "volstream.NoReflection"
 

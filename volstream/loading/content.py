@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,17 +12,58 @@ import pyarrow as pa
 
 from volstream.functions.file import File
 from volstream.functions.rejection import FileRejectedError
+from volstream.model.units import format_size
 
 #: Size of a row of a csv file, of a record of a json file, and of a block that is read at once.
 MAX_RECORD_BYTES = 16 << 20
 
 _BLOCK_BYTES = 1 << 20
 
+#: A file that expands to more bytes than the first, and to more than its size times the second, is rejected.
+_MAX_EXPANDED, _MAX_FACTOR = 256 << 20, 1000
+
 
 def opened(file: File, compression: str | None) -> Any:
-    """Returns the decompressed content as a binary file. Seekable if it is not compressed."""
+    """Returns the decompressed content as a binary file, which ends with a rejection if the file expands too far.
+
+    Seekable if it is not compressed.
+    """
     content = file.open()
-    return content if compression is None else pa.CompressedInputStream(content, compression)
+    if compression is None:
+        return content
+    return _Expanding(pa.CompressedInputStream(content, compression), file.size)
+
+
+def most_expanded(size: int) -> int:
+    """Returns to how many bytes a file of ``size`` may expand."""
+    return max(_MAX_EXPANDED, size * _MAX_FACTOR)
+
+
+def check_expanded(size: int, expanded: int, what: str) -> None:
+    """Raises FileRejectedError if a file of ``size`` expands too far."""
+    if expanded > most_expanded(size):
+        raise FileRejectedError(
+            f"The file has {format_size(size)} and expands to {format_size(expanded)} or more. "
+            f"A {what} may expand to {format_size(_MAX_EXPANDED)}, or to {_MAX_FACTOR} times its size."
+        )
+
+
+class _Expanding(io.BufferedIOBase):
+    """Decompressed content, of which no more is read than a file of ``size`` may expand to."""
+
+    def __init__(self, content: pa.NativeFile, size: int) -> None:
+        self._content = content
+        self._size = size
+        self._expanded = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int | None = -1) -> bytes:
+        found: bytes = self._content.read(size)
+        self._expanded += len(found)
+        check_expanded(self._size, self._expanded, "compressed file")
+        return found
 
 
 def texts(file: File, compression: str | None, encoding: str) -> Iterator[str]:

@@ -22,6 +22,9 @@ from volstream.model.units import format_size
 #: The first row must end within so many characters.
 _HEAD_CHARACTERS = 1 << 20
 
+#: Rows in memory at a time after they were read: short ones take many times the memory of their text.
+_ROWS = 100_000
+
 #: Values of a row: a file of nothing but delimiters would take minutes and gigabytes.
 _MAX_VALUES = 10_000
 
@@ -44,8 +47,8 @@ def chunks(file: File, what: Recognized, options: LoadOptions) -> Iterator[Chunk
         read = _ReadAs(options.encoding, what.delimiter, len(names))
         skipped = blank + 1 if options.header else 0
         for batch in read.batches(opened(file, what.compression), skipped=skipped, on_ragged=ragged):
-            if batch.num_rows:
-                yield Chunk(batch.num_rows, [TextColumn(*one) for one in zip(names, batch.columns, strict=True)])
+            for part in (batch.slice(at, _ROWS) for at in range(0, batch.num_rows, _ROWS)):
+                yield Chunk(part.num_rows, [TextColumn(*one) for one in zip(names, part.columns, strict=True)])
             yield from ragged.taken()
     except pa.ArrowInvalid as error:
         raise _rejection(str(error), options.encoding) from None

@@ -15,16 +15,13 @@ import pyarrow.parquet as pq
 from volstream.functions.file import File
 from volstream.functions.rejection import FileRejectedError
 from volstream.loading.columns import ArrowColumn, Chunk
-from volstream.model.units import format_size
+from volstream.loading.content import check_expanded
 
 #: Rows in memory at a time, and about how many bytes of them.
 _ROWS, _BYTES = 10_000, 64 << 20
 
-#: A file that expands to more bytes than the first, and to more than its size times the second, is rejected.
-_MAX_EXPANDED, _MAX_FACTOR = 256 << 20, 1000
-
 #: Bytes of a value in memory, at least: its place in a list, or whether it is NULL.
-_WIDTH = 4
+WIDTH = 4
 
 
 def chunks(file: File) -> Iterator[Chunk]:
@@ -39,7 +36,7 @@ def chunks(file: File) -> Iterator[Chunk]:
         metadata, schema = footer.metadata, footer.schema_arrow
         if not metadata.num_rows:
             return
-        _check(file, _claimed(metadata))
+        check_expanded(file.size, claimed(metadata), "parquet file")
         yield Chunk(0, [ArrowColumn(one.name, pa.array([], one.type)) for one in schema])
         opened = pq.ParquetFile(
             content, metadata=metadata, read_dictionary=_repeating(metadata), coerce_int96_timestamp_unit="us"
@@ -48,7 +45,7 @@ def chunks(file: File) -> Iterator[Chunk]:
         for batch in opened.iter_batches(_rows(metadata), use_threads=False):
             for part, size in _parts(batch):
                 seen += size
-                _check(file, seen)
+                check_expanded(file.size, seen, "parquet file")
                 columns = zip(schema, part.columns, strict=True)
                 yield Chunk(part.num_rows, [ArrowColumn(one.name, _as(values, one.type)) for one, values in columns])
     except pa.ArrowInvalid as error:
@@ -59,22 +56,14 @@ def chunks(file: File) -> Iterator[Chunk]:
         raise FileRejectedError(f"The file cannot be read as parquet: {error}.") from None
 
 
-def _claimed(metadata: pq.FileMetaData) -> int:
+def claimed(metadata: pq.FileMetaData) -> int:
     """Returns how many bytes the values are, by the footer, without what dictionaries repeat."""
-    return sum(max(one.total_uncompressed_size, one.num_values * _WIDTH) for one in _column_chunks(metadata))
-
-
-def _check(file: File, expanded: int) -> None:
-    if expanded > max(_MAX_EXPANDED, file.size * _MAX_FACTOR):
-        raise FileRejectedError(
-            f"The file has {format_size(file.size)} and expands to {format_size(expanded)} or more. "
-            f"A parquet file may expand to {format_size(_MAX_EXPANDED)}, or to {_MAX_FACTOR} times its size."
-        )
+    return sum(max(one.total_uncompressed_size, one.num_values * WIDTH) for one in _column_chunks(metadata))
 
 
 def _rows(metadata: pq.FileMetaData) -> int:
     """Returns how many rows are read at a time."""
-    fitting: int = _BYTES * metadata.num_rows // max(1, _claimed(metadata))
+    fitting: int = _BYTES * metadata.num_rows // max(1, claimed(metadata))
     return max(1, min(_ROWS, fitting))
 
 

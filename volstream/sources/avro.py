@@ -1,28 +1,176 @@
-"""Records of Avro files, which contain their schema."""
+"""Records of Avro files, which contain their schema.
+
+A few bytes can stand for gigabytes: blocks that compress, arrays of values without bytes, records in records. So a file is walked
+through, block by block, before anything is decoded.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import bz2
+import io
+import lzma
+import os
+import zlib
+from collections.abc import Iterator, Mapping
 from typing import IO, Any
 
 import fastavro
+import pyarrow as pa
 
 from volstream.errors import InvalidValueError
+from volstream.loading.content import MAX_RECORD_BYTES, most_expanded
+from volstream.model.units import format_size
+
+#: Types of a schema, with those of its named types wherever they are used.
+_MAX_TYPES = 10_000
+
+_SYNC_BYTES = 16
 
 
-def records(file: IO[bytes], what: str) -> Iterator[Any]:
-    """Yields the records of a file.
+#: By Avro's name of the codec; each is new for a block.
+_DECOMPRESSORS: Mapping[str, Any] = {
+    "deflate": lambda: zlib.decompressobj(-zlib.MAX_WBITS),
+    "bzip2": bz2.BZ2Decompressor,
+    "xz": lzma.LZMADecompressor,
+}
+
+
+def parts(file: IO[bytes], what: str, records: int) -> Iterator[list[Any]]:
+    """Yields the records of a seekable file, at least so many at a time unless they are large.
 
     Args:
         what: what it is called in the error.
 
     Raises:
-        InvalidValueError: it is not an Avro file.
+        InvalidValueError: it is not an Avro file, or expands too far.
     """
     try:
-        yield from fastavro.reader(file)
+        file.seek(0)
+        sizes = _checked(file, what)
+        file.seek(0)
+        found: list[Any] = []
+        held = 0
+        for block, size in zip(fastavro.block_reader(file), sizes, strict=True):
+            if found and (len(found) >= records or held + size > MAX_RECORD_BYTES):
+                yield found
+                found, held = [], 0
+            found.extend(block)
+            held += size
+        if found:
+            yield found
+    except InvalidValueError:
+        raise
     except Exception as error:  # noqa: BLE001  # it raises whatever its codecs and parsers raise
         raise InvalidValueError(
             f"The {what} is not an Avro file: {type(error).__name__}: {error}.",
             "It contains its schema, as Avro's DataFileWriter writes it.",
         ) from None
+
+
+def _checked(file: IO[bytes], what: str) -> list[int]:
+    """Returns about how much each block takes, in bytes. Raises InvalidValueError if it is too much."""
+    opened = fastavro.reader(file)
+    types = _types(opened.writer_schema, what)
+    position, end = file.tell(), file.seek(0, os.SEEK_END)
+    file.seek(position)
+    sizes: list[int] = []
+    while file.tell() < end:
+        count, length = _number(file), _number(file)
+        if not 0 <= length <= MAX_RECORD_BYTES or count < 0:
+            raise _too_large(what)
+        expanded = _expanded(file.read(length), opened.codec)
+        # A field without bytes, NULL, takes memory as well.
+        sizes.append(max(expanded, count * types))
+        if sizes[-1] > MAX_RECORD_BYTES:
+            raise _too_large(what)
+        file.seek(_SYNC_BYTES, os.SEEK_CUR)
+    if sum(sizes) > most_expanded(end):
+        raise InvalidValueError(
+            f"The {what} has {format_size(end)} and expands to {format_size(sum(sizes))}.",
+            f"It may expand to {format_size(most_expanded(end))}: split it.",
+        )
+    return sizes
+
+
+def _too_large(what: str) -> InvalidValueError:
+    return InvalidValueError(
+        f"The {what} has a block that expands to more than {format_size(MAX_RECORD_BYTES)}.",
+        "Write it with a smaller sync interval.",
+    )
+
+
+def _number(file: IO[bytes]) -> int:
+    """Reads Avro's long."""
+    found = _unsigned(file)
+    return (found >> 1) ^ -(found & 1)
+
+
+def _unsigned(file: IO[bytes]) -> int:
+    found = shift = 0
+    while True:
+        (byte,) = file.read(1)
+        found |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return found
+        if shift > 63:
+            raise ValueError("a number has more than 64 bits")
+
+
+def _expanded(block: bytes, codec: str) -> int:
+    """Returns how many bytes a block has without its compression, or one more than it may have."""
+    match codec:
+        case "null":
+            return len(block)
+        case "snappy":  # begins with its length, by which it is decompressed
+            return _unsigned(io.BytesIO(block))
+        case "zstandard":
+            return len(pa.CompressedInputStream(pa.BufferReader(block), "zstd").read(MAX_RECORD_BYTES + 1))
+        case _ if codec in _DECOMPRESSORS:
+            return len(_DECOMPRESSORS[codec]().decompress(block, MAX_RECORD_BYTES + 1))
+        case _:
+            raise ValueError(f"the codec {codec} is not supported")
+
+
+def _types(schema: Any, what: str) -> int:
+    """Returns how many types a schema has, counted where they are used.
+
+    Raises:
+        InvalidValueError: they are too many; a record contains itself, of which decoding exhausts the stack; or an array or map
+            has values that take no bytes.
+    """
+    named: dict[str, Any] = {}
+    count = 0
+
+    def walk(node: Any, within: tuple[str, ...], *, many: bool) -> None:
+        nonlocal count
+        count += 1
+        if count > _MAX_TYPES:
+            raise InvalidValueError(f"The schema of the {what} has more than {_MAX_TYPES:,} types.")
+        if isinstance(node, list):
+            for branch in node:
+                if branch != "null":
+                    walk(branch, within, many=many)
+            return
+        node = named.get(node, node) if isinstance(node, str) else node
+        kind = node["type"] if isinstance(node, dict) else node
+        if kind in ("record", "error", "fixed", "enum"):
+            named[node["name"]] = node
+        if many and (kind == "null" or (kind in ("record", "error") and not node["fields"]) or _is_empty(node)):
+            raise InvalidValueError(f"The schema of the {what} has an array or map with values that take no bytes.")
+        if kind in ("record", "error"):
+            if node["name"] in within:
+                raise InvalidValueError(f"The schema of the {what} has a record that contains itself: {node['name']}.")
+            for field in node["fields"]:
+                walk(field["type"], (*within, node["name"]), many=many)
+        elif kind in ("array", "map"):
+            walk(node["items" if kind == "array" else "values"], within, many=True)
+        elif isinstance(kind, dict | list):
+            walk(kind, within, many=many)
+
+    walk(schema, (), many=False)
+    return count
+
+
+def _is_empty(node: Any) -> bool:
+    return isinstance(node, dict) and node["type"] == "fixed" and not node["size"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import itertools
 import json
 from collections.abc import Iterable
 from datetime import UTC, date, datetime, time, timedelta
@@ -97,7 +98,8 @@ def _stored(event: Any, format_: str) -> list[tuple[str | None, bytes | None]]:
         )
     if format_ == "bytes":
         return [(None, bytes(event))]
-    return [(json_text(record), None) for record in avro.records(io.BytesIO(bytes(event)), "event")]
+    found = avro.parts(io.BytesIO(bytes(event)), "event", _TOGETHER)
+    return [(json_text(record), None) for record in itertools.chain.from_iterable(found)]
 
 
 def json_text(value: Any) -> str:

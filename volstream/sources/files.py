@@ -24,10 +24,12 @@ from volstream.delta.places import filesystem_of, make_folder
 from volstream.delta.tracking import PROPERTIES as TRACKING
 from volstream.delta.writer import DeltaWriter
 from volstream.errors import InvalidValueError, StorageError, in_brief
-from volstream.model.groups import groups
+from volstream.loading import parquet_files
+from volstream.loading.content import most_expanded
 from volstream.model.locations import without_secrets
 from volstream.model.names import quote
 from volstream.model.objects import Connection, FeedTable
+from volstream.model.units import format_size
 from volstream.sources import avro, tables, versions
 from volstream.sources.tables import KEPT
 from volstream.spark.errors import condition_of, map_spark_errors, sql_error
@@ -54,6 +56,9 @@ _READING: dict[str, dict[str, Any]] = {
 
 #: Bytes copied at a time; records of an Avro file converted at a time; keys that an error names.
 _PIECE, _RECORDS, _SHOWN = 1 << 20, 10_000, 5
+
+#: Ends of the names of files that are decompressed to see how large they are.
+_COMPRESSED = (".gz", ".bz2", ".zst")
 
 _HTTP_SECONDS = 60.0
 
@@ -197,9 +202,42 @@ def _staged(home: Home, upload: Upload) -> Iterator[str]:
             else:
                 with filesystem.open_output_stream(f"{root}/{name}", compression=None) as target:
                     shutil.copyfileobj(source, target, _PIECE)
+                _check_expanded(upload, filesystem, f"{root}/{name}")
         yield folder
     finally:
         folders.remove(folder)
+
+
+def _check_expanded(upload: Upload, filesystem: Any, path: str) -> None:
+    """Raises InvalidValueError if a copied file expands too far for Spark, as far as its footer or its compression shows."""
+    size = filesystem.get_file_info(path).size
+    most, expanded = most_expanded(size), 0
+    try:
+        if upload.format in ("parquet", "orc"):
+            with filesystem.open_input_file(path) as file:
+                expanded = _claimed(file, upload.format)
+        elif path.lower().endswith(_COMPRESSED):
+            with filesystem.open_input_stream(path) as stream:  # decompresses by the name
+                while expanded <= most and (piece := stream.read(_PIECE)):
+                    expanded += len(piece)
+    except (pa.ArrowException, OSError):  # Spark says what is wrong
+        return
+    if expanded > most:
+        raise InvalidValueError(
+            f"{upload.shown} has {format_size(size)} and expands to {format_size(expanded)} or more.",
+            f"It may expand to {format_size(most)}: split it.",
+        )
+
+
+def _claimed(file: Any, format_: str) -> int:
+    """Returns how many bytes the rows are, at least, by the file's footer."""
+    import pyarrow.orc
+    import pyarrow.parquet
+
+    if format_ == "parquet":
+        return parquet_files.claimed(pyarrow.parquet.ParquetFile(file).metadata)
+    orc = pyarrow.orc.ORCFile(file)
+    return int(orc.nrows * len(orc.schema) * parquet_files.WIDTH)
 
 
 @contextmanager
@@ -278,8 +316,7 @@ def _convert(source: BinaryIO, folder: str) -> None:
 
 
 def _records(file: IO[bytes]) -> Iterator[pa.Table]:
-    file.seek(0)
-    for some in groups(avro.records(file, "file"), _RECORDS):
+    for some in avro.parts(file, "file", _RECORDS):
         try:
             yield pa.Table.from_pylist(some)
         except pa.ArrowException as error:

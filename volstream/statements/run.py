@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from volstream.delta import folders
@@ -32,6 +34,27 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
     from volstream.home import Home
+
+
+#: In parentheses Spark takes nothing but a query: it would run a statement at once.
+_BEFORE = "SELECT * FROM ("
+
+_POSITION = re.compile(r"(?<=line 1 pos |ine 1, pos )\d+|(?<=\(line 1, position )\d+")
+_EXCERPT = re.compile(rf"(== SQL.*==\n){re.escape(_BEFORE)}(.*\n)(?:[ -]{{{len(_BEFORE)}}}(?=[ -]*\^))?")
+
+
+@contextmanager
+def positions_in_query() -> Iterator[None]:
+    """Makes the positions and excerpts in errors about :meth:`SparkStatements.query` those of the query alone."""
+    try:
+        yield
+    except SqlError as error:
+        raise SqlError(_in_query(error.message), error.remedy) from error
+
+
+def _in_query(message: str) -> str:
+    cut = _EXCERPT.sub(r"\1\2", message).removesuffix("\n)")
+    return _POSITION.sub(lambda found: str(max(0, int(found[0]) - len(_BEFORE))), cut)
 
 
 def consume(home: Home, statement: str, job_id: str) -> int:
@@ -136,8 +159,7 @@ class SparkStatements:
             SqlError: it is wrong, reads something else, or does more than reading.
         """
         binding = Binding(self._home, self._home.spark, self._home.open_block, with_arrived=True, in_views=True)
-        # In parentheses Spark takes nothing but a query: it would run a statement at once.
-        frame = binding.spark.sql(f"SELECT * FROM ({binding.bind(text)}\n)")
+        frame = binding.spark.sql(f"{_BEFORE}{binding.bind(text)}\n)")
         check_reads(frame, binding.tables, binding.views.names)
         return binding.views.live_with(frame)
 

@@ -83,6 +83,18 @@ def test_every_relation_of_the_home_is_read_in_every_way(page: Page) -> None:
             assert page.rows(query) == wanted, query
 
 
+def test_positions_in_errors_are_those_of_the_query(page: Page) -> None:
+    for query, wanted in {
+        "SELECT nope FROM range(1)": r"line 1 pos 7$",
+        "SELECT\n nope FROM range(1)": r"line 2 pos 1$",
+        "SELECT 1 FRM x y z": r"\(line 1, pos 13\)\n\n== SQL ==\nSELECT 1 FRM x y z\n-{13}\^\^\^$",
+        "SELECT CAST('a' AS INT)": r"\(line 1, position 8\) ==\nSELECT CAST\('a' AS INT\)\n {7}\^+$",
+        "SHOW TABLES nope nope": r"\(line 1, pos 12\)",
+    }.items():
+        with pytest.raises(SqlError, match=wanted):
+            page.rows(query)
+
+
 #: ``#`` is a file that the daemon could read, ``@`` the folder of a table of the home.
 HOSTILE = [
     "SELECT IDENTIFIER('reflect')('java.lang.System', 'getenv', 'HOME')",
@@ -182,3 +194,41 @@ def test_no_session_of_the_engine_has_a_function_that_calls_java(place: Place) -
                     with pytest.raises(Exception, match=r"UNRESOLVED_ROUTINE|REQUIRES_SINGLE_PART_NAMESPACE"):
                         session.sql(f"SELECT {name}('java.lang.System', 'getenv', 'HOME')").collect()
                 assert session.sql("SHOW FUNCTIONS LIKE '*reflect*'").collect() == []
+
+
+#: ``#`` is a file, or a URL.
+OPENING = [
+    "from_xml('<a><b>1</b></a>', 'b INT', map('rowValidationXSDPath', '#'))",
+    "from_xml('<a><b>1</b></a>', 'b INT', map(concat('ROWvalidation', 'xsdPATH'), '#'))",
+    "from_xml('<a><b>1</b></a>', 'b INT', str_to_map('rowValidationXSDPath=#', ',', '='))",
+    "system.builtin.from_xml('<a><b>1</b></a>', 'b INT', map('rowValidationXSDPath' COLLATE UTF8_LCASE, '#'))",
+    "(SELECT * FROM VALUES (from_xml('<a><b>1</b></a>', 'b INT', map('rowValidationXSDPath', '#'))))",
+    "schema_of_xml('<a><b>1</b></a>', map('rowValidationXSDPath', '#'))",
+    "from_json('{}', schema_of_xml('<a><b>1</b></a>', map('rowValidationXSDPath', '#')))",
+    "from_avro(X'00', '\"int\"', map('avroSchemaUrl', '#'))",
+    "schema_of_avro('\"int\"', map('avroSchemaUrl', '#'))",
+    "from_protobuf(X'00', 'M', '#')",
+    "from_protobuf(X'00', 'M', concat('#', ''), map('mode', 'FAILFAST'))",
+    "to_protobuf(named_struct('a', 1), 'M', '#')",
+    "xpath_string('<!DOCTYPE a SYSTEM \"#\"><a>&e;</a>', 'a')",
+    "xpath_string(concat('<!DOCTYPE a SYSTEM \"#\"><a>', id, '&e;</a>'), 'a')",
+]
+
+
+def test_no_function_of_the_engine_opens_a_file_or_a_url(place: Place, tmp_path: Path) -> None:
+    (tmp_path / "there").write_text('<!ENTITY e "s3cret">')
+    with place.gateway.fresh() as spark:
+        for expression in OPENING:
+            for target in (
+                tmp_path / "there",
+                f"file://{tmp_path}/there",
+                f"file://{tmp_path}/none",
+                "http://127.0.0.1:9/x",
+            ):
+                with pytest.raises(Exception, match=r"reads no files|Error loading expression"):
+                    spark.sql(f"SELECT {expression.replace('#', str(target))} FROM range(1)").collect()
+        kept = (
+            "SELECT from_xml('<a><b>1</b></a>', 'b INT', map('mode', 'FAILFAST')).b, from_xml('<a><b>1</b></a>', 'b INT').b, "
+            "xpath_string('<!DOCTYPE a [<!ENTITY e \"x\">]><a>&e;</a>', 'a')"
+        )
+        assert [tuple(row) for row in spark.sql(kept).collect()] == [(1, 1, "x")]

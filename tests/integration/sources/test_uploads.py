@@ -112,6 +112,14 @@ def test_a_changed_file_is_another_version_and_the_same_one_is_not(session: Sess
     assert (staff(3).versions, staff().versions) == ([1, 2, 3], [1, 2, 3])
 
 
+def many(write: Callable[[pa.Table, pa.BufferOutputStream], object]) -> bytes:
+    """A small file of 78,643,200 rows."""
+    sink = pa.BufferOutputStream()
+    write(pa.table({"id": pa.nulls(300 << 18, pa.int8())}), sink)
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
+
+
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
@@ -122,15 +130,23 @@ def test_a_changed_file_is_another_version_and_the_same_one_is_not(session: Sess
         pytest.param("a.json", '{"id": 1}\n{"id": \n', "cannot be read as json", marks=pytest.mark.long),
         pytest.param("a.parquet", "not Parquet", "cannot be read as parquet", marks=pytest.mark.long),
         ("a.avro", "not Avro", "not an Avro file"),
+        (
+            "a.csv.zst",
+            pa.compress(b"0" * (300 << 20), codec="zstd", asbytes=True),
+            r"a\.csv\.zst has .* and expands to 257",
+        ),
+        ("a.parquet", partial(many, pq.write_table), r"a\.parquet has .* and expands to 300"),
+        ("a.orc", partial(many, partial(pa.orc.write_table, compression="zstd")), r"a\.orc has .* and expands to 300"),
         ("a.txt", "", "format of .* is not known"),
         ("missing.csv", None, "cannot be read: No such file"),
     ],
 )
 def test_a_file_that_cannot_be_stored_leaves_nothing_behind(
-    session: Session, tmp_path: Path, name: str, content: str | None, reason: str
+    session: Session, tmp_path: Path, name: str, content: str | bytes | Callable[[], bytes] | None, reason: str
 ) -> None:
     if content is not None:
-        (tmp_path / name).write_text(content)
+        made = content() if callable(content) else content
+        (tmp_path / name).write_bytes(made.encode() if isinstance(made, str) else made)
     with pytest.raises(InvalidValueError, match=reason):
         session.connector.upload_file(str(tmp_path / name), name="broken", primary_key="id")
     assert session.source.list() == []

@@ -10,8 +10,9 @@ import pytest
 
 from tests.loading import Files
 from volstream.functions.rejection import FileRejectedError
+from volstream.loading.loader import Loader
 
-TEXT = "a STRING, b STRING"
+TEXT, BARE = "a STRING, b STRING", "_c0 STRING, _c1 STRING"
 
 
 def test_an_empty_value_is_null_and_a_quoted_one_is_empty_text(files: Files) -> None:
@@ -102,6 +103,22 @@ def test_compressed_files_are_read(files: Files, name: str, content: bytes) -> N
 def test_a_file_that_cannot_be_decompressed_says_so(files: Files, content: bytes) -> None:
     with pytest.raises(FileRejectedError, match=r"cannot be decompressed \(gzip\)"):
         files.rows("x.csv.gz", content, TEXT)
+
+
+@pytest.mark.parametrize(
+    ("name", "line"), [("x.csv.zst", b"1," + b"0" * 100_000 + b"\n"), ("x.json.zst", b" " * 100_000 + b"\n")]
+)
+def test_a_small_file_does_not_stand_for_any_number_of_rows(files: Files, name: str, line: bytes) -> None:
+    content = pa.compress(line * 3000, codec="zstd", asbytes=True)
+    with pytest.raises(FileRejectedError, match=r"expands to .* or more\. A compressed file may expand to 256\.0 MiB"):
+        files.rows(name, content, BARE, header="false")
+    assert len(files.rows(name, pa.compress(line * 3, codec="zstd", asbytes=True), BARE, header="false")) in (0, 3)
+
+
+def test_short_rows_are_read_in_parts(files: Files) -> None:
+    content = pa.compress(b"1,2\n" * 250_000, codec="zstd", asbytes=True)
+    loader = Loader(f"{BARE}, _rescued_data STRING", header="false")
+    assert [batch.num_rows for batch in loader(files.file("x.csv.zst", content))] == [100_000, 100_000, 50_000]
 
 
 def test_a_quote_that_is_never_closed_is_told(files: Files) -> None:
