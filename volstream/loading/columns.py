@@ -22,7 +22,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volstream.functions.decimals import is_too_fine
+from volstream.functions.exact import is_too_fine
 from volstream.functions.values import python_values
 from volstream.loading import types
 from volstream.loading.numbers import DECODER, with_faithful
