@@ -6,6 +6,8 @@ One corpus for all ways in and out: :func:`rows` has the values of all types sid
 
 from __future__ import annotations
 
+import base64
+import math
 import unicodedata
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
@@ -116,7 +118,11 @@ COLUMNS: Sequence[tuple[str, str, pa.DataType, Sequence[Any]]] = [
         "dec19",
         "DECIMAL(38,19)",
         pa.decimal128(38, 19),
-        [Decimal(f"{_NINES[:19]}.{_NINES[:19]}"), Decimal("-0.0000000000000000001"), Decimal("9007199254740993")],
+        [
+            Decimal(f"{_NINES[:19]}.{_NINES[:19]}"),
+            Decimal("-0.0000000000000000001"),
+            Decimal("9007199254740993.0000000000000000000"),
+        ],
     ),
     ("dec38", "DECIMAL(38,38)", pa.decimal128(38, 38), [Decimal(f"0.{_NINES}"), Decimal(f"-0.{_NINES}")]),
     ("day", "DATE", pa.date32(), [*dict.fromkeys(moment.date() for moment in TIMES)]),
@@ -228,7 +234,6 @@ COLUMN_NAMES = [
     "\U0001f600",
     "1",
     "$x",
-    "${x}",
     "%s",
     "?",
     "-",
@@ -284,6 +289,24 @@ def written(value: Any) -> str:
         case Decimal():
             return f"decimal {value.normalize(_EXACT) if value else 0:f}"
     return f"{type(value).__name__} {value!r}"
+
+
+def in_json(value: Any) -> Any:
+    """Returns a value as parsed JSON has it."""
+    match value:
+        case Mapping():
+            return {key if isinstance(key, str) else key.isoformat(): in_json(one) for key, one in value.items()}
+        case list():
+            return [*map(in_json, value)]
+        case date():
+            return value.isoformat()
+        case bytes():
+            return base64.b64encode(value).decode()
+        case Decimal():
+            return str(value)
+        case float() if not math.isfinite(value):
+            return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
 
 
 def of_arrow(found: pa.Table) -> list[dict[str, Any]]:

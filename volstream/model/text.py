@@ -54,8 +54,13 @@ def cause(message: str) -> str:
 
 
 def json_document(value: Any, *, default: Callable[[Any], Any] | None = None, indent: int | None = None) -> str:
-    """Returns JSON with readable letters and with unprintable characters escaped; parsing it restores them."""
-    return _escaped(json.dumps(value, default=default, indent=indent, ensure_ascii=False), "\n", _as_in_json)
+    """Returns JSON with readable letters and with unprintable characters escaped; parsing it restores them.
+
+    Raises:
+        ValueError: JSON does not have a number: it is not finite.
+    """
+    text = json.dumps(value, default=default, indent=indent, ensure_ascii=False, allow_nan=False)
+    return _escaped(text, "\n", _as_in_json)
 
 
 def _escaped(text: str, kept: str, escape: Callable[[str], str]) -> str:
