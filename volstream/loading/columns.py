@@ -27,8 +27,8 @@ from volstream.functions.values import python_values
 from volstream.loading import types
 from volstream.loading.numbers import DECODER, with_faithful
 from volstream.loading.texts import fit_text, halved, of_text
-from volstream.model.documents import finite
 from volstream.model.files import is_utf8
+from volstream.model.text import finite
 
 
 @dataclass(frozen=True)

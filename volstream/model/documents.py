@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import dataclasses
-import math
 from collections.abc import Iterable
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -17,21 +16,7 @@ from volstream.model.text import json_document
 
 def to_json(value: Any) -> str:
     """Returns one line of JSON: times as ISO 8601, binary as base64, decimals and what is not finite as text."""
-    try:
-        return json_document(value, default=_plain)
-    except ValueError:
-        return json_document(finite(value), default=lambda one: finite(_plain(one)))
-
-
-def finite(value: Any) -> Any:
-    """Returns a value with texts in place of the numbers that JSON lacks: ``NaN``, ``Infinity``, ``-Infinity``."""
-    if isinstance(value, dict):
-        return {key: finite(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(one) for one in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return value
+    return json_document(value, default=_plain)
 
 
 def _plain(value: Any) -> Any:
