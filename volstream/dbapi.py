@@ -356,8 +356,11 @@ class Cursor(Closeable):
             return pa.concat_tables([columns.empty_table(), *(one.cast(columns) for one in answer.batches())])
 
     def fetch_df(self) -> pd.DataFrame:
-        """Returns all rows of the last query as a frame of pandas. Raises as :meth:`fetchone`."""
-        found: pd.DataFrame = self.fetch_arrow_table().to_pandas()
+        """Returns all rows of the last query as a frame of pandas. Raises as :meth:`fetchone`.
+
+        A column of whole numbers with NULL has objects, because floats would be others beyond 2**53.
+        """
+        found: pd.DataFrame = self.fetch_arrow_table().to_pandas(integer_object_nulls=True)
         return found
 
     def setinputsizes(self, sizes: Sequence[Any]) -> None:
@@ -392,7 +395,13 @@ def _rows(answer: _Answer) -> Iterator[Any]:
     from pyspark.sql.conversion import ArrowTableToRowsConversion
 
     for batch in answer.batches():
-        yield from ArrowTableToRowsConversion.convert(batch, answer.columns)
+        try:
+            yield from ArrowTableToRowsConversion.convert(batch, answer.columns)
+        except OverflowError:
+            raise InvalidValueError(
+                "There are times outside of Python's years 1 to 9999, in UTC or in this machine's time zone.",
+                "Fetch them with fetch_arrow_table().",
+            ) from None
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from itertools import pairwise
 from typing import Any
@@ -38,16 +39,26 @@ class Output:
         self._write(to_json(value) if self.as_json else text)
 
     def table(
-        self, rows: Sequence[Mapping[str, Any]], columns: Sequence[str], empty: str, *, everything: Any = None
+        self,
+        rows: Sequence[Mapping[str, Any]],
+        columns: Sequence[str],
+        empty: str,
+        *,
+        everything: Any = None,
+        exact: bool = False,
     ) -> None:
-        """Prints rows as a table of ``columns``, or all of their values (or ``everything``) as JSON."""
+        """Prints rows as a table of ``columns``, or all of their values (or ``everything``) as JSON.
+
+        Args:
+            exact: with all digits of numbers and times.
+        """
         if self.as_json:
             self._write(to_json(rows if everything is None else everything))
         elif not rows:
             self.message(empty)
         else:
             console = _console()
-            _print(console, arranged(rows, columns, console.width))
+            _print(console, arranged(rows, columns, console.width, exact=exact))
 
     def details(self, values: Mapping[str, Any], documents: Collection[str] = ()) -> None:
         """Prints one object's attributes; those named in ``documents`` follow the others as JSON that can be copied."""
@@ -83,10 +94,10 @@ class Output:
         sys.stdout.flush()
 
 
-def arranged(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], width: int) -> Any:
+def arranged(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], width: int, *, exact: bool = False) -> Any:
     """Returns rows as a table; if its columns would be too narrow, row by row with a line for each column."""
     if len(columns) * _COLUMN_WIDTH <= width:
-        return _table(rows, columns)
+        return _table(rows, columns, exact=exact)
     from rich.console import Group
     from rich.table import Table
 
@@ -94,7 +105,7 @@ def arranged(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], width: i
     for number, row in enumerate(rows, start=1):
         grid = Table.grid(padding=(0, 2))
         for column in columns:
-            grid.add_row(_cell(column), _cell(row.get(column)))
+            grid.add_row(_cell(column), _cell(row.get(column), exact=exact))
         records += [f"Row {number}", grid, ""]
     return Group(*records)
 
@@ -114,7 +125,7 @@ def _print(console: Any, renderable: Any) -> None:
     console.print(renderable, crop=False, highlight=False, markup=False)
 
 
-def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> Any:
+def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, exact: bool) -> Any:
     from rich import box
     from rich.table import Table
 
@@ -123,34 +134,39 @@ def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> Any:
         numeric = all(isinstance(row.get(column), int | float | None) for row in rows)
         table.add_column(_cell(column), justify="right" if numeric else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(_cell(row.get(column)) for column in columns))
+        table.add_row(*(_cell(row.get(column), exact=exact) for column in columns))
     return table
 
 
-def _local(moment: datetime) -> datetime:
-    try:
-        return moment.astimezone()
-    except (OverflowError, ValueError):  # near the limits of datetime it has no local equivalent
-        return moment
+def _time(moment: datetime, *, exact: bool) -> str:
+    unit = "microseconds" if exact and moment.microsecond else "seconds"
+    if moment.tzinfo is not None:  # else it is local already, and may be in an hour that its zone leaves out
+        with suppress(OverflowError, ValueError):  # near the limits of datetime it has no local equivalent
+            moment = moment.astimezone().replace(tzinfo=None)
+    return moment.isoformat(" ", unit)
 
 
-def _cell(value: Any) -> Any:
+def _cell(value: Any, *, exact: bool = False) -> Any:
     from rich.text import Text
 
-    return Text(shown(value))
+    return Text(shown(value, exact=exact))
 
 
-def shown(value: Any) -> str:
-    """Returns a value as text on one line: lists and dicts as JSON, times in local time, bytes as SQL's literal."""
+def shown(value: Any, *, exact: bool = False) -> str:
+    """Returns a value as text on one line: lists and dicts as JSON, times in local time, bytes as SQL's literal.
+
+    Args:
+        exact: with all digits; else numbers have six, and times are in seconds.
+    """
     match value:
         case None:
             text = "-"
         case bool():
             text = "yes" if value else "no"
         case datetime():
-            text = f"{_local(value):%Y-%m-%d %H:%M:%S}"
+            text = _time(value, exact=exact)
         case float():
-            text = f"{value:g}"
+            text = f"{value:g}" if not exact or float(f"{value:g}") == value else repr(value)
         case str():
             text = printable(value)
         case Mapping() | list() | tuple():

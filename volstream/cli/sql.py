@@ -108,4 +108,4 @@ def _run(session: Session, output: Output, statement: str, before: str | None = 
             break
         shown.append(row)
     if columns:
-        output.table(shown, columns, "No rows.")
+        output.table(shown, columns, "No rows.", exact=True)

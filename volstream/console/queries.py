@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from volstream.errors import InvalidStateError
-from volstream.functions.values import python_values
+from volstream.functions.values import document_values
 from volstream.inspection.tables import cut, sized
 from volstream.model.units import format_duration, format_size
 from volstream.session import Session
@@ -90,7 +90,7 @@ class Queries:
                 frame = query(statement)
                 parts, is_full = _some(batches(_bounded(frame.limit(limit + 1))))
                 names = frame.columns
-        cells = [row for part in parts for row in zip(*map(python_values, part.columns), strict=True)]
+        cells = [row for part in parts for row in zip(*map(document_values, part.columns), strict=True)]
         rows = [[_value(cell) for cell in row] for row in cells[:limit]]
         told = []
         if any(isinstance(cell, dict) and cell["beginning"] is not None for row in cells[:limit] for cell in row):

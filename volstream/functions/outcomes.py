@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute  # arrays with a mask import it, which fails while a function's memory is limited
 
-from volstream.functions import decimals
+from volstream.functions import exact
 from volstream.functions.printing import Printed
 from volstream.functions.rows import ArrowRows, Rows
 from volstream.model.files import FileInfo
@@ -183,7 +183,9 @@ class OutcomeCodec:
             if row is not None and not row.keys() <= self._names:
                 raise KeyError(next(iter(row.keys() - self._names)))
         fields = list(self._result)
-        columns = [_array([None if row is None else row.get(field.name) for row in rows], field) for field in fields]
+        columns = [
+            exact.array([None if row is None else row.get(field.name) for row in rows], field.type) for field in fields
+        ]
         missing = pa.array([row is None for row in rows], pa.bool_())
         return pa.StructArray.from_arrays(columns, fields=fields, mask=missing)
 
@@ -195,7 +197,7 @@ class OutcomeCodec:
                 return f"Row {number} has an undeclared column {unknown[0]!r} (the result declares {known})."
             for field in self._result:
                 try:
-                    _array([row.get(field.name)], field)
+                    exact.array([row.get(field.name)], field.type)
                 except _WRONG_VALUES as error:
                     value = repr(row.get(field.name))
                     shown = value if len(value) <= 200 else f"{value[:200]}..."
@@ -205,13 +207,6 @@ class OutcomeCodec:
 
 #: PyArrow's errors for values that do not fit a column, and :class:`OutcomeCodec`'s for an unknown column.
 _WRONG_VALUES = (pa.ArrowException, TypeError, ValueError, OverflowError, KeyError)
-
-
-def _array(values: Sequence[Any], field: pa.Field) -> pa.Array:
-    """Returns values as a column. Raises one of :data:`_WRONG_VALUES`."""
-    if "decimal" in str(field.type):
-        decimals.check(values)
-    return pa.array(values, field.type)
 
 
 def _in_order(outcomes: Sequence[FileOutcome]) -> list[Mapping[str, Any] | None]:

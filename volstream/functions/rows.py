@@ -17,6 +17,7 @@ from typing import IO, Any, TypeAlias
 
 import pyarrow as pa
 
+from volstream.functions import exact
 from volstream.functions.bounds import Bounds, Measured, TooLargeError
 from volstream.model.text import counted
 from volstream.model.units import format_size
@@ -129,7 +130,7 @@ class ArrowRows:
                 arrays.append(pa.nulls(batch.num_rows, field.type))
                 continue
             try:
-                arrays.append(batch.column(field.name).cast(field.type))
+                arrays.append(exact.cast(batch.column(field.name), field.type))
             except pa.ArrowException as error:
                 raise NotRowsError(f"Column {field.name!r} of a batch cannot be {field.type}: {error}.") from None
         return pa.RecordBatch.from_arrays(arrays, schema=self._columns)

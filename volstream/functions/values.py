@@ -6,6 +6,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from volstream.model.documents import to_json
+
 
 def python_values(values: pa.Array | pa.ChunkedArray) -> list[Any]:
     """Returns values as Python's; a time outside of its years 1 to 9999 as text, also inside of others."""
@@ -14,6 +16,25 @@ def python_values(values: pa.Array | pa.ChunkedArray) -> list[Any]:
     except (OverflowError, ValueError):
         return [_python_value(one) for one in values]
     return found
+
+
+def document_values(values: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """Returns values as Python's, for JSON: maps are dicts, whose keys are texts, those of other types as JSON writes them."""
+    found = python_values(values)
+    return [_document(one, values.type) for one in found] if "map<" in str(values.type) else found
+
+
+def _document(value: Any, kind: pa.DataType) -> Any:
+    if value is None:
+        return None
+    if pa.types.is_map(kind):
+        pairs = ((_document(key, kind.key_type), _document(item, kind.item_type)) for key, item in value)
+        return {key if isinstance(key, str) else to_json(key).strip('"'): item for key, item in pairs}
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return [_document(one, kind.value_type) for one in value]
+    if pa.types.is_struct(kind):
+        return {field.name: _document(value[field.name], field.type) for field in kind}
+    return value
 
 
 def _python_value(one: pa.Scalar) -> Any:

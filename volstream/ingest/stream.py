@@ -24,6 +24,7 @@ from volstream.errors import (
     VolstreamError,
     in_brief,
 )
+from volstream.functions import exact
 from volstream.ingest.errors import BufferFullError, RowsNotSentError
 from volstream.ingest.options import FlushMode, RealtimeOperation, RealtimeOptions, RetryStatus, RowOperator
 from volstream.ingest.values import Column
@@ -232,7 +233,7 @@ class RealtimeStream(Closeable):
 
     @checked
     def apply_arrow(self, rows: pa.Table | pa.RecordBatch, operator: RowOperator | None = None) -> None:
-        """Takes rows of Arrow, each of the same operator, without a look at single values.
+        """Takes rows of Arrow, each of the same operator, column by column.
 
         Args:
             rows: with columns of the table, by name, in any order; missing ones are NULL.
@@ -353,7 +354,7 @@ class RealtimeStream(Closeable):
             elif one.name in rows.column_names:
                 try:
                     columns.append(
-                        self._limited(rows[one.name].cast(one.type), self._columns[self._position_of(one.name)])
+                        self._limited(exact.cast(rows[one.name], one.type), self._columns[self._position_of(one.name)])
                     )
                 except pa.ArrowException as error:
                     raise InvalidValueError(f"Column {one.name}: {error}.") from None

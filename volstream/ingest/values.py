@@ -37,13 +37,11 @@ import pyarrow as pa
 
 from volstream.delta.log import lengths_of
 from volstream.errors import InvalidValueError
+from volstream.model.values import plain
 from volstream.tails.table import CHARACTERS
 
 #: Returns the value as it is stored, and its size in bytes, approximately. Raises ValueError with the reason.
 Converter = Callable[[Any], tuple[Any, int]]
-
-#: Types of most values, which need no second look.
-_OWN = frozenset({bool, int, float, str, Decimal})
 
 #: Whole numbers beyond this are not exact as floats.
 _EXACT = 1 << 53
@@ -142,16 +140,8 @@ def _optional(convert: Converter, *, nullable: bool) -> Converter:
     return converted
 
 
-def _plain(value: Any) -> Any:
-    """Returns a scalar of another library as Python's."""
-    if type(value) in _OWN:
-        return value
-    item = getattr(value, "item", None)
-    return item() if callable(item) and getattr(value, "shape", None) == () else value
-
-
 def _boolean(value: Any) -> tuple[bool, int]:
-    value = _plain(value)
+    value = plain(value)
     if not isinstance(value, bool):
         raise ValueError("a bool is needed")
     return value, 1
@@ -162,7 +152,7 @@ def _integer(bits: int) -> Converter:
     name = {8: "TINYINT", 16: "SMALLINT", 32: "INT", 64: "BIGINT"}[bits]
 
     def convert(value: Any) -> tuple[int, int]:
-        value = _plain(value)
+        value = plain(value)
         if isinstance(value, float) and math.isnan(value):
             raise ValueError("it is not a number; for NULL, give None")
         if isinstance(value, float) and value.is_integer() and abs(value) <= _EXACT:
@@ -177,21 +167,28 @@ def _integer(bits: int) -> Converter:
 
 
 def _double(value: Any) -> tuple[float, int]:
-    value = _plain(value)
+    value = plain(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError("a number is needed")
     try:
-        return float(value), 8
+        found = float(value)
     except OverflowError:
         raise ValueError("it is out of the range of DOUBLE") from None
+    if isinstance(value, int) and int(found) != value:
+        raise ValueError("as DOUBLE it would be another whole number")
+    return found, 8
 
 
 def _single(value: Any) -> tuple[float, int]:
     converted, _ = _double(value)
     try:
-        struct.pack("<f", converted)
+        (found,) = struct.unpack("<f", struct.pack("<f", converted))
     except OverflowError:
         raise ValueError("it is out of the range of FLOAT") from None
+    if converted and not found:
+        raise ValueError("it is out of the range of FLOAT")
+    if found != converted and isinstance(plain(value), int):
+        raise ValueError("as FLOAT it would be another whole number")
     return converted, 4
 
 
@@ -201,7 +198,7 @@ def _decimal(precision: int, scale: int) -> Converter:
     context = Context(prec=precision, rounding=ROUND_HALF_UP, traps=[InvalidOperation])
 
     def convert(value: Any) -> tuple[Decimal, int]:
-        value = _plain(value)
+        value = plain(value)
         if isinstance(value, bool | float) or not isinstance(value, Decimal | int | str):
             raise ValueError("a Decimal is needed")
         try:
@@ -272,7 +269,7 @@ def _local(value: Any) -> tuple[datetime, int]:
 
 
 def _instant(value: Any) -> datetime:
-    if not isinstance(value, datetime):
+    if not isinstance(value, datetime) or value != value:  # the latter: NaT
         raise ValueError("a datetime is needed")
     if getattr(value, "nanosecond", 0):
         raise ValueError("its nanoseconds would be lost: the column has microseconds")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import pyarrow as pa
 from volstream.catalog import Catalog
 from volstream.catalog.failures import Wanted
 from volstream.delta import folders
+from volstream.delta.log import DeltaLog
 from volstream.delta.places import is_remote
 from volstream.directory.table import COLUMNS
 from volstream.errors import (
@@ -31,7 +32,7 @@ from volstream.functions.source import absolute, find
 from volstream.jobs.load import loads, with_rescued
 from volstream.jobs.schedule import check_cron
 from volstream.loading.options import LoadOptions
-from volstream.model.names import DEFAULT_SCHEMA, Name
+from volstream.model.names import DEFAULT_SCHEMA, NOT_IN_COLUMNS, Name
 from volstream.model.objects import (
     PAUSED_BY_USER,
     DynamicJob,
@@ -126,6 +127,7 @@ def create_job(
     match spec:
         case FileJobSpec():
             _check_schema(warehouse, spec.into)
+            _check_columns(warehouse, spec.into, from_ddl(function["returns"]))
             chosen = {name: getattr(spec, name) for name in (*_LIMITS, "write", "on_move", "isolate")}
             chosen["arguments"] = dict(spec.arguments)
             job = FileJob(**common, **function, **chosen, clean=False, failed_batches=0)
@@ -321,6 +323,20 @@ def _check_schema(warehouse: str, table: Name) -> None:
             f"There is no schema {table.schema} for the table {table}.",
             f'Run: volstream sql "CREATE SCHEMA {table.schema}".',
         )
+
+
+def _check_columns(warehouse: str, table: Name, columns: Iterable[pa.Field]) -> None:
+    """Raises InvalidValueError for names that the new table cannot have. An existing one may map its columns, and take them."""
+    if DeltaLog(folders.table_location(warehouse, table)).exists():
+        return
+    for column in columns:
+        if NOT_IN_COLUMNS.search(column.name):
+            raise InvalidValueError(
+                f"The result column {column.name!r} cannot be in a table.",
+                "Choose another name: Delta accepts no space, tab or line end, and none of , ; { } ( ) = in it.",
+            )
+        kind = column.type
+        _check_columns(warehouse, table, [kind.field(at) for at in range(kind.num_fields)])
 
 
 def _own_streams(spec: JobSpec) -> Sequence[StreamSpec]:

@@ -118,6 +118,8 @@ def properties(settings: Settings, files: Files, *, cores: int, port: int, token
         "spark.sql.variable.substitute": "false",
         # Others read INT96, Spark's default, as nanoseconds, into which years before 1677 and after 2262 do not fit.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        # Delta reads a change feed through rows of Java, whose older classes lack ten days of October 1582.
+        "spark.sql.datetime.java8API.enabled": "true",
         # A missing file is an error that names it, instead of missing rows.
         "spark.sql.files.ignoreMissingFiles": "false",
         "spark.sql.files.ignoreCorruptFiles": "false",

@@ -22,12 +22,13 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volstream.functions.decimals import is_too_fine
+from volstream.functions.exact import is_too_fine
 from volstream.functions.values import python_values
 from volstream.loading import types
 from volstream.loading.numbers import DECODER, with_faithful
 from volstream.loading.texts import fit_text, halved, of_text
 from volstream.model.files import is_utf8
+from volstream.model.text import finite
 
 
 @dataclass(frozen=True)
@@ -211,22 +212,11 @@ def as_json(value: Any) -> str:
     try:
         text = _ENCODER.encode(value)
     except ValueError:
-        value = _finite(value)
+        value = finite(value)
         text = _ENCODER.encode(value)
     if not is_utf8(text):
         text = json.dumps(value, default=_plain)
     return _DIGITS.sub(r"\1", text) if _NUMBER in text else text
-
-
-def _finite(value: Any) -> Any:
-    """Returns a value with texts in place of the numbers that are not finite."""
-    if isinstance(value, dict):
-        return {key: _finite(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(one) for one in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return value
 
 
 #: Marks decimals in JSON on its way: the standard library writes none. Drawn by chance, so that no file has it.

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from volstream.functions.schema import FORMER_REFRESH_ID, PROVENANCE
 from volstream.loading.options import RESCUED
-from volstream.loading.types import NOT_IN_NAMES
 from volstream.model.files import is_utf8
+from volstream.model.names import NOT_IN_COLUMNS
 
 #: Names of columns that volstream, Delta or Spark give a meaning. A file's values under such a name are rescued.
 _RESERVED = frozenset([*PROVENANCE.names, FORMER_REFRESH_ID, RESCUED, "_metadata", "_change_type", "_commit_timestamp"])
@@ -33,7 +33,7 @@ class Placement:
 
 def column_name(written: str) -> str:
     """Returns the name of the table's column for a name in a file: characters that Delta does not accept become ``_``."""
-    return NOT_IN_NAMES.sub("_", written)
+    return NOT_IN_COLUMNS.sub("_", written)
 
 
 def place(names: Sequence[str], table: pa.Schema) -> Placement:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 
 import pyarrow as pa
 
-#: Delta accepts no column, and no field of a struct, with one of these in its name.
-NOT_IN_NAMES = re.compile(r"[ ,;{}()\n\t=\r]")
+from volstream.model.names import NOT_IN_COLUMNS
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 
@@ -81,7 +79,7 @@ def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType:
 
 
 def _has_proper_names(names: Sequence[str]) -> bool:
-    distinct = {name.lower() for name in names if name and not NOT_IN_NAMES.search(name)}
+    distinct = {name.lower() for name in names if name and not NOT_IN_COLUMNS.search(name)}
     return len(distinct) == len(names) > 0
 
 

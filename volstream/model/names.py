@@ -12,6 +12,9 @@ from volstream.model.text import like
 DEFAULT_SCHEMA = "public"
 
 _PART = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([A-Za-z_][A-Za-z0-9_]*))\s*")
+#: Delta accepts no column, and no field of a struct, with one of these in its name, unless a table maps its columns.
+NOT_IN_COLUMNS = re.compile(r"[ ,;{}()\n\t=\r]")
+
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -54,8 +55,35 @@ def cause(message: str) -> str:
 
 
 def json_document(value: Any, *, default: Callable[[Any], Any] | None = None, indent: int | None = None) -> str:
-    """Returns JSON with readable letters and with unprintable characters escaped; parsing it restores them."""
-    return _escaped(json.dumps(value, default=default, indent=indent, ensure_ascii=False), "\n", _as_in_json)
+    """Returns JSON with readable letters and with unprintable characters escaped; parsing it restores them.
+
+    What is not finite is text, as :func:`finite` has it.
+    """
+
+    def plain(one: Any) -> Any:
+        if default is None:
+            raise TypeError(f"JSON has no {type(one).__name__}.")
+        return finite(default(one))
+
+    def written(one: Any) -> str:
+        return json.dumps(one, default=plain, indent=indent, ensure_ascii=False, allow_nan=False)
+
+    try:
+        text = written(value)
+    except ValueError:
+        text = written(finite(value))
+    return _escaped(text, "\n", _as_in_json)
+
+
+def finite(value: Any) -> Any:
+    """Returns a value with texts in place of the numbers that JSON lacks: ``NaN``, ``Infinity``, ``-Infinity``."""
+    if isinstance(value, dict):
+        return {key: finite(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(one) for one in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
 
 
 def _escaped(text: str, kept: str, escape: Callable[[str], str]) -> str:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from itertools import chain, islice
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, count, islice
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from volstream.errors import InvalidValueError
+from volstream.functions.values import document_values
 from volstream.home import Home
 from volstream.model.names import Name
 from volstream.objects.all import Objects
 from volstream.objects.ddl import Ddl
 from volstream.spark.errors import as_sql_errors
-from volstream.spark.frames import relation
+from volstream.spark.frames import batches, relation
 from volstream.sql import foreign, grammar, names
 from volstream.statements.result import Result
 from volstream.statements.run import SparkStatements
@@ -41,7 +42,9 @@ def run_statement(objects: Objects, statement: str) -> DataFrame:
 
 
 def rows(objects: Objects, statement: str) -> tuple[list[str], Iterator[Mapping[str, Any]]]:
-    """Runs one statement and returns its columns and its rows, which are fetched from Spark one by one.
+    """Runs one statement and returns its columns and its rows, which are fetched from Spark batch by batch.
+
+    Names of columns are distinct, values as :func:`~volstream.functions.values.document_values` has them.
 
     Raises:
         SqlError: as :func:`run_statement`; also while rows are fetched.
@@ -57,15 +60,43 @@ def _begun(objects: Objects, statement: str) -> tuple[list[str], Iterator[Mappin
         done = _run(objects, statement)
         if isinstance(done, Result):
             return list(done.columns), iter(done.rows)
-        columns, fetched = done.columns, done.toLocalIterator()
-        first = list(islice(fetched, 1))
+        columns, parts = _distinct(done.columns), _parts(done)
+        first = list(islice(parts, 1))
 
     def found() -> Iterator[dict[str, Any]]:
         with as_sql_errors():
-            for row in chain(first, fetched):
-                yield row.asDict(recursive=True)
+            for part in chain(first, parts):
+                for row in zip(*part, strict=True):
+                    yield dict(zip(columns, row, strict=True))
 
     return columns, found()
+
+
+def _parts(frame: DataFrame) -> Iterator[list[list[Any]]]:
+    """Yields the values of each column, batch by batch: times as UTC's, so that two never look the same."""
+    from pyspark.sql.pandas.types import to_arrow_type
+    from pyspark.sql.types import VariantType, VariantVal
+
+    kinds = [field.dataType for field in frame.schema.fields]
+    for part in batches(frame):
+        columns = []
+        for values, kind in zip(part.columns, kinds, strict=True):
+            if "tz=" in str(values.type):
+                values = values.cast(to_arrow_type(kind, timezone="UTC"))
+            found = document_values(values)
+            if isinstance(kind, VariantType):
+                found = [None if one is None else VariantVal(one["value"], one["metadata"]) for one in found]
+            columns.append(found)
+        yield columns
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """Returns the names of columns; of several with one name, ``a``, the later ones are ``a_2``, ``a_3``."""
+    found: list[str] = []
+    for name in names:
+        numbered = (f"{name}_{number}" for number in count(2))
+        found.append(name if name not in found else next(one for one in numbered if one not in {*found, *names}))
+    return found
 
 
 def _run(objects: Objects, text: str) -> DataFrame | Result:

@@ -54,6 +54,8 @@ _READING: dict[str, dict[str, Any]] = {
     "orc": {},
 }
 
+_COMPRESSIONS = (".gz", ".bz2", ".zst", ".snappy")
+
 #: Bytes copied at a time; records of an Avro file converted at a time; keys that an error names.
 _PIECE, _RECORDS, _SHOWN = 1 << 20, 10_000, 5
 
@@ -97,11 +99,12 @@ class Upload:
     def of(cls, uri: str, format_: str | None, options: Mapping[str, Any], connection: Connection | None) -> Upload:
         """Returns the upload of a file. Its name tells its format by default. Raises InvalidValueError."""
         try:
-            stem = urlsplit(uri).path.lower()
+            place = urlsplit(uri)
         except ValueError:
             raise InvalidValueError(f"{without_secrets(uri)} is neither a path nor a URL.") from None
-        for compression in (".gz", ".bz2", ".zst", ".snappy"):
-            stem = stem.removesuffix(compression)
+        # Elsewhere a name may have # and ?.
+        stem = (place.path if place.scheme in ("http", "https") else uri).lower()
+        stem = stem.removesuffix(_compression(stem))
         found = format_ or {"jsonl": "json", "ndjson": "json"}.get(stem.rpartition(".")[2], stem.rpartition(".")[2])
         if found not in FORMATS:
             raise InvalidValueError(
@@ -195,7 +198,8 @@ def _staged(home: Home, upload: Upload) -> Iterator[str]:
     try:
         make_folder(folder)
         filesystem, root = filesystem_of(folder)
-        name = Path(place.path).name
+        # Spark leaves out files with some names, and cannot open others.
+        name = f"rows{_compression(place.path if place.scheme in ('http', 'https') else upload.uri)}"
         with _opened(home, upload) as source:
             if upload.format == "avro":
                 _convert(source, folder)
@@ -238,6 +242,11 @@ def _claimed(file: Any, format_: str) -> int:
         return parquet_files.claimed(pyarrow.parquet.ParquetFile(file).metadata)
     orc = pyarrow.orc.ORCFile(file)
     return int(orc.nrows * len(orc.schema) * parquet_files.WIDTH)
+
+
+def _compression(path: str) -> str:
+    """Returns the end of a file's name that says how it is compressed; empty if it is not."""
+    return next((one for one in _COMPRESSIONS if path.lower().endswith(one)), "")
 
 
 @contextmanager

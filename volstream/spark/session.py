@@ -34,6 +34,7 @@ _MOST_USES = 100
 _ON_OTHER_SERVERS = {
     "spark.sql.variable.substitute": "false",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.datetime.java8API.enabled": "true",
 }
 
 

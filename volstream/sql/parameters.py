@@ -10,7 +10,9 @@ from typing import Any
 from sqlglot.tokenizer_core import TokenType
 
 from volstream.errors import InvalidValueError, SqlError
+from volstream.model.files import is_utf8
 from volstream.model.names import DEFAULT_SCHEMA, Name
+from volstream.model.values import plain
 from volstream.sql import grammar, names
 from volstream.sqltext import literal
 
@@ -33,6 +35,7 @@ def with_parameters(statement: str, values: Sequence[Any]) -> str:
 
 def literal_of(value: Any) -> str:
     """Returns the SQL literal of a Python value. Raises InvalidValueError if it has none."""
+    value = plain(value)
     match value:
         case None:
             return "NULL"
@@ -41,13 +44,21 @@ def literal_of(value: Any) -> str:
         case int():
             return _integer(value)
         case float():
-            return f"DOUBLE({literal(repr(value))})"
+            return f"DOUBLE({literal(float.__repr__(value))})"
         case Decimal():
             return _decimal(value)
+        case str() if not is_utf8(value):
+            raise InvalidValueError(
+                f"{value!r:.60} cannot be a parameter.", "It has half a character, which UTF-8 lacks."
+            )
         case str():
             return literal(value)
         case bytes() | bytearray() | memoryview():
             return f"X'{bytes(value).hex()}'"
+        case datetime() if value != value:
+            raise InvalidValueError("NaT cannot be a parameter of a statement.", "For NULL, give None.")
+        case datetime() if getattr(value, "nanosecond", 0):
+            raise InvalidValueError(f"The nanoseconds of {value} would be lost.", "Round it to microseconds.")
         case datetime():
             kind = "TIMESTAMP_NTZ" if value.tzinfo is None else "TIMESTAMP"
             return f"{kind} {literal(value.isoformat(sep=' '))}"
@@ -63,7 +74,7 @@ def literal_of(value: Any) -> str:
 def _integer(value: int) -> str:
     if -(1 << 31) < value < 1 << 31:
         return f"({value})" if value < 0 else str(value)
-    if -(1 << 63) < value < 1 << 63:
+    if -(1 << 63) <= value < 1 << 63:
         return f"({value}L)" if value < 0 else f"{value}L"
     return _decimal(Decimal(value))
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from volstream.functions.values import python_values
+from volstream.functions.values import document_values, python_values
+from volstream.model.documents import to_json
 
 FAR = 253402300800000000
 TIME = pa.timestamp("us")
@@ -27,3 +28,22 @@ TIME = pa.timestamp("us")
 )
 def test_times_that_python_does_not_have_are_text(column: pa.Array, found: list[object]) -> None:
     assert python_values(column) == python_values(pa.chunked_array([column])) == found
+
+
+@pytest.mark.parametrize(
+    ("column", "json"),
+    [
+        (pa.array([[("k", 1.5)], [], None], pa.map_(pa.string(), pa.float64())), '[{"k": 1.5}, {}, null]'),
+        (
+            pa.array([[(1, [(b"a", None)])]], pa.map_(pa.int32(), pa.map_(pa.binary(), pa.int8()))),
+            '[{"1": {"YQ==": null}}]',
+        ),
+        (pa.array([[(0, -0.0)]], pa.map_(pa.date32(), pa.float64())), '[{"1970-01-01": -0.0}]'),
+        (pa.array([[([1], 2)]], pa.map_(pa.list_(pa.int8()), pa.int8())), '[{"[1]": 2}]'),
+        (pa.array([[[(True, 2)]]], pa.list_(pa.map_(pa.bool_(), pa.int8()))), '[[{"true": 2}]]'),
+        (pa.array([float("nan"), float("inf"), -float("inf"), 5e-324]), '["NaN", "Infinity", "-Infinity", 5e-324]'),
+    ],
+    ids=str,
+)
+def test_all_values_have_json(column: pa.Array, json: str) -> None:
+    assert to_json(document_values(column)) == json

@@ -50,7 +50,11 @@ def test_sessions_on_a_remote_server_have_the_settings_of_our_engine(server: Ser
         opened = {one.session_id for one in (fresh, pooled, gateway.session())}
     gateway.close()
     assert len(opened) == 3
-    wanted = {"spark.sql.variable.substitute": "false", "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
+    wanted = {
+        "spark.sql.variable.substitute": "false",
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        "spark.sql.datetime.java8API.enabled": "true",
+    }
     assert server.settings == dict.fromkeys(opened, wanted)
 
 

@@ -1,8 +1,13 @@
 from __future__ import annotations
 
+from datetime import timedelta
+
+import numpy as np
+import pandas as pd
 import pytest
 
-from volstream.sql.parameters import in_schema
+from volstream.errors import InvalidValueError
+from volstream.sql.parameters import in_schema, literal_of
 
 
 @pytest.mark.parametrize(
@@ -30,3 +35,30 @@ from volstream.sql.parameters import in_schema
 )
 def test_names_without_a_schema_get_that_of_the_connection(statement: str, expected: str) -> None:
     assert in_schema(statement, "s") == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (-(2**63), "(-9223372036854775808L)"),
+        (2**63, "CAST('9223372036854775808' AS DECIMAL(19, 0))"),
+        (np.float64(1.5), "DOUBLE('1.5')"),
+        (np.float32(0.5), "DOUBLE('0.5')"),
+        (np.int64(5), "5"),
+        (np.bool_(True), "TRUE"),
+        (pd.Timestamp("2026-01-01T00:00:00.000001Z"), "TIMESTAMP '2026-01-01 00:00:00.000001+00:00'"),
+    ],
+    ids=str,
+)
+def test_a_value_has_a_literal(value: object, text: str) -> None:
+    assert literal_of(value) == text
+
+
+@pytest.mark.parametrize(
+    "value",
+    [pd.NaT, pd.Timestamp("2026-01-01T00:00:00.000000001Z"), "\ud800", ["\ud800"], timedelta(1), {1}],
+    ids=ascii,
+)
+def test_a_value_that_would_change_has_no_literal(value: object) -> None:
+    with pytest.raises(InvalidValueError):
+        literal_of(value)

@@ -1,0 +1,117 @@
+"""Values of rows are stored as they are, or refused."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from tests import corpus
+from volstream.functions import exact
+
+REFUSALS = (pa.ArrowException, TypeError, ValueError, OverflowError)
+LOCAL, ZONED = pa.timestamp("us"), pa.timestamp("us", "UTC")
+EAST = timezone(timedelta(hours=2))
+POINT = pa.struct([("x", pa.int32())])
+
+
+@pytest.mark.parametrize(("name", "kind", "values"), [(name, kind, values) for name, _, kind, values in corpus.COLUMNS])
+def test_values_at_the_ends_of_each_type_are_stored(name: str, kind: pa.DataType, values: list[Any]) -> None:
+    given = [corpus.as_arrow({name: value})[name] for value in values]
+    stored = exact.array(given, kind).to_pylist(maps_as_pydicts="strict")
+    assert [*map(corpus.written, stored)] == [*map(corpus.written, values)]
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (1.5, pa.int32()),
+        (np.float32(1.5), pa.int64()),
+        (Decimal("1.5"), pa.int64()),
+        (float("nan"), pa.int32()),
+        (np.bool_(True), pa.int32()),
+        (2**31, pa.int32()),
+        (1e39, pa.float32()),
+        (-1e39, pa.float32()),
+        (1e-50, pa.float32()),
+        (2**53 + 1, pa.float64()),
+        (Decimal("1e-39"), pa.decimal128(38, 38)),
+        (Decimal("0.125"), pa.decimal128(5, 2)),
+        (datetime(2026, 1, 1, 12), pa.date32()),
+        (pd.NaT, pa.date32()),
+        (1, pa.date32()),
+        (1.5, ZONED),
+        (pd.NaT, LOCAL),
+        (pd.Timestamp("2026-01-01T00:00:00.123456789"), LOCAL),
+        (datetime(2026, 1, 1, tzinfo=EAST), LOCAL),
+        (datetime(1, 1, 1, tzinfo=EAST), ZONED),
+        ("abc", pa.list_(pa.string())),
+        ([1.5], pa.list_(pa.int32())),
+        (np.array([1e39]), pa.list_(pa.float32())),
+        ({"x": 1, "y": 2}, POINT),
+        ([{"x": 1.5}], pa.list_(POINT)),
+        ({"a": 1.5}, pa.map_(pa.string(), pa.int32())),
+        ({"a": 1e39}, pa.map_(pa.string(), pa.float32())),
+        ("\ud800", pa.string()),
+    ],
+    ids=str,
+)
+def test_a_value_that_would_change_is_refused(value: object, kind: pa.DataType) -> None:
+    with pytest.raises(REFUSALS):
+        exact.array([None, value], kind)
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "wanted"),
+    [
+        (1.0, pa.int32(), 1),
+        (0.1, pa.float32(), float(np.float32(0.1))),
+        (np.array([1.0, 2.0]), pa.list_(pa.int32()), [1, 2]),
+        (datetime(2026, 1, 1), pa.date32(), date(2026, 1, 1)),
+        (datetime(2026, 1, 1, 2, tzinfo=EAST), ZONED, datetime(2026, 1, 1, tzinfo=UTC)),
+        (datetime(2026, 1, 1), ZONED, datetime(2026, 1, 1, tzinfo=UTC)),
+        ([("a", 1.0)], pa.map_(pa.string(), pa.int32()), [("a", 1)]),
+        ({"x": None}, POINT, {"x": None}),
+    ],
+    ids=str,
+)
+def test_another_class_with_the_same_value_is_taken(value: object, kind: pa.DataType, wanted: object) -> None:
+    assert exact.array([value, None], kind).to_pylist() == [wanted, None]
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "stays"),
+    [
+        (pa.array([1e39]), pa.float32(), False),
+        (pa.array([0.1, None, float("nan"), float("inf"), -0.0]), pa.float32(), True),
+        (pa.array([0.125]), pa.decimal128(5, 2), False),
+        (pa.array([0.1]), pa.decimal128(5, 2), True),
+        (pa.array([Decimal("9007199254740993")]), pa.float64(), False),
+        (pa.array([Decimal("0.1"), None]), pa.float64(), True),
+        (pa.array([2**53 + 1]), pa.float64(), False),
+        (pa.array([datetime(2026, 1, 1, 12)]), pa.date32(), False),
+        (pa.array([date(2026, 1, 1)]), ZONED, True),
+        (pa.array([5]), pa.bool_(), False),
+        (pa.array([datetime(2026, 1, 1)], ZONED), LOCAL, False),
+        (pa.array([1], pa.timestamp("ns")), LOCAL, False),
+        (pa.array([[1e39]]), pa.list_(pa.float32()), False),
+        (pa.array([{"x": 1, "y": 2}]), POINT, False),
+        (pa.array([{"x": 1}, None]), POINT, True),
+        (pa.array([[("a", 1e39)]], pa.map_(pa.string(), pa.float64())), pa.map_(pa.string(), pa.float32()), False),
+        (pa.chunked_array([["a"], ["b"]]), pa.large_string(), True),
+        (pa.array(["a", None]).dictionary_encode(), pa.string(), True),
+        (pa.nulls(2), pa.int32(), True),
+    ],
+    ids=str,
+)
+def test_a_cast_keeps_values_or_fails(given: pa.Array, kind: pa.DataType, stays: bool) -> None:
+    if stays:
+        assert exact.cast(given, kind).type == kind
+    else:
+        with pytest.raises(pa.ArrowException):
+            exact.cast(given, kind)

@@ -1,0 +1,185 @@
+"""Values of rows as Arrow's. PyArrow itself cuts fractions and times, drops zones and fields, and makes numbers infinite or 0.
+
+A value that its column cannot hold is refused. Only FLOAT rounds, to the number nearest to a fraction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+#: Digits that a decimal has at most.
+_MOST = 38
+
+#: Whole numbers beyond this are not exact as doubles.
+_EXACT = 1 << 53
+
+
+def is_too_fine(value: Decimal) -> bool:
+    """True if a decimal has more digits after the point than any type of a column.
+
+    PyArrow scales it by a table of powers, and reads beyond its end, which takes a worker's process with it.
+    """
+    exponent = value.as_tuple().exponent
+    return isinstance(exponent, int) and exponent < -_MOST
+
+
+def array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Returns Python's values as Arrow's. A time without a zone is in UTC.
+
+    Raises:
+        pa.ArrowException, TypeError, ValueError, OverflowError: the type cannot hold a value as it is.
+    """
+    _check(values, kind)
+    return pa.array(values, kind)
+
+
+def cast(values: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> Any:
+    """Returns Arrow's values as those of another type. Raises pa.ArrowException if it cannot hold a value as it is."""
+    if values.type == kind:
+        return values
+    found = values.cast(kind)
+    _compare(_whole(values), _whole(found))
+    return found
+
+
+def _whole(values: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+
+
+def _check(values: Sequence[Any], kind: pa.DataType) -> None:
+    """Raises ValueError if PyArrow would store another value than the one given."""
+    given = [one for one in values if one is not None]
+    if pa.types.is_struct(kind):
+        named = [one for one in given if isinstance(one, Mapping)]
+        for one in named:
+            unknown = one.keys() - {field.name for field in kind}
+            if unknown:
+                raise ValueError(f"the struct has no field {min(map(str, unknown))!r}")
+        for field in kind:
+            _check([one.get(field.name) for one in named], field.type)
+    elif pa.types.is_map(kind):
+        pairs = [*chain.from_iterable(one.items() if isinstance(one, Mapping) else one for one in given)]
+        _check([key for key, _ in pairs], kind.key_type)
+        _check([item for _, item in pairs], kind.item_type)
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        if any(isinstance(one, str | bytes | Mapping) for one in given):
+            raise ValueError("a list is needed")
+        lists = (one.tolist() if isinstance(one, np.ndarray) else one for one in given)
+        _check([*chain.from_iterable(lists)], kind.value_type)
+    else:
+        expected, check = next(((plain, check) for is_one, plain, check in _CHECKS if is_one(kind)), ((), None))
+        # Nearly always there is nothing to look at.
+        if check is not None and not {*map(type, given)} <= {*expected}:
+            for one in given:
+                check(one, kind)
+        if pa.types.is_float32(kind):
+            _check_singles(given)
+
+
+def _whole_number(value: Any, _: pa.DataType) -> None:
+    if isinstance(value, bool | np.bool_) or (isinstance(value, float | np.floating | Decimal) and value % 1 != 0):
+        raise ValueError("a whole number is needed")
+
+
+def _not_too_fine(value: Any, _: pa.DataType) -> None:
+    if isinstance(value, Decimal) and is_too_fine(value):
+        raise ValueError(f"a decimal has at most {_MOST} digits after the point")
+
+
+def _day(value: Any, _: pa.DataType) -> None:
+    if isinstance(value, int | float):
+        raise ValueError("a date is needed")
+    if isinstance(value, datetime) and (value != value or value.time() != time()):  # the former: NaT
+        raise ValueError("a date is needed, without a time")
+
+
+def _moment(value: Any, kind: pa.DataType) -> None:
+    if isinstance(value, int | float):
+        raise ValueError("a datetime is needed")
+    if not isinstance(value, datetime):
+        return
+    if value != value:  # NaT
+        raise ValueError("it is no time; for NULL, give None")
+    if getattr(value, "nanosecond", 0):
+        raise ValueError("its nanoseconds would be lost: the column has microseconds")
+    if kind.tz is None:
+        if value.utcoffset() is not None:
+            raise ValueError("its time zone would be lost: the column has none")
+    elif value.utcoffset():
+        try:
+            value.astimezone(UTC)
+        except OverflowError:
+            raise ValueError("in UTC it is not within the years 1 to 9999") from None
+
+
+_CHECKS: Sequence[tuple[Callable[[pa.DataType], bool], Sequence[type], Callable[[Any, pa.DataType], None]]] = (
+    (pa.types.is_integer, [int], _whole_number),
+    (pa.types.is_decimal, [int], _not_too_fine),
+    (pa.types.is_date, [date], _day),
+    (pa.types.is_timestamp, [], _moment),
+)
+
+
+def _check_singles(given: Sequence[Any]) -> None:
+    try:
+        numbers = np.array(given, np.float64)
+    except (TypeError, ValueError, OverflowError):
+        return  # PyArrow refuses these
+    _compare_floats(numbers, pa.float32())
+
+
+def _compare_floats(numbers: Any, kind: pa.DataType) -> None:
+    """Raises pa.ArrowInvalid if one of the numbers becomes infinite or zero as a FLOAT."""
+    with np.errstate(over="ignore", under="ignore"):
+        stored = numbers.astype(kind.to_pandas_dtype())
+    lost = (np.isinf(stored) & np.isfinite(numbers)) | ((stored == 0) & (numbers != 0))
+    if lost.any():
+        raise pa.ArrowInvalid(f"{numbers[lost][0]!s} is out of the range of {kind}")
+
+
+def _compare(given: pa.Array, stored: pa.Array) -> None:
+    """Raises pa.ArrowInvalid if values are others than they were before a cast."""
+    one, other = given.type, stored.type
+    if one == other or pa.types.is_null(one):
+        return
+    if pa.types.is_struct(one) and pa.types.is_struct(other):
+        unknown = {field.name for field in one} - {field.name for field in other}
+        if unknown:
+            raise pa.ArrowInvalid(f"the struct has no field {min(unknown)!r}")
+        for field in one:
+            _compare(given.field(field.name), stored.field(field.name))
+    elif pa.types.is_map(one) and pa.types.is_map(other):
+        _compare(given.keys, stored.keys)
+        _compare(given.items, stored.items)
+    elif pa.types.is_nested(one) and pa.types.is_nested(other):
+        _compare(given.flatten(), stored.flatten())
+    elif pa.types.is_floating(other):
+        if pa.types.is_floating(one):
+            _compare_floats(given.drop_null().to_numpy(zero_copy_only=False), other)
+        elif pa.types.is_decimal(one):
+            large = pc.greater_equal(pc.abs(stored), float(_EXACT))
+            _raise_unless_equal(given.filter(large), stored.filter(large).cast(one))
+    elif pa.types.is_timestamp(one) and pa.types.is_timestamp(other) and one.tz is not None and other.tz is None:
+        raise pa.ArrowInvalid("the time zone would be lost: the column has none")
+    elif not any(_is_text(kind) for kind in (one, other)):
+        _raise_unless_equal(given, stored.cast(one))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    """True for texts and bytes, and what wraps other values; a cast checks these."""
+    plain = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean, pa.types.is_temporal)
+    return not any(is_one(kind) for is_one in plain)
+
+
+def _raise_unless_equal(given: pa.Array, back: pa.Array) -> None:
+    differs = pc.not_equal(given, back)
+    if pc.any(differs).as_py():
+        raise pa.ArrowInvalid(f"{given.filter(differs)[0]} cannot be stored as it is")
