@@ -25,7 +25,7 @@ _TYPES = {name: kind.lower() for name, kind in (one.split() for one in TABLES["t
 
 @pytest.mark.parametrize(
     ("seed", "count"),
-    [(1, 300), pytest.param(2, 10_000, marks=[pytest.mark.long, pytest.mark.timeout(7200)])],
+    [(1, 150), pytest.param(2, 10_000, marks=[pytest.mark.long, pytest.mark.timeout(7200)])],
     ids=["some", "many"],
 )
 def test_what_is_kept_from_changed_rows_or_by_groups_may_be(home: Home, seed: int, count: int) -> None:
@@ -101,7 +101,7 @@ def _duplicates(spark: SparkSession, queries: dict[str, Query], keys: dict[str, 
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(
     ("seed", "tables", "steps"),
-    [(1, 5, 2), pytest.param(2, 40, 12, marks=pytest.mark.long)],
+    [(1, 3, 2), pytest.param(2, 40, 12, marks=pytest.mark.long)],
     ids=["some", "many"],
 )
 def test_dynamic_tables_equal_their_queries_after_any_dml(home: Home, seed: int, tables: int, steps: int) -> None:

@@ -190,12 +190,12 @@ def test_an_action_that_cannot_be_done_says_why(busy: Site, form: dict[str, str]
     assert [entry[2] is not None and entry[2].startswith("failed") for entry in busy.audited()] == [True]
 
 
-def test_what_is_asked_for_while_a_run_is_in_hand_follows_it(busy: Site) -> None:
+def test_what_is_requested_while_a_run_is_in_progress_follows_it(busy: Site) -> None:
     home = busy.place.session.home
     job = busy.place.session.jobs.get("j")
     with held(home.catalog, job.id, job.name, 10.0):
-        assert "follows as soon as" in busy.post("/jobs/j/run", 202)["result"]
-        eventually(lambda: "follows as soon as" in (busy.audited()[0][2] or ""))
+        assert "starts when it ends" in busy.post("/jobs/j/run", 202)["result"]
+        eventually(lambda: "starts when it ends" in (busy.audited()[0][2] or ""))
         assert ">Waits<" in busy.page("/audit")
         status, problem = (busy.json("/jobs/j")[key] for key in ("status", "problem"))
         assert (status["running"], status["outcome"], problem["severe"]) == (True, "running", False)
@@ -357,7 +357,7 @@ def test_values_of_queries_are_cut_before_they_arrive(busy: Site, monkeypatch: p
     assert arrived < 200_000
     assert busy.post("/sql", q="SELECT '' AS a, CAST(NULL AS BINARY) AS b, X'' AS c, map('k', 1) AS m")["result"][
         "rows"
-    ] == [["", None, "(0 bytes)", [["k", 1]]]]
+    ] == [["", None, "(0 bytes)", {"k": 1}]]
 
 
 def test_rows_of_queries_end_where_they_are_too_large_and_the_page_says_so(
