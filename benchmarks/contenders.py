@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from benchmarks import functions, raw, spark_files
 from benchmarks.functions import Summary
-from volstream.model.objects import QueueType
+from volstream.definitions import QueueType
 from volstream.session import Session
 
 CHECKOUT = Path(__file__).resolve().parents[1]

@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 from benchmarks import processes
 from benchmarks.report import BASE, Figures
 from benchmarks.scenarios import WrongRowsError
+from volstream.definitions import QueueType, Volume
 from volstream.directory import table
 from volstream.directory.fold import Fold
 from volstream.directory.keeper import DirectoryKeeper
@@ -36,7 +37,6 @@ from volstream.directory.writer import DirectoryWriter
 from volstream.engine import record
 from volstream.model.files import FileInfo, Finding
 from volstream.model.hints import KeyHint
-from volstream.model.objects import QueueType, Volume
 from volstream.model.selection import Selection
 from volstream.session import Session
 

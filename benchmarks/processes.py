@@ -18,7 +18,7 @@ from benchmarks.contenders import LIMIT_SECONDS, function_named, rows_of
 from benchmarks.files import Tree
 from benchmarks.report import Figures
 from benchmarks.scenarios import WrongRowsError
-from volstream.model.objects import QueueType, Trigger, TriggerKind
+from volstream.definitions import QueueType
 from volstream.session import Session
 
 COLD, LIVE = "from nothing", "live, one file"
@@ -61,9 +61,7 @@ def live(home: Path, tree: Tree, count: int, times: int, figures: Figures) -> No
     command(home, "init")
     with Session.builder.config("home", home).create() as session:
         session.volumes.create("live", str(tree.folder))
-        session.jobs.create(
-            "live", function_named("summarise"), "live", volume="live", trigger=Trigger(TriggerKind.ON_CHANGE)
-        )
+        session.jobs.create("live", function_named("summarise"), "live", volume="live", on_change=True)
         command(home, "run-job", "live")
         command(home, "engine", "stop", "--now")
         log = Path(session.home.warehouse, "tables", "public", "live", "_delta_log")

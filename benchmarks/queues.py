@@ -29,11 +29,11 @@ from volstream.cloud import aws
 from volstream.cloud.access import Access, Keys
 from volstream.daemon.share import Share
 from volstream.daemon.volumes import VolumeWorker
+from volstream.definitions import QueueType, Volume
 from volstream.directory.confirm import HEADS_AT_ONCE
 from volstream.directory.fold import Fold
 from volstream.model.hints import Hint, ObjectHint
 from volstream.model.names import Name
-from volstream.model.objects import QueueType, Volume
 from volstream.queues import open_queue
 from volstream.queues.base import Described, QueueSettings, QueueSpec
 from volstream.session import Session

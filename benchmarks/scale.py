@@ -34,6 +34,7 @@ from benchmarks import directories
 from benchmarks.contenders import function_named
 from benchmarks.directories import KEYS, info_of, path_of, timed
 from benchmarks.report import Figures
+from volstream.definitions import FileJob, QueueType
 from volstream.delta import folders
 from volstream.delta.marker import Marker
 from volstream.delta.writer import DeltaWriter
@@ -46,7 +47,6 @@ from volstream.jobs.results import ResultTables, write_batch
 from volstream.jobs.sizing import Limits
 from volstream.jobs.staged import Staged
 from volstream.model.names import Name
-from volstream.model.objects import FileJob, QueueType
 from volstream.model.work import Batch, Plan, PlanKind
 from volstream.session import Session
 from volstream.sqltext import table_at

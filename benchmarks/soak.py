@@ -21,9 +21,7 @@ from rich.table import Table
 
 from volstream.catalog import Catalog
 from volstream.catalog.consumptions import Outcome
-from volstream.model.hints import Rejection
-from volstream.model.names import Name
-from volstream.model.objects import (
+from volstream.definitions import (
     FileJob,
     JobState,
     Mode,
@@ -31,10 +29,11 @@ from volstream.model.objects import (
     QueueType,
     SourceKind,
     Stream,
-    Trigger,
     Volume,
     Write,
 )
+from volstream.model.hints import Rejection
+from volstream.model.names import Name
 from volstream.model.work import Batch, BatchState, Plan, PlanKind, PlanState, Refresh, Target
 
 REFRESHES, STEPS = 1_000_000, 10
@@ -267,13 +266,12 @@ def _definitions(catalog: Catalog) -> tuple[Volume, Stream, FileJob]:
         fingerprint="",
         returns="n BIGINT",
         into=Name.parse("counts"),
-        trigger=Trigger(),
         where=None,
         write=Write.UPSERT,
         on_move=OnMove.RERUN,
         retries=3,
         pause_after=3,
-        timeout_seconds=None,
+        timeout=None,
         isolate=False,
         max_files=None,
         max_bytes=None,

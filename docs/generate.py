@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
 
-from volstream import config
+from volstream import config, definitions
 from volstream.cli.main import GROUPS, volstream
+from volstream.definitions.job import JOB_ARGUMENTS, LOAD_OPTIONS
+from volstream.definitions.options import Key, to_alter, to_create
 from volstream.inspection.settings import meanings
 
 REFERENCE = Path(__file__).parent / "reference"
+
+KEYWORDS = Path(definitions.__file__).with_name("keywords.py")
 
 _COMMANDS = """\
 # Commands
@@ -123,10 +128,57 @@ def _default(value: object) -> str:
     return f'"{value}"' if isinstance(value, str) else str(value)
 
 
+#: The classes of keyword arguments: their name, the options that they have, and of what.
+_KEYWORDS: Sequence[tuple[str, Mapping[str, Key], str]] = [
+    ("ConnectionKeywords", to_create(definitions.ConnectionOptions, "type"), "Options of a connection."),
+    ("VolumeKeywords", to_create(definitions.VolumeSpec, "location"), "Options of a volume."),
+    ("StreamKeywords", to_create(definitions.StreamSpec, "volume", "table"), "Options of a new stream."),
+    ("JobKeywords", to_create(definitions.FileJobSpec, *JOB_ARGUMENTS), "Options of a new job."),
+    ("JobChanges", to_alter(definitions.FileJobSpec, "function"), "What can be changed of a job."),
+    ("LoadKeywords", LOAD_OPTIONS, "Options of a new job that loads files."),
+    ("DynamicTableKeywords", to_create(definitions.DynamicTableOptions, "query"), "Options of a new dynamic table."),
+    ("SourceChanges", to_alter(definitions.SourceDefinition), "What can be changed of a source."),
+]
+
+_KEYWORDS_MODULE = """\
+\"\"\"The keyword arguments of public methods, for type checkers and editors. Made by docs/generate.py from the definitions.\"\"\"
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Literal, TypedDict
+
+from volstream.definitions.job import FileFormat, NewColumns, OnMove, Write
+from volstream.definitions.stream import Mode
+from volstream.definitions.volume import QueueType
+from volstream.model.names import Name
+"""
+
+
+def keywords() -> str:
+    """The module of keyword arguments."""
+    text = _KEYWORDS_MODULE
+    for name, options, said in _KEYWORDS:
+        text += f'\n\nclass {name}(TypedDict, total=False):\n    """{said}"""\n\n'
+        text += "".join(f"    {key}: {_typed(one)}\n" for key, one in options.items())
+    return text
+
+
+def _typed(key: Key) -> str:
+    """Returns the type of a keyword: words are literals, which editors complete."""
+    words = key.form.values
+    if words is None:
+        return key.keyword
+    literal = ", ".join(f'"{one}"' for one in words)
+    return f"{words.__name__} | Literal[{literal}]{' | None' if key.optional else ''}"
+
+
 def main() -> None:
-    """Writes the pages."""
+    """Writes the pages, and the module of keyword arguments."""
     for name, text in (("commands", commands()), ("settings", settings())):
         (REFERENCE / f"{name}.md").write_text(text, encoding="utf-8")
+    KEYWORDS.write_text(keywords(), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ class Shell:
         return out
 
     def job(self, name: str, function: str, *options: str) -> tuple[int, str, str]:
-        wanted = ["--on-volume", "v", "--function", f"{self.functions}:{function}", "--returns", "n INT"]
+        wanted = ["--volume", "v", "--function", f"{self.functions}:{function}", "--returns", "n INT"]
         return self("create-job", name, *wanted, "--into", "t", *options)
 
     def beside(self, name: str) -> Shell:

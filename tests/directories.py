@@ -11,13 +11,13 @@ import pyarrow as pa
 from tests import objects
 from tests.objects import NOW
 from volstream.catalog import Catalog
+from volstream.definitions import Volume
 from volstream.directory import table
 from volstream.directory.base import SIZES, FileSizes
 from volstream.directory.difference import compare
 from volstream.directory.snapshot import Snapshot
 from volstream.directory.writer import DirectoryWriter
 from volstream.model.files import FileInfo
-from volstream.model.objects import Volume
 from volstream.model.work import Refresh
 
 #: Path and content of each file; None: it is gone.

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from volstream.catalog import Catalog
-from volstream.model.names import Name
-from volstream.model.objects import (
+from volstream.definitions import (
+    ConnectionOptions,
     FileJob,
     Job,
     JobState,
@@ -19,10 +19,11 @@ from volstream.model.objects import (
     QueueType,
     SourceKind,
     Stream,
-    Trigger,
     Volume,
     Write,
 )
+from volstream.definitions.options import read
+from volstream.model.names import Name
 from volstream.model.work import Batch, BatchState, Failure, FailureKind, FailureState, Plan, PlanKind, PlanState
 
 NOW = datetime(2024, 5, 6, 7, 8, 9, 123456, tzinfo=UTC)
@@ -48,6 +49,10 @@ def volume(name: str = "images", **changes: Any) -> Volume:
         created_on=NOW,
     )
     return dataclasses.replace(made, **changes)
+
+
+def connection_options(type: str, **more: Any) -> ConnectionOptions:
+    return ConnectionOptions(**read(ConnectionOptions, {"type": type, **more}))
 
 
 def stream(source: Volume | None = None, name: str = "changes", **changes: Any) -> Stream:
@@ -78,13 +83,12 @@ def job(of: Stream, name: str = "classify", **changes: Any) -> FileJob:
         fingerprint="0" * 64,
         returns="label STRING",
         into=Name.parse("labels"),
-        trigger=Trigger(),
         where=None,
         write=Write.UPSERT,
         on_move=OnMove.RERUN,
         retries=3,
         pause_after=3,
-        timeout_seconds=None,
+        timeout=None,
         isolate=False,
         max_files=None,
         max_bytes=None,

@@ -34,7 +34,7 @@ _STORY: Sequence[tuple[Sequence[str], Sequence[str]]] = [
     (["create-volume", "notes", "notes", "--pattern", "*.txt"], ["Volume notes at"]),
     (
         [
-            *["create-job", "count", "--on-volume", "notes", "--function", "words.py:count"],
+            *["create-job", "count", "--volume", "notes", "--function", "words.py:count"],
             *["--returns", "words INT", "--into", "words"],
         ],
         ["Job count -> table words (words INT)"],

@@ -13,20 +13,16 @@ if TYPE_CHECKING:
     from volstream.errors import VolstreamError
     from volstream.functions.file import File
     from volstream.functions.source import function
-    from volstream.model.objects import every, on_change, on_cron
     from volstream.session import Session
 
-__all__ = ["File", "Session", "VolstreamError", "connect", "every", "function", "on_change", "on_cron"]
+__all__ = ["File", "Session", "VolstreamError", "connect", "function"]
 
 _HOMES = {
     "File": "volstream.functions.file",
     "Session": "volstream.session",
     "VolstreamError": "volstream.errors",
     "connect": "volstream.dbapi",
-    "every": "volstream.model.objects",
     "function": "volstream.functions.source",
-    "on_change": "volstream.model.objects",
-    "on_cron": "volstream.model.objects",
 }
 
 

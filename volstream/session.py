@@ -7,16 +7,17 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from volstream import config, openlineage
 from volstream.config import Settings
+from volstream.definitions import NO_SCHEDULE
+from volstream.definitions.job import LOAD_OPTIONS
 from volstream.errors import InvalidValueError
 from volstream.home import Home
 from volstream.lifecycle.closeable import Closeable
-from volstream.model.arguments import checked
+from volstream.model.arguments import checked, takes
 from volstream.model.names import Name
-from volstream.model.objects import on_change
 from volstream.objects.all import Objects
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
     from pyspark.sql.connect.udf import UDFRegistration
 
+    from volstream.definitions.keywords import LoadKeywords
     from volstream.pipelines.model import Plan
     from volstream.spark.session import SparkGateway
 
@@ -219,7 +221,8 @@ class Session(Closeable):
         with as_sql_errors():
             return self.spark.sql(text)
 
-    def create_table_from_volume(self, name: str, volume: str, **options: Any) -> DataFrame:
+    @takes(LOAD_OPTIONS)
+    def create_table_from_volume(self, name: str, volume: str, **options: Unpack[LoadKeywords]) -> DataFrame:
         """Loads a volume's files as rows of a table, and returns the table.
 
         Creates the job ``load_<name>``, which runs once now and, under the daemon, whenever files change. Files that cannot be
@@ -235,7 +238,9 @@ class Session(Closeable):
         from volstream.jobs.load import default_name
 
         job = default_name(name)
-        self.jobs.load(job, volume, name, **{"trigger": on_change(), **options})
+        self.jobs.load(
+            job, volume, name, **({"on_change": True} | options if not {*NO_SCHEDULE} & options.keys() else options)
+        )
         self.jobs.run(job)
         return self.table(name)
 

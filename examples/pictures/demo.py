@@ -93,7 +93,7 @@ def main() -> int:
         run(
             "create-job",
             "describe",
-            "--on-volume",
+            "--volume",
             "pictures",
             "--function",
             "examples/pictures/pictures.py:describe",

@@ -102,7 +102,7 @@ class Home:
 
     def create_job(self, name: str, function: str, *options: str) -> None:
         """Creates a job on the volume of its name, into the table of its name."""
-        self.ok("create-job", name, "--on-volume", name, "--function", function, "--into", name, *options)
+        self.ok("create-job", name, "--volume", name, "--function", function, "--into", name, *options)
 
     def ok(self, *arguments: str, **settings: str) -> str:
         """Runs a command that has to succeed; its output."""

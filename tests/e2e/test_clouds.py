@@ -66,7 +66,7 @@ def test_the_examples_run_on_both_clouds_and_a_second_daemon_takes_over(
         home.ok(
             "create-job",
             f"texts_{cloud}",
-            "--on-volume",
+            "--volume",
             f"vol_{cloud}",
             "--function",
             "functions.py:read",

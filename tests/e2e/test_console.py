@@ -131,9 +131,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     fill(home.folder / "photos", home.folder / "letters")
     home.ok("create-volume", "photos", str(home.folder / "photos"))
     home.ok("create-volume", "letters", str(home.folder / "letters"), "--queue-type", "poll")
-    sizes = ("--on-volume", "photos", "--function", "functions.py:measure", "--into", "sizes", "--retries", "0")
+    sizes = ("--volume", "photos", "--function", "functions.py:measure", "--into", "sizes", "--retries", "0")
     home.ok("create-job", "sizes", *sizes, "--on-change", "--max-files", "6")
-    words = ("--on-volume", "letters", "--function", "functions.py:count", "--into", "words")
+    words = ("--volume", "letters", "--function", "functions.py:count", "--into", "words")
     home.ok("create-job", "words", *words, "--every", "1h")
     with home.daemon() as daemon:
         patiently(lambda: (daemon.metric("volstream_job_batches_total", job="sizes") or 0) >= 5)

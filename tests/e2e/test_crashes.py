@@ -37,7 +37,7 @@ class World:
             home.ok(
                 "create-job",
                 job,
-                "--on-volume",
+                "--volume",
                 "files",
                 "--function",
                 "functions.py:read",

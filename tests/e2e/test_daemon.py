@@ -43,7 +43,7 @@ def test_the_table_follows_new_replaced_renamed_and_deleted_files(
 
 def test_rows_sent_to_the_daemon_are_queried_at_once_and_reach_streams(daemon: Daemon, home: Home, name: str) -> None:
     home.ok("sql", f"CREATE TABLE {name} (id STRING, n INT) TBLPROPERTIES ('change_tracking' = 'true')")
-    home.ok("create-stream", f"{name}_stream", "--on-table", name)
+    home.ok("create-stream", f"{name}_stream", "--table", name)
     address = re.search(r"address=(\S+)", daemon.log)
     assert address is not None
     token = (home.path / "ingest.token").read_text().strip()
@@ -100,7 +100,7 @@ def test_metrics_report_lags_queues_files_and_failures(daemon: Daemon, home: Hom
     home.ok("create-volume", name, str(files))
     home.create_job(name, "functions.py:picky", "--on-change", "--retries", "0")
     patiently(lambda: daemon.metric("volstream_job_files_total", job=name, outcome="succeeded") == 1)
-    home.ok("create-stream", f"{name}_all", "--on-volume", name, "--show-initial-rows")
+    home.ok("create-stream", f"{name}_all", "--volume", name, "--show-initial-rows")
 
     # Nobody consumes the stream, and what it begins with are the rows that are there already.
     patiently(lambda: daemon.metric("volstream_stream_lag_files", stream=f"{name}_all") == 2)

@@ -47,7 +47,7 @@ def test_json_is_one_document_on_stdout_and_errors_are_json_on_stderr(home: Home
         ["refresh", "nowhere"],
         ["run-job", "nowhere"],
         ["drop", "stream", "nowhere"],
-        ["create-stream", "s", "--on-volume", "nowhere"],
+        ["create-stream", "s", "--volume", "nowhere"],
         ["explain-file", "nowhere", "a"],
         ["pause", "nowhere"],
         ["list", "failures", "--job", "nowhere"],
@@ -100,7 +100,7 @@ def test_a_function_that_cannot_be_found_or_imported_says_why(home: Home, name: 
 
     def create(function: str) -> Done:
         return home.run(
-            "create-job", name, "--on-volume", name, "--function", function, "--into", name, "--returns", "a STRING"
+            "create-job", name, "--volume", name, "--function", function, "--into", name, "--returns", "a STRING"
         )
 
     refused(create("missing.py:f"), 3, "There is no file", "missing.py")
@@ -114,7 +114,7 @@ def test_a_function_that_cannot_be_found_or_imported_says_why(home: Home, name: 
 
 def test_bad_cron_lines_and_bad_result_columns_are_rejected(home: Home, name: str, files: Path) -> None:
     home.ok("create-volume", name, str(files))
-    create = ["create-job", name, "--on-volume", name, "--function", "functions.py:read", "--into", name]
+    create = ["create-job", name, "--volume", name, "--function", "functions.py:read", "--into", name]
     refused(home.run(*create, "--cron", "61 * * * *"), 3, "61 * * * *")
     refused(home.run(*create, "--returns", "a NONSENSE"), 3, "a NONSENSE")
     refused(home.run(*create, "--arg", "nothing"), 2, "KEY=VALUE")

@@ -48,7 +48,7 @@ class Hosts:
             self.ok(
                 "create-job",
                 volume,
-                "--on-volume",
+                "--volume",
                 volume,
                 "--function",
                 str(folder / "functions.py:read"),

@@ -26,7 +26,7 @@ def test_a_daemon_reads_topics_and_tells_how_they_are(home: Home, name: str, bro
         )
 
     create(name, topic)
-    home.ok("create-stream", f"{name}_s", "--on-table", name)
+    home.ok("create-stream", f"{name}_s", "--table", name)
     with home.daemon(COMMIT_SECONDS="1") as daemon:
         patiently(lambda: f'volstream_source_messages_total{{source="{name}"}} 2.0' in daemon.get("/metrics")[1])
         create(f"{name}_later", f"later-{topic}")

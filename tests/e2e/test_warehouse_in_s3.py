@@ -44,7 +44,7 @@ def _use(tmp_path: Path, settings: Mapping[str, str]) -> None:
         ok(
             "create-job",
             "j",
-            "--on-volume",
+            "--volume",
             "v",
             "--function",
             "functions.py:read",
@@ -54,7 +54,7 @@ def _use(tmp_path: Path, settings: Mapping[str, str]) -> None:
             "t",
             "--on-change",
         )
-        ok("create-stream", "s", "--on-volume", "v", "--show-initial-rows")
+        ok("create-stream", "s", "--volume", "v", "--show-initial-rows")
         ok("refresh", "v")
         ok("run-job", "j")
         assert rows("SELECT _file_path, text FROM t") == [("a.txt", "a"), ("b.txt", "b"), ("below/c.txt", "c")]

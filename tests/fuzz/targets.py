@@ -16,11 +16,11 @@ from tests.fuzz import corpus
 from volstream import config
 from volstream.cli.main import run
 from volstream.cli.options import TIMESTAMP
+from volstream.definitions import Trigger, TriggerKind
 from volstream.errors import VolstreamError
 from volstream.functions.schema import from_ddl, to_ddl
 from volstream.jobs.definitions import check_where
 from volstream.jobs.schedule import check_cron, next_due
-from volstream.model import objects
 from volstream.model.locations import file_uri, local_path, scheme_of
 from volstream.model.names import Name
 from volstream.model.removals import RemovalLimit
@@ -116,7 +116,7 @@ def _pattern(text: str) -> None:
 def _cron(text: str) -> None:
     zone, now = ZoneInfo("Europe/Berlin"), datetime(2026, 3, 29, tzinfo=UTC)
     check_cron(text, zone)
-    next_due(objects.on_cron(text), now, now, zone, now)
+    next_due(Trigger(TriggerKind.CRON, cron=text), now, now, zone, now)
 
 
 def _ddl(text: str) -> None:
@@ -169,9 +169,9 @@ class CommandLine:
         (folder / "script.sql").write_text("SHOW VOLUMES; SHOW JOBS")
         for arguments in (
             ["create-volume", "v", "files"],
-            ["create-stream", "s", "--on-volume", "v"],
+            ["create-stream", "s", "--volume", "v"],
             ["refresh", "v"],
-            ["create-job", "j", "--on-volume", "v", "--function", "f.py:f", "--returns", "n INT", "--into", "t"],
+            ["create-job", "j", "--volume", "v", "--function", "f.py:f", "--returns", "n INT", "--into", "t"],
         ):
             code, said = self._call(arguments)
             if code:

@@ -18,11 +18,11 @@ from tests.folders import FileWriter
 from tests.running import isolated, run, store
 from volstream import config
 from volstream.config import Settings
+from volstream.definitions import QueueType, Volume
 from volstream.directory.keeper import DirectoryKeeper
 from volstream.engine.process import Engine
 from volstream.jobs.lease import RunReport
 from volstream.lifecycle.stop import Stop
-from volstream.model.objects import QueueType, Volume
 from volstream.session import Session
 from volstream.spark.session import SparkGateway
 from volstream.sql.names import split

@@ -16,11 +16,11 @@ from volstream.backup.make import make
 from volstream.backup.manifest import Manifest
 from volstream.backup.restore import restore
 from volstream.dbapi import Connection, _OpenHome
+from volstream.definitions import QueueType
 from volstream.directory import table
 from volstream.directory.snapshot import Snapshot
 from volstream.errors import DependencyError, InvalidValueError, ObjectInUseError
 from volstream.ingest import RealtimeOperation, RowOperator
-from volstream.model.objects import QueueType
 from volstream.session import Session
 from volstream.tails.move import move
 

@@ -18,7 +18,7 @@ def other(shell: Shell) -> Shell:
 
 def test_a_home_is_restored_as_it_was_at_the_backup(shell: Shell, other: Shell, tmp_path: Path) -> None:
     shell.ok("refresh", "v")
-    shell.ok("create-stream", "s", "--on-volume", "v")
+    shell.ok("create-stream", "s", "--volume", "v")
     backup = str(tmp_path / "backup")
     said = shell.ok("backup", backup)
     (shell.files / "c.txt").write_text("later")

@@ -20,8 +20,8 @@ from tests.waiting import eventually
 from volstream import config
 from volstream.daemon.share import Share
 from volstream.daemon.volumes import VolumeWorker
+from volstream.definitions import QueueType, Volume
 from volstream.inspection.doctor import CheckState, examine
-from volstream.model.objects import QueueType, Volume
 from volstream.session import Session
 from volstream.spark.session import SparkGateway
 

@@ -8,8 +8,8 @@ import pytest
 
 from tests import objects
 from tests.integration.conftest import Place
+from volstream.definitions import JobState
 from volstream.errors import FunctionLoadError, InvalidValueError
-from volstream.model.objects import JobState
 from volstream.model.work import FailureKind, FailureState
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.integration.conftest import Place
+from volstream.definitions import JobState
 from volstream.errors import FunctionLoadError, InvalidStateError, InvalidValueError, NotFoundError
 from volstream.jobs.differences import Example
-from volstream.model.objects import JobState
 
 #: One row per line: fails on files that begin with "bad".
 LINES = """

@@ -23,11 +23,11 @@ from volstream.cli.output import shown
 from volstream.console.queries import Queries
 from volstream.daemon.ingest import IngestServer
 from volstream.dbapi import Connection, DataError, _OpenHome
+from volstream.definitions import QueueType
 from volstream.errors import InvalidValueError
 from volstream.ingest import RealtimeOperation
 from volstream.inspection.file_history import tell
 from volstream.model.documents import to_json
-from volstream.model.objects import QueueType
 from volstream.objects.sql import rows as sql_rows
 from volstream.session import Session
 from volstream.spark.session import SparkGateway

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.integration.conftest import Home
+from volstream.definitions import QueueType, Trigger, TriggerKind
 from volstream.errors import (
     AlreadyExistsError,
     InvalidStateError,
@@ -21,7 +22,6 @@ from volstream.errors import (
     VolstreamError,
 )
 from volstream.model.names import Name
-from volstream.model.objects import QueueType, Trigger, TriggerKind
 
 
 def ids(home: Home, table: str = "d$") -> dict[tuple[Any, ...], int]:

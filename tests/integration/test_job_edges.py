@@ -12,13 +12,13 @@ from tests import objects
 from tests.integration.conftest import COUNT, Place
 from tests.waiting import eventually
 from volstream.catalog.consumptions import Outcome
+from volstream.definitions import JobState, Mode, Write
 from volstream.delta.folders import table_location
 from volstream.delta.log import DeltaLog
 from volstream.delta.writer import DeltaWriter
 from volstream.errors import FencedError, FunctionLoadError, StreamBusyError
 from volstream.jobs.progress import Progress
 from volstream.model.names import Name
-from volstream.model.objects import JobState, Mode, Write
 from volstream.model.work import FailureState, Intent
 from volstream.streams.consume import Consumer
 

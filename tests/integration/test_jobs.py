@@ -12,6 +12,7 @@ from tests import objects
 from tests.integration.conftest import COUNT, Place, session_on
 from volstream.catalog.consumptions import Outcome
 from volstream.config import Settings
+from volstream.definitions import JobState, Write
 from volstream.delta.folders import table_location
 from volstream.delta.writer import DeltaWriter
 from volstream.errors import (
@@ -23,7 +24,6 @@ from volstream.errors import (
 )
 from volstream.inspection.runs import backlog
 from volstream.model.names import Name
-from volstream.model.objects import JobState, Write
 from volstream.model.work import FailureKind, FailureState
 from volstream.streams.consume import Consumer
 
@@ -289,7 +289,7 @@ def test_a_file_that_kills_its_worker_is_identified_and_the_others_land(place: P
 def test_a_function_that_runs_too_long_is_interrupted(place: Place) -> None:
     place.put("a", "slow")
     place.put("b", "1")
-    place.job(SLOW, timeout_seconds=0.5)
+    place.job(SLOW, timeout=0.5)
     place.run()
     (failure,) = place.session.jobs.failures("j")
     assert (failure.path, failure.kind) == ("a", FailureKind.TIMED_OUT)

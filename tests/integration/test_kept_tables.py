@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.integration.conftest import COUNT, Home, Place
+from volstream.definitions import Write
 from volstream.errors import InvalidStateError
 from volstream.ingest.local import LocalTables
 from volstream.model.names import Name
-from volstream.model.objects import Write
 
 WRITES = (
     "DELETE FROM t$ WHERE n = 1",

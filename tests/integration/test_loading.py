@@ -14,8 +14,8 @@ from tests import objects
 from tests.integration.conftest import Place
 from tests.interrupts import interrupted
 from volstream import compat
+from volstream.definitions import JobState, OnMove, TriggerKind
 from volstream.errors import AlreadyExistsError, InvalidValueError, NotFoundError, SqlError
-from volstream.model.objects import JobState, OnMove, TriggerKind
 from volstream.model.work import FailureKind, FailureState
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.integration.conftest import Place
+from volstream.definitions import OnMove, Write
 from volstream.errors import InvalidValueError
 from volstream.inspection.file_history import tell
-from volstream.model.objects import OnMove, Write
 from volstream.model.work import Load
 from volstream.sqltext import MAX_NAMED
 

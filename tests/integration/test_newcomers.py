@@ -244,7 +244,7 @@ def test_read_only_commands_load_neither_arrow_nor_spark(shell: Shell) -> None:
         ("restore", "{}"),
         ("apply", "{}.toml"),
         ("create-volume", "w", "{}"),
-        ("create-job", "j", "--on-volume", "v", "--function", "{}.py:f", "--into", "t"),
+        ("create-job", "j", "--volume", "v", "--function", "{}.py:f", "--into", "t"),
     ],
 )
 def test_a_name_that_is_too_long_is_an_error_of_the_user(

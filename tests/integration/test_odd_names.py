@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.integration.conftest import COUNT, Home, Place
+from volstream.definitions import OnMove
 from volstream.inspection.file_history import tell
-from volstream.model.objects import OnMove
 from volstream.spark.session import SparkGateway
 from volstream.sqltext import literal
 

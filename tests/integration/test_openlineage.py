@@ -19,8 +19,8 @@ from tests.integration.conftest import Home as TableHome
 from tests.receivers import receiving
 from tests.waiting import eventually
 from volstream.config import Settings
+from volstream.definitions import QueueType
 from volstream.errors import VolstreamError
-from volstream.model.objects import QueueType
 from volstream.session import Session
 from volstream.spark.session import SparkGateway
 

@@ -34,21 +34,21 @@ type = "local"
 [volumes.notes]
 location = "files"
 connection = "here"
-pattern = ["*.txt"]
+patterns = ["*.txt"]
 
 [streams.changes]
-on_volume = "notes"
+volume = "notes"
 comment = "what changes"
 
 [jobs."silver.count"]
-on_volume = "notes"
+volume = "notes"
 function = "f.py:one"
 returns = "n INT"
 into = "silver.counts"
 every = "1m"
 
 [jobs.loads]
-on_volume = "notes"
+volume = "notes"
 into = "rows"
 load = { format = "csv", schema = "n INT" }
 
@@ -70,7 +70,7 @@ brokers = ["broker:9092"]
 properties."sasl.password" = "${env:NOT_SET_HERE}"
 
 [streams.item_changes]
-on_table = "items"
+table = "items"
 """
 
 TITLES = [
@@ -149,12 +149,12 @@ def test_secrets_are_neither_stored_nor_exported(pipeline: Pipeline) -> None:
 
 def test_a_connection_may_be_dropped_with_the_last_use_of_it_and_a_job_renamed(pipeline: Pipeline) -> None:
     pipeline.write(
-        '[connections.here]\ntype = "local"\n[volumes.v]\nlocation = "files"\nconnection = "here"\n[streams.s]\non_volume = "v"\n'
+        '[connections.here]\ntype = "local"\n[volumes.v]\nlocation = "files"\nconnection = "here"\n[streams.s]\nvolume = "v"\n'
         '[jobs.a]\nstream = "s"\nfunction = "f.py:one"\nreturns = "n INT"\ninto = "t"\n'
     )
     pipeline.apply()
     pipeline.write(
-        '[volumes.v]\nlocation = "files"\n[streams.s]\non_volume = "v"\n'
+        '[volumes.v]\nlocation = "files"\n[streams.s]\nvolume = "v"\n'
         '[jobs.b]\nstream = "s"\nfunction = "f.py:one"\nreturns = "n INT"\ninto = "t"\n'
     )
     done = pipeline.apply("--prune", "--yes")
@@ -166,7 +166,7 @@ def test_a_table_in_the_way_is_seen_before_anything_is_changed(pipeline: Pipelin
     pipeline.write('[sources.taken]\nkind = "events"\n')
     pipeline.apply()
     keys = {
-        "streams": 'on_table = "taken"',
+        "streams": 'table = "taken"',
         "sources": 'kind = "items"\nprimary_key = "id"',
         "tables": 'columns = "n INT"',
     }
@@ -183,7 +183,7 @@ def test_buckets_need_not_be_reachable_if_the_user_says_so(pipeline: Pipeline) -
 
 def test_a_condition_does_not_change_in_the_middle_of_a_plan(pipeline: Pipeline) -> None:
     text = (
-        '[connections.c]\ntype = "local"\n[volumes.v]\nlocation = "files"\n[jobs.j]\non_volume = "v"\nfunction = "f.py:one"\n'
+        '[connections.c]\ntype = "local"\n[volumes.v]\nlocation = "files"\n[jobs.j]\nvolume = "v"\nfunction = "f.py:one"\n'
         'returns = "n INT"\ninto = "t"\n'
     )
     pipeline.write(text)
@@ -217,10 +217,10 @@ def test_values_are_altered_in_place(pipeline: Pipeline) -> None:
     pipeline.apply()
     for before, after in [
         ('region = "eu-west-1"', 'region = "eu-west-2"'),
-        ('pattern = ["*.txt"]', 'pattern = ["*.md"]\nrecursive = false'),
+        ('patterns = ["*.txt"]', 'patterns = ["*.md"]\nrecursive = false'),
         ('connection = "here"\n', ""),
         ('comment = "what changes"', 'comment = "other"'),
-        ('every = "1m"', 'cron = "* * * * *"\nretries = 1\ntimeout = "5s"\narg.x = "1"'),
+        ('every = "1m"', 'cron = "* * * * *"\nretries = 1\ntimeout = "5s"\narguments.x = "1"'),
         ("f.py:one", "g.py:one"),
         ('load = { format = "csv", schema', 'load = { format = "json", schema'),
         ('retention_policy = "30d"', 'retention_policy = "1d"'),
@@ -251,7 +251,7 @@ def test_values_are_altered_in_place(pipeline: Pipeline) -> None:
 
 def test_changed_code_is_accepted_and_a_replay_offered(pipeline: Pipeline) -> None:
     pipeline.write(
-        '[volumes.v]\nlocation = "files"\n[jobs.j]\non_volume = "v"\nfunction = "f.py:one"\nreturns = "n INT"\ninto = "t"\n'
+        '[volumes.v]\nlocation = "files"\n[jobs.j]\nvolume = "v"\nfunction = "f.py:one"\nreturns = "n INT"\ninto = "t"\n'
     )
     pipeline.apply()
     (pipeline.folder / "f.py").write_text("def one(file): return {'n': 1}\n")
@@ -288,7 +288,7 @@ def test_a_dry_run_checks_everything_and_changes_nothing(pipeline: Pipeline) -> 
         ('connection = "here"', 'connection = "lake"', "volume notes: The connection lake has the type s3"),
         ('connection = "here"', 'connection = "gone"', "volume notes: There is no connection gone"),
         (
-            'location = "files"\nconnection = "here"\npattern = ["*.txt"]',
+            'location = "files"\nconnection = "here"\npatterns = ["*.txt"]',
             'location = "."',
             "The volume would contain volstream's home",
         ),
@@ -296,11 +296,11 @@ def test_a_dry_run_checks_everything_and_changes_nothing(pipeline: Pipeline) -> 
         ('every = "1m"', 'cron = "often"', "job silver.count: 'often'"),
         ('every = "1m"', "retries = -1", "job silver.count: --retries cannot be -1."),
         ('every = "1m"', 'where = "colour = 1"', "job silver.count: The condition names a column 'colour'"),
-        ('every = "1m"', 'arg.language = "de"', "job silver.count: one(file) cannot be called with a file"),
+        ('every = "1m"', 'arguments.language = "de"', "job silver.count: one(file) cannot be called with a file"),
         ("f.py:one", "f.py:nine", "has no 'nine'"),
-        ('on_table = "items"', 'on_table = "elsewhere"', "stream item_changes: There is no table elsewhere."),
-        ('on_table = "items"', 'on_table = "rows"', "The table rows is made by the first run of job loads"),
-        ('on_table = "items"', 'on_table = "items"\nidentity = ["x"]', "has no column 'x' to identify rows"),
+        ('table = "items"', 'table = "elsewhere"', "stream item_changes: There is no table elsewhere."),
+        ('table = "items"', 'table = "rows"', "The table rows is made by the first run of job loads"),
+        ('table = "items"', 'table = "items"\nidentity = ["x"]', "has no column 'x' to identify rows"),
         ("[streams.item_changes]", "[streams.count_stream]", ""),
         ("[streams.changes]", "[streams.loads_stream]", "loads_stream, which already exists"),
         (
@@ -367,11 +367,11 @@ def test_pruning_drops_what_the_file_lacks_after_a_yes(pipeline: Pipeline) -> No
 
 def test_what_is_in_use_is_not_pruned_and_nothing_else_is_done(pipeline: Pipeline) -> None:
     """A job of the home reads the volume that the file lacks, through a stream that the file has."""
-    pipeline.write('[volumes.v]\nlocation = "files"\n[streams.s]\non_volume = "v"\n[connections.c]\ntype = "local"\n')
+    pipeline.write('[volumes.v]\nlocation = "files"\n[streams.s]\nvolume = "v"\n[connections.c]\ntype = "local"\n')
     pipeline.apply()
     pipeline.shell.job("j", "one")
     pipeline.write(
-        '[streams.s]\non_volume = "v"\n[jobs.j]\non_volume = "v"\nfunction = "f.py:one"\nreturns = "n INT"\ninto = "t"\n'
+        '[streams.s]\nvolume = "v"\n[jobs.j]\nvolume = "v"\nfunction = "f.py:one"\nreturns = "n INT"\ninto = "t"\n'
     )
     assert "The volume v is used by job j." in pipeline.refused("--prune", "--yes")
     assert "[connections.c]" in pipeline.export()
@@ -454,18 +454,18 @@ def files(draw: st.DrawFn) -> str:
 
     comment = TEXT.map(lambda text: text.replace("\x7f", ""))
     text = "[volumes.v]\nlocation = 'files'\n" + keys(
-        comment=comment, recursive=st.booleans(), pattern=st.just(["*.txt"]), ignore=st.just([]), max_removals=st.just("9%"),
+        comment=comment, recursive=st.booleans(), patterns=st.just(["*.txt"]), ignores=st.just([]), max_removals=st.just("9%"),
         queue_type=st.sampled_from(["poll", "none", "local"]), virtual_cluster=st.just("GPU"),
     )  # fmt: skip
     for name in draw(st.lists(NAME, unique=True)):
         trigger = draw(st.sampled_from(["", "on_change = true\n", "every = '90s'\n", "cron = '5 * * * *'\n"]))
-        text += f"[jobs.'{name}']\non_volume = 'v'\nfunction = 'f.py:f'\nreturns = 'n INT'\ninto = '{name}'\n{trigger}" + keys(
+        text += f"[jobs.'{name}']\nvolume = 'v'\nfunction = 'f.py:f'\nreturns = 'n INT'\ninto = '{name}'\n{trigger}" + keys(
             comment=comment, where=st.just("size > 1"), retries=st.integers(0, 9), timeout=st.just("1h"), isolate=st.booleans(),
             write=st.sampled_from(["upsert", "append"]), max_bytes=st.integers(1, 1 << 40), max_files=st.integers(1, 99),
         )  # fmt: skip
     for number, name in enumerate(draw(st.lists(st.sampled_from(["x", "silver.y", "`y z`"]), unique=True))):
         mode = st.sampled_from(["standard", "append-only"])
-        text += f"[streams.'{name}']\non_volume = 'v'\n" + keys(comment=comment, mode=mode)
+        text += f"[streams.'{name}']\nvolume = 'v'\n" + keys(comment=comment, mode=mode)
         text += f"[connections.c{number}]\ntype = 's3'\n" + keys(comment=comment, region=st.just("eu-west-1"))
     return text
 

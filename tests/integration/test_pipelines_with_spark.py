@@ -25,7 +25,7 @@ columns = "id BIGINT, day DATE"
 partitioned_by = ["day"]
 
 [streams."$.changes"]
-on_table = "$.people"
+table = "$.people"
 
 [jobs."$.audit"]
 statement = "INSERT INTO $.log SELECT id, current_date() FROM $.changes WHERE __change_type = 'INSERT'"
@@ -40,7 +40,7 @@ query = "SELECT name, sum($.twice(id)) AS n FROM $.people GROUP BY name"
 cron = "0 * * * *"
 
 [jobs."$.count"]
-on_volume = "v"
+volume = "v"
 function = "f.py:count"
 returns = "n INT"
 into = "$.people_files"

@@ -61,7 +61,7 @@ def test_good_files_land_once_and_each_bad_one_is_listed_with_its_reason(place: 
         else:
             poison[name] = kind
     place.refresh()
-    place.job(FUNCTION, timeout_seconds=2.0, retries=0)
+    place.job(FUNCTION, timeout=2.0, retries=0)
     report = place.run()
     failures = {failure.path: failure for failure in place.session.jobs.failures("j")}
     assert {path: failures[path] for path in failures.keys() - poison.keys()} == {}

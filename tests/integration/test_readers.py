@@ -26,7 +26,7 @@ from tests.integration.ingest.test_realtime import append, commit, upsert
 from tests.readers import foreign
 from volstream.config import Settings
 from volstream.dbapi import Connection, _OpenHome
-from volstream.model.objects import QueueType, Write
+from volstream.definitions import QueueType, Write
 from volstream.spark.session import SparkGateway
 from volstream.sqltext import table_at
 

@@ -7,13 +7,13 @@ import pytest
 from tests.integration.conftest import COUNT, Home, Place
 from tests.integration.test_jobs import _append_row, _open_attempt
 from volstream.catalog.consumptions import Outcome
+from volstream.definitions import Write
 from volstream.delta.folders import table_location
 from volstream.delta.log import DeltaLog
 from volstream.delta.writer import DeltaWriter
 from volstream.errors import InvalidStateError
 from volstream.functions.schema import PROVENANCE
 from volstream.model.names import Name
-from volstream.model.objects import Write
 from volstream.model.work import app_id
 from volstream.streams.consume import Consumer
 

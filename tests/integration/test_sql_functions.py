@@ -133,7 +133,7 @@ def test_an_exception_in_the_function_is_reported_and_consumes_nothing(home: Hom
 def test_functions_can_be_replaced_kept_and_dropped(home: Home, code: Path) -> None:
     session = home.session
     made = session.functions.create(home.name("f"), f"{code}:twice", "int", comment="c")
-    assert (made.returns, made.comment, made.location) == ("INT", "c", f"{code}:twice")
+    assert (made.returns, made.comment, made.function) == ("INT", "c", f"{code}:twice")
     with pytest.raises(AlreadyExistsError):
         home.sql(f"CREATE FUNCTION f$ AS '{code}:parts' RETURNS STRING")
     home.sql(f"CREATE FUNCTION IF NOT EXISTS f$ AS '{code}:parts' RETURNS ARRAY<STRING>")

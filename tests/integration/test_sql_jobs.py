@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.integration.conftest import Home, Place
+from volstream.definitions import JobState, StatementJob, Trigger, TriggerKind
 from volstream.errors import (
     AlreadyExistsError,
     InvalidStateError,
@@ -14,7 +15,6 @@ from volstream.errors import (
     SqlError,
     StreamBusyError,
 )
-from volstream.model.objects import JobState, StatementJob, Trigger, TriggerKind
 
 COPY = "INSERT INTO u$ SELECT id, name FROM s$ WHERE __change_type = 'INSERT'"
 
@@ -175,7 +175,7 @@ def test_a_job_whose_stream_is_being_consumed_does_not_run(copied: Home) -> None
 
 
 def test_trigger_and_comment_can_be_altered_and_nothing_else(copied: Home) -> None:
-    changed = copied.session.jobs.alter(copied.name("j"), trigger=Trigger(TriggerKind.EVERY, every=5.0))
+    changed = copied.session.jobs.alter(copied.name("j"), every=5.0)
     assert changed.trigger.every == 5.0
     with pytest.raises(InvalidValueError, match="retries"):
         copied.session.jobs.alter(copied.name("j"), retries=1)

@@ -14,6 +14,7 @@ from deltalake import write_deltalake
 
 from tests import objects
 from tests.directories import Directory
+from volstream.definitions import Mode, SourceKind, Stream, StreamSpec, Volume
 from volstream.delta import folders
 from volstream.delta.log import DeltaLog
 from volstream.errors import (
@@ -26,7 +27,6 @@ from volstream.errors import (
     StreamStaleError,
 )
 from volstream.model.names import Name
-from volstream.model.objects import Mode, SourceKind, Stream, StreamSpec, Volume
 from volstream.streams.definitions import advance_stream, create_stream, drop_stream, move_stream
 from volstream.streams.read import StreamReader
 
@@ -57,7 +57,9 @@ class Place(Directory):
 
     def create(self, **options: Any) -> Stream:
         replace = {key: options.pop(key) for key in ("or_replace", "if_not_exists") if key in options}
-        return create_stream(self.catalog, self.warehouse, StreamSpec(S, self.volume.name, **options), **replace)
+        return create_stream(
+            self.catalog, self.warehouse, StreamSpec(name=S, volume=self.volume.name, **options), **replace
+        )
 
     def advance(self, version: int | None = None) -> Stream:
         return advance_stream(self.catalog, self.warehouse, S, version)
@@ -172,7 +174,7 @@ def test_the_name_of_a_table_is_taken(place: Place) -> None:
 
 def test_a_stream_needs_a_volume(place: Place) -> None:
     with pytest.raises(NotFoundError, match="no volume nothing"):
-        create_stream(place.catalog, place.warehouse, StreamSpec(S, Name.parse("nothing")))
+        create_stream(place.catalog, place.warehouse, StreamSpec(name=S, volume=Name.parse("nothing")))
 
 
 def test_a_stream_outlives_its_volume_but_becomes_stale(place: Place) -> None:

@@ -10,10 +10,10 @@ from typing import Any, cast
 import pytest
 
 from tests.integration.conftest import Place
+from volstream.definitions import Mode
 from volstream.directory.keeper import DirectoryKeeper
 from volstream.directory.table import location
 from volstream.errors import AlreadyExistsError, InvalidValueError, StreamStaleError
-from volstream.model.objects import Mode
 from volstream.streams import net_files
 from volstream.streams.volume_source import VolumeSource
 

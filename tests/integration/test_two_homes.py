@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from volstream import config
+from volstream.definitions import QueueType
 from volstream.delta.folders import table_location
 from volstream.errors import InvalidStateError
 from volstream.model.names import Name
-from volstream.model.objects import QueueType
 from volstream.session import Session
 
 

@@ -30,13 +30,13 @@ from volstream.catalog.definitions import note_error
 from volstream.console.app import Console
 from volstream.console.hosts import token_of
 from volstream.daemon.metrics import DaemonMetrics
+from volstream.definitions import FeedKind, FeedTable, FileJob, Function, JobState
 from volstream.delta import direct, folders
 from volstream.engine.process import Engine
 from volstream.errors import SqlError
 from volstream.jobs.lease import held, lease
 from volstream.lifecycle.stop import Stop
 from volstream.model.names import Name
-from volstream.model.objects import FeedKind, FeedTable, FileJob, Function, JobState
 from volstream.model.work import Target
 from volstream.session import Session
 
@@ -198,7 +198,14 @@ def missing_function(views: Views) -> Callable[[], object]:
 
 def missing_sql_function(views: Views) -> Callable[[], object]:
     code = views.shell.home / "g.py"
-    made = Function("1", Name.parse("g"), f"{code}:g", None, "INT", False, None, datetime.now(UTC))
+    made = Function(
+        id="1",
+        name=Name.parse("g"),
+        function=f"{code}:g",
+        search_path=None,
+        returns="INT",
+        created_on=datetime.now(UTC),
+    )
     with views.catalog.database.transaction() as transaction:
         views.catalog.functions.add(transaction, made)
     return lambda: code.write_text("def g(x): ...")
@@ -272,7 +279,19 @@ def failing_commits(views: Views) -> Callable[[], object]:
 
 def unreadable_topic(views: Views) -> Callable[[], object]:
     when = datetime.now(UTC)
-    feed = FeedTable("1", Name.parse("topic"), FeedKind.KAFKA, None, None, False, {}, None, None, None, when)
+    feed = FeedTable(
+        id="1",
+        name=Name.parse("topic"),
+        kind=FeedKind.KAFKA,
+        primary_key=None,
+        retention_policy=None,
+        immutable=False,
+        options={},
+        error=None,
+        error_on=None,
+        comment=None,
+        created_on=when,
+    )
     with views.catalog.database.transaction() as transaction:
         views.catalog.feeds.add(transaction, feed)
     note_error(views.catalog.database, feed.id, "The broker is away.")

@@ -252,7 +252,7 @@ class Storm:
         self.home.ok(
             "create-job",
             job,
-            "--on-volume",
+            "--volume",
             volume,
             "--function",
             f"functions.py:{function}",

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from volstream.alerts.model import Condition, Event, Subject
 from volstream.catalog import Catalog
+from volstream.definitions import Job, JobState, Stream
 from volstream.inspection.failures import group_id
 from volstream.inspection.problems import Cause, Problem
-from volstream.model.objects import Job, JobState, Stream
 
 #: What alerts about a problem are called. Failed files are not a state: each is sent when it fails.
 _EVENTS = {

@@ -15,11 +15,11 @@ from volstream.alerts.model import Alert, Condition, Event, Subject
 from volstream.catalog.alerts import Cause
 from volstream.catalog.database import Database
 from volstream.config import Settings
+from volstream.definitions import Job
 from volstream.delta.places import reached
 from volstream.home import Home
 from volstream.inspection.problems import problems
 from volstream.inspection.status import health
-from volstream.model.objects import Job
 
 #: Interval of looks at streams, which read the logs of tables.
 _STREAM_SECONDS = 60.0

@@ -15,7 +15,7 @@ from volstream.catalog.leases import Leases
 from volstream.catalog.links import Links
 from volstream.catalog.refreshes import Refreshes
 from volstream.catalog.tails import Tails
-from volstream.model.objects import Job, Stream
+from volstream.definitions import Job, Stream
 
 
 class Catalog:

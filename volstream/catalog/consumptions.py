@@ -18,9 +18,9 @@ from sqlalchemy import Connection as Transaction
 from volstream.catalog.database import MAX_BOUND, Database
 from volstream.catalog.failures import activate, drop_pending
 from volstream.catalog.tables import batches, intents, job_totals, jobs, plans, streams
+from volstream.definitions import JobState, SourceKind, Stream
 from volstream.errors import FencedError, StreamBusyError
 from volstream.model.groups import groups
-from volstream.model.objects import JobState, SourceKind, Stream
 from volstream.model.text import counted
 from volstream.model.work import Batch, BatchState, Intent, Load, Plan, PlanKind, PlanState, Target, Waiting
 

@@ -22,7 +22,10 @@ from volstream.lifecycle.disks import disk_error, is_read_only, read_only_error
 from volstream.lifecycle.privacy import make_directory
 
 #: The migration that this code requires; a test compares it with the newest file in ``migrations/versions``.
-SCHEMA_REVISION = "0010"
+SCHEMA_REVISION = "0020"
+
+#: The first migration: catalogs of earlier revisions are of versions that were never released.
+_FIRST_REVISION = "0020"
 
 #: Bound values per statement, below every database's limit.
 MAX_BOUND = 500
@@ -221,6 +224,11 @@ class Database:
             raise InvalidValueError(
                 f"The catalog was created by a newer volstream (schema {found}; this version supports up to {SCHEMA_REVISION}).",
                 "Upgrade volstream.",
+            )
+        if found is not None and found < _FIRST_REVISION:
+            raise InvalidValueError(
+                f"The catalog was created by a volstream before its first release (schema {found}).",
+                "Create a new home.",
             )
         if found != SCHEMA_REVISION:
             with self._engine.connect() as connection:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 
@@ -12,28 +12,20 @@ from sqlalchemy import Row, Table, and_, delete, func, select, update
 
 from volstream.catalog import tables
 from volstream.catalog.database import Database
-from volstream.errors import AlreadyExistsError, InvalidValueError, NotFoundError
-from volstream.model.names import Name, similar
-from volstream.model.objects import (
+from volstream.catalog.rows import from_row, to_row
+from volstream.definitions import (
     Connection,
     DynamicJob,
-    FeedKind,
     FeedTable,
     FileJob,
     Function,
     Job,
-    JobState,
-    Mode,
-    OnMove,
-    QueueType,
-    SourceKind,
     StatementJob,
     Stream,
-    Trigger,
-    TriggerKind,
     Volume,
-    Write,
 )
+from volstream.errors import AlreadyExistsError, InvalidValueError, NotFoundError
+from volstream.model.names import Name, similar
 
 T = TypeVar("T", bound=Connection | Volume | Stream | Job | Function | FeedTable)
 Changed = TypeVar("Changed", bound=Connection | Volume | Stream | Job | Function | FeedTable)
@@ -45,8 +37,7 @@ class Definitions(Generic[T]):
     Args:
         kind: the name of the kind in messages.
         table: where the objects are stored.
-        value: converts a row to an object.
-        columns: the columns of an object's attributes, except its name.
+        classes: the classes of the objects; if there are several, the column ``cls`` has the name of each one's.
         dependents: tables whose rows refer to an object by this column and are deleted with it.
         replaceable: a new object can replace one of its name.
     """
@@ -56,8 +47,7 @@ class Definitions(Generic[T]):
         database: Database,
         kind: str,
         table: Table,
-        value: Callable[[Row[Any]], T],
-        columns: Callable[[dict[str, Any]], dict[str, Any]] = dict,
+        classes: Sequence[type[T]],
         dependents: Sequence[tuple[Table, str]] = (),
         *,
         replaceable: bool = True,
@@ -65,8 +55,7 @@ class Definitions(Generic[T]):
         self.kind = kind
         self._database = database
         self._table = table
-        self._value: Callable[[Row[Any]], T] = value
-        self._more_columns = columns
+        self._classes: Mapping[str, type[T]] = {one.__name__: one for one in classes}
         self._dependents = dependents
         self._replaceable = replaceable
 
@@ -107,7 +96,7 @@ class Definitions(Generic[T]):
         for column, value in equal.items():
             query = query.where(self._table.c[column] == value)
         with self._database.reading() as transaction:
-            return [self._value(row) for row in transaction.execute(query)]
+            return [self._object(row) for row in transaction.execute(query)]
 
     def first(self, **equal: Any) -> T | None:
         """Returns an object whose columns have the given values, or None."""
@@ -140,15 +129,18 @@ class Definitions(Generic[T]):
 
     def _one(self, transaction: Transaction, condition: Any) -> T | None:
         row = transaction.execute(select(self._table).where(condition)).one_or_none()
-        return None if row is None else self._value(row)
+        return None if row is None else self._object(row)
 
     def _named(self, name: Name) -> Any:
         return and_(self._table.c.schema_name == name.schema, self._table.c.name == name.name)
 
+    def _object(self, row: Row[Any]) -> T:
+        classes = self._classes
+        return from_row(classes[row.cls] if len(classes) > 1 else next(iter(classes.values())), row._mapping)
+
     def _columns(self, value: Any) -> dict[str, Any]:
-        columns = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-        name: Name = columns.pop("name")
-        return {"schema_name": name.schema, "name": name.name, **self._more_columns(columns)}
+        columns = to_row(value)
+        return {**columns, "cls": type(value).__name__} if len(self._classes) > 1 else columns
 
 
 def check_exclusive(*, or_replace: bool, if_not_exists: bool) -> None:
@@ -159,122 +151,38 @@ def check_exclusive(*, or_replace: bool, if_not_exists: bool) -> None:
 
 def connections(database: Database) -> Definitions[Connection]:
     """Rows of ``connections``."""
-    return Definitions(
-        database, "connection", tables.connections, lambda row: Connection(**_named(row)), replaceable=False
-    )
+    return Definitions(database, "connection", tables.connections, [Connection], replaceable=False)
 
 
 def volumes(database: Database) -> Definitions[Volume]:
     """Rows of ``volumes``; deleting one also deletes its refreshes, rejected messages and key checks."""
-
-    def value(row: Row[Any]) -> Volume:
-        values = _named(row)
-        return Volume(**{**values, "queue_type": QueueType(values["queue_type"])})
-
-    def columns(values: dict[str, Any]) -> dict[str, Any]:
-        return {**values, "patterns": [*values["patterns"]], "ignores": [*values["ignores"]]}
-
     dependents = [
         (table, "volume_id")
         for table in (tables.refreshes, tables.volume_totals, tables.rejected, tables.key_checks, tables.reconciles)
     ]
-    return Definitions(database, "volume", tables.volumes, value, columns, dependents)
+    return Definitions(database, "volume", tables.volumes, [Volume], dependents)
 
 
 def streams(database: Database) -> Definitions[Stream]:
     """Rows of ``streams``; deleting one also deletes its intents, and the batches and plans of statements, not of jobs."""
-
-    def value(row: Row[Any]) -> Stream:
-        values = _named(row)
-        source = Name(values.pop("source_schema"), values["source_name"])
-        kinds = {"source_kind": SourceKind(values["source_kind"]), "mode": Mode(values["mode"])}
-        return Stream(**{**values, **kinds, "source_name": source, "identity": tuple(values["identity"])})
-
-    def columns(values: dict[str, Any]) -> dict[str, Any]:
-        source: Name = values.pop("source_name")
-        names = {"source_schema": source.schema, "source_name": source.name}
-        return {**values, **names, "identity": [*values["identity"]]}
-
     dependents = [(table, "stream_id") for table in (tables.intents, tables.batches, tables.plans)]
-    return Definitions(database, "stream", tables.streams, value, columns, dependents)
-
-
-#: The columns of a job that runs no function.
-_NO_FUNCTION = {
-    **dict.fromkeys(("function", "search_path", "fingerprint", "returns", "where")),
-    **dict.fromkeys(("timeout_seconds", "max_files", "max_bytes")),
-    **dict.fromkeys(("declared", "isolate", "clean", "may_have_strays"), False),
-    **dict.fromkeys(("retries", "pause_after", "failed_batches"), 0),
-    "write": Write.UPSERT,
-    "on_move": OnMove.RERUN,
-}
+    return Definitions(database, "stream", tables.streams, [Stream], dependents)
 
 
 def jobs(database: Database) -> Definitions[Job]:
     """Rows of ``jobs``; deleting one also deletes its failures, batches, plans and sums, and the intents of its stream."""
-
-    def value(row: Row[Any]) -> Job:
-        values = _named(row)
-        trigger = Trigger(
-            TriggerKind(values.pop("trigger_kind")), values.pop("trigger_every"), values.pop("trigger_cron")
-        )
-        into = Name(values.pop("into_schema"), values.pop("into_name"))
-        typed = {
-            "write": Write(values["write"]),
-            "on_move": OnMove(values["on_move"]),
-            "state": JobState(values["state"]),
-            "other_stream_ids": tuple(values["other_stream_ids"]),
-            "alert": None if values["alert"] is None else tuple(values["alert"]),
-        }
-        values |= {**typed, "trigger": trigger, "into": into}
-        values["query"] = values["statement"]
-        kind = DynamicJob if values["dynamic"] else FileJob if values["statement"] is None else StatementJob
-        return kind(**{field.name: values[field.name] for field in dataclasses.fields(kind)})
-
-    def columns(values: dict[str, Any]) -> dict[str, Any]:
-        into: Name = values.pop("into")
-        trigger: Trigger = values.pop("trigger")
-        query = values.pop("query", None)
-        return {
-            **_NO_FUNCTION,
-            "statement": query,
-            "dynamic": query is not None,
-            **values,
-            "into_schema": into.schema,
-            "into_name": into.name,
-            "trigger_kind": trigger.kind,
-            "trigger_every": trigger.every,
-            "trigger_cron": trigger.cron,
-            "arguments": dict(values.get("arguments", {})),
-            "other_stream_ids": [*values["other_stream_ids"]],
-            "alert": None if values["alert"] is None else [*values["alert"]],
-        }
-
-    dependents = [
-        (tables.failures, "job_id"),
-        (tables.batches, "job_id"),
-        (tables.plans, "job_id"),
-        (tables.job_totals, "job_id"),
-    ]
-    return Definitions(database, "job", tables.jobs, value, columns, dependents)
+    dependents = [(table, "job_id") for table in (tables.failures, tables.batches, tables.plans, tables.job_totals)]
+    return Definitions(database, "job", tables.jobs, [FileJob, StatementJob, DynamicJob], dependents)
 
 
 def functions(database: Database) -> Definitions[Function]:
     """Rows of ``functions``."""
-    return Definitions(database, "function", tables.functions, lambda row: Function(**_named(row)))
+    return Definitions(database, "function", tables.functions, [Function])
 
 
 def feeds(database: Database) -> Definitions[FeedTable]:
     """Rows of ``feeds``."""
-
-    def value(row: Row[Any]) -> FeedTable:
-        values = _named(row)
-        return FeedTable(**{**values, "kind": FeedKind(values["kind"])})
-
-    def columns(values: dict[str, Any]) -> dict[str, Any]:
-        return {**values, "options": dict(values["options"])}
-
-    return Definitions(database, "source", tables.feeds, value, columns, replaceable=False)
+    return Definitions(database, "source", tables.feeds, [FeedTable], replaceable=False)
 
 
 def note_begun(database: Database, job: Job) -> None:
@@ -310,9 +218,3 @@ def note_error(database: Database, feed_id: str, reason: str | None) -> None:
         transaction.execute(
             update(tables.feeds).where(tables.feeds.c.id == feed_id).values(error=reason, error_on=since)
         )
-
-
-def _named(row: Row[Any]) -> dict[str, Any]:
-    values = dict(row._mapping)
-    name = Name(values.pop("schema_name"), values.pop("name"))
-    return {**values, "name": name}

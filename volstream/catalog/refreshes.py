@@ -23,8 +23,8 @@ from volstream.catalog.tables import (
     volume_totals,
     volumes,
 )
+from volstream.definitions import SourceKind
 from volstream.model.hints import Rejection
-from volstream.model.objects import SourceKind
 from volstream.model.work import Completeness, PlanState, Refresh
 
 #: Number of full listings kept on record per volume.

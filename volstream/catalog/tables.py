@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 from sqlalchemy import (
     JSON,
@@ -25,6 +27,11 @@ from sqlalchemy import (
     false,
 )
 from sqlalchemy.types import TypeEngine
+
+from volstream.definitions import ConnectionOptions, FileJobOptions, FunctionDefinition, FunctionOptions
+from volstream.definitions.options import keys
+from volstream.definitions.stream import StreamOptions
+from volstream.definitions.volume import VolumeOptions
 
 
 class UtcDateTime(TypeDecorator[datetime]):
@@ -92,6 +99,34 @@ metadata = MetaData(
 )
 
 
+#: The types of columns by those of stored values.
+_TYPES: Mapping[Any, TypeEngine[Any] | type[TypeEngine[Any]]] = {
+    str: Text,
+    bool: Boolean,
+    int: BigInteger,
+    float: Float,
+    Sequence[str]: JSON(none_as_null=True),
+    Mapping[str, str]: JSON(none_as_null=True),
+}
+
+
+def _options(*described: type[Any], nullable: bool | None = None) -> list[Column[Any]]:
+    """Returns a column for each option that classes describe.
+
+    Args:
+        nullable: objects of other classes are in the table, too; None: only what may be None is NULL.
+    """
+    found = {name: key for one in described for name, key in keys(one).items()}
+    return [
+        Column(
+            name,
+            String(20) if key.form.values is not None else _TYPES[key.kind],
+            nullable=key.optional if nullable is None else nullable,
+        )
+        for name, key in found.items()
+    ]
+
+
 def _id() -> Column[str]:
     return Column("id", String(36), primary_key=True)
 
@@ -109,13 +144,8 @@ connections = Table(
     metadata,
     _id(),
     *_named(),
-    Column("type", String(20), nullable=False),
-    Column("region", Text),
-    Column("endpoint", Text),
-    Column("role_arn", Text),
+    *_options(ConnectionOptions),
     Column("external_id", Text, nullable=False),
-    Column("credentials", Text, nullable=False),
-    Column("comment", Text),
     _created(),
     UniqueConstraint("schema_name", "name"),
 )
@@ -128,19 +158,13 @@ volumes = Table(
     Column("location", Text, nullable=False),
     Column("connection_id", ForeignKey("connections.id")),
     Column("queue_type", String(20), nullable=False),
-    Column("queue_name", Text),
-    Column("virtual_cluster", String(200), nullable=False),
-    Column("recursive", Boolean, nullable=False),
-    Column("patterns", JSON, nullable=False),
-    Column("ignores", JSON, nullable=False),
-    Column("comment", Text),
+    *_options(VolumeOptions),
     _created(),
     Column("table_id", String(36)),
     Column("refresh_count", BigInteger, nullable=False),
     Column("reconciled_on", UtcDateTime),
     # What is currently wrong with the volume, as reported by its writer.
     Column("trouble", Said),
-    Column("max_removals", String(40)),
     # Number of rows that the newest full listing would remove, held until confirmed; and the confirmation.
     Column("held_removals", BigInteger, nullable=False, server_default="0"),
     Column("accept_removals", Boolean, nullable=False, server_default=false()),
@@ -158,13 +182,11 @@ streams = Table(
     Column("source_schema", String(200), nullable=False),
     Column("source_name", String(200), nullable=False),
     Column("table_id", String(36)),
-    Column("mode", String(20), nullable=False),
+    *_options(StreamOptions),
     Column("offset", BigInteger),
     Column("initial", Boolean, nullable=False),
     Column("sequence", BigInteger, nullable=False),
-    Column("comment", Text),
     _created(),
-    Column("identity", JSON, nullable=False),
     UniqueConstraint("schema_name", "name"),
 )
 
@@ -177,37 +199,23 @@ jobs = Table(
     Column("stream_id", ForeignKey("streams.id"), nullable=False, unique=True),
     # Other streams that a statement reads. That none of them serves another job is checked when the job is created.
     Column("other_stream_ids", JSON, nullable=False),
+    # FileJob, StatementJob or DynamicJob; what one of another class has is NULL.
+    Column("cls", String(20), nullable=False),
     Column("statement", Text),
-    Column("dynamic", Boolean, nullable=False),
+    Column("query", Text),
     Column("function", Text),
     Column("search_path", Text),
     Column("fingerprint", String(64)),
-    Column("returns", Text),
-    Column("declared", Boolean, nullable=False, server_default=false()),
+    *_options(FileJobOptions, FunctionOptions, nullable=True),
+    Column("declared", Boolean),
     Column("into_schema", String(200), nullable=False),
     Column("into_name", String(200), nullable=False),
-    Column("trigger_kind", String(20), nullable=False),
-    Column("trigger_every", Float),
-    Column("trigger_cron", Text),
-    Column("where", Text),
-    Column("write", String(20), nullable=False),
-    Column("on_move", String(20), nullable=False),
-    Column("retries", Integer, nullable=False),
-    Column("pause_after", Integer, nullable=False),
-    Column("timeout_seconds", Float),
-    Column("isolate", Boolean, nullable=False),
-    Column("max_files", Integer),
-    Column("max_bytes", BigInteger),
-    Column("arguments", JSON, nullable=False),
     Column("state", String(20), nullable=False),
     Column("state_reason", Said),
     Column("owns_stream", Boolean, nullable=False),
-    Column("clean", Boolean, nullable=False),
-    Column("may_have_strays", Boolean, nullable=False, server_default=false()),
-    Column("failed_batches", Integer, nullable=False),
-    Column("comment", Text),
-    # Names of receivers of alerts about it; NULL: those of the home's settings.
-    Column("alert", JSON(none_as_null=True)),
+    Column("clean", Boolean),
+    Column("may_have_strays", Boolean),
+    Column("failed_batches", Integer),
     _created(),
     Column("last_started", UtcDateTime),
     Column("last_ended", UtcDateTime),
@@ -223,11 +231,8 @@ functions = Table(
     metadata,
     _id(),
     *_named(),
-    Column("location", Text, nullable=False),
+    *_options(FunctionDefinition),
     Column("search_path", Text),
-    Column("returns", Text, nullable=False),
-    Column("of_items", Boolean, nullable=False, server_default=false()),
-    Column("comment", Text),
     _created(),
     UniqueConstraint("schema_name", "name"),
 )
@@ -239,7 +244,7 @@ feeds = Table(
     *_named(),
     Column("kind", String(20), nullable=False),
     Column("primary_key", Text),
-    Column("retention_seconds", BigInteger),
+    Column("retention_policy", BigInteger),
     Column("immutable", Boolean, nullable=False),
     Column("options", JSON, nullable=False),
     Column("error", Text),

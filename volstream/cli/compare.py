@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from volstream.cli.complete import names_of
-from volstream.cli.options import NUMBER, common, parse_arguments
+from volstream.cli.options import NUMBER, PAIR, common, merged
 from volstream.cli.output import Output
 from volstream.model.text import counted
 from volstream.model.units import format_size
@@ -24,7 +24,12 @@ if TYPE_CHECKING:
 @click.option("--function", required=True, metavar="FILE.py:FUNC|pkg.mod:FUNC", help="The other code.")
 @click.option("--returns", metavar="DDL", help="Its columns; default: those that it declares, else the job's.")
 @click.option(
-    "--arg", "arguments", multiple=True, metavar="KEY=VALUE", help="Its arguments; without any, the job's apply."
+    "--arg",
+    "arguments",
+    type=PAIR,
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Its arguments; without any, the job's apply.",
 )
 @click.option(
     "--sample", type=NUMBER, default=200, show_default=True, help="How many files, spread over the directory."
@@ -39,7 +44,7 @@ def compare_command(
     job: str,
     function: str,
     returns: str | None,
-    arguments: tuple[str, ...],
+    arguments: tuple[Mapping[str, str], ...],
     sample: int,
     where: str | None,
     paths: tuple[str, ...],
@@ -50,13 +55,13 @@ def compare_command(
         job,
         function,
         returns=returns,
-        arguments=parse_arguments(arguments) if arguments else None,
+        arguments=merged(arguments) if arguments else None,
         sample=sample,
         where=where,
         paths=paths,
         both=both,
     )
-    following = found.commands_to_switch(function, returns, arguments)
+    following = found.commands_to_switch(function, returns, merged(arguments))
     if output.as_json:
         output.result({**vars(found), "next": following}, "")
         return

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import click
 
 from volstream.cli.complete import names_of
-from volstream.cli.options import DURATION, common, parse_arguments
+from volstream.cli.options import DURATION, PAIR, common, merged
 from volstream.cli.output import Output, shown
 from volstream.errors import FilesFailedError, InvalidValueError, NotFoundError
 from volstream.model.text import counted
@@ -37,14 +38,14 @@ def _line(details: dict[str, Any]) -> str:
 @click.argument("function", metavar="FILE.py:FUNC|pkg.mod:FUNC")
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @click.option("--returns", metavar="DDL", help="Columns of the result; default: what the function declares.")
-@click.option("--arg", "arguments", multiple=True, metavar="KEY=VALUE")
+@click.option("--arg", "arguments", type=PAIR, multiple=True, metavar="KEY=VALUE")
 @click.option("--timeout", "timeout_seconds", type=DURATION, metavar="60s")
 @click.option("--format", "format_", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def try_command(
     function: str,
     paths: tuple[str, ...],
     returns: str | None,
-    arguments: tuple[str, ...],
+    arguments: tuple[Mapping[str, str], ...],
     timeout_seconds: float | None,
     format_: str,
 ) -> None:
@@ -57,7 +58,7 @@ def try_command(
             raise InvalidValueError(f"{path} is a directory.", f"Give files: {path.rstrip('/')}/*")
         if not os.path.isfile(path):
             raise NotFoundError(f"There is no file {path}.", "Correct the path, or its pattern.")
-    outcomes = try_function(function, paths, returns, parse_arguments(arguments), timeout_seconds)
+    outcomes = try_function(function, paths, returns, merged(arguments), timeout_seconds)
     value: list[dict[str, Any]] = []
     for path, outcome in zip(paths, outcomes, strict=True):
         value.append(

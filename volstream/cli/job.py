@@ -12,30 +12,17 @@ import click
 
 from volstream.catalog.failures import Wanted
 from volstream.cli.complete import names_of
-from volstream.cli.options import (
-    DURATION,
-    NUMBER,
-    SIZE,
-    choice,
-    common,
-    existing,
-    parse_arguments,
-)
+from volstream.cli.options import common, described, existing
 from volstream.cli.output import Output
 from volstream.cli.progress import watched
-from volstream.cli.trigger import says, trigger_of, triggers
+from volstream.definitions import FileJob, FileJobSpec, JobState, Trigger, TriggerKind
+from volstream.definitions.options import to_alter, to_create
 from volstream.errors import FilesFailedError, InterruptedByUserError
 from volstream.inspection import details
 from volstream.lifecycle.stop import Stop
 from volstream.model.files import printable
-from volstream.model.objects import (
-    FileJob,
-    JobState,
-    OnMove,
-    Write,
-)
 from volstream.model.text import counted, one_line
-from volstream.model.units import about, format_size
+from volstream.model.units import about, format_duration, format_size
 from volstream.model.work import LASTING, FailureState
 from volstream.session import Session
 
@@ -47,123 +34,51 @@ if TYPE_CHECKING:
 
 @click.command("create-job")
 @click.argument("name")
-@click.option(
-    "--stream", metavar="STREAM", help="The stream whose files are processed.", shell_complete=names_of("stream")
-)
-@click.option(
-    "--on-volume",
-    "volume",
-    metavar="VOLUME",
-    help="Create a stream for the job that starts with the files present.",
-    shell_complete=names_of("volume"),
-)
-@click.option("--function", required=True, metavar="FILE.py:FUNC|pkg.mod:FUNC")
-@click.option("--into", required=True, metavar="TABLE")
-@click.option("--returns", metavar="DDL", help="Columns of the result: 'label STRING, score DOUBLE'.")
-@triggers
-@click.option("--where", metavar="SQL", help='Take only files that satisfy this, such as "size < 1000000".')
-@click.option("--write", type=choice(Write), default=Write.UPSERT.value, show_default=True)
-@click.option(
-    "--on-move",
-    type=choice(OnMove),
-    default=OnMove.RERUN.value,
-    show_default=True,
-    help="When a file moves inside the volume: run the function, or let its rows follow.",
-)
-@click.option("--retries", type=NUMBER, default=3, show_default=True)
-@click.option(
-    "--pause-after",
-    type=NUMBER,
-    default=3,
-    show_default=True,
-    help="Pause after so many batches without a success; 0: never.",
-)
-@click.option("--timeout", "timeout_seconds", type=DURATION, metavar="60s", help="Limit per file.")
-@click.option("--isolate", is_flag=True, help="Run each file in a child process that can be killed.")
-@click.option("--max-files", type=NUMBER, metavar="N", help="Most files of a batch.")
-@click.option("--max-bytes", type=SIZE, metavar="1GiB", help="Most bytes of a batch.")
-@click.option("--arg", "arguments", multiple=True, metavar="KEY=VALUE", help="Passed to the function by name, as text.")
-@click.option(
-    "--alert",
-    multiple=True,
-    metavar="RECEIVER",
-    help="Who gets alerts about it, instead of those of the settings; none: nobody.",
-)
-@click.option("--comment")
+@described(to_create(FileJobSpec))
 @existing
 @common
 def create_job_command(
-    session: Session, output: Output, name: str, function: str, into: str, write: str, on_move: str, **options: Any
+    session: Session, output: Output, name: str, given: dict[str, Any], or_replace: bool, if_not_exists: bool
 ) -> None:
-    """Run a Python function on every file of a stream, and keep its results in a table."""
-    options["arguments"] = parse_arguments(options["arguments"])
-    options["alert"] = receivers_of(options["alert"])
-    job = session.jobs.create(name, function, into, write=Write(write), on_move=OnMove(on_move), **options)
+    """Run a Python function on every file of a volume or stream, and keep its results in a table."""
+    function, into = given.pop("function"), given.pop("into")
+    job = session.jobs.create(name, function, into, or_replace=or_replace, if_not_exists=if_not_exists, **given)
     assert isinstance(job, FileJob), "created with a function"
-    output.result(details.values(job), f"Job {job.name} -> table {job.into} ({job.returns}); runs {says(job.trigger)}.")
+    output.result(details.values(job), created(job))
 
 
-def receivers_of(given: tuple[str, ...]) -> tuple[str, ...] | None:
-    """Returns the receivers that ``--alert`` names; None: those of the settings."""
-    if given in ((), ("default",)):
-        return None
-    return () if given == ("none",) else given
+def created(job: FileJob) -> str:
+    """Says which job was created."""
+    return f"Job {job.name} -> table {job.into} ({job.returns}); runs {_occasion(job.trigger)}."
+
+
+def _occasion(trigger: Trigger) -> str:
+    match trigger.kind:
+        case TriggerKind.ON_CHANGE:
+            return "on change, under the daemon"
+        case TriggerKind.EVERY:
+            return f"every {format_duration(trigger.every or 0)}, under the daemon"
+        case TriggerKind.CRON:
+            return f"at {trigger.cron}, under the daemon"
+        case _:
+            return "on demand: volstream run-job"
 
 
 @click.command("alter-job")
 @click.argument("name", shell_complete=names_of("job"))
-@click.option(
-    "--function", metavar="FILE.py:FUNC|pkg.mod:FUNC", help="New function, or the same to accept changed code."
-)
-@click.option("--returns", metavar="DDL")
-@click.option("--on-change", is_flag=True)
-@click.option("--every", type=DURATION, metavar="30s")
-@click.option("--cron", metavar="LINE")
+@described(to_alter(FileJobSpec), changes=True)
 @click.option("--manual", is_flag=True, help="Run by run-job only.")
-@click.option("--where", metavar="SQL")
-@click.option("--on-move", type=choice(OnMove))
-@click.option("--retries", type=NUMBER)
-@click.option("--pause-after", type=NUMBER)
-@click.option("--timeout", "timeout_seconds", type=DURATION)
-@click.option("--isolate/--no-isolate", default=None)
-@click.option("--max-files", type=NUMBER)
-@click.option("--max-bytes", type=SIZE)
-@click.option("--arg", "arguments", multiple=True, metavar="KEY=VALUE")
-@click.option(
-    "--alert",
-    multiple=True,
-    metavar="RECEIVER",
-    help="Who gets alerts about it; none: nobody; default: those of the settings.",
-)
-@click.option("--comment")
 @common
-def alter_job_command(
-    session: Session,
-    output: Output,
-    name: str,
-    on_change: bool,
-    every: float | None,
-    cron: str | None,
-    manual: bool,
-    arguments: tuple[str, ...],
-    alert: tuple[str, ...],
-    **options: Any,
-) -> None:
+def alter_job_command(session: Session, output: Output, name: str, given: dict[str, Any], manual: bool) -> None:
     """Change a job. Its position and its failures stay.
 
-    --function and --returns also retry files that failed because of columns, size or imports.
+    --function and --returns also retry files that failed because of columns, size or imports. Give --function again to accept
+    changed code.
     """
+    if manual:
+        given["on_change"] = False
     before = session.jobs.get(name)
-    changes = {key: value for key, value in options.items() if value is not None}
-    if on_change or every is not None or cron is not None or manual:
-        changes["trigger"] = trigger_of(on_change, every, cron)
-    if "on_move" in changes:
-        changes["on_move"] = OnMove(changes["on_move"])
-    if arguments:
-        changes["arguments"] = parse_arguments(arguments)
-    if alert:
-        changes["alert"] = receivers_of(alert)
-    job = session.jobs.alter(name, **changes)
+    job = session.jobs.alter(name, **given)
     text = f"Job {job.name} changed."
     if isinstance(job, FileJob) and isinstance(before, FileJob) and job.returns != before.returns:
         text += f" Its columns: {job.returns}."

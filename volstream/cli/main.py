@@ -148,7 +148,7 @@ def volstream() -> None:
 
     \b
     volstream create-volume photos ~/Pictures --pattern '*.jpg'
-    volstream create-job sizes --on-volume photos --function job.py:size --into sizes --on-change
+    volstream create-job sizes --volume photos --function job.py:size --into sizes --on-change
     volstream daemon
     """
 

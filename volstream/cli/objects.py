@@ -12,12 +12,12 @@ from volstream.catalog.failures import ACTIVE, Wanted
 from volstream.cli.complete import names_of
 from volstream.cli.options import common, kinds, like
 from volstream.cli.output import Output
+from volstream.definitions import Job
 from volstream.inspection import details
 from volstream.inspection.problems import problems
 from volstream.inspection.status import job_status
 from volstream.jobs.lease import runs_of
 from volstream.model.names import Name
-from volstream.model.objects import Job
 from volstream.model.units import format_size
 from volstream.model.work import FailureKind, FailureState
 from volstream.session import Session

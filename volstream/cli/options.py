@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
 from enum import StrEnum
 from typing import Any, TypeVar
 
 import click
 
 from volstream import tracing
+from volstream.cli.complete import names_of
 from volstream.cli.output import Output
+from volstream.definitions import forms
+from volstream.definitions.options import Key
 from volstream.errors import InvalidValueError, NotFoundError
 from volstream.lifecycle.privacy import keep_private
 from volstream.model.files import is_utf8, printable
-from volstream.model.units import MAX_INTEGER, in_utc, parse_duration, parse_size
 from volstream.model.work import FailureKind
 from volstream.session import Session
 
@@ -46,7 +47,7 @@ def _with_home(function: F, *, must_exist: bool, pictures: Sequence[str] = ()) -
     )
     @functools.wraps(function)
     def command(home: str | None, format_: str, **options: Any) -> Any:
-        _check_text(options)
+        _check_text()
         with opened(home) as session, session.home.gateway.explaining():
             if must_exist:
                 check_made(session)
@@ -66,14 +67,21 @@ def check_made(session: Session) -> None:
         )
 
 
-def _check_text(options: Mapping[str, Any]) -> None:
+def _check_text() -> None:
     """Raises InvalidValueError for undecodable bytes, which neither catalog nor statements can hold; paths may have them."""
-    for param in click.get_current_context().command.params:
-        given = options.get(param.name or "")
-        texts = given if isinstance(given, tuple) else (given,)
-        odd = [text for text in texts if isinstance(text, str) and not is_utf8(text)]
+    context = click.get_current_context()
+    for param in context.command.params:
+        odd = [text for text in _texts(context.params.get(param.name or "")) if not is_utf8(text)]
         if odd and not isinstance(param.type, click.Path):
             raise InvalidValueError(f"{printable(odd[0])!r} is not valid UTF-8 text.")
+
+
+def _texts(given: Any) -> Iterator[str]:
+    if isinstance(given, str):
+        yield given
+    elif isinstance(given, tuple | Mapping):
+        for one in given.items() if isinstance(given, Mapping) else given:
+            yield from _texts(one)
 
 
 @contextmanager
@@ -102,28 +110,10 @@ class _Parsed(click.ParamType[Any]):
             self.fail(str(error), param, ctx)
 
 
-def _timestamp(text: str) -> datetime:
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise InvalidValueError(f"{text!r} is not a time.", "Write for example 2026-03-01T12:00:00+01:00.") from None
-    return in_utc(moment)
-
-
-def _number(text: str) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        raise InvalidValueError(f"{text!r} is not a whole number.") from None
-    if abs(number) > MAX_INTEGER:
-        raise InvalidValueError(f"{text!r} is too large a number.")
-    return number
-
-
-DURATION = _Parsed("duration", parse_duration)
-SIZE = _Parsed("size", parse_size)
-TIMESTAMP = _Parsed("timestamp", _timestamp)
-NUMBER = _Parsed("integer", _number)
+DURATION = _Parsed("duration", forms.DURATION.parse)
+TIMESTAMP = _Parsed("timestamp", forms.MOMENT.parse)
+NUMBER = _Parsed("integer", forms.NUMBER.parse)
+PAIR = _Parsed("pair", forms.PAIRS.parse)
 
 
 def choice(values: type[StrEnum]) -> click.Choice[str]:
@@ -154,12 +144,66 @@ def interactive() -> bool:
     return sys.stderr.isatty()
 
 
-def parse_arguments(pairs: tuple[str, ...]) -> dict[str, str]:
-    """Parses KEY=VALUE pairs into a mapping."""
-    arguments: dict[str, str] = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not equals or not key.isidentifier():
-            raise click.BadParameter(f"{pair!r} is not KEY=VALUE.", param_hint="'--arg'")
-        arguments[key] = value
-    return arguments
+def merged(pairs: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """Returns one mapping for the values of an option that takes ``KEY=VALUE``."""
+    return {key: value for pair in pairs for key, value in pair.items()}
+
+
+def described(known: Mapping[str, Key], *, changes: bool = False) -> Callable[[F], F]:
+    """Adds an option for each one that a definition describes. The command gets those that were given as ``given``, by name.
+
+    Args:
+        changes: the command changes an object: there are no defaults, and each flag can be set and unset.
+    """
+
+    def decorated(function: F) -> F:
+        @functools.wraps(function)
+        def command(*arguments: Any, **options: Any) -> Any:
+            values = {name: options.pop(name) for name in known}
+            given = {name: one for name, one in values.items() if one not in (None, ())}
+            for name in given:
+                if known[name].form is forms.PAIRS:
+                    given[name] = merged(given[name])
+            return function(*arguments, given=given, **options)
+
+        for key in reversed([*known.values()]):
+            command = _option(key, changes)(command)
+        return command  # type: ignore[return-value]  # the same command with other options
+
+    return decorated
+
+
+def _option(key: Key, changes: bool) -> Callable[[F], F]:
+    """Returns the option of a command for one of a definition."""
+    flag = key.option.flag or f"--{key.word.replace('_', '-')}"
+    default = None if changes or key.required else key.default
+    default = default.value if isinstance(default, StrEnum) else default
+    help_ = key.option.help
+    if key.form is forms.FLAG:
+        alone = key.option.flag is not None or default is False
+        spelled = flag if alone else f"{flag}/--no-{flag.removeprefix('--')}"
+        return click.option(
+            spelled, key.name, is_flag=True, default=default or None, show_default=not alone, help=help_
+        )
+    metavar = key.option.metavar or key.form.metavar
+    if key.form in (forms.TEXTS, forms.RECEIVERS, forms.PAIRS):
+        help_ += f" Default: {' '.join(default)}" if default else ""
+        kind = PAIR if key.form is forms.PAIRS else None
+        return click.option(flag, key.name, type=kind, multiple=True, metavar=metavar, help=f"{help_} May be repeated.")
+    return click.option(
+        flag,
+        key.name,
+        type=_type(key),
+        default=default,
+        show_default=default is not None,
+        required=key.required and not changes,
+        metavar=None if key.form.values is not None else metavar,
+        help=help_ or None,
+        shell_complete=None if key.option.names is None else names_of(key.option.names),
+    )
+
+
+def _type(key: Key) -> click.ParamType[Any]:
+    if key.form.values is not None:
+        return choice(key.form.values)
+    return click.STRING if key.form in (forms.TEXT, forms.NAME) else _Parsed(key.form.wanted, key.form.parse)

@@ -3,55 +3,31 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from volstream.cli.complete import names_of
-from volstream.cli.options import (
-    NUMBER,
-    TIMESTAMP,
-    choice,
-    common,
-    existing,
-)
+from volstream.cli.options import NUMBER, TIMESTAMP, common, described, existing
 from volstream.cli.output import Output
-from volstream.model.objects import (
-    Mode,
-    SourceKind,
-    Stream,
-)
+from volstream.definitions import SourceKind, Stream, StreamSpec
+from volstream.definitions.options import to_create
 from volstream.model.text import counted
 from volstream.session import Session
-
-if TYPE_CHECKING:
-    pass
 
 
 @click.command("create-stream")
 @click.argument("name")
-@click.option("--on-volume", "volume", metavar="VOLUME", shell_complete=names_of("volume"))
-@click.option("--on-table", "table", metavar="TABLE")
-@click.option("--mode", type=choice(Mode), default=Mode.STANDARD.value, show_default=True)
-@click.option("--show-initial-rows", is_flag=True, help="Start with the files or rows present.")
-@click.option("--at-version", type=NUMBER, metavar="N", help="Start after this version of the source.")
-@click.option("--at-timestamp", type=TIMESTAMP, metavar="TIME", help="Start after this time.")
-@click.option(
-    "--identity",
-    multiple=True,
-    metavar="COLUMN",
-    help="Columns that identify a table's rows; default: its primary key.",
-)
-@click.option("--comment")
+@described(to_create(StreamSpec))
 @existing
 @common
 def create_stream_command(
-    session: Session, output: Output, name: str, volume: str | None, table: str | None, mode: str, **options: Any
+    session: Session, output: Output, name: str, given: dict[str, Any], or_replace: bool, if_not_exists: bool
 ) -> None:
     """Create a cursor over the changes of a volume's files or a table's rows."""
-    if (volume is None) == (table is None):
-        raise click.UsageError("Give --on-volume or --on-table.")
-    stream = session.streams.create(name, volume, table=table, mode=Mode(mode), **options)
+    if ("volume" in given) == ("table" in given):
+        raise click.UsageError("Give --volume or --table.")
+    stream = session.streams.create(name, or_replace=or_replace, if_not_exists=if_not_exists, **given)
     where = f"{stream.source_kind} {stream.source_name}"
     output.result(stream, f"Stream {stream.name} on {where}: {_start(session, stream)}.")
 

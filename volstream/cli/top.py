@@ -14,11 +14,11 @@ import click
 
 from volstream.cli.options import DURATION, common
 from volstream.cli.output import Output, age, arranged, done_of
+from volstream.definitions import JobState
 from volstream.engine.control import EngineStatus
 from volstream.errors import VolstreamError
 from volstream.inspection.problems import Problem, problems
 from volstream.inspection.status import status
-from volstream.model.objects import JobState
 from volstream.model.text import one_line
 from volstream.session import Session
 

@@ -4,77 +4,48 @@ from __future__ import annotations
 
 import importlib.abc
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from volstream.cli.complete import names_of
-from volstream.cli.options import (
-    choice,
-    common,
-    existing,
-    founding,
-)
+from volstream.cli.options import common, described, existing, founding
 from volstream.cli.output import Output
+from volstream.definitions import Volume, VolumeSpec
+from volstream.definitions.options import to_alter, to_create
 from volstream.errors import StorageError
 from volstream.lifecycle.stop import Stop, stop_on_signals
-from volstream.model.objects import (
-    QueueType,
-    Volume,
-)
 from volstream.model.text import counted
 from volstream.model.units import format_size
 from volstream.session import Session
-
-if TYPE_CHECKING:
-    pass
 
 
 @click.command("create-volume")
 @click.argument("name")
 @click.argument("location", type=click.Path())
-@click.option("--connection", metavar="NAME", shell_complete=names_of("connection"))
-@click.option("--queue-type", type=choice(QueueType), help="Where change events come from; the default suits LOCATION.")
-@click.option("--queue-name")
-@click.option(
-    "--virtual-cluster", default="DEFAULT", show_default=True, help="The cluster whose daemon keeps the volume."
-)
-@click.option("--recursive/--no-recursive", default=True, show_default=True)
-@click.option(
-    "--pattern",
-    "patterns",
-    multiple=True,
-    metavar="GLOB",
-    help="Take only files that match, such as '*.jpg'; may be repeated.",
-)
-@click.option(
-    "--ignore",
-    "ignores",
-    multiple=True,
-    metavar="GLOB",
-    help="Leave these out; default: .* *~ *.tmp *.part *.crdownload",
-)
-@click.option(
-    "--max-removals",
-    metavar="50%|N|all",
-    help="Removals of one listing beyond which they are held; default: half of 100 files or more, all of 10 or more.",
-)
-@click.option("--comment")
+@described(to_create(VolumeSpec, "location"))
 @click.option("--check/--no-check", default=True, help="Check bucket and queue first.", show_default=True)
 @existing
 @founding
-def create_volume_command(session: Session, output: Output, name: str, location: str, **options: Any) -> None:
+def create_volume_command(
+    session: Session,
+    output: Output,
+    name: str,
+    location: str,
+    given: dict[str, Any],
+    check: bool,
+    or_replace: bool,
+    if_not_exists: bool,
+) -> None:
     """Make a directory, s3://bucket/prefix or oss://bucket/prefix a volume.
 
     Its files are kept as a table and can be streamed.
     """
-    if not options["ignores"]:
-        del options["ignores"]
-    if options["queue_type"] is not None:
-        options["queue_type"] = QueueType(options["queue_type"])
-    volume = session.volumes.create(name, location, **options)
+    volume = session.volumes.create(
+        name, location, check=check, or_replace=or_replace, if_not_exists=if_not_exists, **given
+    )
     text = f"Volume {volume.name} at {volume.location} (queue: {volume.queue_type})."
-    output.result(volume, f"{text}{_matching(session, volume) if volume.patterns and options['check'] else ''}")
+    output.result(volume, f"{text}{_matching(session, volume) if volume.patterns and check else ''}")
 
 
 def _matching(session: Session, volume: Volume) -> str:
@@ -94,44 +65,22 @@ def _matching(session: Session, volume: Volume) -> str:
 
 @click.command("alter-volume")
 @click.argument("name", shell_complete=names_of("volume"))
-@click.option("--connection", metavar="NAME", shell_complete=names_of("connection"))
-@click.option("--queue-type", type=choice(QueueType))
-@click.option("--queue-name")
-@click.option("--virtual-cluster", help="The cluster whose daemon keeps the volume.")
-@click.option("--recursive/--no-recursive", default=None)
-@click.option(
-    "--pattern", "patterns", multiple=True, metavar="GLOB", help="Replaces all earlier ones; may be repeated."
-)
+@described(to_alter(VolumeSpec), changes=True)
 @click.option("--all-files", is_flag=True, help="Drop the patterns.")
-@click.option("--ignore", "ignores", multiple=True, metavar="GLOB", help="Replaces all earlier ones; may be repeated.")
-@click.option("--max-removals", metavar="LIMIT", help="Removals of one listing beyond which they are held.")
-@click.option("--comment")
 @click.option("--check/--no-check", default=True, help="Check bucket and queue first.", show_default=True)
 @common
 def alter_volume_command(
-    session: Session,
-    output: Output,
-    name: str,
-    patterns: tuple[str, ...],
-    all_files: bool,
-    ignores: tuple[str, ...],
-    check: bool,
-    **options: Any,
+    session: Session, output: Output, name: str, given: dict[str, Any], all_files: bool, check: bool
 ) -> None:
-    """Change a volume. Its directory, streams and jobs stay.
+    """Change a volume. Its directory, streams and jobs stay. New patterns, or globs to ignore, replace all earlier ones.
 
     Files that new patterns exclude are removed by the next full listing, with their rows. Files they include are new.
     """
-    if patterns and all_files:
+    if "patterns" in given and all_files:
         raise click.UsageError("--pattern and --all-files are mutually exclusive.")
-    changes = {key: value for key, value in options.items() if value is not None}
-    if "queue_type" in changes:
-        changes["queue_type"] = QueueType(changes["queue_type"])
-    if patterns or all_files:
-        changes["patterns"] = patterns
-    if ignores:
-        changes["ignores"] = ignores
-    volume = session.volumes.alter(name, check=check, **changes)
+    if all_files:
+        given["patterns"] = ()
+    volume = session.volumes.alter(name, check=check, **given)
     output.result(volume, f"Volume {volume.name} changed. To apply it now: volstream refresh {volume.name}.")
 
 

@@ -14,7 +14,7 @@ from volstream.spark.views import Views
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
-    from volstream.model.objects import Stream
+    from volstream.definitions import Stream
     from volstream.streams.read import Range
 
 

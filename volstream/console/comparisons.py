@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from volstream.console.query import Query
+from volstream.definitions import FileJob
 from volstream.errors import InvalidStateError, InvalidValueError, NotFoundError, VolstreamError, in_brief
 from volstream.jobs.comparison import Comparison, ComparisonProgress
 from volstream.jobs.load import loads
 from volstream.lifecycle.supervisor import join_all
 from volstream.log import get
-from volstream.model.objects import FileJob
 from volstream.model.text import counted
 from volstream.model.units import format_duration
 from volstream.session import Session

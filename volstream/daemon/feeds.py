@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 
 from volstream.catalog.definitions import note_error
 from volstream.catalog.leases import lease
+from volstream.definitions import FeedKind, FeedTable
 from volstream.errors import CatalogError, FencedError, TailFullError
 from volstream.home import Home
 from volstream.ingest.feeds import lease_name
@@ -20,7 +21,6 @@ from volstream.lifecycle.identity import new_owner
 from volstream.lifecycle.stop import Stop
 from volstream.lifecycle.supervisor import Trouble, run_loop
 from volstream.log import get
-from volstream.model.objects import FeedKind, FeedTable
 from volstream.sources.kafka.feed import TopicFeed
 
 _log = get("sources")

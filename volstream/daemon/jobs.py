@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 from volstream.catalog import Catalog
 from volstream.catalog.definitions import note_outcome
 from volstream.config import Settings
+from volstream.definitions import FAILED, FileJob, Job, JobState, TriggerKind
 from volstream.errors import (
     CatalogError,
     FencedError,
@@ -27,7 +28,6 @@ from volstream.lifecycle.backoff import Backoff
 from volstream.lifecycle.stop import Stop
 from volstream.lifecycle.supervisor import run_loop
 from volstream.log import get
-from volstream.model.objects import FAILED, FileJob, Job, JobState, TriggerKind
 
 _log = get("scheduler")
 

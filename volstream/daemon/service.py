@@ -23,6 +23,7 @@ from volstream.daemon.readiness import Readiness
 from volstream.daemon.share import Members, Share
 from volstream.daemon.tails import Committer
 from volstream.daemon.volumes import VolumeWorker
+from volstream.definitions import Job, SourceKind
 from volstream.engine.attach import remote_address
 from volstream.engine.lock import Owner
 from volstream.engine.process import Engine
@@ -31,7 +32,6 @@ from volstream.lifecycle.backoff import Backoff
 from volstream.lifecycle.stop import Stop
 from volstream.lifecycle.supervisor import Supervisor, run_loop
 from volstream.log import get
-from volstream.model.objects import Job, SourceKind
 from volstream.session import Session
 from volstream.spark.loading import load
 from volstream.spark.session import SparkGateway

@@ -7,6 +7,7 @@ import time
 from contextlib import suppress
 
 from volstream.config import Settings
+from volstream.definitions import FeedTable
 from volstream.delta.log import DeltaLog
 from volstream.errors import CatalogError, EngineLostError, VolstreamError, in_brief
 from volstream.home import Home
@@ -16,7 +17,6 @@ from volstream.lifecycle.stop import Stop
 from volstream.lifecycle.supervisor import run_loop
 from volstream.log import get
 from volstream.model.names import Name
-from volstream.model.objects import FeedTable
 from volstream.sources.retention import expire
 from volstream.tails.writer import MovePlanner
 

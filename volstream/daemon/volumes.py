@@ -15,6 +15,7 @@ from volstream.catalog.definitions import note_trouble
 from volstream.catalog.leases import lease
 from volstream.config import Settings
 from volstream.daemon.share import Share
+from volstream.definitions import Volume
 from volstream.delta.places import reached
 from volstream.directory.fold import Fold
 from volstream.directory.keeper import DirectoryKeeper, lease_name
@@ -34,7 +35,6 @@ from volstream.lifecycle.stop import Stop
 from volstream.lifecycle.supervisor import Trouble, is_transient, run_loop
 from volstream.log import get
 from volstream.model.hints import Hint, ObjectHint, Rejection, unusable
-from volstream.model.objects import Volume
 from volstream.queues.base import EventQueue, Message
 from volstream.volumes.access import queue_of
 from volstream.volumes.route import route

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from volstream.catalog import Catalog
+from volstream.definitions import Job
 from volstream.delta.log import DeltaLog
 from volstream.delta.marker import OWNER
 from volstream.errors import InvalidStateError
 from volstream.model.names import Name
-from volstream.model.objects import Job
 
 #: Table property: with the value ``any``, statements and real-time streams may write a job's table, too.
 WRITERS = "volstream.writers"

@@ -11,6 +11,7 @@ from volstream.catalog import Catalog
 from volstream.catalog.definitions import note_trouble
 from volstream.catalog.leases import lease
 from volstream.config import Settings
+from volstream.definitions import Volume
 from volstream.delta.places import reached
 from volstream.directory.keeper import DirectoryKeeper, lease_name
 from volstream.directory.reconcile import Reconciled
@@ -18,7 +19,6 @@ from volstream.errors import CatalogError, InvalidStateError, InvalidValueError,
 from volstream.lifecycle.identity import new_owner
 from volstream.lifecycle.stop import Stop
 from volstream.model.files import printable, why_no_row
-from volstream.model.objects import Volume
 
 #: Interval at which the catalog is polled for the daemon's result, in seconds.
 _POLL_SECONDS = 0.1

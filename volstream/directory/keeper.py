@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 
 from volstream.catalog import Catalog
 from volstream.config import Settings
+from volstream.definitions import Volume
 from volstream.delta import folders
 from volstream.directory.confirm import Confirm, Since
 from volstream.directory.fold import Fold
@@ -31,7 +32,6 @@ from volstream.errors import StorageDeniedError, StorageError
 from volstream.lifecycle.backoff import Backoff
 from volstream.log import get
 from volstream.model.hints import Hint, KeyHint, SubtreeHint, unusable
-from volstream.model.objects import Volume
 from volstream.storage.base import PROBE, HasLocalPaths, KeyOrdered, ObjectStore
 from volstream.tracing import span
 from volstream.volumes.access import store_of

@@ -16,6 +16,7 @@ from deltalake import QueryBuilder
 from pyarrow import fs
 
 from volstream.catalog import Catalog
+from volstream.definitions import Volume
 from volstream.delta import folders, rows
 from volstream.delta.log import DeltaLog
 from volstream.delta.native import NativeTable
@@ -24,7 +25,6 @@ from volstream.directory import table
 from volstream.directory.base import write_base
 from volstream.directory.table import DELETE, INSERT, UPDATE
 from volstream.log import get
-from volstream.model.objects import Volume
 
 _log = get("directory")
 

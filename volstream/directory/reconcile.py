@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from volstream.catalog import Catalog
+from volstream.definitions import Volume
 from volstream.delta import folders
 from volstream.directory.confirm import Confirm, Since
 from volstream.directory.difference import differences
@@ -29,7 +30,6 @@ from volstream.errors import StorageError
 from volstream.log import get
 from volstream.model.files import printable
 from volstream.model.hints import Rejection
-from volstream.model.objects import Volume
 from volstream.model.removals import RemovalLimit
 from volstream.model.selection import Selection
 from volstream.model.work import Completeness, Refresh

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from deltalake.transaction import AddAction
 
 from volstream.catalog import Catalog
+from volstream.definitions import Volume
 from volstream.delta.datafile import NewFile
 from volstream.delta.native import DataFile, NativeTable
 from volstream.directory import migrate, table
@@ -27,7 +28,6 @@ from volstream.directory.table import DELETE, INSERT, UPDATE
 from volstream.errors import FencedError, NotFoundError
 from volstream.lifecycle import faults
 from volstream.log import get
-from volstream.model.objects import Volume
 from volstream.model.work import Refresh
 
 _log = get("directory")

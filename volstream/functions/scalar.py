@@ -13,11 +13,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from volstream.definitions import Function
 from volstream.errors import InvalidValueError
 from volstream.functions.schema import from_ddl, to_ddl
 from volstream.functions.source import FunctionSource, absolute, find
 from volstream.model.names import Name
-from volstream.model.objects import Function
 
 #: Column name used when parsing a type.
 _COLUMN = "value"
@@ -53,7 +53,7 @@ def _checked(item: Any) -> Any:
 
 def call_of(function: Function) -> ScalarCall:
     """Returns the function with its current code. Raises FunctionLoadError if the code is gone."""
-    return ScalarCall(find(function.location, function.search_path), function.of_items)
+    return ScalarCall(find(function.function, function.search_path), function.of_items)
 
 
 def new_function(
@@ -70,7 +70,7 @@ def new_function(
     Args:
         location: ``file.py:func`` or ``pkg.mod:func``.
         returns: a SQL type.
-        of_items: see :class:`~volstream.model.objects.Function`.
+        of_items: see :class:`~volstream.definitions.Function`.
         directory: where the file or module is looked for; None: the working directory.
 
     Raises:
@@ -84,7 +84,7 @@ def new_function(
     return Function(
         id=str(uuid.uuid4()),
         name=name,
-        location=resolved,
+        function=resolved,
         search_path=source.root,
         returns=sql_type(returns),
         of_items=of_items,

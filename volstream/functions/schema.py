@@ -12,11 +12,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from volstream.definitions import FileJob
 from volstream.errors import FunctionLoadError, InvalidValueError, SqlError
 from volstream.functions.hints import hints_of
 from volstream.model.files import is_utf8, printable
 from volstream.model.names import quote
-from volstream.model.objects import FileJob
 from volstream.sqltext import tree_of
 
 #: Columns that volstream adds to each row of a result table.

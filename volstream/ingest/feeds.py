@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from volstream.catalog import Catalog
+from volstream.definitions import FeedTable, SourceKind
 from volstream.errors import ObjectInUseError
 from volstream.lifecycle.identity import new_owner
 from volstream.lifecycle.stop import Stop
-from volstream.model.objects import FeedTable, SourceKind
 
 #: Between two looks at whether the reader has ended.
 _LOOK_SECONDS = 0.1

@@ -6,22 +6,23 @@ import dataclasses
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from volstream.errors import VolstreamError
-from volstream.inspection.runs import next_retry, outcome
-from volstream.jobs.lease import runs_of
-from volstream.model.names import Name
-from volstream.model.objects import (
+from volstream.definitions import (
     Connection,
     DynamicJob,
     FeedTable,
     FileJob,
     Function,
     Job,
+    SourceDefinition,
     SourceKind,
     Stream,
     Volume,
 )
-from volstream.model.units import format_duration
+from volstream.definitions.options import keys
+from volstream.errors import VolstreamError
+from volstream.inspection.runs import next_retry, outcome
+from volstream.jobs.lease import runs_of
+from volstream.model.names import Name
 from volstream.model.work import Batch, Failure
 from volstream.volumes.access import policies
 
@@ -50,16 +51,13 @@ def shown(home: Home, one: Connection | Volume | Stream | Job | Function | FeedT
     found = values(one)
     match one:
         case Job():
-            trigger = one.trigger
-            detail = trigger.cron or (f"{trigger.every:g}s" if trigger.every else "")
-            found["trigger"] = f"{trigger.kind} {detail}".strip()
+            found["trigger"] = str(one.trigger)
             if one.unended:
                 found["last_outcome"] = outcome(one, runs_of(home.catalog, [one]))
         case Stream():
             found |= _state(home, one)
         case FeedTable():
-            seconds = found.pop("retention_seconds")
-            found["retention"] = None if seconds is None else format_duration(seconds)
+            found["retention"] = keys(SourceDefinition)["retention_policy"].write(found.pop("retention_policy"))
             found["versions"] = ", ".join(sorted(found["options"].get("versions", {}), key=int)) or None
         case _:
             pass

@@ -16,6 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from volstream.definitions import QueueType, Volume
 from volstream.directory.keeper import lease_name
 from volstream.engine.control import engine_status
 from volstream.errors import CatalogError, DependencyError, StorageError, VolstreamError
@@ -25,7 +26,6 @@ from volstream.lifecycle.identity import host_of
 from volstream.model.files import FileInfo, printable
 from volstream.model.locations import scheme_of
 from volstream.model.names import Name
-from volstream.model.objects import QueueType, Volume
 from volstream.model.text import counted
 from volstream.model.units import about, format_duration
 from volstream.queues.base import Described, QueueState

@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from volstream.catalog.failures import BriefFailure
+from volstream.definitions import FileJob
 from volstream.inspection.details import values
 from volstream.jobs.advice import remedy, what_next
-from volstream.model.objects import FileJob
 from volstream.model.text import cause, first_line
 from volstream.model.work import Failure
 

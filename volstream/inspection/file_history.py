@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from volstream.definitions import FileJob, Volume
 from volstream.delta import folders, rows
 from volstream.delta.log import DeltaLog
 from volstream.directory.snapshot import Snapshot
@@ -18,7 +19,6 @@ from volstream.errors import NotFoundError
 from volstream.jobs.advice import where_printed
 from volstream.model.files import is_utf8, printable
 from volstream.model.names import Name
-from volstream.model.objects import FileJob, Volume
 from volstream.model.work import PlanKind
 from volstream.streams.volume_source import VolumeSource
 from volstream.volumes.access import store_of

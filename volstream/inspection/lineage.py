@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from volstream.definitions import DynamicJob, FileJob, Job, SourceKind, StatementJob, Stream
 from volstream.model.names import Name
-from volstream.model.objects import DynamicJob, FileJob, Job, SourceKind, StatementJob, Stream
 from volstream.sql import names
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from volstream.model.objects import JobState, TriggerKind
+from volstream.definitions import JobState, TriggerKind
 from volstream.model.text import counted, one_line
 from volstream.model.units import about
 from volstream.model.work import FailureState

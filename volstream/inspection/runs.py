@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from volstream.catalog import Catalog
 from volstream.catalog.failures import Wanted
+from volstream.definitions import FileJob, Job, JobState, TriggerKind
 from volstream.jobs import sizing
 from volstream.jobs.lease import Runs
 from volstream.jobs.schedule import next_due
-from volstream.model.objects import FileJob, Job, JobState, TriggerKind
 from volstream.model.units import format_duration
 from volstream.model.work import FAILING, Batch, PlanKind
 

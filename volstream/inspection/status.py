@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from volstream.definitions import FileJob, Function, Job, QueueType, Stream, Volume
 from volstream.engine.control import engine_status
 from volstream.errors import CatalogError, StreamStaleError, VolstreamError
 from volstream.functions.source import missing
@@ -13,7 +14,6 @@ from volstream.inspection.details import arrived_rows, shown
 from volstream.inspection.runs import backlog, next_retry, outcome
 from volstream.jobs.lease import Runs, runs_of
 from volstream.model.names import Name
-from volstream.model.objects import FileJob, Function, Job, QueueType, Stream, Volume
 from volstream.model.text import counted
 from volstream.model.work import FAILING, FailureState
 
@@ -173,7 +173,7 @@ def job_health(job: Job, open_runs: Runs) -> dict[str, Any]:
 
 def function_health(function: Function) -> dict[str, Any]:
     """Returns why the code of a SQL function cannot be found, if so."""
-    return {"function": str(function.name), "code": missing(function.location, function.search_path)}
+    return {"function": str(function.name), "code": missing(function.function, function.search_path)}
 
 
 def table_status(home: Home, name: Name, trouble: str | None) -> dict[str, Any]:

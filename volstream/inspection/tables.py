@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from volstream.definitions import DynamicJob, Job, SourceKind
 from volstream.delta import folders
 from volstream.delta.log import DeltaLog
 from volstream.delta.rows import sample
@@ -17,7 +18,6 @@ from volstream.functions.schema import quote_column
 from volstream.functions.values import python_values
 from volstream.inspection.details import arrived_rows
 from volstream.model.names import Name
-from volstream.model.objects import DynamicJob, Job, SourceKind
 from volstream.model.pictures import media_type
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 from datetime import datetime
 
+from volstream.definitions import FileJob, TriggerKind
 from volstream.functions.printing import PRINTED_LAST
-from volstream.model.objects import FileJob, TriggerKind
 from volstream.model.units import about
 from volstream.model.work import Failure, FailureKind, FailureState
 

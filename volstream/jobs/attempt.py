@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from volstream.catalog.consumptions import Outcome
 from volstream.config import Settings
+from volstream.definitions import FileJob, JobState, OnMove, Volume, Write
 from volstream.delta import direct, folders
 from volstream.delta.marker import Marker
 from volstream.errors import CatalogError, FencedError, FunctionLoadError, VolstreamError, reason_of
@@ -38,7 +39,6 @@ from volstream.lifecycle import faults
 from volstream.lifecycle.backoff import Backoff
 from volstream.lifecycle.stop import Stop
 from volstream.log import get
-from volstream.model.objects import FileJob, JobState, OnMove, Volume, Write
 from volstream.model.work import OVERTAKEN, Batch, Failure, FailureKind, FailureState, Intent, Plan
 from volstream.storage.base import ObjectStore
 from volstream.tracing import span
@@ -389,7 +389,7 @@ def work_on(settings: Settings, job: FileJob, source: FunctionSource, store: Obj
         arguments_of(job),
         store,
         of_job(job),
-        job.timeout_seconds,
+        job.timeout,
         job.isolate,
         settings.function_memory,
         settings.fetch_ahead_bytes,

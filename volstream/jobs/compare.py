@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from volstream.definitions import FileJob, Write
 from volstream.delta import folders
 from volstream.delta.log import DeltaLog
 from volstream.delta.places import reached
@@ -29,7 +30,6 @@ from volstream.jobs.comparison import Chosen, Columns, Comparison, ComparisonObs
 from volstream.jobs.differences import Comparer, Differences, Outcome, Row, Spread
 from volstream.jobs.parts import Parts
 from volstream.jobs.staged import Staged
-from volstream.model.objects import FileJob, Write
 from volstream.model.work import OVERTAKEN, FailureKind
 from volstream.spark.errors import as_sql_errors
 from volstream.spark.frames import batches, relation

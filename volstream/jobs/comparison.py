@@ -111,17 +111,20 @@ class Comparison:
     own: Differences | None = None
     own_cost: Cost | None = None
 
-    def commands_to_switch(self, function: str, returns: str | None, arguments: Sequence[str] = ()) -> Sequence[str]:
+    def commands_to_switch(
+        self, function: str, returns: str | None, arguments: Mapping[str, str] | None = None
+    ) -> Sequence[str]:
         """Returns the commands that switch the job to the other code; none if a column of another type needs another table.
 
         Args:
             function: the other code, as it was given.
             returns: the columns that were given for the other code.
-            arguments: those that were given for it, as ``KEY=VALUE``.
+            arguments: those that were given for it.
         """
         if self.columns.retyped:
             return ()
-        given = [*(["--returns", returns] if returns else []), *(word for one in arguments for word in ("--arg", one))]
+        pairs = [f"{key}={value}" for key, value in (arguments or {}).items()]
+        given = [*(["--returns", returns] if returns else []), *(word for pair in pairs for word in ("--arg", pair))]
         return (
             shlex.join(["volstream", "alter-job", self.job, "--function", function, *given]),
             shlex.join(["volstream", "replay", self.job]),

@@ -14,6 +14,26 @@ import pyarrow as pa
 
 from volstream.catalog import Catalog
 from volstream.catalog.failures import Wanted
+from volstream.definitions import (
+    NO_SCHEDULE,
+    PAUSED_BY_USER,
+    DynamicJob,
+    DynamicJobSpec,
+    FileJob,
+    FileJobOptions,
+    FileJobSpec,
+    Job,
+    JobOptions,
+    JobSpec,
+    JobState,
+    OnMove,
+    StatementJob,
+    StatementJobSpec,
+    Stream,
+    StreamSpec,
+    Write,
+)
+from volstream.definitions.options import keys
 from volstream.delta import folders
 from volstream.delta.log import DeltaLog
 from volstream.delta.places import is_remote
@@ -33,35 +53,10 @@ from volstream.jobs.load import loads, with_rescued
 from volstream.jobs.schedule import check_cron
 from volstream.loading.options import LoadOptions
 from volstream.model.names import DEFAULT_SCHEMA, NOT_IN_COLUMNS, Name
-from volstream.model.objects import (
-    PAUSED_BY_USER,
-    DynamicJob,
-    DynamicJobSpec,
-    FileJob,
-    FileJobSpec,
-    Job,
-    JobSpec,
-    JobState,
-    OnMove,
-    StatementJob,
-    StatementJobSpec,
-    Stream,
-    StreamSpec,
-    Trigger,
-    TriggerKind,
-    Write,
-)
-from volstream.model.units import MAX_BYTES, MAX_SECONDS
 from volstream.model.work import FAILING, LASTING, FailureState
 from volstream.sql.readonly import check_calls
 from volstream.sqltext import tree_of
 from volstream.streams.definitions import new_stream
-
-#: The largest number of files or retries that the catalog can store.
-_MAX_COUNT = 2**31 - 1
-
-#: Attributes of a file job that are copied from its spec unchanged.
-_LIMITS = ("where", "retries", "pause_after", "timeout_seconds", "max_files", "max_bytes")
 
 #: Prefix of the reason for pausing a job whose function fails before it receives a file.
 FUNCTION_BROKEN = "its function cannot be set up"
@@ -96,9 +91,9 @@ def create_job(
         return existing
     if isinstance(spec, FileJobSpec):
         if (spec.stream is None) == (spec.volume is None):
-            raise InvalidValueError("A job needs either a stream or a volume.", "Give --stream or --on-volume.")
-        _check_limits(spec)
-    _check_trigger(spec.trigger, zone)
+            raise InvalidValueError("A job needs either a stream or a volume.", "Give --stream or --volume.")
+        _check_options(spec)
+    _check_cron(spec.cron, zone)
     if existing is not None:
         _check_idle(catalog, existing)
     function: Mapping[str, Any] = {}
@@ -115,22 +110,18 @@ def create_job(
         "stream_id": streams[0].id,
         "other_stream_ids": tuple(stream.id for stream in streams[1:]),
         "into": spec.into,
-        "trigger": spec.trigger,
         "state": JobState.ACTIVE,
         "state_reason": None,
         "owns_stream": bool(made),
-        "comment": spec.comment,
-        "alert": None if spec.alert is None else tuple(spec.alert),
         "created_on": datetime.now(UTC),
+        **{name: getattr(spec, name) for name in keys(FileJobOptions if isinstance(spec, FileJobSpec) else JobOptions)},
     }
     job: Job
     match spec:
         case FileJobSpec():
             _check_schema(warehouse, spec.into)
             _check_columns(warehouse, spec.into, from_ddl(function["returns"]))
-            chosen = {name: getattr(spec, name) for name in (*_LIMITS, "write", "on_move", "isolate")}
-            chosen["arguments"] = dict(spec.arguments)
-            job = FileJob(**common, **function, **chosen, clean=False, failed_batches=0)
+            job = FileJob(**common, **function, arguments=dict(spec.arguments))
         case StatementJobSpec():
             job = StatementJob(**common, statement=spec.statement)
         case DynamicJobSpec():
@@ -159,17 +150,20 @@ def alter_job(catalog: Catalog, name: Name, zone: ZoneInfo, *, directory: Path |
         InvalidValueError: a value is invalid, or does not apply to a job of a statement.
     """
     job = catalog.jobs.get(name)
-    useless = sorted(changes.keys() - {"trigger", "comment", "alert"})
+    useless = sorted(changes.keys() - keys(JobOptions))
     if not isinstance(job, FileJob) and useless:
         raise InvalidValueError(
             f"The job {name} runs a statement, which has no {useless[0]}.",
             "Only its trigger, its comment and its alerts can be changed; for the rest: CREATE OR REPLACE JOB.",
         )
-    _check_trigger(changes.get("trigger", job.trigger), zone)
+    if changes.keys() & NO_SCHEDULE:
+        changes = {**NO_SCHEDULE, **changes}
+    _check_cron(changes.get("cron"), zone)
     if not isinstance(job, FileJob):
         return catalog.jobs.change(job, **changes)
     check_no_plan(catalog, job, changes)
-    _check_limits(dataclasses.replace(job, **{key: value for key, value in changes.items() if key != "function"}))
+    given = {key: value for key, value in changes.items() if key not in ("function", "returns")}
+    _check_options(dataclasses.replace(job, **given))
     arguments = changes.get("arguments", job.arguments)
     if loads(job):
         changes = _load_changes(job, changes)
@@ -346,7 +340,7 @@ def _own_streams(spec: JobSpec) -> Sequence[StreamSpec]:
             return spec.own_streams
         case FileJobSpec() if spec.volume is not None:
             name = Name(spec.name.schema, f"{spec.name.name}_stream")
-            return [StreamSpec(name, spec.volume, show_initial_rows=True)]
+            return [StreamSpec(name=name, volume=spec.volume, show_initial_rows=True)]
         case _:
             return ()
 
@@ -384,30 +378,12 @@ def _unused(catalog: Catalog, name: Name, existing: Job | None) -> Stream:
     return stream
 
 
-def _check_trigger(trigger: Trigger, zone: ZoneInfo) -> None:
-    if trigger.every is not None and not 0 < trigger.every <= MAX_SECONDS:
-        raise InvalidValueError(f"--every cannot be {trigger.every:g}.", f"Give more than 0 and up to {MAX_SECONDS:g}.")
-    if trigger.kind is TriggerKind.CRON and trigger.cron is not None:
-        check_cron(trigger.cron, zone)
+def _check_cron(line: str | None, zone: ZoneInfo) -> None:
+    if line is not None:
+        check_cron(line, zone)
 
 
-def _check_limits(spec: FileJobSpec | FileJob) -> None:
-    for option, value, least in (
-        ("retries", spec.retries, 0),
-        ("pause-after", spec.pause_after, 0),
-        ("max-files", spec.max_files, 1),
-    ):
-        if value is not None and value < least:
-            raise InvalidValueError(f"--{option} cannot be {value}.", f"Give {least} or more.")
-    for option, amount, most in (
-        ("timeout", spec.timeout_seconds, MAX_SECONDS),
-        ("max-bytes", spec.max_bytes, MAX_BYTES),
-        ("max-files", spec.max_files, _MAX_COUNT),
-        ("retries", spec.retries, _MAX_COUNT),
-        ("pause-after", spec.pause_after, _MAX_COUNT),
-    ):
-        if amount is not None and not amount <= most:
-            raise InvalidValueError(f"--{option} cannot be {amount:g}.", f"Give {most:g} or less.")
+def _check_options(spec: FileJobOptions) -> None:
     if spec.on_move is OnMove.REKEY and spec.write is Write.APPEND:
         raise InvalidValueError(
             "Rows cannot follow a moved file in a table that logs every processed version.",

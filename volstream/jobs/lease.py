@@ -12,12 +12,12 @@ from typing import Generic, Protocol, TypeVar
 
 from volstream.catalog import Catalog, leases
 from volstream.catalog.definitions import note_begun, note_ended
+from volstream.definitions import FAILED, Job, JobState
 from volstream.errors import CatalogError, FencedError, InvalidStateError, NotFoundError, StreamBusyError, in_brief
 from volstream.jobs.progress import Observer, Progress
 from volstream.lifecycle.identity import host_of, new_owner
 from volstream.lifecycle.stop import Stop
 from volstream.model.names import Name
-from volstream.model.objects import FAILED, Job, JobState
 
 J = TypeVar("J", bound=Job)
 

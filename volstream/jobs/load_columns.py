@@ -8,6 +8,7 @@ from itertools import islice
 
 import pyarrow as pa
 
+from volstream.definitions import FileJob, NewColumns, Volume
 from volstream.delta import folders
 from volstream.delta.log import DeltaLog
 from volstream.directory.table import COLUMNS
@@ -19,13 +20,12 @@ from volstream.jobs.load import loads
 from volstream.jobs.parts import Parts
 from volstream.lifecycle import faults
 from volstream.loading.formats import is_marker, recognize
-from volstream.loading.options import RESCUED, LoadOptions, NewColumns
+from volstream.loading.options import RESCUED, LoadOptions
 from volstream.loading.sample import columns_of
 from volstream.loading.types import wider
 from volstream.log import get
 from volstream.model.files import FileInfo
 from volstream.model.names import Name
-from volstream.model.objects import FileJob, Volume
 from volstream.model.text import counted
 from volstream.spark.frames import relation
 from volstream.streams.volume_source import VolumeSource

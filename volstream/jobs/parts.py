@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from volstream.catalog import Catalog
 from volstream.config import Settings
+from volstream.definitions import FileJob, Job, Stream
 from volstream.delta import folders
 from volstream.delta.writer import DeltaWriter
 from volstream.jobs import plan
 from volstream.jobs.planner import Planner
 from volstream.jobs.results import ResultTables
-from volstream.model.objects import FileJob, Job, Stream
 from volstream.model.work import Plan
 from volstream.spark.errors import as_sql_errors
 from volstream.streams.consume import Consumer

@@ -17,12 +17,12 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from pyarrow import fs
 
+from volstream.definitions import FileJob
 from volstream.delta import folders
 from volstream.delta.places import filesystem_of
 from volstream.directory.snapshot import Snapshot
 from volstream.directory.table import COLUMNS, CONTENT, SCHEMA
 from volstream.jobs.sizing import Limits
-from volstream.model.objects import FileJob
 from volstream.model.work import Batch, BatchState, Plan, PlanKind, PlanState
 from volstream.spark.errors import map_spark_errors
 from volstream.spark.frames import relation

@@ -12,13 +12,13 @@ import pyarrow.compute as pc
 
 from volstream.catalog import Catalog
 from volstream.config import Settings
+from volstream.definitions import FileJob, OnMove, Stream
 from volstream.errors import InvalidStateError
 from volstream.jobs import plan, sizing
 from volstream.jobs.sizing import Limits
 from volstream.jvm.codegen import compile_in
 from volstream.lifecycle import faults
 from volstream.log import get
-from volstream.model.objects import FileJob, OnMove, Stream
 from volstream.model.work import Batch, Failure, Plan, PlanKind
 from volstream.streams import net_files
 from volstream.streams.read import Range, StreamReader

@@ -6,10 +6,10 @@ import dataclasses
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from volstream.definitions import FileJob, Stream
 from volstream.delta import folders
 from volstream.jobs import sizing
 from volstream.jobs.parts import Parts
-from volstream.model.objects import FileJob, Stream
 from volstream.model.work import Load, PlanKind
 
 #: Due failures are counted up to here.

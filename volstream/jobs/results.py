@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from volstream.catalog import Catalog
+from volstream.definitions import FileJob, Mode, OnMove, Write
 from volstream.delta import direct, folders
 from volstream.delta.log import DeltaLog
 from volstream.delta.marker import OWNER, Marker
@@ -19,7 +20,6 @@ from volstream.functions.schema import FORMER_REFRESH_ID, PROVENANCE, of_job, qu
 from volstream.jobs.plan import MOVE, REMOVE, going, of_files, of_origins, slice_of
 from volstream.jobs.staged import WITHOUT_STATISTICS, Staged
 from volstream.log import get
-from volstream.model.objects import FileJob, Mode, OnMove, Write
 from volstream.model.work import Batch, Plan
 from volstream.sqltext import MAX_NAMED, literal, one_of, table_at
 

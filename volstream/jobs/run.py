@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from volstream.definitions import PAUSED_BY_USER, FileJob, JobState, Stream, Volume, Write
 from volstream.delta import folders
 from volstream.delta.places import reached
 from volstream.errors import FencedError, NotFoundError
@@ -20,7 +21,6 @@ from volstream.jobs.progress import Observer
 from volstream.jobs.sizing import Limits
 from volstream.lifecycle import faults
 from volstream.lifecycle.stop import Stop
-from volstream.model.objects import PAUSED_BY_USER, FileJob, JobState, Stream, Volume, Write
 from volstream.model.text import counted
 from volstream.model.work import Batch, Plan, PlanKind
 from volstream.spark.errors import as_sql_errors

@@ -7,8 +7,8 @@ from zoneinfo import ZoneInfo
 
 from croniter import croniter
 
+from volstream.definitions import Trigger, TriggerKind
 from volstream.errors import InvalidValueError
-from volstream.model.objects import Trigger, TriggerKind
 from volstream.model.text import counted
 from volstream.model.work import CLOCK_SKEW
 

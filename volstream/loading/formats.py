@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from volstream.loading.options import FileFormat, LoadOptions
+from volstream.definitions import FileFormat
+from volstream.loading.options import LoadOptions
 
 _FORMATS: Mapping[str, FileFormat] = {
     "csv": FileFormat.CSV,

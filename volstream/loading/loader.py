@@ -7,13 +7,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from volstream.definitions import NewColumns
 from volstream.errors import InvalidValueError
 from volstream.functions.file import File
 from volstream.functions.rejection import FileRejectedError
 from volstream.functions.schema import from_ddl, to_ddl
 from volstream.loading.columns import Chunk, as_json
 from volstream.loading.names import Placement, place
-from volstream.loading.options import RESCUED, LoadOptions, NewColumns
+from volstream.loading.options import RESCUED, LoadOptions
 from volstream.loading.read import chunks
 from volstream.loading.types import wider
 

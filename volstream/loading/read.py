@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from volstream.definitions import FileFormat
 from volstream.functions.file import File
 from volstream.functions.rejection import FileRejectedError
 from volstream.loading import csv_files, json_files, parquet_files
 from volstream.loading.columns import Chunk
 from volstream.loading.content import decompressing
 from volstream.loading.formats import is_marker, recognize
-from volstream.loading.options import FileFormat, LoadOptions
+from volstream.loading.options import LoadOptions
 
 
 def chunks(file: File, options: LoadOptions) -> Iterator[Chunk]:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import Enum
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from volstream.errors import InvalidValueError
 from volstream.model.names import Name
@@ -49,9 +49,6 @@ _MANY: Mapping[Any, str] = {str: "texts", int: "whole numbers", Mapping: "dicts"
 #: Arguments whose values are not repeated.
 _SECRET = frozenset({"token", "password"})
 
-#: How to make a value of one of our own types, by its name.
-_MADE = {"Trigger": "volstream.on_change(), volstream.every(seconds) or volstream.on_cron(line)"}
-
 
 def checked(thing: T) -> T:
     """Checks the arguments of a function, or of each public method that a class defines.
@@ -66,7 +63,7 @@ def checked(thing: T) -> T:
         return thing
     function = thing
 
-    @functools.wraps(function)
+    @functools.wraps(function)  # with the signature that `takes` declared
     def call(*given: Any, **named: Any) -> Any:
         signature, kinds, options = _signature(function)
         if options is not None and (unknown := sorted(named.keys() - options)):
@@ -91,11 +88,48 @@ def checked(thing: T) -> T:
     return typing.cast(T, call)
 
 
-def takes(spec: Callable[..., Any], *, without: Collection[str] = ()) -> Callable[[T], T]:
-    """Declares for :func:`checked` that the ``**options`` of a function are arguments of another one, or of a dataclass."""
+class _Unchanged(Enum):
+    """The default of an option of a method that changes an object."""
+
+    UNCHANGED = "unchanged"
+
+    def __repr__(self) -> str:
+        return self.value
+
+
+class Described(Protocol):
+    """An option of a definition: see :class:`volstream.definitions.options.Key`."""
+
+    @property
+    def keyword(self) -> str:
+        """The type of the keyword argument, as source."""
+
+    @property
+    def default(self) -> Any:
+        """The value of an object for which it is not given."""
+
+
+def takes(options: Mapping[str, Described], *, changes: bool = False) -> Callable[[T], T]:
+    """Declares what the ``**options`` of a function are: :func:`checked` refuses others, and ``help`` shows them.
+
+    Args:
+        changes: those that are not given stay as they are.
+    """
 
     def declared(function: T) -> T:
-        function.__volstream_options__ = (spec, without)  # type: ignore[attr-defined]  # functions take attributes
+        signature = inspect.signature(function)
+        plain = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
+        shown = [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=_Unchanged.UNCHANGED if changes else one.default,
+                annotation=one.keyword,
+            )
+            for name, one in options.items()
+        ]
+        function.__volstream_options__ = frozenset(options)  # type: ignore[attr-defined]  # functions take attributes
+        function.__signature__ = signature.replace(parameters=[*plain, *shown])  # type: ignore[attr-defined]
         return function
 
     return declared
@@ -103,19 +137,18 @@ def takes(spec: Callable[..., Any], *, without: Collection[str] = ()) -> Callabl
 
 @functools.cache
 def _signature(function: Callable[..., Any]) -> tuple[inspect.Signature, Mapping[str, Any], Collection[str] | None]:
-    """Returns a function's signature, the types of its arguments and options, and the keywords that it takes; None: any."""
-    signature, types_of = inspect.signature(function), _types(function)
+    """Returns a function's signature, the types of its arguments, and the keywords that it takes; None: any. Options of
+    definitions are read by their forms."""
+    options: frozenset[str] = getattr(function, "__volstream_options__", frozenset())
+    signature = inspect.signature(function)
+    types_of = {name: kind for name, kind in _types(function).items() if name not in options}
     named = {name for name, one in signature.parameters.items() if one.kind in _NAMED}
-    spec, without = getattr(function, "__volstream_options__", (None, ()))
-    if spec is not None:
-        options = {name: kind for name, kind in _types(spec).items() if name not in {"self", *without}}
-        return signature, {**options, **types_of}, named | options.keys()
     kinds = [one.kind for one in signature.parameters.values()]
     return signature, types_of, None if inspect.Parameter.VAR_KEYWORD in kinds else named
 
 
 def _types(thing: Callable[..., Any]) -> Mapping[str, Any]:
-    """Returns the types of the arguments of a function or a dataclass."""
+    """Returns the types of the arguments of a function."""
     scope = vars(sys.modules[inspect.unwrap(thing).__module__])
     return {name: _evaluated(one.annotation, scope) for name, one in inspect.signature(thing).parameters.items()}
 
@@ -256,8 +289,6 @@ def _wanted_of(kind: Any) -> str:
     if found in _WANTED:
         return _WANTED[found]
     name = getattr(found, "__name__", str(found))
-    if name in _MADE:
-        return _MADE[name]
     return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
 
 

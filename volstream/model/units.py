@@ -72,6 +72,14 @@ def parse_size(text: str) -> int:
     return size
 
 
+def exact_size(count: int) -> str:
+    """Returns the shortest exact form of a number of bytes that :func:`parse_size` accepts."""
+    for power, unit in ((4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
+        if count and count % 1024**power == 0:
+            return f"{count // 1024**power}{unit}"
+    return str(count)
+
+
 def format_size(size: int) -> str:
     """Returns an approximate size for people, for example ``1.5 MiB``."""
     value = float(size)

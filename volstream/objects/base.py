@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from volstream.catalog.definitions import Definitions
+from volstream.definitions import Connection, FeedTable, Function, Job, Stream, Volume
 from volstream.model.arguments import checked
 from volstream.model.names import Name
-from volstream.model.objects import Connection, FeedTable, Function, Job, Stream, Volume
 
 if TYPE_CHECKING:
     from volstream.home import Home

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from volstream.definitions import FileJob
 from volstream.errors import InvalidStateError, NotFoundError
 from volstream.model.arguments import checked
-from volstream.model.objects import FileJob
 from volstream.model.work import Batch, Failure, PlanKind
 from volstream.objects.jobs import Jobs
 

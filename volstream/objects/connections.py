@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
+from volstream.definitions import Connection, ConnectionOptions
+from volstream.definitions.options import read, to_alter, to_create
 from volstream.model.arguments import checked, takes
 from volstream.model.names import Name
-from volstream.model.objects import Connection
 from volstream.objects.base import Collection
 from volstream.volumes import connections
 from volstream.volumes.access import policies
 
 if TYPE_CHECKING:
+    from volstream.definitions.keywords import ConnectionKeywords
     from volstream.home import Home
 
 
@@ -22,15 +24,28 @@ class Connections(Collection[Connection]):
     def __init__(self, home: Home) -> None:
         super().__init__(home, home.catalog.connections)
 
-    @takes(connections.create_connection, without=("catalog", "name", "type_"))
-    def create(self, name: str, type: str, **options: Any) -> Connection:  # SQL's word for it
-        """Creates a connection; see :func:`volstream.volumes.connections.create_connection` for the options."""
-        return connections.create_connection(self._home.catalog, Name.parse(name), type, **options)
+    @takes(to_create(ConnectionOptions, "type"))
+    def create(
+        self,
+        name: str,
+        type: str,  # SQL's word for it
+        *,
+        if_not_exists: bool = False,
+        **options: Unpack[ConnectionKeywords],
+    ) -> Connection:
+        """Creates a connection; options are those of :class:`~volstream.definitions.ConnectionOptions`.
 
-    @takes(connections.create_connection, without=("catalog", "name", "type_", "if_not_exists"))
-    def alter(self, name: str, **changes: Any) -> Connection:
+        Raises:
+            As :func:`volstream.volumes.connections.create_connection`.
+        """
+        given = ConnectionOptions(**read(ConnectionOptions, {"type": type, **options}))
+        return connections.create_connection(self._home.catalog, Name.parse(name), given, if_not_exists=if_not_exists)
+
+    @takes(to_alter(ConnectionOptions), changes=True)
+    def alter(self, name: str, **changes: Unpack[ConnectionKeywords]) -> Connection:
         """Changes a connection: options of :meth:`create` except the type. Raises NotFoundError, InvalidValueError."""
-        return connections.alter_connection(self._home.catalog, Name.parse(name), **changes)
+        given = read(ConnectionOptions, changes)
+        return connections.alter_connection(self._home.catalog, Name.parse(name), **given)
 
     def policies(self, name: str) -> dict[str, Any]:
         """Returns the policies to set at the provider; see :func:`volstream.volumes.access.policies`. Raises NotFoundError."""

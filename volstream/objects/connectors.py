@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from volstream.definitions import FeedKind, FeedTable
 from volstream.errors import InvalidStateError, InvalidValueError
 from volstream.home import Home
 from volstream.lifecycle.stop import Stop
 from volstream.model.arguments import checked
 from volstream.model.names import Name
-from volstream.model.objects import FeedKind, FeedTable
-from volstream.objects.sources import Retention, parse_retention
+from volstream.objects.sources import RETENTION_POLICY, Retention
 
 if TYPE_CHECKING:  # imported where it is used: commands that only read definitions need none of it
     from volstream.objects.uploads import UploadedTable
@@ -104,7 +104,7 @@ class Connectors:
         if existing is not None:
             return existing
         source = TopicSource(tuple(brokers), topic or as_written(name), format, dict(properties or {}))
-        return create_topic_table(self._home, parsed, source, parse_retention(retention_policy), comment)
+        return create_topic_table(self._home, parsed, source, RETENTION_POLICY.read(retention_policy), comment)
 
     def poll(self, name: str, stop: Stop | None = None) -> int:
         """Reads what a topic has when called into its table, for homes without a daemon; returns the number of messages.

@@ -7,13 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from volstream.definitions import FileJobSpec, LoadKeys, StreamSpec, forms
+from volstream.definitions.options import Key, keys
 from volstream.directory.table import COLUMNS
 from volstream.errors import InvalidValueError, SqlError
 from volstream.inspection import details
 from volstream.model.documents import to_json
 from volstream.model.names import Name
-from volstream.model.objects import Mode, OnMove, QueueType, Trigger, TriggerKind, Write
-from volstream.model.units import parse_duration, parse_size
+from volstream.model.text import nearest
 from volstream.objects.all import Objects
 from volstream.sql.grammar import Statement, Text
 from volstream.sqltext import literal
@@ -132,8 +133,7 @@ class Ddl:
             )
         found: dict[str, Any] = {key: value for key, value in said.items() if key != "queue_type"}
         if "queue_type" in said:
-            queue = _QUEUES.get(said["queue_type"].upper(), said["queue_type"].lower())
-            found["queue_type"] = _one_of(QueueType, queue, "QUEUE_TYPE")
+            found["queue_type"] = _QUEUES.get(said["queue_type"].upper(), said["queue_type"])
         return self._objects.volumes.create(
             _text(statement.name),
             options.pop("location"),
@@ -145,15 +145,10 @@ class Ddl:
 
     def _create_stream(self, statement: Statement) -> Any:
         options = statement.options
-        said = {key.lower(): value for key, value in options.get("properties", {}).items()}
-        found: dict[str, Any] = {"comment": options.get("comment")}
-        if "table_stream_mode" in said:
-            found["mode"] = _one_of(Mode, said.pop("table_stream_mode").lower().replace("_", "-"), "TABLE_STREAM_MODE")
-        if "show_initial_rows" in said:
-            found["show_initial_rows"] = _boolean(said.pop("show_initial_rows"), "SHOW_INITIAL_ROWS")
-        if "identity" in said:
-            found["identity"] = [column.strip() for column in said.pop("identity").split(",")]
-        _none_left(said, "stream", "TABLE_STREAM_MODE, SHOW_INITIAL_ROWS and IDENTITY")
+        properties = {key.lower(): value for key, value in options.get("properties", {}).items()}
+        if "table_stream_mode" in properties:
+            properties["mode"] = properties.pop("table_stream_mode")
+        found = {"comment": options.get("comment"), **_properties("stream", StreamSpec, properties)}
         if "timestamp_as_of" in options:
             found["at_timestamp"] = self._moment(options["timestamp_as_of"])
         kind = "volume" if options["source_kind"].upper() == "VOLUME" else "table"
@@ -187,35 +182,26 @@ class Ddl:
         if useless or not {"on_volume", "into"} <= options.keys():
             what = f"has no {useless[0].upper().replace('_', ' ')}" if useless else "needs ON VOLUME and INTO"
             raise SqlError(f"A job that loads files {what}.", "CREATE JOB j ON VOLUME v LOAD (FORMAT 'csv') INTO t")
-        said = dict(options["load"])
-        if "header" in said:
-            said["header"] = _boolean(said["header"], "HEADER")
         found = self._of_files(statement)
-        if found.pop("arguments"):
+        if "arguments" in found:
             raise InvalidValueError("A job that loads files has no property 'arg.KEY'.", "Its options follow LOAD.")
         return self._objects.jobs.load(
-            _text(statement.name), _text(options["on_volume"]), _text(options["into"]), **said, **found
+            _text(statement.name),
+            _text(options["on_volume"]),
+            _text(options["into"]),
+            **_parsed(keys(LoadKeys), options["load"]),
+            **found,
         )
 
     def _of_files(self, statement: Statement) -> dict[str, Any]:
         """Returns the options of a job on files, whatever it does with them."""
         options = statement.options
-        said = {key.lower(): value for key, value in options.get("properties", {}).items()}
-        found: dict[str, Any] = {"arguments": {}}
-        for key, value in list(said.items()):
-            if key.startswith("arg."):
-                found["arguments"][key[4:]] = said.pop(key)
-            elif key in _JOB_PROPERTIES:
-                name, read = _JOB_PROPERTIES[key]
-                found[name] = read(value, key)
-                del said[key]
-        _none_left(said, "job", f"{', '.join(_JOB_PROPERTIES)} and arg.KEY")
         return {
             "where": options.get("where"),
             "comment": options.get("comment"),
-            "trigger": _trigger(options),
+            **_schedule(options),
             **self._existing(statement),
-            **found,
+            **_properties("job", FileJobSpec, options.get("properties", {})),
         }
 
     def _create_job_of_statement(self, statement: Statement) -> Any:
@@ -231,7 +217,7 @@ class Ddl:
             statement=options["as_statement"].text,
             stream=_optional(options.get("on_stream")),
             comment=options.get("comment"),
-            trigger=_trigger(options),
+            **_schedule(options),
             **self._existing(statement),
         )
 
@@ -251,7 +237,7 @@ class Ddl:
             _text(statement.name),
             options["as_statement"].text,
             comment=options.get("comment"),
-            trigger=_trigger(options),
+            **_schedule(options),
             **self._existing(statement),
         )
 
@@ -347,57 +333,39 @@ def _said(kind: str) -> str:
     return f"{kind.capitalize()} table" if kind in ("dynamic", "external") else kind.capitalize()
 
 
-def _trigger(options: Mapping[str, Any]) -> Trigger:
-    given = [key for key in ("schedule", "every", "on_change") if key in options]
+def _schedule(options: Mapping[str, Any]) -> dict[str, Any]:
+    given = {key: options[key] for key in ("schedule", "every", "on_change") if key in options}
     if len(given) > 1:
         raise SqlError("SCHEDULE, EVERY and ON CHANGE are mutually exclusive.")
-    match given:
-        case ["schedule"]:
-            return Trigger(TriggerKind.CRON, cron=options["schedule"])
-        case ["every"]:
-            return Trigger(TriggerKind.EVERY, every=parse_duration(options["every"]))
-        case ["on_change"]:
-            return Trigger(TriggerKind.ON_CHANGE)
-        case _:
-            return Trigger()
+    return {"cron": given.pop("schedule"), **given} if "schedule" in given else given
 
 
-def _one_of(values: Any, text: str, what: str) -> Any:
-    try:
-        return values(text)
-    except ValueError:
-        allowed = ", ".join(one.value for one in values)
-        raise InvalidValueError(f"{what} cannot be {text!r}.", f"Choose one of {allowed}.") from None
+def _properties(kind: str, described: type[Any], said: Mapping[str, str]) -> dict[str, Any]:
+    """Returns the options that PROPERTIES of a statement say: all that have no clause of their own."""
+    known = {name: key for name, key in keys(described).items() if not key.option.clause}
+    single = {key.word: key for key in known.values() if key.form is forms.PAIRS}
+    found: dict[str, Any] = {}
+    plain: dict[str, str] = {}
+    for written, value in said.items():
+        word, dot, item = written.partition(".")
+        if dot and word.lower() in single:
+            found.setdefault(single[word.lower()].name, {})[item] = value
+        else:
+            plain[written.lower()] = value
+    words = [name for name, key in known.items() if key.form is not forms.PAIRS] + [f"{word}.KEY" for word in single]
+    if unknown := sorted(plain.keys() - known):
+        raise InvalidValueError(f"A {kind} has no property {unknown[0]!r}.", nearest(unknown[0], words))
+    return {**found, **_parsed(known, plain)}
 
 
-def _boolean(text: str, what: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise InvalidValueError(f"{what} cannot be {text!r}.", "Write 'TRUE' or 'FALSE'.")
-    return text.lower() == "true"
+def _parsed(known: Mapping[str, Key], said: Mapping[str, str]) -> dict[str, Any]:
+    return {name: known[name].parse(value) for name, value in said.items()}
 
 
 def _count(text: str, what: str) -> int:
     if not text.isdecimal() or len(text) > 18:
         raise InvalidValueError(f"{what} cannot be {text!r}.", "Write a number of up to 18 digits.")
     return int(text)
-
-
-_JOB_PROPERTIES: Mapping[str, tuple[str, Callable[[str, str], Any]]] = {
-    "write": ("write", lambda text, what: _one_of(Write, text.lower(), what)),
-    "on_move": ("on_move", lambda text, what: _one_of(OnMove, text.lower(), what)),
-    "retries": ("retries", _count),
-    "pause_after": ("pause_after", _count),
-    "timeout": ("timeout_seconds", lambda text, _: parse_duration(text)),
-    "isolate": ("isolate", _boolean),
-    "max_files": ("max_files", _count),
-    "max_bytes": ("max_bytes", lambda text, _: parse_size(text)),
-    "alert": ("alert", lambda text, _: tuple(one.strip() for one in text.split(",") if one.strip())),
-}
-
-
-def _none_left(said: Mapping[str, str], kind: str, allowed: str) -> None:
-    if said:
-        raise InvalidValueError(f"A {kind} has no property {min(said)!r}.", f"It has {allowed}.")
 
 
 def _text(name: Name | None) -> str:

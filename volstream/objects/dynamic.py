@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from volstream.catalog.definitions import check_exclusive
+from volstream.definitions import DynamicJob, DynamicJobSpec, DynamicTableOptions, Job
+from volstream.definitions.options import read, to_create
 from volstream.errors import AlreadyExistsError, NotFoundError
-from volstream.model.arguments import checked
+from volstream.model.arguments import checked, takes
 from volstream.model.names import Name, similar
-from volstream.model.objects import DynamicJob, DynamicJobSpec, Job, Trigger
 from volstream.objects.jobs import Jobs
 
 if TYPE_CHECKING:
+    from volstream.definitions.keywords import DynamicTableKeywords
     from volstream.home import Home
 
 
@@ -25,21 +27,22 @@ class DynamicTables:
         self._home = home
         self._jobs = jobs
 
+    @takes(to_create(DynamicTableOptions, "query"))
     def create(
         self,
         name: str,
         query: str,
         *,
-        trigger: Trigger | None = None,
-        comment: str | None = None,
         or_replace: bool = False,
         if_not_exists: bool = False,
+        **options: Unpack[DynamicTableKeywords],
     ) -> DynamicJob:
         """Creates a dynamic table, fills it, and creates the job that keeps it.
 
         Args:
             query: reads tables whose changes are tracked, and directories of volumes.
-            trigger: when the daemon refreshes it; None: only :meth:`refresh` does.
+            options: when the daemon refreshes it (``on_change``, ``every``, ``cron``; without them only :meth:`refresh`
+                does), and a ``comment``.
 
         Raises:
             SqlError: not a query, or Spark rejects it; it reads a stream, or no table or volume of the home.
@@ -63,8 +66,7 @@ class DynamicTables:
             into=table,
             query=query,
             own_streams=dynamic.streams_of(self._home, table, query),
-            trigger=trigger or Trigger(),
-            comment=comment,
+            **read(DynamicTableOptions, options),
         )
         if replaced and or_replace:
             self.drop(name)
@@ -97,7 +99,7 @@ class DynamicTables:
 
     def list(self) -> Sequence[Job]:
         """Returns the jobs that keep them, ordered by name."""
-        return self._home.catalog.jobs.list(dynamic=True)
+        return self._home.catalog.jobs.list(cls=DynamicJob.__name__)
 
     def refresh(self, name: str) -> int:
         """Brings the table up to date; returns the rows written, as far as known. Raises the errors of a job's run."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from volstream.definitions import Function
 from volstream.model.arguments import checked
 from volstream.model.names import Name
-from volstream.model.objects import Function
 from volstream.objects.base import Collection
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class Functions(Collection[Function]):
     def create(
         self,
         name: str,
-        location: str,
+        function: str,
         returns: str,
         *,
         comment: str | None = None,
@@ -52,7 +52,7 @@ class Functions(Collection[Function]):
         existing = self._definitions.meeting(Name.parse(name), or_replace=or_replace, if_not_exists=if_not_exists)
         if existing is not None and if_not_exists:
             return existing
-        made = new_function(Name.parse(name), location, returns, comment, of_items=of_items, directory=directory)
+        made = new_function(Name.parse(name), function, returns, comment, of_items=of_items, directory=directory)
         with self._home.catalog.database.transaction() as transaction:
             if existing is not None:
                 self._definitions.remove(transaction, existing)

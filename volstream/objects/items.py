@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from volstream.definitions import FeedTable
 from volstream.delta import folders
 from volstream.errors import InvalidStateError, InvalidValueError
 from volstream.functions.source import location_of
@@ -15,7 +16,6 @@ from volstream.home import Home
 from volstream.model.arguments import checked
 from volstream.model.groups import groups
 from volstream.model.names import Name, quote
-from volstream.model.objects import FeedTable, Trigger, TriggerKind
 from volstream.objects.dynamic import DynamicTables
 from volstream.objects.functions import Functions
 from volstream.sources import tables, versions
@@ -143,9 +143,8 @@ class ItemTable:
             InvalidValueError: the function is not at the top of a module.
             SqlError, AlreadyExistsError: the query is wrong; the name is taken.
         """
-        trigger = Trigger(TriggerKind.ON_CHANGE)
         if isinstance(transformation, str):
-            self._dynamic_tables.create(name, transformation, trigger=trigger)
+            self._dynamic_tables.create(name, transformation, on_change=True)
             return
         key = primary_key or self._key
         columns_of(key)
@@ -159,7 +158,7 @@ class ItemTable:
             f"WHERE {ITEM} IS NOT NULL"
         )
         try:
-            self._dynamic_tables.create(name, query, trigger=trigger)
+            self._dynamic_tables.create(name, query, on_change=True)
         except BaseException:
             self._functions.drop(str(function), if_exists=True)
             raise

@@ -5,20 +5,35 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from volstream.catalog.failures import ANY, Wanted
+from volstream.definitions import (
+    DynamicJob,
+    FileJob,
+    FileJobOptions,
+    FileJobSpec,
+    Job,
+    JobOptions,
+    JobSpec,
+    LoadKeys,
+    StatementJob,
+    Volume,
+)
+from volstream.definitions.forms import as_text
+from volstream.definitions.job import JOB_ARGUMENTS, LOAD_OPTIONS
+from volstream.definitions.options import keys, read, to_alter, to_create
 from volstream.errors import InvalidStateError, InvalidValueError, NotFoundError, VolstreamError
 from volstream.lifecycle.stop import Stop
 from volstream.model.arguments import checked, takes
 from volstream.model.names import Name
-from volstream.model.objects import DynamicJob, FileJob, FileJobSpec, Job, JobSpec, StatementJob, Volume
 from volstream.model.work import Failure, FailureState
 from volstream.objects.base import Collection
 from volstream.objects.streams import Streams
 from volstream.sqltext import MAX_NAMED
 
 if TYPE_CHECKING:
+    from volstream.definitions.keywords import JobChanges, JobKeywords, LoadKeywords
     from volstream.home import Home
     from volstream.jobs.comparison import Comparison, ComparisonObserver
     from volstream.jobs.lease import Runner, RunReport
@@ -27,10 +42,6 @@ if TYPE_CHECKING:
     from volstream.jobs.preview import Preview
     from volstream.jobs.progress import Observer
     from volstream.jobs.run import FileRunner
-
-
-#: Arguments of a job that its methods have themselves.
-_OWN = ("name", "function", "into", "stream", "volume")
 
 
 @checked
@@ -63,7 +74,7 @@ class Jobs(Collection[Job]):
 
         return Parts(self._home.catalog, self._home.gateway, self._home.settings)
 
-    @takes(FileJobSpec, without=_OWN)
+    @takes(to_create(FileJobSpec, *JOB_ARGUMENTS))
     def create(
         self,
         name: str,
@@ -76,9 +87,9 @@ class Jobs(Collection[Job]):
         or_replace: bool = False,
         if_not_exists: bool = False,
         directory: Path | None = None,
-        **options: Any,
+        **options: Unpack[JobKeywords],
     ) -> Job:
-        """Creates a job; options are the attributes of :class:`~volstream.model.objects.FileJobSpec`.
+        """Creates a job; options are those of :class:`~volstream.definitions.FileJobSpec`.
 
         Args:
             function, into: the function to run on each file, as ``file.py:func``, ``pkg.mod:func`` or itself, and the table for
@@ -96,10 +107,11 @@ class Jobs(Collection[Job]):
                 raise InvalidValueError(
                     f"The job {name} runs a statement, so it cannot have a function, table or volume."
                 )
-            if useless := sorted(options.keys() - {"trigger", "comment", "alert"}):
+            if useless := sorted(options.keys() - keys(JobOptions)):
                 raise InvalidValueError(f"The job {name} runs a statement, which has no {useless[0]}.", "Leave it out.")
             on = Name.parse(stream) if stream else None
-            spec: JobSpec = spec_of_statement(self._home, Name.parse(name), statement, on, **options)
+            given = read(JobOptions, options)
+            spec: JobSpec = spec_of_statement(self._home, Name.parse(name), statement, on, **given)
         elif function is None or into is None:
             raise InvalidValueError(f"The job {name} needs a function and a table, or a statement.")
         else:
@@ -109,7 +121,7 @@ class Jobs(Collection[Job]):
                 into=Name.parse(into),
                 stream=Name.parse(stream) if stream else None,
                 volume=Name.parse(volume) if volume else None,
-                **options,
+                **read(FileJobSpec, options),
             )
         self._check_receivers(spec.alert)
         if or_replace:
@@ -124,22 +136,16 @@ class Jobs(Collection[Job]):
             directory=directory,
         )
 
-    @takes(FileJobSpec, without=(*_OWN, "returns", "arguments"))
+    @takes(LOAD_OPTIONS)
     def load(
         self,
         name: str,
         volume: str,
         into: str,
         *,
-        format: str | None = None,
-        header: bool = True,
-        delimiter: str | None = None,
-        encoding: str = "utf-8",
-        schema: str | None = None,
-        new_columns: str = "add",
         or_replace: bool = False,
         if_not_exists: bool = False,
-        **options: Any,
+        **options: Unpack[LoadKeywords],
     ) -> Job:
         """Creates a job that loads a volume's files as rows of a table.
 
@@ -150,7 +156,7 @@ class Jobs(Collection[Job]):
             encoding: of csv and json files.
             schema: the table's columns as DDL; None: those of a sample of the files.
             new_columns: treatment of columns that the table lacks: ``add`` them, ``rescue`` their values, or ``fail`` the file.
-            options: attributes of :class:`~volstream.model.objects.FileJobSpec`, such as ``trigger``, ``where``, ``retries``.
+            options: those of :class:`~volstream.definitions.FileJobOptions` besides.
 
         Raises:
             NotFoundError: the volume does not exist.
@@ -161,21 +167,17 @@ class Jobs(Collection[Job]):
         from volstream.delta.places import reached
         from volstream.jobs.load import with_rescued
         from volstream.jobs.load_columns import first_columns
-        from volstream.loading.options import LOADER, LoadOptions
+        from volstream.loading.options import LOADED, LOADER, LoadOptions
 
-        given = {
-            "format": format,
-            "header": None if header else "false",
-            "delimiter": delimiter,
-            "encoding": None if encoding == "utf-8" else encoding,
-            "new_columns": None if new_columns == "add" else new_columns,
-        }
-        arguments = {key: value for key, value in given.items() if value is not None}
+        given = read(FileJobOptions, read(LoadKeys, options))
+        schema = given.pop("schema", None)
+        loading = {key: given.pop(key) for key in LOADED if key in given}
+        arguments = {key: as_text(one) for key, one in loading.items() if one != LOADED[key].default}
         parsed, source = LoadOptions.of(arguments), self._home.catalog.volumes.get(Name.parse(volume))
         if schema is None and not (if_not_exists and self._home.catalog.jobs.find(Name.parse(name)) is not None):
             self._list_first(source)
             with reached(self._home.warehouse):
-                schema = first_columns(self.parts, source, Name.parse(into), parsed, options.get("where"))
+                schema = first_columns(self.parts, source, Name.parse(into), parsed, given.get("where"))
         return self.create(
             name,
             LOADER,
@@ -185,26 +187,27 @@ class Jobs(Collection[Job]):
             arguments=arguments,
             or_replace=or_replace,
             if_not_exists=if_not_exists,
-            **options,
+            **given,
         )
 
-    @takes(FileJobSpec, without=_OWN)
+    @takes(to_alter(FileJobSpec, "function"), changes=True)
     def alter(
         self,
         name: str,
         *,
         function: str | Callable[..., Any] | None = None,
         directory: Path | None = None,
-        **changes: Any,
+        **changes: Unpack[JobChanges],
     ) -> Job:
         """Changes a job; its cursor and its failures stay. ``directory`` is as in :meth:`create`."""
         from volstream.functions.source import location_of
         from volstream.jobs.definitions import alter_job
 
+        given = read(FileJobSpec, changes)
         if function is not None:
-            changes["function"] = location_of(function)
-        self._check_receivers(changes.get("alert"))
-        return alter_job(self._home.catalog, Name.parse(name), self._home.zone, directory=directory, **changes)
+            given["function"] = location_of(function)
+        self._check_receivers(given.get("alert"))
+        return alter_job(self._home.catalog, Name.parse(name), self._home.zone, directory=directory, **given)
 
     def drop(self, name: str, *, if_exists: bool = False, force: bool = False) -> bool:
         """Drops a job, its failures and its own stream; its table stays. Returns False if it does not exist and ``if_exists``

@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
 from volstream.changelog.base import quoted
+from volstream.definitions import Stream
 from volstream.delta import folders
 from volstream.delta.log import DeltaLog
 from volstream.delta.writer import with_retries
 from volstream.errors import InvalidValueError, NotFoundError
 from volstream.model.arguments import checked
 from volstream.model.names import Name
-from volstream.model.objects import Stream
 from volstream.spark.errors import as_sql_errors
 from volstream.spark.frames import bound_to
 from volstream.spark.views import Views

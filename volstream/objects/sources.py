@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
+from volstream.definitions import FeedKind, FeedTable, SourceDefinition
+from volstream.definitions.options import keys, read, to_alter
 from volstream.errors import InvalidValueError
 from volstream.home import Home
 from volstream.model.arguments import checked, takes
 from volstream.model.names import Name
-from volstream.model.objects import FeedKind, FeedTable
-from volstream.model.units import parse_duration
 from volstream.objects.base import Collection
 from volstream.objects.dynamic import DynamicTables
 from volstream.objects.functions import Functions
@@ -21,6 +20,7 @@ from volstream.objects.functions import Functions
 if TYPE_CHECKING:  # imported where they are used: commands that only read definitions need none of them
     import pyarrow as pa
 
+    from volstream.definitions.keywords import SourceChanges
     from volstream.ingest.local import LocalTables
     from volstream.objects.items import ItemTable
     from volstream.objects.uploads import UploadedTable
@@ -30,8 +30,7 @@ if TYPE_CHECKING:  # imported where they are used: commands that only read defin
 #: What a retention may be.
 Retention = Annotated[str | timedelta | None, "'30 days', a timedelta, or None to keep events for ever"]
 
-#: Words for units of a retention, besides the short forms of other durations.
-_UNITS = {"second": "s", "minute": "m", "hour": "h", "day": "d"}
+RETENTION_POLICY = keys(SourceDefinition)["retention_policy"]
 
 
 @checked
@@ -69,7 +68,7 @@ class Sources(Collection[FeedTable]):
         from volstream.sources import tables
 
         feed = tables.new_feed(
-            Name.parse(name), FeedKind.EVENTS, retention=parse_retention(retention_policy), comment=comment
+            Name.parse(name), FeedKind.EVENTS, retention=RETENTION_POLICY.read(retention_policy), comment=comment
         )
         self._create(feed, tables.EVENT_COLUMNS, if_not_exists=if_not_exists)
         return self.get_stream(name)
@@ -149,18 +148,15 @@ class Sources(Collection[FeedTable]):
         feed = self._of_kind(name, FeedKind.ITEMS, "table of items")
         return ItemTable(self._home, feed, self._appender(feed), self._functions, self._dynamic_tables)
 
-    @takes(create_stream, without=("name", "if_not_exists"))
-    def alter(self, name: str, **changes: Any) -> FeedTable:
+    @takes(to_alter(SourceDefinition), changes=True)
+    def alter(self, name: str, **changes: Unpack[SourceChanges]) -> FeedTable:
         """Changes a source: its ``retention_policy``, as in :meth:`create_stream`, or its ``comment``.
 
         Raises:
             NotFoundError: there is no such source.
             InvalidValueError: not a duration.
         """
-        if "retention_policy" in changes:
-            retention = parse_retention(changes.pop("retention_policy"))
-            changes["retention_seconds"] = None if retention is None else int(retention.total_seconds())
-        return self._definitions.change(self.get(name), **changes)
+        return self._definitions.change(self.get(name), **read(SourceDefinition, changes))
 
     def drop(self, name: str, *, if_exists: bool = False) -> bool:
         """Drops a source with its table; returns False if it does not exist and ``if_exists`` is set.
@@ -199,26 +195,3 @@ class Sources(Collection[FeedTable]):
         from volstream.sources.appender import Appender
 
         return Appender(self._home, feed.name, self._tables.table(feed.name))
-
-
-def parse_retention(given: Retention) -> timedelta | None:
-    """Returns a retention: ``30 days``, ``12 hours``, or a short form like ``30d``. Raises InvalidValueError."""
-    if given is None:
-        return None
-    if isinstance(given, timedelta):
-        return _at_least_a_second(f"{max(0.0, given.total_seconds()):f}s")
-    text = given.strip().lower()
-    if text in ("forever", "for ever"):
-        return None
-    words = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(second|minute|hour|day|week)s?", text)
-    if words is not None and words[2] == "week":
-        return _at_least_a_second(f"{7 * float(words[1]):f}d")
-    return _at_least_a_second(f"{words[1]}{_UNITS[words[2]]}" if words is not None else given)
-
-
-def _at_least_a_second(text: str) -> timedelta:
-    """Returns a duration as a retention, which has whole seconds. Raises InvalidValueError."""
-    found = timedelta(seconds=parse_duration(text))
-    if found < timedelta(seconds=1):
-        raise InvalidValueError("A retention is at least a second.", "Pass None to keep events for ever.")
-    return found

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
+from volstream.definitions import Stream, StreamSpec
+from volstream.definitions.options import read, to_create
 from volstream.errors import InvalidStateError, InvalidValueError
 from volstream.model.arguments import checked, takes
 from volstream.model.names import Name
-from volstream.model.objects import Stream, StreamSpec
 from volstream.model.work import PlanKind
 from volstream.objects.base import Collection
 
 if TYPE_CHECKING:
+    from volstream.definitions.keywords import StreamKeywords
     from volstream.home import Home
     from volstream.objects.open_stream import OpenStream
 
@@ -32,7 +34,7 @@ class Streams(Collection[Stream]):
 
         return OpenStream.of(self._home, super().get(name))
 
-    @takes(StreamSpec, without=("name", "volume", "table"))
+    @takes(to_create(StreamSpec, "volume", "table"))
     def create(
         self,
         name: str,
@@ -41,10 +43,9 @@ class Streams(Collection[Stream]):
         table: str | None = None,
         or_replace: bool = False,
         if_not_exists: bool = False,
-        **options: Any,
+        **options: Unpack[StreamKeywords],
     ) -> Stream:
-        """Creates a stream on a volume or a table; options are the attributes of
-        :class:`~volstream.model.objects.StreamSpec`."""
+        """Creates a stream on a volume or a table; options are those of :class:`~volstream.definitions.StreamSpec`."""
         from volstream.statements import metastore
         from volstream.streams.definitions import create_stream
 
@@ -53,7 +54,8 @@ class Streams(Collection[Stream]):
         if or_replace:
             self.free(name)
         on_volume, on_table = (Name.parse(source) if source else None for source in (volume, table))
-        spec = StreamSpec(Name.parse(name), on_volume, on_table, **options)
+        given = read(StreamSpec, options)
+        spec = StreamSpec(name=Name.parse(name), volume=on_volume, table=on_table, **given)
         return create_stream(
             self._home.catalog, self._home.warehouse, spec, or_replace=or_replace, if_not_exists=if_not_exists
         )

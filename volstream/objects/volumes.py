@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
+from volstream.definitions import DynamicJob, Volume, VolumeSpec
+from volstream.definitions.options import read, to_alter, to_create
 from volstream.lifecycle.stop import Stop
 from volstream.model.arguments import checked, takes
 from volstream.model.names import Name
-from volstream.model.objects import DynamicJob, Volume, VolumeSpec
 from volstream.objects.base import Collection
 from volstream.objects.dynamic import DynamicTables
 from volstream.objects.jobs import Jobs
@@ -15,6 +16,7 @@ from volstream.objects.streams import Streams
 from volstream.volumes import definitions as volume_rules
 
 if TYPE_CHECKING:
+    from volstream.definitions.keywords import VolumeKeywords
     from volstream.directory.foreground import RefreshResult
     from volstream.home import Home
 
@@ -29,7 +31,7 @@ class Volumes(Collection[Volume]):
         self._jobs = jobs
         self._dynamic_tables = dynamic_tables
 
-    @takes(VolumeSpec, without=("name", "location"))
+    @takes(to_create(VolumeSpec, "location"))
     def create(
         self,
         name: str,
@@ -38,14 +40,14 @@ class Volumes(Collection[Volume]):
         or_replace: bool = False,
         if_not_exists: bool = False,
         check: bool = True,
-        **options: Any,
+        **options: Unpack[VolumeKeywords],
     ) -> Volume:
-        """Creates a volume; options are the attributes of :class:`~volstream.model.objects.VolumeSpec`.
+        """Creates a volume; options are those of :class:`~volstream.definitions.VolumeSpec`.
 
         Args:
             check: first check that the directory or bucket, and the queue, can be reached.
         """
-        spec = VolumeSpec(Name.parse(name), location, **options)
+        spec = VolumeSpec(name=Name.parse(name), location=location, **read(VolumeSpec, options))
         return volume_rules.create_volume(
             self._home.catalog,
             self._home.settings,
@@ -62,9 +64,9 @@ class Volumes(Collection[Volume]):
         """
         return volume_rules.matching(self._home.catalog, self._home.settings, Name.parse(name))
 
-    @takes(VolumeSpec, without=("name", "location"))
-    def alter(self, name: str, *, check: bool = True, **changes: Any) -> Volume:
-        """Changes a volume: attributes of a :class:`~volstream.model.objects.VolumeSpec` except name and location.
+    @takes(to_alter(VolumeSpec), changes=True)
+    def alter(self, name: str, *, check: bool = True, **changes: Unpack[VolumeKeywords]) -> Volume:
+        """Changes a volume: options of :meth:`create`.
 
         The next full listing applies new patterns: files that they exclude are removed, files that they include are new.
 
@@ -72,7 +74,8 @@ class Volumes(Collection[Volume]):
             check: first check that the directory or bucket, and the queue, can be reached.
         """
         catalog, settings = self._home.catalog, self._home.settings
-        return volume_rules.alter_volume(catalog, settings, Name.parse(name), check=check, **changes)
+        given = read(VolumeSpec, changes)
+        return volume_rules.alter_volume(catalog, settings, Name.parse(name), check=check, **given)
 
     def drop(self, name: str, *, if_exists: bool = False, cascade: bool = False) -> bool:
         """Drops a volume; its files stay, its streams become stale. Returns False if it does not exist and ``if_exists`` is

@@ -21,14 +21,14 @@ from openlineage.client.event_v2 import (
 )
 from openlineage.client.generated.base import RunFacet
 
+from volstream import definitions
 from volstream.catalog.consumptions import Outcome
 from volstream.config import environment
+from volstream.definitions import DynamicJob, FileJob, SourceKind, StatementJob
 from volstream.delta import folders
 from volstream.delta.places import reached
 from volstream.home import Home
 from volstream.jobs.load import loads
-from volstream.model import objects
-from volstream.model.objects import DynamicJob, FileJob, SourceKind, StatementJob
 from volstream.model.work import Batch, Intent
 from volstream.openlineage.datasets import input_of, output_of, range_facets, table_facets
 
@@ -106,7 +106,7 @@ class Events:
             facets |= table_facets(location, self._namespace, name)
             yield input_of(location, facets, batch, of_files=False)
 
-    def _outputs(self, intent: Intent, job: objects.Job, outcome: Outcome | None) -> Iterator[OutputDataset]:
+    def _outputs(self, intent: Intent, job: definitions.Job, outcome: Outcome | None) -> Iterator[OutputDataset]:
         for target in intent.targets:
             facets = table_facets(target.location, self._namespace, str(job.into))
             rows = None if outcome is None else outcome.rows
@@ -128,7 +128,7 @@ def _run_facets(batches: Any, end: Outcome | str | None) -> dict[str, Any]:
     return facets
 
 
-def _job_facets(job: objects.Job) -> dict[str, Any]:
+def _job_facets(job: definitions.Job) -> dict[str, Any]:
     facets: dict[str, Any] = {}
     if job.comment:
         facets["documentation"] = facet_v2.documentation_job.DocumentationJobFacet(description=job.comment)

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from volstream.definitions import NO_SCHEDULE, JobOptions, QueueType, SourceType, VolumeSpec
+from volstream.definitions.job import Scheduled
+from volstream.definitions.options import keys
 from volstream.errors import InvalidValueError
 from volstream.model.locations import scheme_of
 from volstream.model.names import Name
-from volstream.model.objects import QueueType, VolumeSpec
-from volstream.pipelines.keys import KEYS, SourceType
+from volstream.pipelines.keys import BOOKKEEPING, KEYS
 from volstream.pipelines.model import CODE, FORMS, Kind
 
 #: Keys of a job of files that one of another form does not have.
 _NOT_OF: Mapping[str, Collection[str]] = {
-    "load": ("stream", "returns", "arg"),
-    "statement": tuple(
-        KEYS[Kind.JOB].keys() - {"statement", "stream", "on_change", "every", "cron", "alert", "comment"},
-    ),
+    "load": ("stream", "returns", "arguments"),
+    "statement": tuple(KEYS[Kind.JOB].keys() - {"statement", "stream", *keys(JobOptions)}),
     "function": (),
 }
 
@@ -47,17 +48,9 @@ def complete(
         FunctionLoadError: the code of a job's function is missing.
     """
     found = dict(values)
-    if {"on_change", "every", "cron"} <= found.keys():
-        _check_trigger(found)
+    Scheduled(**{name: found[name] for name in NO_SCHEDULE if name in found})
     finish = _FINISH.get(kind)
     return found if finish is None else {**found, **finish(written, found, given, folder)}
-
-
-def _connection(written: str, values: Mapping[str, Any], given: Collection[str], folder: Path) -> dict[str, Any]:
-    del written, given, folder
-    from volstream.volumes.connections import with_scheme
-
-    return {"endpoint": with_scheme(values["endpoint"])}
 
 
 def _volume(written: str, values: Mapping[str, Any], given: Collection[str], folder: Path) -> dict[str, Any]:
@@ -71,13 +64,12 @@ def _volume(written: str, values: Mapping[str, Any], given: Collection[str], fol
     return {"location": place, "queue_type": default_queue(written, place, values)}
 
 
-def default_queue(name: str, location: str, values: Mapping[str, Any]) -> str:
+def default_queue(name: str, location: str, values: Mapping[str, Any]) -> QueueType:
     """Returns a volume's queue type, or the default for its location. Raises InvalidValueError."""
     from volstream.volumes.definitions import queue_type_of
 
-    asked = None if values["queue_type"] is None else QueueType(values["queue_type"])
-    spec = VolumeSpec(Name.parse(name), location, queue_type=asked, queue_name=values["queue_name"])
-    return queue_type_of(spec, location).value
+    given = {key: values[key] for key in ("queue_type", "queue_name")}
+    return queue_type_of(VolumeSpec(name=Name.parse(name), location=location, **given), location)
 
 
 def _function(written: str, values: Mapping[str, Any], given: Collection[str], folder: Path) -> dict[str, Any]:
@@ -90,7 +82,7 @@ def _function(written: str, values: Mapping[str, Any], given: Collection[str], f
 
 def _source(written: str, values: Mapping[str, Any], given: Collection[str], folder: Path) -> dict[str, Any]:
     del folder
-    kind = SourceType(values["kind"])
+    kind: SourceType = values["kind"]
     for key in sorted(given):
         if key not in ("kind", "comment", *_OF_SOURCE[kind]):
             raise InvalidValueError(
@@ -110,6 +102,9 @@ def _table(written: str, values: Mapping[str, Any], given: Collection[str], fold
     from volstream.pipelines.columns import parse_columns
     from volstream.streams.source import kept_days, tracking
 
+    for key in values["properties"]:
+        if key.startswith(BOOKKEEPING):
+            raise InvalidValueError(f"properties: {key} is kept by Delta or volstream itself.", "Remove it.")
     columns = parse_columns(values["columns"])
     for key in ("primary_key", "partitioned_by"):
         for column in values[key]:
@@ -125,8 +120,8 @@ def _table(written: str, values: Mapping[str, Any], given: Collection[str], fold
 
 def _stream(written: str, values: Mapping[str, Any], given: Collection[str], folder: Path) -> dict[str, Any]:
     del written, given, folder
-    if (values["on_volume"] is None) == (values["on_table"] is None):
-        raise InvalidValueError("A stream is on a volume or on a table.", "Write one of on_volume and on_table.")
+    if (values["volume"] is None) == (values["table"] is None):
+        raise InvalidValueError("A stream is on a volume or on a table.", "Write one of volume and table.")
     return {}
 
 
@@ -141,13 +136,24 @@ def _job(written: str, values: Mapping[str, Any], given: Collection[str], folder
     if forms[0] == "statement":
         return {"statement": values["statement"].strip(), CODE: None}
     if forms[0] == "load":
-        if values["on_volume"] is None or values["into"] is None:
-            raise InvalidValueError("A job that loads needs on_volume and into.")
-        return {CODE: None}
+        if values["volume"] is None or values["into"] is None:
+            raise InvalidValueError("A job that loads needs volume and into.")
+        load = values["load"]
+        return {"load": dataclasses.replace(load, schema=_columns(load.schema)), CODE: None}
     from volstream.functions.source import absolute, find
 
     function = absolute(values["function"], folder)
-    return {"function": function, CODE: find(function, str(folder)).fingerprint}
+    code = find(function, str(folder)).fingerprint
+    return {"function": function, "returns": _columns(values["returns"]), CODE: code}
+
+
+def _columns(text: str | None) -> str | None:
+    """Returns columns as the catalog has them."""
+    if text is None:
+        return None
+    from volstream.functions.schema import from_ddl, to_ddl
+
+    return to_ddl(from_ddl(text))
 
 
 def _dynamic_table(written: str, values: Mapping[str, Any], given: Collection[str], folder: Path) -> dict[str, Any]:
@@ -155,13 +161,7 @@ def _dynamic_table(written: str, values: Mapping[str, Any], given: Collection[st
     return {"query": values["query"].strip()}
 
 
-def _check_trigger(values: Mapping[str, Any]) -> None:
-    if (values["on_change"], values["every"] is not None, values["cron"] is not None).count(True) > 1:
-        raise InvalidValueError("on_change, every and cron are mutually exclusive.", "Write one of them.")
-
-
 _FINISH: Mapping[Kind, Callable[[str, Mapping[str, Any], Collection[str], Path], dict[str, Any]]] = {
-    Kind.CONNECTION: _connection,
     Kind.VOLUME: _volume,
     Kind.FUNCTION: _function,
     Kind.SOURCE: _source,

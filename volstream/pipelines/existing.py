@@ -5,25 +5,22 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from volstream.home import Home
-from volstream.model.names import Name
-from volstream.model.objects import (
+from volstream.definitions import (
     Connection,
     DynamicJob,
     FeedKind,
     FeedTable,
     FileJob,
-    Function,
     Job,
-    SourceKind,
+    LoadKeys,
+    SourceType,
     StatementJob,
     Stream,
-    Trigger,
-    TriggerKind,
     Volume,
 )
-from volstream.model.units import format_duration
-from volstream.pipelines.keys import BOOKKEEPING, defaults, exact_size
+from volstream.home import Home
+from volstream.model.names import Name
+from volstream.pipelines.keys import BOOKKEEPING, KEYS, defaults
 from volstream.pipelines.model import ADDED, CODE, Definition, Kind
 
 if TYPE_CHECKING:
@@ -43,12 +40,12 @@ def existing(home: Home, tables: Collection[Name] | None = ()) -> Sequence[Defin
     owned = {identity for job in jobs if job.owns_stream for identity in job.stream_ids}
     connections = {one.id: one for one in catalog.connections.list()}
     streams = {one.id: one for one in catalog.streams.list()}
-    found = [_definition(Kind.CONNECTION, one.name, _connection(one)) for one in connections.values()]
+    found = [_definition(Kind.CONNECTION, one.name, _values(Kind.CONNECTION, one)) for one in connections.values()]
     found += [
         _definition(Kind.VOLUME, one.name, _volume(one, connections.get(one.connection_id or "")))
         for one in catalog.volumes.list()
     ]
-    found += [_definition(Kind.FUNCTION, one.name, _function(one)) for one in catalog.functions.list()]
+    found += [_definition(Kind.FUNCTION, one.name, _values(Kind.FUNCTION, one)) for one in catalog.functions.list()]
     found += [_definition(Kind.SOURCE, one.name, _source(one)) for one in catalog.feeds.list() if _is_defined(one)]
     found += [_definition(Kind.STREAM, one.name, _stream(one)) for one in streams.values() if one.id not in owned]
     for job in jobs:
@@ -70,34 +67,17 @@ def _definition(kind: Kind, name: Name, values: dict[str, Any]) -> Definition:
     return Definition(kind, name, {**defaults(kind), **values})
 
 
-def _connection(one: Connection) -> dict[str, Any]:
-    keys = ("type", "region", "endpoint", "role_arn", "credentials", "comment")
-    return {key: getattr(one, key) for key in keys}
+def _values(kind: Kind, one: Any) -> dict[str, Any]:
+    """Returns the options that an object has itself."""
+    return {key: getattr(one, key) for key in KEYS[kind] if hasattr(one, key)}
 
 
 def _volume(one: Volume, connection: Connection | None) -> dict[str, Any]:
-    keys = ("location", "queue_name", "virtual_cluster", "recursive", "max_removals", "comment")
-    return {
-        **{key: getattr(one, key) for key in keys},
-        "connection": None if connection is None else str(connection.name),
-        "queue_type": one.queue_type.value,
-        "pattern": tuple(one.patterns),
-        "ignore": tuple(one.ignores),
-    }
-
-
-def _function(one: Function) -> dict[str, Any]:
-    return {"function": one.location, "returns": one.returns, "of_items": one.of_items, "comment": one.comment}
+    return {**_values(Kind.VOLUME, one), "connection": None if connection is None else connection.name}
 
 
 def _source(one: FeedTable) -> dict[str, Any]:
-    seconds = one.retention_seconds
-    found: dict[str, Any] = {
-        "kind": one.kind.value,
-        "primary_key": one.primary_key,
-        "retention_policy": None if seconds is None else format_duration(seconds),
-        "comment": one.comment,
-    }
+    found = {**_values(Kind.SOURCE, one), "kind": SourceType(one.kind)}
     if one.kind is FeedKind.KAFKA:
         found |= {key: one.options[key] for key in ("topic", "format", "properties")}
         found["brokers"] = tuple(one.options["brokers"])
@@ -105,75 +85,39 @@ def _source(one: FeedTable) -> dict[str, Any]:
 
 
 def _stream(one: Stream) -> dict[str, Any]:
-    on = "on_volume" if one.source_kind is SourceKind.VOLUME else "on_table"
-    return {on: str(one.source_name), "mode": one.mode.value, "identity": tuple(one.identity), "comment": one.comment}
+    return {**_values(Kind.STREAM, one), one.source_kind.value: one.source_name}
 
 
 def _job(one: Job, stream: Stream | None) -> dict[str, Any]:
-    found: dict[str, Any] = {**_trigger(one.trigger), "comment": one.comment}
     if isinstance(one, DynamicJob):
-        return found | {"query": one.query.strip()}
-    found["alert"] = None if one.alert is None else tuple(one.alert)
-    match one:
-        case StatementJob():
-            return found | {"statement": one.statement.strip(), CODE: None}
-        case FileJob():
-            return found | _file_job(one, stream)
-        case _:
-            raise AssertionError(one)
+        return {**_values(Kind.DYNAMIC_TABLE, one), "query": one.query.strip()}
+    found = _values(Kind.JOB, one)
+    if isinstance(one, StatementJob):
+        return {**found, "into": None, "statement": one.statement.strip(), CODE: None}
+    assert isinstance(one, FileJob), "there is no other kind"
+    return {**found, **_file_job(one, stream)}
 
 
 def _file_job(one: FileJob, stream: Stream | None) -> dict[str, Any]:
     from volstream.jobs.load import loads
 
-    source = {}
+    source: dict[str, Any] = {}
     if stream is not None:
-        source = {"on_volume": str(stream.source_name)} if one.owns_stream else {"stream": str(stream.name)}
+        source = {"volume": stream.source_name} if one.owns_stream else {"stream": stream.name}
     if loads(one):
-        what: dict[str, Any] = {"load": _load(one), CODE: None}
-    else:
-        returns = None if one.declared else one.returns
-        what = {"function": one.function, "returns": returns, "arg": dict(one.arguments), CODE: one.fingerprint}
-    return {
-        **source,
-        **what,
-        "into": str(one.into),
-        "where": one.where,
-        "write": one.write.value,
-        "on_move": one.on_move.value,
-        "retries": one.retries,
-        "pause_after": one.pause_after,
-        "timeout": None if one.timeout_seconds is None else format_duration(one.timeout_seconds),
-        "isolate": one.isolate,
-        "max_files": one.max_files,
-        "max_bytes": None if one.max_bytes is None else exact_size(one.max_bytes),
-    }
+        return {**source, "load": _load(one), "function": None, "returns": None, "arguments": {}, CODE: None}
+    return {**source, "returns": None if one.declared else one.returns, CODE: one.fingerprint}
 
 
-def _load(job: FileJob) -> dict[str, Any]:
+def _load(job: FileJob) -> LoadKeys:
     import pyarrow as pa
 
     from volstream.functions.schema import of_job, to_ddl
     from volstream.loading.options import RESCUED, LoadOptions
 
-    said = LoadOptions.of(job.arguments)
     own = [one for one in of_job(job) if one.name != RESCUED]
-    return {
-        "format": None if said.format is None else said.format.value,
-        "header": said.header,
-        "delimiter": said.delimiter,
-        "encoding": said.encoding,
-        "schema": to_ddl(pa.schema(own)) if own else None,
-        "new_columns": said.new_columns.value,
-    }
-
-
-def _trigger(trigger: Trigger) -> dict[str, Any]:
-    return {
-        "on_change": trigger.kind is TriggerKind.ON_CHANGE,
-        "every": None if trigger.every is None else format_duration(trigger.every),
-        "cron": trigger.cron,
-    }
+    given = vars(LoadOptions.of(job.arguments))
+    return LoadKeys(**{**given, "schema": to_ddl(pa.schema(own)) if own else None})
 
 
 def _tables(home: Home, jobs: Sequence[Job], wanted: Collection[Name] | None) -> Iterator[Definition]:

@@ -7,16 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from volstream.definitions import QueueType
 from volstream.pipelines.complete import default_queue
-from volstream.pipelines.keys import LOAD, defaults
+from volstream.pipelines.keys import defaults, written
 from volstream.pipelines.model import ADDED, CODE, Definition, Kind
 from volstream.pipelines.order import in_order
 from volstream.pipelines.references import escaped, is_secret
 from volstream.references import refers
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
-
-#: A reference to a variable of the environment, as the catalog keeps it.
 
 _HEADER = """\
 # What this home has, for `volstream apply`. Written by `volstream export`.
@@ -56,8 +55,7 @@ def _said(one: Definition) -> Iterator[tuple[str, Any]]:
     for key, value in one.values.items():
         if key in (CODE, ADDED) or value == usual[key]:
             continue
-        if key == "load":
-            value = {name: said for name, said in value.items() if said != LOAD[name].default}
+        value = written(one.kind, key, value)
         if one.kind is Kind.SOURCE and key == "properties":
             value = {name: _reference(name, said) for name, said in value.items()}
         if one.kind is Kind.SOURCE and key == "format" and value == "json":
@@ -65,7 +63,7 @@ def _said(one: Definition) -> Iterator[tuple[str, Any]]:
         yield key, value
 
 
-def _usual_queue(one: Definition) -> str:
+def _usual_queue(one: Definition) -> QueueType:
     return default_queue(str(one.name), one.values["location"], {**one.values, "queue_type": None})
 
 

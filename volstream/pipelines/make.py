@@ -3,35 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any
 
+from volstream.definitions import NO_SCHEDULE, FileJobOptions, JobOptions, LoadKeys
+from volstream.definitions.forms import as_text
+from volstream.definitions.options import keys, to_create
 from volstream.functions.schema import quote_column
 from volstream.model.names import Name
-from volstream.model.objects import Mode, OnMove, QueueType, Trigger, TriggerKind, Write
-from volstream.model.units import parse_duration, parse_size
 from volstream.objects.all import Objects
 from volstream.pipelines.columns import missing_columns
 from volstream.pipelines.model import CODE, Action, Definition, Kind, Verb
-from volstream.pipelines.references import as_text
 from volstream.sqltext import pairs
-
-#: Keys whose options have other names.
-_OPTIONS = {"pattern": "patterns", "ignore": "ignores", "timeout": "timeout_seconds", "arg": "arguments"}
-
-#: How a canonical value becomes an option's value.
-_VALUES: Mapping[str, Any] = {
-    "queue_type": QueueType,
-    "mode": Mode,
-    "write": Write,
-    "on_move": OnMove,
-    "timeout": parse_duration,
-    "max_bytes": parse_size,
-    "at_timestamp": datetime.fromisoformat,
-    "arg": dict,
-}
-
-_TRIGGER = ("on_change", "every", "cron")
 
 
 class Maker:
@@ -124,39 +106,34 @@ class Maker:
         if action.verb is Verb.ALTER:
             self.objects.streams.alter(name, comment=values["comment"])
             return
-        volume, table = values.pop("on_volume"), values.pop("on_table")
+        volume, table = (None if one is None else str(one) for one in (values.pop("volume"), values.pop("table")))
         self.objects.streams.create(name, volume, table=table, **values)
 
     def job(self, action: Action) -> None:
         """Creates or alters a job."""
         one = action.definition
         name, values = str(one.name), options(action)
-        trigger = values.pop("trigger", None)
         if one.values["statement"] is not None and (action.verb is Verb.CREATE or "statement" in values):
             # Its streams are not the job's, so another job of the same name goes on where it was.
             self.objects.jobs.create(
                 name,
                 statement=one.values["statement"],
-                stream=one.values["stream"],
-                trigger=trigger_of(one.values),
-                comment=one.values["comment"],
-                alert=one.values["alert"],
+                stream=_text(one.values["stream"]),
                 or_replace=action.verb is Verb.ALTER,
+                **{key: one.values[key] for key in keys(JobOptions)},
             )
         elif action.verb is Verb.ALTER:
-            changes = values if trigger is None else {**values, "trigger": trigger}
-            self.objects.jobs.alter(name, directory=one.folder, **_altered(changes))
+            self.objects.jobs.alter(name, directory=one.folder, **_altered(values))
         elif one.values["load"] is not None:
-            for key in ("stream", "function", "statement", "returns", "arguments"):
-                del values[key]
-            loaded = values.pop("load")
-            self.load(name, values.pop("on_volume"), values.pop("into"), {**loaded, **values, "trigger": trigger})
+            loaded = vars(values.pop("load"))
+            common = {key: values[key] for key in keys(FileJobOptions)}
+            self.load(name, str(values["volume"]), str(values["into"]), {**loaded, **common})
         else:
-            for key in ("load", "statement"):
-                del values[key]
-            function, into, volume = (values.pop(key) for key in ("function", "into", "on_volume"))
+            del values["load"], values["statement"]
+            function, into, *source = (values.pop(key) for key in ("function", "into", "stream", "volume"))
+            stream, volume = map(_text, source)
             self.objects.jobs.create(
-                name, function, into, volume=volume, trigger=trigger, directory=one.folder, **values
+                name, function, _text(into), stream=stream, volume=volume, directory=one.folder, **values
             )
 
     def load(self, name: str, volume: str, into: str, values: Mapping[str, Any]) -> None:
@@ -186,23 +163,10 @@ def options(action: Action) -> dict[str, Any]:
     """Returns the options of an operation: of all keys of an object to create, or of those that an altered one changes."""
     one = action.definition
     given = one.values if action.verb is Verb.CREATE else action.changed
-    found = {
-        _OPTIONS.get(key, key): _VALUES[key](value) if key in _VALUES and value is not None else value
-        for key, value in given.items()
-        if key not in (*_TRIGGER, CODE)
-    }
-    if given.keys() & {*_TRIGGER}:
-        found["trigger"] = trigger_of(one.values)
+    found = {key: value for key, value in given.items() if key != CODE}
+    if found.keys() & NO_SCHEDULE:
+        found |= {key: one.values[key] for key in NO_SCHEDULE}
     return found
-
-
-def trigger_of(values: Mapping[str, Any]) -> Trigger:
-    """Returns the trigger of a job's values."""
-    if values["on_change"]:
-        return Trigger(TriggerKind.ON_CHANGE)
-    if values["every"] is not None:
-        return Trigger(TriggerKind.EVERY, every=parse_duration(values["every"]))
-    return Trigger() if values["cron"] is None else Trigger(TriggerKind.CRON, cron=values["cron"])
 
 
 def table_statements(action: Action) -> list[str]:
@@ -228,19 +192,23 @@ def schemas_of(one: Definition) -> list[str]:
     """Returns the schemas that an object's tables are in."""
     into = one.values.get("into")
     own = [one.name] if one.kind in (Kind.TABLE, Kind.DYNAMIC_TABLE) else []
-    return [name.schema for name in (*own, *([Name.parse(into)] if into is not None else []))]
+    return [name.schema for name in (*own, *([into] if into is not None else []))]
 
 
 def _altered(changes: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the changes of a file job: of one that loads, options are arguments, and the schema its columns."""
     changed = dict(changes)
-    loaded = changed.pop("load", None)
+    loaded: LoadKeys | None = changed.pop("load", None)
     if loaded is not None:
-        said = {key: value for key, value in loaded.items() if key != "schema"}
+        said = {key: getattr(loaded, key) for key in to_create(LoadKeys, "schema")}
         changed["arguments"] = {key: "" if value is None else as_text(value) for key, value in said.items()}
-        if loaded["schema"] is not None:
-            changed["returns"] = loaded["schema"]
+        if loaded.schema is not None:
+            changed["returns"] = loaded.schema
     return changed
+
+
+def _text(name: Name | None) -> str | None:
+    return None if name is None else str(name)
 
 
 def _listed(columns: tuple[str, ...]) -> str:

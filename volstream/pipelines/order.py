@@ -50,10 +50,10 @@ def relations(definition: Definition) -> Sequence[Name]:
     """Returns the tables, streams and the like that a definition names."""
     values = definition.values
     match definition.kind:
-        case Kind.STREAM if values["on_table"] is not None:
-            return [Name.parse(values["on_table"])]
+        case Kind.STREAM if values["table"] is not None:
+            return [values["table"]]
         case Kind.JOB | Kind.DYNAMIC_TABLE:
-            named = [Name.parse(one) for one in (values.get("stream"), values.get("into")) if one is not None]
+            named = [one for one in (values.get("stream"), values.get("into")) if one is not None]
             return [*named, *(one.name for one in names.references(_sql(definition)) if not one.directory)]
         case _:
             return []
@@ -62,7 +62,7 @@ def relations(definition: Definition) -> Sequence[Name]:
 def _makers(definitions: Sequence[Definition]) -> Mapping[Name, Identity]:
     """Returns for each relation the definition that makes it: of a table that nothing else defines, a job that writes it."""
     found = {
-        Name.parse(one.values["into"]): one.identity
+        one.values["into"]: one.identity
         for one in definitions
         if one.kind is Kind.JOB and one.values["into"] is not None
     }
@@ -74,12 +74,12 @@ def _needed(
 ) -> Iterator[Identity]:
     text = _sql(one)
     wanted: list[Identity] = []
-    if one.values.get("on_volume"):
-        wanted.append((Kind.VOLUME, Name.parse(one.values["on_volume"])))
+    if one.values.get("volume"):
+        wanted.append((Kind.VOLUME, one.values["volume"]))
     wanted += [(Kind.VOLUME, found.name) for found in names.references(text) if found.directory]
     wanted += [(Kind.FUNCTION, call.name) for call in names.calls(text)]
     if one.values.get("connection"):
-        wanted.append((Kind.CONNECTION, Name.parse(one.values["connection"])))
+        wanted.append((Kind.CONNECTION, one.values["connection"]))
     wanted += [makers[name] for name in relations(one) if name in makers]
     for identity in dict.fromkeys(wanted):
         if identity in known and identity != one.identity:

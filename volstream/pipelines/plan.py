@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import dataclasses
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from volstream.definitions import LoadKeys, NewColumns
 from volstream.errors import InvalidStateError
 from volstream.pipelines.columns import conflict, missing_columns
-from volstream.pipelines.keys import KEYS, unique
+from volstream.pipelines.keys import KEYS, unique, written
 from volstream.pipelines.model import ADDED, CODE, FORMS, Action, Change, Definition, Kind, Plan, Verb
 from volstream.pipelines.order import in_order
 
@@ -61,7 +63,7 @@ def _changes(wanted: Definition, existing: Definition) -> Iterator[Change]:
     if wanted.kind is Kind.JOB:
         forms = [next((form for form in FORMS if one.values[form] is not None), "") for one in (existing, wanted)]
         if forms[0] != forms[1]:
-            yield Change(forms[1], forms[0], wanted.values[forms[1]], f"it is a job with {forms[0]}")
+            yield Change(forms[1], None, wanted.values[forms[1]], f"it is a job with {forms[0]}")
             return
         if wanted.values["function"] == existing.values["function"] and wanted.values[CODE] != existing.values[CODE]:
             yield Change("function", existing.values["function"], wanted.values["function"])
@@ -71,8 +73,8 @@ def _changes(wanted: Definition, existing: Definition) -> Iterator[Change]:
             reason = conflict(after, before, existing.values.get(ADDED, ()))
             if reason or missing_columns(after, before):
                 yield Change(key, before, after, reason)
-        elif not (one.at_start or _is_same(wanted, key, after, before)):
-            yield Change(key, before, after, "" if one.alterable else f"it is {_shown(before)}, not {_shown(after)}")
+        elif not (one.option.at_start or _is_same(wanted, key, after, before)):
+            yield Change(key, before, after, _blocked(wanted.kind, key, before, after))
 
 
 def _is_same(definition: Definition, key: str, wanted: Any, existing: Any) -> bool:
@@ -95,14 +97,21 @@ def _is_same(definition: Definition, key: str, wanted: Any, existing: Any) -> bo
 _UNSET = {"change_tracking": "false"}
 
 
-def _same_load(wanted: Mapping[str, Any], existing: Mapping[str, Any]) -> bool:
+def _same_load(wanted: LoadKeys, existing: LoadKeys) -> bool:
     """True if a job loads as wanted: without a schema any will do, and with new columns some may have come."""
-    if any(wanted[key] != existing[key] for key in wanted if key != "schema"):
+    if dataclasses.replace(wanted, schema=None) != dataclasses.replace(existing, schema=None):
         return False
-    asked, present = wanted["schema"], existing["schema"]
+    asked, present = wanted.schema, existing.schema
     if asked is None or asked == present:
         return True
-    return wanted["new_columns"] == "add" and (present or "").startswith(f"{asked}, ")
+    return wanted.new_columns is NewColumns.ADD and (present or "").startswith(f"{asked}, ")
+
+
+def _blocked(kind: Kind, key: str, before: Any, after: Any) -> str:
+    """Returns why a key cannot be changed; empty: it can."""
+    if KEYS[kind][key].option.alterable:
+        return ""
+    return f"it is {_shown(written(kind, key, before))}, not {_shown(written(kind, key, after))}"
 
 
 def _shown(value: Any) -> str:

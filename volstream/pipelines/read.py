@@ -59,7 +59,7 @@ def _definition(file: RawFile, kind: Kind, written: str, keys: Mapping[str, Any]
         try:
             values[key] = known[key].read(_expanded(kind, key, value, variables))
         except VolstreamError as error:
-            raise located(error, key) from None
+            raise located(error, key) if not error.message.startswith(key) else error from None
     missing = [key for key, one in known.items() if one.required and key not in keys]
     if missing:
         raise InvalidValueError(f"It needs the key {missing[0]!r}.", f"Its keys: {', '.join(known)}.")
@@ -68,7 +68,7 @@ def _definition(file: RawFile, kind: Kind, written: str, keys: Mapping[str, Any]
 
 
 def _expanded(kind: Kind, key: str, value: Any, variables: Variables) -> Any:
-    if key == "arg" and isinstance(value, Mapping):
+    if key == "arguments" and isinstance(value, Mapping):
         for name in filter(is_secret, value):
             raise InvalidValueError(
                 f"{name} is a secret, and the catalog stores arguments as they are.",

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from volstream.definitions.forms import as_text
 from volstream.errors import InvalidValueError
 
 #: A reference, or with another dollar before it its text.
@@ -86,8 +87,3 @@ def expand(value: Any, variable: Callable[[str], Any], environment: Callable[[st
 def escaped(text: str) -> str:
     """Returns text that :func:`expand` turns back into ``text``."""
     return re.sub(r"\$+\{(var|env):[^{}]*\}", lambda one: f"${one[0]}", text)
-
-
-def as_text(value: Any) -> str:
-    """Returns a plain value as text, as TOML writes it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)

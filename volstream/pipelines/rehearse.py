@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from volstream.catalog.definitions import Definitions
+from volstream.definitions import DynamicJobSpec
 from volstream.errors import EngineError, NotFoundError, VolstreamError
 from volstream.home import Home
 from volstream.jobs.definitions import create_job
 from volstream.model.names import Name
-from volstream.model.objects import DynamicJobSpec
 from volstream.objects.all import Objects
 from volstream.pipelines.columns import parse_columns
 from volstream.pipelines.make import Maker, options, schemas_of
@@ -116,10 +116,8 @@ class _Rehearsal(Maker):
         spec = DynamicJobSpec(
             name=one.name,
             into=one.name,
-            query=values["query"],
             own_streams=dynamic.streams_of(home, one.name, values["query"]),
-            trigger=values["trigger"],
-            comment=values["comment"],
+            **values,
         )
         create_job(home.catalog, home.warehouse, spec, zone=home.zone)
         _empty_table(home, one.name, ["value"], (), tracked=True)
@@ -198,7 +196,7 @@ def _explained(error: VolstreamError, one: Definition, plan: Plan) -> VolstreamE
     if not isinstance(error, NotFoundError) or one.kind not in (Kind.STREAM, Kind.DYNAMIC_TABLE):
         return error
     writers = {
-        Name.parse(action.definition.values["into"]): action.definition.name
+        action.definition.values["into"]: action.definition.name
         for action in plan.actions
         if action.definition.kind is Kind.JOB and action.definition.values["into"] is not None
     }

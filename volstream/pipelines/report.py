@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from volstream.model.text import counted
-from volstream.pipelines.keys import defaults
+from volstream.pipelines.keys import defaults, written
 from volstream.pipelines.model import ADDED, CODE, Action, Change, Kind, Plan, Verb
 
 _SIGNS = {Verb.CREATE: "+", Verb.ALTER: "~", Verb.DROP: "-", Verb.KEEP: " "}
@@ -25,9 +25,9 @@ def shown(plan: Plan) -> Iterator[str]:
             usual = defaults(action.definition.kind)
             for key, value in action.definition.values.items():
                 if key not in (CODE, ADDED) and value != usual[key]:
-                    yield f"    {key} = {_value(value)}"
+                    yield f"    {key} = {_value(written(action.definition.kind, key, value))}"
         for change in action.changes:
-            yield f"    {_changed(change)}"
+            yield f"    {_changed(action, change)}"
 
 
 def summary(plan: Plan) -> str:
@@ -39,7 +39,7 @@ def summary(plan: Plan) -> str:
 
 def done(action: Action) -> str:
     """Returns in one line what an action did."""
-    changed = ", ".join(_changed(change) for change in action.changes)
+    changed = ", ".join(_changed(action, change) for change in action.changes)
     text = f"{action.definition.title} {action.verb.done}{f': {changed}' if changed else ''}"
     return f"{text[0].upper()}{text[1:]}.{_next_step(action)}"
 
@@ -60,7 +60,12 @@ def as_values(plan: Plan) -> Sequence[Mapping[str, Any]]:
             "name": str(action.definition.name),
             "file": action.definition.file or None,
             "changes": [
-                {"key": change.key, "before": change.before, "after": change.after, "blocked": change.blocked or None}
+                {
+                    "key": change.key,
+                    "before": written(action.definition.kind, change.key, change.before),
+                    "after": written(action.definition.kind, change.key, change.after),
+                    "blocked": change.blocked or None,
+                }
                 for change in action.changes
             ],
         }
@@ -72,11 +77,12 @@ def _counts(plan: Plan, words: Mapping[Verb, str]) -> str:
     return ", ".join(f"{count} {words[verb]}" for verb in words if (count := plan.count(verb))) + "."
 
 
-def _changed(change: Change) -> str:
+def _changed(action: Action, change: Change) -> str:
     if change.before == change.after:
         return f"{change.key}: its code changed"
     blocked = f"  cannot be altered: {change.blocked}" if change.blocked else ""
-    return f"{change.key}: {_value(change.before)} -> {_value(change.after)}{blocked}"
+    before, after = (written(action.definition.kind, change.key, one) for one in (change.before, change.after))
+    return f"{change.key}: {_value(before)} -> {_value(after)}{blocked}"
 
 
 def _next_step(action: Action) -> str:
@@ -84,11 +90,11 @@ def _next_step(action: Action) -> str:
     keys, name = action.changed.keys(), action.definition.name
     if action.verb is not Verb.ALTER:
         return ""
-    if action.definition.kind is Kind.JOB and keys & {"function", "returns", "arg"}:
+    if action.definition.kind is Kind.JOB and keys & {"function", "returns", "arguments"}:
         return f" New files use it. For files that were processed before: volstream replay {name}."
     if action.definition.kind is Kind.JOB and "where" in keys:
         return f" It applies from now on. For older files that it now includes: volstream replay {name}."
-    if action.definition.kind is Kind.VOLUME and keys & {"pattern", "ignore", "recursive"}:
+    if action.definition.kind is Kind.VOLUME and keys & {"patterns", "ignores", "recursive"}:
         return f" To apply it now: volstream refresh {name}."
     return ""
 

@@ -14,11 +14,11 @@ from uuid import UUID
 
 import pyarrow as pa
 
+from volstream.definitions import FeedTable
 from volstream.errors import InvalidValueError
 from volstream.model.arguments import checked
 from volstream.model.files import is_utf8
 from volstream.model.groups import groups
-from volstream.model.objects import FeedTable
 from volstream.sources import avro
 from volstream.sources.appender import Appender
 from volstream.sources.tables import EVENT_COLUMNS

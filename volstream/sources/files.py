@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
+from volstream.definitions import Connection, FeedTable
 from volstream.delta import folders
 from volstream.delta.log import PRIMARY_KEY, DeltaLog
 from volstream.delta.places import filesystem_of, make_folder
@@ -28,7 +29,6 @@ from volstream.loading import parquet_files
 from volstream.loading.content import most_expanded
 from volstream.model.locations import without_secrets
 from volstream.model.names import quote
-from volstream.model.objects import Connection, FeedTable
 from volstream.model.units import format_size
 from volstream.sources import avro, tables, versions
 from volstream.sources.tables import KEPT

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from volstream.definitions import FeedTable
 from volstream.delta import folders
 from volstream.delta.log import DeltaLog
 from volstream.delta.writer import with_retries
-from volstream.model.objects import FeedTable
 from volstream.sources.tables import EVENT_COLUMNS
 from volstream.spark.errors import map_spark_errors
 from volstream.sqltext import literal, table_at
@@ -26,9 +26,9 @@ def expire(home: Home, feed: FeedTable) -> bool:
         VolstreamError: they cannot be deleted now.
     """
     location = folders.table_location(home.warehouse, feed.name)
-    if feed.retention_seconds is None:
+    if feed.retention_policy is None:
         return False
-    limit = datetime.now(UTC) - timedelta(seconds=feed.retention_seconds)
+    limit = datetime.now(UTC) - timedelta(seconds=feed.retention_policy)
     oldest = DeltaLog(location).least(_ARRIVED)
     if not isinstance(oldest, datetime) or oldest >= limit:
         return False

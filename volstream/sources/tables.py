@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from volstream.definitions import FeedKind, FeedTable
 from volstream.delta import direct, folders
 from volstream.delta.log import PRIMARY_KEY, DeltaLog
 from volstream.delta.places import is_remote
 from volstream.errors import AlreadyExistsError, InvalidStateError
 from volstream.ingest import feeds
 from volstream.model.names import Name
-from volstream.model.objects import FeedKind, FeedTable
 
 if TYPE_CHECKING:
     from volstream.home import Home
@@ -43,7 +43,7 @@ def new_feed(
     kind: FeedKind,
     *,
     primary_key: str | None = None,
-    retention: timedelta | None = None,
+    retention: int | None = None,
     immutable: bool = False,
     options: Mapping[str, Any] | None = None,
     comment: str | None = None,
@@ -54,7 +54,7 @@ def new_feed(
         name=name,
         kind=kind,
         primary_key=primary_key,
-        retention_seconds=None if retention is None else int(retention.total_seconds()),
+        retention_policy=retention,
         immutable=immutable,
         options=options or {},
         error=None,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from volstream.catalog.leases import lease
+from volstream.definitions import FeedTable
 from volstream.delta import direct, folders, rows
 from volstream.delta.direct import RowChanges
 from volstream.delta.log import DeltaLog
@@ -18,7 +19,6 @@ from volstream.delta.marker import Marker
 from volstream.errors import AlreadyExistsError, InvalidValueError, ObjectInUseError
 from volstream.lifecycle.identity import new_owner
 from volstream.model.names import Name, quote
-from volstream.model.objects import FeedTable
 from volstream.sqltext import table_at
 from volstream.tails.lookup import Lookup
 

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
     from pyspark.sql.types import DataType
 
+    from volstream.definitions import Stream
     from volstream.home import Home
-    from volstream.model.objects import Stream
     from volstream.streams.block import Block
     from volstream.streams.read import Range
 

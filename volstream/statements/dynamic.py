@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from volstream.definitions import DynamicJob, SourceKind, Stream, StreamSpec
 from volstream.delta import folders
 from volstream.delta.log import DeltaLog
 from volstream.delta.marker import OWNER
@@ -20,7 +21,6 @@ from volstream.delta.writer import with_retries
 from volstream.errors import InvalidStateError, SqlError, StreamSchemaChangedError
 from volstream.jvm.codegen import compile_in
 from volstream.model.names import Name, quote
-from volstream.model.objects import DynamicJob, SourceKind, Stream, StreamSpec
 from volstream.spark.errors import as_sql_errors, map_spark_errors
 from volstream.spark.views import Views
 from volstream.sql import incremental, names
@@ -216,7 +216,7 @@ def streams_of(home: Home, name: Name, query: str) -> Sequence[StreamSpec]:
             metastore.locate(home, source)
         own = Name(name.schema, f"{name.name}_stream" + (f"_{number}" if number > 1 else ""))
         volume, table = (source, None) if kind is SourceKind.VOLUME else (None, source)
-        found.append(StreamSpec(own, volume, table, show_initial_rows=True))
+        found.append(StreamSpec(name=own, volume=volume, table=table, show_initial_rows=True))
     return found
 
 

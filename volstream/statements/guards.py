@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from volstream.definitions import SourceKind
 from volstream.delta import folders
 from volstream.delta.log import DeltaLog, retention
 from volstream.errors import InvalidStateError
 from volstream.model.names import Name
-from volstream.model.objects import SourceKind
 from volstream.sql import names
 from volstream.streams.source import NEEDED
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from volstream.definitions import DynamicJob, SourceKind, StatementJob, StatementJobSpec, Stream
 from volstream.errors import InvalidStateError, InvalidValueError, SqlError
 from volstream.jobs.lease import RunReport, lease
 from volstream.jobs.progress import Observer
 from volstream.lifecycle.stop import Stop
 from volstream.model.names import Name
-from volstream.model.objects import DynamicJob, SourceKind, StatementJob, StatementJobSpec, Stream, Trigger, TriggerKind
 from volstream.model.text import counted
 from volstream.sql import names
 from volstream.statements.dynamic import refresh
@@ -28,21 +27,18 @@ def spec_of_statement(
     name: Name,
     statement: str,
     stream: Name | None,
-    *,
-    trigger: Trigger | None = None,
-    comment: str | None = None,
-    alert: Sequence[str] | None = None,
+    **options: Any,
 ) -> StatementJobSpec:
     """Returns the spec of a job that runs ``statement``. No Spark: the statement is fully checked in the first run.
 
     Args:
         stream: the stream under which the job is listed; None: the first that it reads.
+        options: those of any job.
 
     Raises:
         SqlError: the statement is not DML that reads a stream and writes an existing Delta table.
         InvalidValueError: the statement does not read ``stream``, or each run would trigger the next.
     """
-    trigger = Trigger() if trigger is None else trigger
     if names.words(statement)[:1] not in [[word] for word in _DML] or not names.writes(statement):
         raise SqlError(f"The statement of job {name} writes nothing.", "It can be INSERT, MERGE, UPDATE or DELETE.")
     target, location = target_of(home, statement)
@@ -55,7 +51,7 @@ def spec_of_statement(
             f"The statement of job {name} does not read the stream {stream}.", "Leave ON STREAM out."
         )
     fed = [one for one in streams if one.source_kind is SourceKind.TABLE and one.source_name == target]
-    if trigger.kind is TriggerKind.ON_CHANGE and fed:
+    if options.get("on_change") and fed:
         raise InvalidValueError(
             f"The job {name} would run forever: it writes {target}, which is the source of its stream {fed[0].name}.",
             "Let it write another table, or run on a schedule.",
@@ -66,9 +62,7 @@ def spec_of_statement(
         into=target,
         statement=statement,
         streams=[first, *others],
-        trigger=trigger,
-        comment=comment,
-        alert=alert,
+        **options,
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
+from volstream.definitions import DynamicJob, Job, Stream
 from volstream.delta import folders
 from volstream.delta.keeper import check_writable, keeper_of
 from volstream.delta.log import PRIMARY_KEY, DeltaLog
@@ -14,7 +15,6 @@ from volstream.delta.writer import with_retries
 from volstream.errors import AlreadyExistsError, DependencyError, InvalidStateError, SqlError
 from volstream.ingest import feeds
 from volstream.model.names import DEFAULT_SCHEMA, Name
-from volstream.model.objects import DynamicJob, Job, Stream
 from volstream.spark.errors import as_sql_errors, map_spark_errors
 from volstream.spark.plans import check_reads
 from volstream.sql import adapt, grammar, names

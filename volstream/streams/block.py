@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Self
 from volstream.catalog import Catalog
 from volstream.catalog.consumptions import Outcome
 from volstream.catalog.leases import lease
+from volstream.definitions import Stream
 from volstream.errors import NotFoundError, StreamBusyError, VolstreamError, reason_of
 from volstream.lifecycle import faults
 from volstream.lifecycle.identity import host_of, new_owner
-from volstream.model.objects import Stream
 from volstream.model.work import Batch, BatchState, Intent, Plan, PlanKind, PlanState
 from volstream.streams.consume import Consumer, FoundCommit
 from volstream.streams.read import Range, StreamReader

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from volstream.catalog import Catalog
+from volstream.definitions import SourceKind, Stream, StreamSpec
 from volstream.delta import folders
 from volstream.delta.log import DeltaLog, Schema
 from volstream.errors import (
@@ -17,7 +18,6 @@ from volstream.errors import (
     ObjectInUseError,
 )
 from volstream.model.names import Name
-from volstream.model.objects import SourceKind, Stream, StreamSpec
 from volstream.model.text import like
 from volstream.model.units import in_utc
 from volstream.streams.source import Source, TableSource, source_of, tracked

@@ -12,10 +12,10 @@ import pyarrow as pa
 from volstream.catalog import Catalog
 from volstream.changelog import process
 from volstream.changelog.base import CHANGE_TYPE, OLD_KINDS, Deduplication, quoted
+from volstream.definitions import Mode, SourceKind, Stream
 from volstream.directory import table
 from volstream.errors import StreamStaleError
 from volstream.jvm.codegen import compile_in
-from volstream.model.objects import Mode, SourceKind, Stream
 from volstream.model.work import Plan
 from volstream.spark.frames import relation
 from volstream.spark.views import Views

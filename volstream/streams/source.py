@@ -17,6 +17,7 @@ from volstream.catalog import Catalog
 from volstream.changelog.base import NO_TIME, Changelog
 from volstream.changelog.feed import ChangeFeed
 from volstream.changelog.tracked import SnapshotDifference, TrackedChanges
+from volstream.definitions import SourceKind, Stream
 from volstream.delta import durable, folders
 from volstream.delta.keeper import INCIDENTAL
 from volstream.delta.log import DeltaLog, Schema, is_on, retention
@@ -25,7 +26,6 @@ from volstream.delta.tracking import PROPERTIES as TRACKING
 from volstream.delta.writer import is_large
 from volstream.errors import DependencyError, InvalidValueError, StreamSchemaChangedError
 from volstream.model.names import Name
-from volstream.model.objects import SourceKind, Stream
 from volstream.sqltext import table_at
 from volstream.streams.volume_source import VolumeSource
 

@@ -8,9 +8,9 @@ from volstream.catalog import Catalog
 from volstream.cloud.access import PROVIDERS, Access, Keys
 from volstream.cloud.policies import Need, permission_policy, trust_policy
 from volstream.config import Settings
+from volstream.definitions import Connection, QueueType, Volume
 from volstream.errors import InvalidValueError
 from volstream.model.locations import scheme_of
-from volstream.model.objects import Connection, QueueType, Volume
 from volstream.queues import open_queue
 from volstream.queues.base import EventQueue, QueueSettings, QueueSpec
 from volstream.storage import open_store

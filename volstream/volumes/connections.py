@@ -11,12 +11,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from volstream.catalog import Catalog
-from volstream.cloud.access import PROVIDERS
+from volstream.definitions import Connection, ConnectionOptions
 from volstream.errors import InvalidValueError, ObjectInUseError
 from volstream.model.names import Name
-from volstream.model.objects import Connection
-
-_CONNECTION_TYPES = ("local", *PROVIDERS)
 
 #: No path, no query and, above all, no user or password: the catalog stores no secrets.
 _ENDPOINT = re.compile(r"https?://[A-Za-z0-9.-]+(:\d+)?/?|https?://\[[0-9a-fA-F:]+\](:\d+)?/?")
@@ -35,46 +32,27 @@ _ROLES = {
 def create_connection(
     catalog: Catalog,
     name: Name,
-    type_: str,
+    options: ConnectionOptions,
     *,
-    region: str | None = None,
-    endpoint: str | None = None,
-    role_arn: str | None = None,
-    credentials: str = "env",
-    comment: str | None = None,
     if_not_exists: bool = False,
 ) -> Connection:
     """Creates a connection, with its own external id for the role's trust policy.
 
-    Args:
-        endpoint: URL of the store; HTTPS is assumed for a bare host.
-
     Raises:
-        InvalidValueError: an unknown type or credential source; an invalid region, endpoint or role.
+        InvalidValueError: an unknown credential source; an invalid region, endpoint or role.
         AlreadyExistsError: the name is taken.
     """
     existing = catalog.connections.find(name)
     if existing is not None and if_not_exists:
         return existing
-    if type_ not in _CONNECTION_TYPES:
-        raise InvalidValueError(
-            f"{type_!r} is not a connection type.", f"Choose one of {', '.join(_CONNECTION_TYPES)}."
-        )
-    _check_credentials(credentials)
-    endpoint = with_scheme(endpoint)
-    _check_place(type_, region, endpoint, role_arn)
     connection = Connection(
-        str(uuid.uuid4()),
-        name,
-        type_,
-        region,
-        endpoint,
-        role_arn,
-        secrets.token_urlsafe(18),
-        credentials,
-        comment,
-        datetime.now(UTC),
+        **vars(options),
+        id=str(uuid.uuid4()),
+        name=name,
+        external_id=secrets.token_urlsafe(18),
+        created_on=datetime.now(UTC),
     )
+    _check(connection)
     with catalog.database.transaction() as transaction:
         catalog.connections.add(transaction, connection)
     return connection
@@ -84,23 +62,14 @@ def alter_connection(catalog: Catalog, name: Name, **changes: Any) -> Connection
     """Changes a connection; its external id stays, so that the role's trust policy holds.
 
     Args:
-        changes: options of :func:`create_connection`, except the type.
+        changes: options of a connection, except the type.
 
     Raises:
         The same errors as :func:`create_connection`.
     """
     connection = catalog.connections.get(name)
-    if "endpoint" in changes:
-        changes["endpoint"] = with_scheme(changes["endpoint"])
-    changed = replace(connection, **changes)
-    _check_credentials(changed.credentials)
-    _check_place(changed.type, changed.region, changed.endpoint, changed.role_arn)
+    _check(replace(connection, **changes))
     return catalog.connections.change(connection, **changes)
-
-
-def with_scheme(endpoint: str | None) -> str | None:
-    """Returns an endpoint as it is stored: HTTPS is assumed for a bare host, as in the providers' documentation."""
-    return endpoint if endpoint is None or "://" in endpoint else f"https://{endpoint}"
 
 
 def drop_connection(catalog: Catalog, name: Name, *, if_exists: bool = False) -> bool:
@@ -114,6 +83,11 @@ def drop_connection(catalog: Catalog, name: Name, *, if_exists: bool = False) ->
     with catalog.database.transaction() as transaction:
         catalog.connections.remove(transaction, connection)
     return True
+
+
+def _check(one: Connection) -> None:
+    _check_credentials(one.credentials)
+    _check_place(one.type, one.region, one.endpoint, one.role_arn)
 
 
 def _check_credentials(credentials: str) -> None:

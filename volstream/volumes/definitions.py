@@ -15,11 +15,13 @@ from urllib.parse import urlsplit
 from volstream.catalog import Catalog
 from volstream.cloud.access import PROVIDERS
 from volstream.config import Settings
+from volstream.definitions import Connection, Job, QueueType, Stream, Volume, VolumeSpec
+from volstream.definitions.options import keys
+from volstream.definitions.volume import VolumeOptions
 from volstream.errors import InvalidValueError, NotFoundError, ObjectInUseError, StorageDeniedError
 from volstream.model.files import FileInfo, printable
 from volstream.model.locations import local_path, scheme_of
 from volstream.model.names import Name
-from volstream.model.objects import Connection, Job, QueueType, Stream, Volume, VolumeSpec
 from volstream.model.removals import RemovalLimit
 from volstream.model.selection import Selection
 from volstream.queues.base import Described
@@ -59,21 +61,14 @@ def create_volume(
     location = normalise_location(spec.location)
     connection = catalog.connections.get(spec.connection) if spec.connection is not None else None
     _check_type(connection, location)
-    queue_type = queue_type_of(spec, location)
     volume = Volume(
+        **{name: getattr(spec, name) for name in keys(VolumeOptions)},
         id=str(uuid.uuid4()),
         name=spec.name,
         location=location,
         connection_id=connection.id if connection else None,
-        queue_type=queue_type,
-        queue_name=spec.queue_name,
-        virtual_cluster=spec.virtual_cluster,
-        recursive=spec.recursive,
-        patterns=tuple(spec.patterns),
-        ignores=tuple(spec.ignores),
-        comment=spec.comment,
+        queue_type=queue_type_of(spec, location),
         created_on=datetime.now(UTC),
-        max_removals=spec.max_removals,
     )
     _check(volume, catalog, settings, reachable=check)
     with catalog.database.transaction() as transaction:
@@ -107,8 +102,8 @@ def alter_volume(catalog: Catalog, settings: Settings, name: Name, *, check: boo
     _check_type(connection, volume.location)
     if changes.keys() & {"queue_type", "queue_name"}:
         asked = VolumeSpec(
-            name,
-            volume.location,
+            name=name,
+            location=volume.location,
             queue_type=changes.get("queue_type", volume.queue_type),
             queue_name=changes.get("queue_name", volume.queue_name),
         )

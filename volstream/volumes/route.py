@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from volstream.cloud.access import PROVIDERS
+from volstream.definitions import Volume
 from volstream.model.hints import Hint, KeyHint, ObjectHint, Rejection
 from volstream.model.locations import scheme_of
-from volstream.model.objects import Volume
 from volstream.storage.bucket import BucketPlace
 
 

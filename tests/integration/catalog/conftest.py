@@ -15,7 +15,7 @@ from tests.postgres import postgres  # noqa: F401  # a fixture
 from volstream.catalog import Catalog
 from volstream.catalog.database import SCHEMA_REVISION
 from volstream.catalog.tables import metadata
-from volstream.model.objects import Job
+from volstream.definitions import Job
 
 #: Makes an empty or a migrated database and returns its URL.
 NewDatabase = Callable[[bool], str]

@@ -8,7 +8,7 @@ from tests import objects
 from volstream.catalog import Catalog
 from volstream.catalog.alerts import MAX_WAITING, Cause
 from volstream.catalog.consumptions import Outcome
-from volstream.model.objects import Job
+from volstream.definitions import Job
 from volstream.model.work import Target
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)

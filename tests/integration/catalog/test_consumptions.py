@@ -11,8 +11,8 @@ from tests import objects
 from tests.processes import race
 from volstream.catalog import Catalog
 from volstream.catalog.consumptions import Outcome
+from volstream.definitions import Job, JobState, Stream
 from volstream.errors import FencedError, StreamBusyError
-from volstream.model.objects import Job, JobState, Stream
 from volstream.model.work import Batch, BatchState, Load, Plan, PlanKind, PlanState, Target
 
 TARGET = Target("/warehouse/tables/public/labels", "table", 4)

@@ -12,44 +12,42 @@ from tests import objects
 from volstream.catalog import Catalog
 from volstream.catalog.definitions import note_begun, note_ended
 from volstream.cli.connection import create_connection_command
+from volstream.definitions import Connection, ConnectionType, JobState, Mode, QueueType, Trigger, TriggerKind, Write
 from volstream.errors import AlreadyExistsError, CatalogError, InvalidValueError, NotFoundError
 from volstream.model.hints import Rejection
 from volstream.model.names import Name
-from volstream.model.objects import Connection, JobState, Mode, QueueType, Trigger, TriggerKind, Write
 from volstream.model.work import Refresh
 from volstream.volumes.connections import create_connection
 
 
 def test_a_taken_name_names_options_that_there_are(catalog: Catalog) -> None:
     name = Name.parse("store")
-    create_connection(catalog, name, "s3")
+    create_connection(catalog, name, objects.connection_options("s3"))
     with pytest.raises(AlreadyExistsError) as caught:
-        create_connection(catalog, name, "s3")
+        create_connection(catalog, name, objects.connection_options("s3"))
     options = {option for one in create_connection_command.params for option in one.opts}
     assert {*re.findall(r"--[\w-]+", caught.value.remedy)} <= options
 
 
 def test_text_that_the_catalog_cannot_hold_is_refused_in_a_sentence(catalog: Catalog) -> None:
     with pytest.raises(InvalidValueError, match="half of a character"):
-        create_connection(catalog, Name.parse("half"), "s3", comment="\ud800")
+        create_connection(catalog, Name.parse("half"), objects.connection_options("s3", comment="\ud800"))
     if catalog.database.is_embedded:
         return
     with pytest.raises(InvalidValueError, match="NUL"):
-        create_connection(catalog, Name.parse("nul"), "s3", comment="\0")
+        create_connection(catalog, Name.parse("nul"), objects.connection_options("s3", comment="\0"))
 
 
 def test_stored_objects_are_read_back_equal(catalog: Catalog) -> None:
     connection = Connection(
-        objects.new_id(),
-        Name("media", "s3 main"),
-        "s3",
-        "eu-west-1",
-        None,
-        "arn:aws:iam::1:role/r",
-        "external",
-        "env",
-        "it's ours",
-        objects.NOW,
+        id=objects.new_id(),
+        name=Name("media", "s3 main"),
+        type=ConnectionType.S3,
+        region="eu-west-1",
+        role_arn="arn:aws:iam::1:role/r",
+        external_id="external",
+        comment="it's ours",
+        created_on=objects.NOW,
     )
     source = objects.volume(
         "media.`my volume`",
@@ -66,7 +64,7 @@ def test_stored_objects_are_read_back_equal(catalog: Catalog) -> None:
         trigger=Trigger(TriggerKind.EVERY, every=0.5),
         where="size > 3",
         write=Write.APPEND,
-        timeout_seconds=1.5,
+        timeout=1.5,
         isolate=True,
         max_files=3,
         max_bytes=1 << 40,

@@ -17,8 +17,8 @@ from volstream.catalog import Catalog, tables
 from volstream.catalog.consumptions import Outcome
 from volstream.catalog.failures import Wanted, cut
 from volstream.cli.main import run
+from volstream.definitions import Job
 from volstream.errors import FencedError
-from volstream.model.objects import Job
 from volstream.model.work import Failure, FailureKind, FailureState, Target
 from volstream.session import Session
 

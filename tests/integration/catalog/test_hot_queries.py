@@ -12,8 +12,8 @@ from sqlalchemy import event
 
 from tests import objects
 from volstream.catalog import Catalog
+from volstream.definitions import FileJob
 from volstream.model.hints import Rejection
-from volstream.model.objects import FileJob
 
 #: Tables that grow with time.
 _HISTORY = ("batches", "failures", "intents", "plans", "refreshes", "rejected_messages")

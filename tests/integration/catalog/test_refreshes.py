@@ -10,9 +10,9 @@ import pytest
 from tests import objects
 from tests.processes import race
 from volstream.catalog import Catalog
+from volstream.definitions import Volume
 from volstream.errors import CatalogError
 from volstream.model.hints import Rejection
-from volstream.model.objects import Volume
 from volstream.model.work import Completeness, Refresh
 
 

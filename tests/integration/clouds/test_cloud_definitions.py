@@ -7,6 +7,7 @@ import pickle
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -15,10 +16,10 @@ from tests.clouds import Cloud
 from volstream import config
 from volstream.cli.objects import describe_command, list_command
 from volstream.config import Settings
+from volstream.definitions import Connection, QueueType
 from volstream.errors import InvalidValueError, QueueError, StorageDeniedError, StorageError
 from volstream.inspection import details
 from volstream.model.names import Name
-from volstream.model.objects import Connection, QueueType
 from volstream.objects.sql import rows as rows_of
 from volstream.session import Session
 from volstream.volumes.access import access_of
@@ -41,9 +42,9 @@ def session(home: Path) -> Iterator[Session]:
         yield opened
 
 
-def connect(session: Session, cloud: Cloud, **options: str) -> Connection:
+def connect(session: Session, cloud: Cloud, **options: Any) -> Connection:
     one = cloud.access
-    said = {"region": one.region, "endpoint": one.endpoint, "credentials": "static", **options}
+    said: dict[str, Any] = {"region": one.region, "endpoint": one.endpoint, "credentials": "static", **options}
     return session.connections.create("c", one.provider, **said)
 
 
@@ -98,7 +99,7 @@ def test_an_endpoint_may_be_a_bare_host_name(session: Session) -> None:
 
 
 def test_a_connection_to_an_unreachable_endpoint_is_rejected(session: Session) -> None:
-    wrong: list[tuple[str, dict[str, str]]] = [
+    wrong: list[tuple[str, dict[str, Any]]] = [
         ("s3", {"endpoint": "s3.example/path"}),
         ("s3", {"endpoint": "https://user:password@s3.example"}),
         ("s3", {"endpoint": "https://s3.example/path"}),

@@ -17,6 +17,7 @@ from tests.clouds import Cloud, unused_name
 from tests.e2e.homes import VOLSTREAM
 from tests.processes import race
 from volstream import config
+from volstream.definitions import QueueType
 from volstream.delta import options, places
 from volstream.delta.native import NativeTable, TableSpec
 from volstream.directory import table
@@ -24,7 +25,6 @@ from volstream.directory.keeper import DirectoryKeeper
 from volstream.directory.snapshot import Snapshot
 from volstream.directory.writer import DirectoryWriter
 from volstream.errors import FencedError, InvalidStateError, StorageError
-from volstream.model.objects import QueueType
 from volstream.session import Session
 
 _SPEC = """

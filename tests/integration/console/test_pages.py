@@ -15,10 +15,10 @@ from starlette.testclient import TestClient
 from tests.waiting import eventually
 from volstream.console.app import Console
 from volstream.console.hosts import token_of
+from volstream.definitions import QueueType
 from volstream.errors import StreamBusyError
 from volstream.inspection.settings import shown_settings
 from volstream.jobs.lease import held
-from volstream.model.objects import QueueType
 from volstream.spark.frames import batches
 
 if TYPE_CHECKING:

@@ -24,6 +24,7 @@ from volstream.catalog.alerts import Cause
 from volstream.catalog.consumptions import Outcome
 from volstream.catalog.definitions import note_begun, note_ended
 from volstream.daemon.alerts import AlertDesk, Courier
+from volstream.definitions import PAUSED_BY_USER, FileJob, JobState
 from volstream.delta import direct
 from volstream.delta.direct import RowChanges
 from volstream.delta.folders import own_location
@@ -33,7 +34,6 @@ from volstream.home import Home
 from volstream.jobs.definitions import set_paused
 from volstream.lifecycle.stop import Stop
 from volstream.model.names import Name
-from volstream.model.objects import PAUSED_BY_USER, FileJob, JobState
 from volstream.model.work import Target
 from volstream.objects.all import Objects
 

@@ -22,11 +22,11 @@ from volstream.catalog import Catalog
 from volstream.catalog.definitions import note_begun, note_outcome
 from volstream.catalog.tables import digest, failures
 from volstream.daemon.jobs import Scheduler
+from volstream.definitions import Job, JobState, Trigger, TriggerKind
 from volstream.errors import EngineLostError, InvalidStateError, NotFoundError, SqlError
 from volstream.jobs.lease import RunReport, held
 from volstream.jobs.progress import Observer
 from volstream.lifecycle.stop import Stop
-from volstream.model.objects import Job, JobState, Trigger, TriggerKind
 from volstream.model.work import FailureState
 
 

@@ -18,9 +18,9 @@ from volstream.catalog import tables
 from volstream.catalog.definitions import note_trouble
 from volstream.daemon.share import Share
 from volstream.daemon.volumes import VolumeWorker
+from volstream.definitions import QueueType, Volume
 from volstream.directory.keeper import DirectoryKeeper, lease_name
 from volstream.errors import CatalogError, InvalidValueError, QueueError
-from volstream.model.objects import QueueType, Volume
 from volstream.queues.base import EventQueue, QueueSpec
 from volstream.queues.memory import MemoryQueue
 from volstream.session import Session

@@ -12,13 +12,13 @@ from tests.directories import Directory
 from tests.folders import FileWriter
 from volstream import config
 from volstream.catalog import Catalog
+from volstream.definitions import QueueType, Volume, VolumeSpec
 from volstream.directory import table
 from volstream.directory.fold import Fold
 from volstream.directory.keeper import DirectoryKeeper, Tick
 from volstream.directory.snapshot import Snapshot
 from volstream.model.hints import Hint
 from volstream.model.names import Name
-from volstream.model.objects import QueueType, Volume, VolumeSpec
 from volstream.storage.base import ObjectStore
 from volstream.volumes.definitions import create_volume
 
@@ -31,7 +31,7 @@ class Keeping(FileWriter):
         self.folder.mkdir()
         self.settings = config.load(folder / "home", settle_seconds=0.02)
         self.catalog = Catalog(self.settings.database_url)
-        spec = VolumeSpec(Name.parse("v"), str(self.folder), queue_type=QueueType.NONE)
+        spec = VolumeSpec(name=Name.parse("v"), location=str(self.folder), queue_type=QueueType.NONE)
         self._volume = create_volume(self.catalog, self.settings, spec)
 
     @property

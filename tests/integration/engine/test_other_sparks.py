@@ -10,11 +10,11 @@ import psutil
 import pytest
 
 from volstream import config
+from volstream.definitions import QueueType
 from volstream.engine.process import Engine
 from volstream.errors import NotFoundError, SqlError
 from volstream.jvm import jars
 from volstream.lifecycle.stop import Stop
-from volstream.model.objects import QueueType
 from volstream.session import Session
 from volstream.spark.session import SparkGateway
 

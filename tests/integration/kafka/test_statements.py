@@ -84,7 +84,7 @@ def test_options_are_those_of_sparks_source(home: Home, broker: Broker) -> None:
         "'kafka.security.protocol' = 'SASL_SSL', 'kafka.sasl.password' = '${env:PASSWORD}'",
     )
     found = home.session.source.get(home.name("t"))
-    assert (found.name, found.retention_seconds) == (Name.parse(home.name("t")), 2 * 86400)
+    assert (found.name, found.retention_policy) == (Name.parse(home.name("t")), 2 * 86400)
     assert {key: found.options[key] for key in ("format", "topic", "properties")} == {
         "format": "bytes",
         "topic": "topic",

@@ -269,7 +269,7 @@ def test_a_definition_is_checked_before_it_is_stored(kept: Kept) -> None:
         kept.session.connector.upload_kafka(["localhost"], "t")
     assert kept.session.source.list() == []
     kept.create("t", "topic", retention_policy="30 days", properties={"sasl.password": "${env:NOWHERE}"})
-    assert kept.session.source.get("t").retention_seconds == 30 * 86400
+    assert kept.session.source.get("t").retention_policy == 30 * 86400
     with pytest.raises(AlreadyExistsError):
         kept.create("t", "topic")
     with pytest.raises(InvalidValueError, match="The environment variable NOWHERE is not set"):

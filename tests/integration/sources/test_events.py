@@ -32,7 +32,7 @@ from volstream.errors import (
 )
 from volstream.lifecycle.stop import Stop
 from volstream.model.names import Name
-from volstream.objects.sources import parse_retention
+from volstream.objects.sources import RETENTION_POLICY
 from volstream.session import Session
 from volstream.sources.retention import expire
 from volstream.spark.session import SparkGateway
@@ -195,8 +195,7 @@ def test_old_events_are_deleted_once_the_engine_is_up_and_others_stay(
     [("30 days", 30 * 86400), ("1 week", 7 * 86400), ("12 hours", 43200), ("90s", 90), ("forever", None), (None, None)],
 )
 def test_a_retention_is_a_duration(text: str | None, seconds: int | None) -> None:
-    found = parse_retention(text)
-    assert (None if found is None else found.total_seconds()) == seconds
+    assert RETENTION_POLICY.read(text) == seconds
 
 
 @pytest.mark.parametrize(
@@ -204,7 +203,7 @@ def test_a_retention_is_a_duration(text: str | None, seconds: int | None) -> Non
 )
 def test_a_retention_has_bounds(given: str | timedelta) -> None:
     with pytest.raises(InvalidValueError):
-        parse_retention(given)
+        RETENTION_POLICY.read(given)
 
 
 def test_what_is_wrong_with_a_source_is_told(without_engine: Session) -> None:

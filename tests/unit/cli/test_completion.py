@@ -39,14 +39,14 @@ def test_the_script_of_a_shell_is_printed(name: str, capsys: pytest.CaptureFixtu
 
 def test_names_of_objects_are_completed_by_their_kind(shell: Shell, complete: object) -> None:
     assert callable(complete)
-    shell.ok("create-stream", "vs", "--on-volume", "v")
+    shell.ok("create-stream", "vs", "--volume", "v")
     assert shell.job("count", "one")[0] == 0
     assert shell.job("`a b`", "one", "--into", "u")[0] == 0
     assert complete(shell.home, "run-job", "c") == ["count"]
     assert complete(shell.home, "refresh", "v") == ["v"]
     assert complete(shell.home, "reset-stream", "v") == ["vs"]
     assert complete(shell.home, "describe", "stream", "vs") == ["vs"]
-    assert complete(shell.home, "create-job", "j", "--on-volume", "v") == ["v"]
+    assert complete(shell.home, "create-job", "j", "--volume", "v") == ["v"]
     assert complete(shell.home, "list", "failures", "--job", "co") == ["count"]
     assert complete(shell.home, "describe", "batch", "x") == []
 

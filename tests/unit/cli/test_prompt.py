@@ -16,8 +16,8 @@ from prompt_toolkit.output import DummyOutput
 from volstream import config
 from volstream.cli.output import Output
 from volstream.cli.prompt import SqlCompleter, is_complete, is_end, object_names, run_prompt, suggestions
+from volstream.definitions import QueueType
 from volstream.errors import CatalogError
-from volstream.model.objects import QueueType
 from volstream.objects.sql import rows
 from volstream.session import Session
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 from tests.objects import NOW
+from volstream.definitions import QueueType, Volume
 from volstream.directory import table
 from volstream.directory.confirm import Confirm, Since
 from volstream.directory.difference import compare
@@ -23,7 +24,6 @@ from volstream.directory.fold import Fold
 from volstream.model.files import FileInfo
 from volstream.model.hints import Rejection
 from volstream.model.names import Name
-from volstream.model.objects import QueueType, Volume
 from volstream.queues import oss_events, s3_events
 from volstream.storage.memory import MemoryStore
 from volstream.volumes.route import route

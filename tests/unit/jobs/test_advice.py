@@ -11,11 +11,10 @@ import pytest
 from tests import objects
 from volstream.functions.printing import PRINTED_LAST
 from volstream.jobs.advice import remedy, what_next, where_printed
-from volstream.model.objects import Trigger, on_change
 from volstream.model.units import about
 from volstream.model.work import FailureKind, FailureState
 
-JOB = objects.job(objects.stream(), retries=3, trigger=on_change())
+JOB = objects.job(objects.stream(), retries=3, on_change=True)
 
 
 def failure(state: FailureState, **changes: Any) -> Any:
@@ -32,7 +31,7 @@ def test_a_retry_says_when_it_happens_and_how_many_are_left(left: int, said: str
 
 def test_files_of_a_manual_job_are_not_retried_by_themselves() -> None:
     one = failure(FailureState.RETRYING, attempts=2, next_try=objects.NOW - timedelta(minutes=4))
-    manual = dataclasses.replace(JOB, trigger=Trigger())
+    manual = dataclasses.replace(JOB, on_change=False)
     assert what_next(one, manual, objects.NOW) == "retried by the next run (2 of 4 attempts done)"
 
 

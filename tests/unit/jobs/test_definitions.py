@@ -13,6 +13,8 @@ import pytest
 from tests import objects
 from volstream.catalog import Catalog
 from volstream.catalog.consumptions import Outcome
+from volstream.definitions import FileJob, FileJobSpec, JobState
+from volstream.definitions.options import read
 from volstream.errors import (
     AlreadyExistsError,
     FunctionLoadError,
@@ -23,7 +25,6 @@ from volstream.errors import (
 )
 from volstream.jobs.definitions import alter_job, create_job, drop_job, set_paused
 from volstream.model.names import Name
-from volstream.model.objects import FileJob, FileJobSpec, JobState, on_cron
 from volstream.model.work import FailureKind, FailureState, Target
 
 J, V, T = Name.parse("j"), Name.parse("v"), Name.parse("t")
@@ -49,7 +50,7 @@ class Place:
         made = create_job(
             self.catalog,
             self.warehouse,
-            FileJobSpec(**given),
+            FileJobSpec(**read(FileJobSpec, given)),
             or_replace=or_replace,
             if_not_exists=if_not_exists,
             zone=UTC,
@@ -57,7 +58,7 @@ class Place:
         return objects.file_job(made)
 
     def alter(self, **changes: Any) -> FileJob:
-        return objects.file_job(alter_job(self.catalog, J, UTC, **changes))
+        return objects.file_job(alter_job(self.catalog, J, UTC, **read(FileJobSpec, changes)))
 
     def open_plan(self) -> None:
         objects.store_plan(self.catalog, self.catalog.jobs.get(J))
@@ -151,7 +152,7 @@ def test_columns_must_be_declared(place: Place) -> None:
         {"retries": -1},
         {"pause_after": -1},
         {"max_files": 0},
-        {"trigger": on_cron("never")},
+        {"cron": "never"},
         {"where": "size >"},
         {"where": "colour = 'red'"},
         {"where": "size > 1; DROP TABLE t"},

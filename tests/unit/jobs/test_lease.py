@@ -9,10 +9,10 @@ import pytest
 
 from tests import objects
 from volstream.catalog import Catalog
+from volstream.definitions import FileJob
 from volstream.errors import FencedError, SqlError, StreamBusyError, VolstreamError
 from volstream.inspection.runs import outcome
 from volstream.jobs.lease import NOTHING, clear, held, lease, runs_of
-from volstream.model.objects import FileJob
 
 
 class World:

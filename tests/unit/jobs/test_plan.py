@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from tests import objects
 from volstream.catalog import Catalog
+from volstream.definitions import Volume
 from volstream.delta import folders
 from volstream.directory import table
 from volstream.jobs import plan
 from volstream.jobs.plan import INSERT, MOVE, REMOVE, REPLACE, PlanRow
 from volstream.jobs.sizing import Limits
 from volstream.model.files import FileInfo
-from volstream.model.objects import Volume
 from volstream.model.work import Batch, Plan, PlanKind
 from volstream.streams import net_files
 from volstream.streams.read import Range

@@ -7,17 +7,25 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from volstream.definitions import Trigger, TriggerKind
 from volstream.errors import InvalidValueError
 from volstream.jobs.schedule import check_cron, next_due
-from volstream.model.objects import Trigger, TriggerKind, every, on_change, on_cron
 
 BERLIN = ZoneInfo("Europe/Berlin")
 CREATED = datetime(2024, 3, 1, 12, 0, tzinfo=UTC)
 LATER = datetime(2030, 1, 1, tzinfo=UTC)
 
 
+def every(seconds: float) -> Trigger:
+    return Trigger(TriggerKind.EVERY, every=seconds)
+
+
+def cron(line: str) -> Trigger:
+    return Trigger(TriggerKind.CRON, cron=line)
+
+
 def due(line: str, last: str) -> datetime:
-    found = next_due(on_cron(line), datetime.fromisoformat(last), CREATED, BERLIN, LATER)
+    found = next_due(cron(line), datetime.fromisoformat(last), CREATED, BERLIN, LATER)
     assert found is not None
     return found.astimezone(UTC)
 
@@ -40,7 +48,7 @@ def test_missed_times_come_due_once() -> None:
 
 
 def test_a_cron_line_is_first_due_after_the_job_was_created() -> None:
-    assert next_due(on_cron("0 * * * *"), None, CREATED, BERLIN, LATER) == CREATED + timedelta(hours=1)
+    assert next_due(cron("0 * * * *"), None, CREATED, BERLIN, LATER) == CREATED + timedelta(hours=1)
 
 
 def test_a_cron_line_is_read_in_the_configured_time_zone() -> None:
@@ -94,7 +102,7 @@ def test_what_is_wrong_in_a_cron_line_is_named(line: str, said: str) -> None:
     assert said in str(caught.value)
 
 
-@pytest.mark.parametrize("trigger", [on_change(), Trigger(TriggerKind.MANUAL)])
+@pytest.mark.parametrize("trigger", [Trigger(TriggerKind.ON_CHANGE), Trigger(TriggerKind.MANUAL)])
 def test_unscheduled_jobs_are_never_due(trigger: Trigger) -> None:
     assert next_due(trigger, CREATED, CREATED, BERLIN, LATER) is None
 
@@ -112,7 +120,7 @@ def test_other_lines_are_rejected(line: str) -> None:
 
 @pytest.mark.parametrize("line", [None, "*/5 * * * *"])
 def test_a_start_recorded_by_a_clock_that_was_ahead_stops_no_job(line: str | None) -> None:
-    trigger = every(30) if line is None else on_cron(line)
+    trigger = every(30) if line is None else cron(line)
     now = utc("2024-03-05T12:05:20")
     found = next_due(trigger, now + timedelta(days=400), CREATED, BERLIN, now)
     assert found is not None

@@ -96,14 +96,14 @@ def test_a_sample_of_which_nothing_can_be_read_is_an_error(files: Files) -> None
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"format": "xml"}, "The option format cannot be 'xml'. Choose one of csv, json, parquet."),
+        ({"format": "xml"}, "format: 'xml' is none of its values. Give one of csv, json, parquet."),
         ({"delimiter": "::"}, "The delimiter cannot be '::'. Give one ASCII character, or tab."),
         ({"delimiter": '"'}, "The delimiter cannot be"),
-        ({"header": "maybe"}, "The option header cannot be 'maybe'. Give true or false."),
+        ({"header": "maybe"}, "header: 'maybe' is not true or false."),
         ({"encoding": "klingon"}, "There is no encoding 'klingon'"),
         ({"encoding": "a\0b"}, "There is no encoding 'a\\x00b'"),
         ({"encoding": "base64"}, "not an encoding of text"),
-        ({"new_columns": "drop"}, "Choose one of add, rescue, fail."),
+        ({"new_columns": "drop"}, "Give one of add, rescue, fail."),
         ({"color": "red"}, "There is no load option 'color'"),
     ],
 )

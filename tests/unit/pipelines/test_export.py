@@ -15,7 +15,7 @@ from volstream.errors import InvalidValueError
 from volstream.model.names import Name
 from volstream.pipelines.complete import complete
 from volstream.pipelines.export import to_toml
-from volstream.pipelines.keys import defaults
+from volstream.pipelines.keys import KEYS, defaults
 from volstream.pipelines.model import Definition, Kind
 from volstream.pipelines.plan import compare
 from volstream.pipelines.read import read
@@ -66,11 +66,6 @@ LOAD = some(
     delimiter=st.just("\t"),
     schema=COLUMNS,
     new_columns=st.sampled_from(["rescue", "fail"]),
-).map(
-    lambda one: (
-        {"format": None, "header": True, "delimiter": None, "encoding": "utf-8", "schema": None, "new_columns": "add"}
-        | one
-    )
 )
 FILES = some(
     where=SAID, write=st.just("append"), on_move=st.just("rekey"), retries=st.integers(0, 9), timeout=DURATION,
@@ -84,8 +79,8 @@ GIVEN: Mapping[Kind, st.SearchStrategy[dict[str, Any]]] = {
     ),
     Kind.VOLUME: st.tuples(
         st.sampled_from([{"location": "file:///a%20b"}, {"location": "s3://bkt/x", "queue_type": "sqs", "queue_name": "q"}]),
-        some(connection=NAMES, recursive=st.just(False), pattern=st.lists(SAID).map(tuple), comment=SAID,
-             ignore=st.lists(SAID).map(tuple), max_removals=st.just("50%"), virtual_cluster=SAID),
+        some(connection=NAMES, recursive=st.just(False), patterns=st.lists(SAID).map(tuple), comment=SAID,
+             ignores=st.lists(SAID).map(tuple), max_removals=st.just("50%"), virtual_cluster=SAID),
     ).map(lambda pair: pair[0] | pair[1]),
     Kind.FUNCTION: some(of_items=st.just(True), comment=SAID).map(
         lambda one: {"function": "/x/f.py:g", "returns": "ARRAY<STRING>", **one}
@@ -99,15 +94,15 @@ GIVEN: Mapping[Kind, st.SearchStrategy[dict[str, Any]]] = {
     ),
     Kind.TABLE: some(properties=texts(SAID), partitioned_by=st.just(("n",))).map(lambda one: {"columns": "n INT", **one}),
     Kind.STREAM: st.tuples(
-        st.one_of(st.builds(lambda one: {"on_volume": one}, NAMES), st.builds(lambda one: {"on_table": one}, NAMES)),
+        st.one_of(st.builds(lambda one: {"volume": one}, NAMES), st.builds(lambda one: {"table": one}, NAMES)),
         some(mode=st.just("append-only"), identity=st.just(("a", "b")), comment=SAID, show_initial_rows=st.just(True)),
     ).map(lambda pair: pair[0] | pair[1]),
     Kind.JOB: st.one_of(
         st.tuples(LOAD, NAMES, NAMES, FILES).map(
-            lambda four: {"load": four[0], "on_volume": four[1], "into": four[2], **four[3]}
+            lambda four: {"load": four[0], "volume": four[1], "into": four[2], **four[3]}
         ),
         st.tuples(FILES, TRIGGER, texts(SAID), NAMES, some(returns=COLUMNS)).map(
-            lambda all_: {"function": "f.py:f", "stream": "s", "into": all_[3], "arg": all_[2], **all_[0], **all_[1], **all_[4]}
+            lambda all_: {"function": "f.py:f", "stream": "s", "into": all_[3], "arguments": all_[2], **all_[0], **all_[1], **all_[4]}
         ),
         TRIGGER.map(lambda one: {"statement": "INSERT INTO t\nSELECT 'it''s' FROM s", **one}),
     ),
@@ -130,7 +125,8 @@ def definitions(draw: st.DrawFn, folder: Path) -> list[Definition]:
     for _ in range(draw(st.integers(0, 4))):
         kind, name = draw(st.sampled_from(list(Kind))), draw(NAME)
         given_ = draw(GIVEN[kind])
-        values = complete(kind, str(name), {**defaults(kind), **given_}, given_.keys(), folder)
+        read_ = {key: KEYS[kind][key].read(value) for key, value in given_.items()}
+        values = complete(kind, str(name), {**defaults(kind), **read_}, given_.keys(), folder)
         found[kind, name] = Definition(kind, name, values, folder, "pipeline.toml")
     return list(found.values())
 

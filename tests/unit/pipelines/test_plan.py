@@ -9,13 +9,14 @@ import pytest
 from volstream.errors import InvalidStateError, InvalidValueError
 from volstream.model.names import Name
 from volstream.pipelines import report
-from volstream.pipelines.keys import defaults
+from volstream.pipelines.keys import KEYS, defaults
 from volstream.pipelines.model import ADDED, CODE, Definition, Kind, Plan, Verb
 from volstream.pipelines.plan import check, compare
 
 
 def one(kind: Kind, name: str, /, **values: Any) -> Definition:
-    return Definition(kind, Name.parse(name), {**defaults(kind), **values})
+    read = {key: KEYS[kind][key].read(value) if key in KEYS[kind] else value for key, value in values.items()}
+    return Definition(kind, Name.parse(name), {**defaults(kind), **read})
 
 
 def volume(name: str = "v", **values: Any) -> Definition:
@@ -23,7 +24,7 @@ def volume(name: str = "v", **values: Any) -> Definition:
 
 
 def job(name: str = "j", /, **values: Any) -> Definition:
-    return one(Kind.JOB, name, **{"function": "/f.py:f", "on_volume": "v", "into": "t", CODE: "1", **values})
+    return one(Kind.JOB, name, **{"function": "/f.py:f", "volume": "v", "into": "t", CODE: "1", **values})
 
 
 def statement(name: str = "j", text: str = "INSERT INTO t SELECT * FROM s", **values: Any) -> Definition:
@@ -50,11 +51,11 @@ def test_what_is_as_wanted_is_kept() -> None:
 def test_objects_come_after_those_that_they_need() -> None:
     wanted = [
         one(Kind.DYNAMIC_TABLE, "sums", query="SELECT twice(n) FROM results"),
-        one(Kind.STREAM, "a_results", on_table="results"),
+        one(Kind.STREAM, "a_results", table="results"),
         statement("audit", "INSERT INTO log SELECT n FROM a_results JOIN DIRECTORY(VOLUME v)"),
         table("n INT", "results"),
         table("n INT", "log"),
-        job("fill", on_volume="v", into="results"),
+        job("fill", volume="v", into="results"),
         volume("v", connection="c"),
         one(Kind.CONNECTION, "c", type="local"),
         one(Kind.FUNCTION, "twice", function="/f.py:g", returns="INT"),
@@ -75,12 +76,12 @@ def test_objects_come_after_those_that_they_need() -> None:
 
 
 def test_a_table_that_only_a_job_makes_comes_after_the_job() -> None:
-    wanted = [one(Kind.STREAM, "a", on_table="t"), job()]
+    wanted = [one(Kind.STREAM, "a", table="t"), job()]
     assert steps(compare(wanted, [])) == ["create job j", "create stream a"]
 
 
 def test_objects_that_need_each_other_are_an_error_that_names_them() -> None:
-    circle = [one(Kind.STREAM, "s", on_table="t"), job(on_volume=None, stream="s")]
+    circle = [one(Kind.STREAM, "s", table="t"), job(volume=None, stream="s")]
     with pytest.raises(InvalidValueError, match=r"need each other: .*stream s.*job j.*\[tables\.NAME\]"):
         compare(circle, [])
 
@@ -100,15 +101,15 @@ def test_what_a_file_leaves_out_goes_back_to_its_default() -> None:
 
 
 def test_where_a_stream_starts_matters_only_when_it_is_made() -> None:
-    wanted = one(Kind.STREAM, "s", on_volume="v", show_initial_rows=True, at_version=3)
-    assert changed(wanted, one(Kind.STREAM, "s", on_volume="v")) == []
+    wanted = one(Kind.STREAM, "s", volume="v", show_initial_rows=True, at_version=3)
+    assert changed(wanted, one(Kind.STREAM, "s", volume="v")) == []
 
 
 def test_a_stream_without_identity_has_that_of_its_table() -> None:
-    existing = one(Kind.STREAM, "s", on_table="t", identity=("Id",))
-    assert changed(one(Kind.STREAM, "s", on_table="t"), existing) == []
-    assert changed(one(Kind.STREAM, "s", on_table="t", identity=("id",)), existing) == []
-    assert [key for key, *_ in changed(one(Kind.STREAM, "s", on_table="t", identity=("n",)), existing)] == ["identity"]
+    existing = one(Kind.STREAM, "s", table="t", identity=("Id",))
+    assert changed(one(Kind.STREAM, "s", table="t"), existing) == []
+    assert changed(one(Kind.STREAM, "s", table="t", identity=("id",)), existing) == []
+    assert [key for key, *_ in changed(one(Kind.STREAM, "s", table="t", identity=("n",)), existing)] == ["identity"]
 
 
 def test_other_code_of_a_function_is_a_change_of_the_function() -> None:
@@ -118,7 +119,7 @@ def test_other_code_of_a_function_is_a_change_of_the_function() -> None:
 
 
 def test_what_cannot_be_altered_is_an_error_that_says_what_to_do() -> None:
-    wanted = [volume(location="file:///elsewhere", pattern=("*.txt",)), job(write="append", retries=5)]
+    wanted = [volume(location="file:///elsewhere", patterns=("*.txt",)), job(write="append", retries=5)]
     plan = compare(wanted, [volume(), job()])
     with pytest.raises(InvalidStateError) as caught:
         check(plan)
@@ -127,7 +128,7 @@ def test_what_cannot_be_altered_is_an_error_that_says_what_to_do() -> None:
     assert "job j: write cannot be altered" in said
     assert "volstream drop volume v" in said
     assert "Nothing was changed." in said
-    assert "pattern" not in said
+    assert "patterns" not in said
 
 
 def test_a_job_stays_what_it_is() -> None:
@@ -197,12 +198,12 @@ def test_properties_that_a_file_does_not_name_are_left_alone() -> None:
 
 
 def test_a_plan_is_told_in_lines_with_signs() -> None:
-    wanted = [volume(comment="new"), job("k", arg={"a": "1"})]
+    wanted = [volume(comment="new"), job("k", arguments={"a": "1"})]
     lines = list(report.shown(compare(wanted, [volume(), job()], prune=True)))
     assert lines[:1] == ["- job j"]
     assert lines[1:3] == ["~ volume v", "    comment: none -> new"]
     assert "+ job k" in lines
-    assert "    arg = {a = 1}" in lines
+    assert "    arguments = {a = 1}" in lines
     assert not any(CODE in line for line in lines)
     assert report.summary(compare(wanted, [volume(), job()])) == "1 to create, 1 to alter."
     assert report.summary(compare([volume()], [volume()])) == "Nothing to change."

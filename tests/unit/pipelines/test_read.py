@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from volstream.errors import FunctionLoadError, InvalidValueError, NotFoundError, VolstreamError
+from volstream.model.names import Name
 from volstream.pipelines.model import CODE, Kind
 from volstream.pipelines.read import read
 
@@ -40,7 +41,7 @@ def refused(path: Path, profile: str | None = None, error: type[VolstreamError] 
 
 
 def test_paths_are_relative_to_the_file_that_has_them(write: Write, tmp_path: Path) -> None:
-    folder = write('[volumes.v]\nlocation = "in"\n[jobs.j]\non_volume = "v"\nfunction = "f.py:f"\ninto = "t"\n')
+    folder = write('[volumes.v]\nlocation = "in"\n[jobs.j]\nvolume = "v"\nfunction = "f.py:f"\ninto = "t"\n')
     assert values(folder, Kind.VOLUME, "v")["location"] == f"file://{tmp_path}/in"
     job = values(folder, Kind.JOB, "j")
     assert job["function"] == f"{tmp_path}/f.py:f"
@@ -50,21 +51,22 @@ def test_paths_are_relative_to_the_file_that_has_them(write: Write, tmp_path: Pa
 def test_values_have_one_spelling(write: Write) -> None:
     folder = write(
         '[jobs."Silver.J"]\nstream = "S"\nfunction = "f.py:f"\nreturns = "n int,`a b` string"\ninto = "Silver.T"\n'
-        'every = 60\ntimeout = "90s"\nmax_bytes = "1024 MiB"\narg.deep = true\narg.n = 3\n'
-        '[volumes.v]\nlocation = "s3a://bkt/x/"\npattern = "*.txt"\n'
+        'every = 60\ntimeout = "90s"\nmax_bytes = "1024 MiB"\narguments.deep = true\narguments.n = 3\n'
+        '[volumes.v]\nlocation = "s3a://bkt/x/"\npatterns = "*.txt"\n'
         '[connections.c]\ntype = "s3"\nendpoint = "minio:9000"\n'
         '[sources.e]\nkind = "events"\nretention_policy = "2 weeks"\n'
         '[functions.h]\nfunction = "f.py:g"\nreturns = "array<varchar>"\n'
         '[sources."k.Orders"]\nkind = "kafka"\nbrokers = ["b:1"]\n'
     )
     job = values(folder, Kind.JOB, "silver.j")
-    wanted = {"stream": "s", "into": "silver.t", "returns": "n INT, `a b` STRING", "every": "1m", "timeout": "90s"}
+    wanted = {"returns": "n INT, `a b` STRING", "every": 60.0, "timeout": 90.0, "max_bytes": 1 << 30, "retries": 3}
     assert {key: job[key] for key in wanted} == wanted
-    assert (job["max_bytes"], job["arg"], job["retries"]) == ("1GiB", {"deep": "true", "n": "3"}, 3)
+    assert (job["stream"], job["into"]) == (Name.parse("s"), Name.parse("silver.t"))
+    assert job["arguments"] == {"deep": "true", "n": "3"}
     volume = values(folder, Kind.VOLUME, "v")
-    assert (volume["location"], volume["pattern"], volume["queue_type"]) == ("s3://bkt/x", ("*.txt",), "poll")
+    assert (volume["location"], volume["patterns"], volume["queue_type"]) == ("s3://bkt/x", ("*.txt",), "poll")
     assert values(folder, Kind.CONNECTION, "c")["endpoint"] == "https://minio:9000"
-    assert values(folder, Kind.SOURCE, "e")["retention_policy"] == "14d"
+    assert values(folder, Kind.SOURCE, "e")["retention_policy"] == 14 * 86400
     assert values(folder, Kind.FUNCTION, "h")["returns"] == "ARRAY<STRING>"
     topic = values(folder, Kind.SOURCE, "k.orders")
     assert (topic["topic"], topic["format"]) == ("Orders", "json")
@@ -128,29 +130,29 @@ def test_no_file_is_an_error(tmp_path: Path) -> None:
         (f"variables.x = 0x{'f' * 5000}\n", "cannot be read: an integer has more than 64 bits."),
         ('[functions.f]\nfunction = "\\u0000.py:f"\nreturns = "INT"\n', "function: The value has a NUL character."),
         (
-            '[volumes.v]\nlocation = "/x"\npatterns = []\n',
-            "volume v: There is no key 'patterns'. Did you mean 'pattern'?",
+            '[volumes.v]\nlocation = "/x"\npattern = []\n',
+            "volume v: There is no key 'pattern'. Did you mean 'patterns'?",
         ),
         ('[volumes.a.b]\nlocation = "/x"\n', 'For an object of a schema write [volumes."a.b"].'),
         ("[volumes.v]\n", "volume v: It needs the key 'location'."),
         ("[volumes.v]\nlocation = 1\n", "volume v: location: 1 is not text."),
         ('[volumes.v]\nlocation = "ftp://x"\n', "volume v: "),
         ('[volumes.v]\nlocation = "/x"\nrecursive = "yes"\n', "recursive: 'yes' is not true or false."),
-        ('[volumes.v]\nlocation = "/x"\npattern = [1]\n', "pattern: [1] is not a list of text."),
+        ('[volumes.v]\nlocation = "/x"\npatterns = [1]\n', "patterns: [1] is not a list of text."),
         (
             '[volumes.v]\nlocation = "/x"\nqueue_type = "sns"\n',
-            "queue_type: 'sns' is not one of its values. Choose one of",
+            "queue_type: 'sns' is none of its values. Did you mean 'sqs'? Give one of",
         ),
         ('[volumes.v]\nlocation = "/x"\nqueue_type = "sqs"\n', "cannot use the queue type sqs"),
         ('[volumes."a/b"]\nlocation = "/x"\n', "'a/b' is not a name."),
         ('[streams.s]\nmode = "standard"\n', "stream s: A stream is on a volume or on a table."),
-        ('[streams.s]\non_volume = "v"\nat_timestamp = "soon"\n', "at_timestamp: 'soon' is not a time."),
+        ('[streams.s]\nvolume = "v"\nat_timestamp = "soon"\n', "at_timestamp: 'soon' is not a time."),
         ('[jobs.j]\nstream = "s"\ninto = "t"\n', "job j: A job has a function, a statement or load."),
         ('[jobs.j]\nstatement = "INSERT INTO t SELECT 1"\nwhere = "size > 1"\n', "A job with statement has no where."),
-        ('[jobs.j]\non_volume = "v"\ninto = "t"\nload = {}\nreturns = "n INT"\n', "A job with load has no returns."),
-        ('[jobs.j]\ninto = "t"\nload = {}\n', "A job that loads needs on_volume and into."),
-        ('[jobs.j]\non_volume = "v"\ninto = "t"\nload = { form = "csv" }\n', "There is no load option 'form'."),
-        ('[jobs.j]\non_volume = "v"\ninto = "t"\nload = { delimiter = "ab" }\n', "The delimiter cannot be 'ab'."),
+        ('[jobs.j]\nvolume = "v"\ninto = "t"\nload = {}\nreturns = "n INT"\n', "A job with load has no returns."),
+        ('[jobs.j]\ninto = "t"\nload = {}\n', "A job that loads needs volume and into."),
+        ('[jobs.j]\nvolume = "v"\ninto = "t"\nload = { form = "csv" }\n', "There is no load option 'form'."),
+        ('[jobs.j]\nvolume = "v"\ninto = "t"\nload = { delimiter = "ab" }\n', "The delimiter cannot be 'ab'."),
         (
             '[jobs.j]\nstream = "s"\nfunction = "f.py:f"\ninto = "t"\nevery = "1m"\non_change = true\n',
             "on_change, every and cron are mutually exclusive.",
@@ -212,8 +214,8 @@ def test_missing_code_is_found_when_the_file_is_read(write: Write) -> None:
             "comment: The value contains a secret.",
         ),
         (
-            '[jobs.j]\nstream = "s"\nfunction = "f.py:f"\ninto = "t"\narg.api_token = "${env:TOKEN}"\n',
-            "arg: api_token is a secret, and the catalog stores arguments as they are.",
+            '[jobs.j]\nstream = "s"\nfunction = "f.py:f"\ninto = "t"\narguments.api_token = "${env:TOKEN}"\n',
+            "arguments: api_token is a secret, and the catalog stores arguments as they are.",
         ),
     ],
 )
@@ -230,7 +232,7 @@ def test_secrets_are_refused_and_not_repeated(
 
 
 @pytest.mark.parametrize("levels", [60, 900, 3000])
-@pytest.mark.parametrize("text", ["{} = 1\n", "[{}]\nb = 1\n", "[jobs.j]\narg.{} = 1\n"])
+@pytest.mark.parametrize("text", ["{} = 1\n", "[{}]\nb = 1\n", "[jobs.j]\narguments.{} = 1\n"])
 def test_keys_that_are_nested_too_deeply_are_refused(write: Write, text: str, levels: int) -> None:
     assert "its values are nested too deeply" in refused(write(text.format(".".join(["a"] * levels))))
 

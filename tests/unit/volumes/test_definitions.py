@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.objects import connection_options
 from volstream import config
 from volstream.catalog import Catalog
+from volstream.definitions import QueueType, VolumeSpec
 from volstream.errors import AlreadyExistsError, InvalidValueError, NotFoundError, ObjectInUseError, StorageError
 from volstream.model.names import Name
-from volstream.model.objects import QueueType, VolumeSpec
 from volstream.storage.memory import MemoryStore
 from volstream.volumes.connections import create_connection, drop_connection
 from volstream.volumes.definitions import create_volume, drop_volume
@@ -27,7 +28,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_volume_on_a_directory_watches_it(catalog: Catalog, folder: Path) -> None:
-    made = create_volume(catalog, SETTINGS, VolumeSpec(V, str(folder)))
+    made = create_volume(catalog, SETTINGS, VolumeSpec(name=V, location=str(folder)))
     assert (made.location, made.queue_type) == (f"file://{str(folder).replace(' ', '%20')}", QueueType.LOCAL)
     assert catalog.volumes.get(V).id == made.id
     assert made.table_id is None
@@ -35,57 +36,60 @@ def test_a_volume_on_a_directory_watches_it(catalog: Catalog, folder: Path) -> N
 
 def test_a_queue_that_cannot_serve_the_location_is_rejected(catalog: Catalog, folder: Path) -> None:
     with pytest.raises(InvalidValueError, match="Choose one of local, poll, none"):
-        create_volume(catalog, SETTINGS, VolumeSpec(V, str(folder), queue_type=QueueType.SQS))
+        create_volume(catalog, SETTINGS, VolumeSpec(name=V, location=str(folder), queue_type=QueueType.SQS))
     assert (
-        create_volume(catalog, SETTINGS, VolumeSpec(V, str(folder), queue_type=QueueType.POLL)).queue_type
+        create_volume(catalog, SETTINGS, VolumeSpec(name=V, location=str(folder), queue_type=QueueType.POLL)).queue_type
         is QueueType.POLL
     )
 
 
 def test_a_missing_directory_is_a_user_error(catalog: Catalog, folder: Path) -> None:
     with pytest.raises(NotFoundError, match=r"my files/none does not exist"):
-        create_volume(catalog, SETTINGS, VolumeSpec(V, f"{folder}/none"))
+        create_volume(catalog, SETTINGS, VolumeSpec(name=V, location=f"{folder}/none"))
     (folder / "file").write_text("")
     with pytest.raises(NotFoundError, match="is not a directory"):
-        create_volume(catalog, SETTINGS, VolumeSpec(V, f"{folder}/file"))
+        create_volume(catalog, SETTINGS, VolumeSpec(name=V, location=f"{folder}/file"))
     with pytest.raises(StorageError):
-        create_volume(catalog, SETTINGS, VolumeSpec(V, "memory://nobody-made-this"))
+        create_volume(catalog, SETTINGS, VolumeSpec(name=V, location="memory://nobody-made-this"))
     assert catalog.volumes.list() == []
 
 
 def test_a_scheme_without_a_store_is_rejected(catalog: Catalog) -> None:
     with pytest.raises(InvalidValueError, match="gopher"):
-        create_volume(catalog, SETTINGS, VolumeSpec(V, "gopher://hole"))
+        create_volume(catalog, SETTINGS, VolumeSpec(name=V, location="gopher://hole"))
 
 
 @pytest.mark.parametrize("glob", ["", "/absolute/*"])
 def test_invalid_globs_are_rejected(catalog: Catalog, folder: Path, glob: str) -> None:
     with pytest.raises(InvalidValueError, match="not a glob"):
-        create_volume(catalog, SETTINGS, VolumeSpec(V, str(folder), patterns=(glob,)))
+        create_volume(catalog, SETTINGS, VolumeSpec(name=V, location=str(folder), patterns=(glob,)))
     with pytest.raises(InvalidValueError, match="not a glob"):
-        create_volume(catalog, SETTINGS, VolumeSpec(V, str(folder), ignores=(glob,)))
+        create_volume(catalog, SETTINGS, VolumeSpec(name=V, location=str(folder), ignores=(glob,)))
 
 
 def test_a_name_can_be_used_once_unless_asked_otherwise(catalog: Catalog, folder: Path) -> None:
-    first = create_volume(catalog, SETTINGS, VolumeSpec(V, str(folder)))
+    first = create_volume(catalog, SETTINGS, VolumeSpec(name=V, location=str(folder)))
     with pytest.raises(AlreadyExistsError):
-        create_volume(catalog, SETTINGS, VolumeSpec(V, str(folder)))
+        create_volume(catalog, SETTINGS, VolumeSpec(name=V, location=str(folder)))
     with pytest.raises(InvalidValueError, match="mutually exclusive"):
-        create_volume(catalog, SETTINGS, VolumeSpec(V, str(folder)), or_replace=True, if_not_exists=True)
-    assert create_volume(catalog, SETTINGS, VolumeSpec(V, f"{folder}/none"), if_not_exists=True).id == first.id
-    assert create_volume(catalog, SETTINGS, VolumeSpec(V, str(folder)), or_replace=True).id != first.id
+        create_volume(catalog, SETTINGS, VolumeSpec(name=V, location=str(folder)), or_replace=True, if_not_exists=True)
+    assert (
+        create_volume(catalog, SETTINGS, VolumeSpec(name=V, location=f"{folder}/none"), if_not_exists=True).id
+        == first.id
+    )
+    assert create_volume(catalog, SETTINGS, VolumeSpec(name=V, location=str(folder)), or_replace=True).id != first.id
     assert len(catalog.volumes.list()) == 1
 
 
 def test_a_failed_replacement_leaves_the_volume_as_it_was(catalog: Catalog, folder: Path) -> None:
-    first = create_volume(catalog, SETTINGS, VolumeSpec(V, str(folder)))
+    first = create_volume(catalog, SETTINGS, VolumeSpec(name=V, location=str(folder)))
     with pytest.raises(NotFoundError):
-        create_volume(catalog, SETTINGS, VolumeSpec(V, f"{folder}/none"), or_replace=True)
+        create_volume(catalog, SETTINGS, VolumeSpec(name=V, location=f"{folder}/none"), or_replace=True)
     assert catalog.volumes.get(V).id == first.id
 
 
 def test_a_dropped_volume_is_gone_and_dropping_it_again_is_an_error(catalog: Catalog, folder: Path) -> None:
-    create_volume(catalog, SETTINGS, VolumeSpec(V, str(folder)))
+    create_volume(catalog, SETTINGS, VolumeSpec(name=V, location=str(folder)))
     assert drop_volume(catalog, V)
     assert not drop_volume(catalog, V, if_exists=True)
     with pytest.raises(NotFoundError):
@@ -93,24 +97,26 @@ def test_a_dropped_volume_is_gone_and_dropping_it_again_is_an_error(catalog: Cat
 
 
 def test_a_connection_has_its_own_external_id_and_no_secret(catalog: Catalog) -> None:
-    one = create_connection(catalog, Name.parse("one"), "s3", region="eu-west-1", credentials="profile:work")
-    two = create_connection(catalog, Name.parse("two"), "oss")
+    one = create_connection(
+        catalog, Name.parse("one"), connection_options("s3", region="eu-west-1", credentials="profile:work")
+    )
+    two = create_connection(catalog, Name.parse("two"), connection_options("oss"))
     assert one.external_id != two.external_id
-    assert create_connection(catalog, Name.parse("one"), "oss", if_not_exists=True) == one
+    assert create_connection(catalog, Name.parse("one"), connection_options("oss"), if_not_exists=True) == one
     with pytest.raises(AlreadyExistsError):
-        create_connection(catalog, Name.parse("one"), "s3")
-    with pytest.raises(InvalidValueError, match="not a connection type"):
-        create_connection(catalog, Name.parse("x"), "ftp")
+        create_connection(catalog, Name.parse("one"), connection_options("s3"))
+    with pytest.raises(InvalidValueError, match="none of its values"):
+        create_connection(catalog, Name.parse("x"), connection_options("ftp"))
     with pytest.raises(InvalidValueError, match="not a credential source"):
-        create_connection(catalog, Name.parse("x"), "s3", credentials="AKIA-SECRET")
+        create_connection(catalog, Name.parse("x"), connection_options("s3", credentials="AKIA-SECRET"))
 
 
 def test_a_connection_in_use_is_not_dropped(catalog: Catalog) -> None:
     name = Name.parse("c")
-    create_connection(catalog, name, "local")
+    create_connection(catalog, name, connection_options("local"))
     store = MemoryStore("memory://connected")
     store.create()
-    create_volume(catalog, SETTINGS, VolumeSpec(V, "memory://connected", connection=name))
+    create_volume(catalog, SETTINGS, VolumeSpec(name=V, location="memory://connected", connection=name))
     with pytest.raises(ObjectInUseError, match="Volume v"):
         drop_connection(catalog, name)
     drop_volume(catalog, V)
@@ -121,11 +127,11 @@ def test_a_connection_in_use_is_not_dropped(catalog: Catalog) -> None:
 
 def test_a_volume_on_a_missing_connection_is_rejected(catalog: Catalog, folder: Path) -> None:
     with pytest.raises(NotFoundError, match="no connection nobody"):
-        create_volume(catalog, SETTINGS, VolumeSpec(V, str(folder), connection=Name.parse("nobody")))
+        create_volume(catalog, SETTINGS, VolumeSpec(name=V, location=str(folder), connection=Name.parse("nobody")))
 
 
 def test_a_queue_url_with_a_password_is_rejected_and_not_echoed(catalog: Catalog) -> None:
-    spec = VolumeSpec(V, "s3://bucket/", queue_name="https://u:hidden@sqs.eu-west-1.amazonaws.com/1/q")
+    spec = VolumeSpec(name=V, location="s3://bucket/", queue_name="https://u:hidden@sqs.eu-west-1.amazonaws.com/1/q")
     with pytest.raises(InvalidValueError, match="user name or password") as refused:
         create_volume(catalog, SETTINGS, spec, check=False)
     assert "hidden" not in str(refused.value)
@@ -134,4 +140,4 @@ def test_a_queue_url_with_a_password_is_rejected_and_not_echoed(catalog: Catalog
 @pytest.mark.parametrize("endpoint", ["http://minio:99999", "http://minio:0", "http://minio:abc"])
 def test_an_endpoint_with_an_impossible_port_is_rejected(catalog: Catalog, endpoint: str) -> None:
     with pytest.raises(InvalidValueError, match="not the URL of a server"):
-        create_connection(catalog, Name.parse("c"), "s3", endpoint=endpoint)
+        create_connection(catalog, Name.parse("c"), connection_options("s3", endpoint=endpoint))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from volstream.definitions import QueueType, Volume
 from volstream.model.hints import KeyHint, ObjectHint, SubtreeHint
 from volstream.model.names import Name
-from volstream.model.objects import QueueType, Volume
 from volstream.volumes.route import route
 
 

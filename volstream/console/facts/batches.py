@@ -11,6 +11,7 @@ from volstream.catalog.consumptions import Attempt
 from volstream.catalog.failures import ANY
 from volstream.console.facts.volumes import snapshot_of
 from volstream.console.query import Query
+from volstream.definitions import Job, SourceKind
 from volstream.directory import browse
 from volstream.directory.ordered import PATH
 from volstream.directory.snapshot import first_of_each, last_of_each
@@ -21,7 +22,6 @@ from volstream.inspection import details
 from volstream.inspection.failures import explained
 from volstream.lifecycle.identity import host_of
 from volstream.model.names import Name
-from volstream.model.objects import Job, SourceKind
 from volstream.model.work import Batch, Plan, PlanKind
 
 #: Failed files that are shown with a batch.

@@ -8,6 +8,7 @@ from typing import Any
 from volstream.catalog.failures import ANY
 from volstream.console.facts.batches import newest
 from volstream.console.query import Query
+from volstream.definitions import FileJob, Job, SourceKind
 from volstream.delta import folders, rows
 from volstream.delta.log import DeltaLog
 from volstream.delta.places import reached
@@ -22,7 +23,6 @@ from volstream.jobs import logs
 from volstream.jobs.lease import runs_of
 from volstream.jobs.load import loads
 from volstream.model.names import Name
-from volstream.model.objects import FileJob, Job, SourceKind
 from volstream.model.work import Batch, BatchState
 
 #: Batches of the chart, batches of the page, and groups of failures.

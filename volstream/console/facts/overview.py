@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from volstream.definitions import Job
 from volstream.delta.places import is_remote
 from volstream.engine.control import engine_status
 from volstream.home import Home
@@ -14,7 +15,6 @@ from volstream.inspection.problems import problems, worst
 from volstream.inspection.status import status
 from volstream.inspection.tables import list_tables
 from volstream.jobs import sizing
-from volstream.model.objects import Job
 
 #: Objects of a kind that are shown; and tables, of which each is opened.
 _MAX_SHOWN, _MAX_TABLES = 200, 20

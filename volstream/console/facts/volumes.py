@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from volstream.console.query import Query
+from volstream.definitions import Volume
 from volstream.directory import browse
 from volstream.directory.snapshot import Snapshot
 from volstream.home import Home
@@ -16,7 +17,6 @@ from volstream.inspection.file_history import tell
 from volstream.inspection.problems import problems
 from volstream.inspection.status import volume_status
 from volstream.model.names import Name
-from volstream.model.objects import Volume
 from volstream.streams.volume_source import VolumeSource
 from volstream.volumes.definitions import jobs_on
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from volstream.definitions import FeedKind, FeedTable
 from volstream.delta import folders
 from volstream.model.names import Name
-from volstream.model.objects import FeedKind, FeedTable
 from volstream.sources.kafka.topic import COLUMNS, TopicSource
 from volstream.sources.tables import create, new_feed
 
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def create_topic_table(
-    home: Home, name: Name, source: TopicSource, retention: timedelta | None, comment: str | None
+    home: Home, name: Name, source: TopicSource, retention: int | None, comment: str | None
 ) -> FeedTable:
     """Creates an empty table, which a daemon then fills from the topic. The brokers need not be there yet.
 

@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from volstream.definitions import FeedTable
 from volstream.delta import folders
 from volstream.errors import InvalidStateError, NotFoundError, TailFullError
 from volstream.ingest.local import commit
 from volstream.lifecycle import faults
 from volstream.lifecycle.closeable import Closeable
-from volstream.model.objects import FeedTable
 from volstream.sources.kafka.rows import new_messages, rows
 from volstream.sources.kafka.topic import COLUMNS, TopicSource
 from volstream.tails import table

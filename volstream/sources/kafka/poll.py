@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from volstream.catalog.definitions import note_error
 from volstream.catalog.leases import lease
+from volstream.definitions import FeedTable
 from volstream.delta import folders
 from volstream.errors import InvalidStateError, TailFullError, VolstreamError, reason_of
 from volstream.ingest.feeds import lease_name
@@ -13,7 +14,6 @@ from volstream.ingest.local import commit
 from volstream.lifecycle.identity import new_owner
 from volstream.lifecycle.stop import Stop
 from volstream.log import get
-from volstream.model.objects import FeedTable
 from volstream.sources.kafka.feed import TopicFeed
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from volstream import references
+from volstream.definitions import FeedTable
 from volstream.errors import DependencyError, InvalidValueError
-from volstream.model.objects import FeedTable
 from volstream.sources.tables import EVENT_COLUMNS
 
 if TYPE_CHECKING:

@@ -1,0 +1,72 @@
+"""Converts the objects of a home to rows of the catalog and back, by the types of their fields.
+
+A name is two columns, a word is its text, a sequence and a mapping are JSON. Columns that an object lacks, because one of another
+class is in the same table, are NULL.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from volstream.model.names import Name
+
+T = TypeVar("T")
+
+
+def to_row(value: Any) -> dict[str, Any]:
+    """Returns an object's columns."""
+    row: dict[str, Any] = {}
+    for field in dataclasses.fields(value):
+        one = getattr(value, field.name)
+        if isinstance(one, Name):
+            row |= dict(zip(_columns(field.name), (one.schema, one.name), strict=True))
+        elif isinstance(one, Mapping):
+            row[field.name] = dict(one)
+        else:
+            row[field.name] = [*one] if isinstance(one, tuple | list) else one
+    return row
+
+
+def from_row(cls: type[T], row: Mapping[Any, Any]) -> T:
+    """Returns the object of a row."""
+    readers = _READERS.get(cls)
+    if readers is None:
+        readers = _READERS[cls] = _readers(cls)
+    return cls(**{name: read(row) for name, read in readers.items()})
+
+
+_READERS: dict[type[Any], Mapping[str, Callable[[Mapping[Any, Any]], Any]]] = {}
+
+
+def _readers(cls: type[Any]) -> Mapping[str, Callable[[Mapping[Any, Any]], Any]]:
+    hints = typing.get_type_hints(cls)
+    return {field.name: _reader(field.name, _plain(hints[field.name])) for field in dataclasses.fields(cls)}
+
+
+def _reader(name: str, kind: Any) -> Callable[[Mapping[Any, Any]], Any]:
+    if kind is Name:
+        schema, last = _columns(name)
+        return lambda row: Name(row[schema], row[last])
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return lambda row: None if row[name] is None else kind(row[name])
+    if typing.get_origin(kind) is Sequence:
+        return lambda row: None if row[name] is None else tuple(row[name])
+    return lambda row: row[name]
+
+
+def _plain(kind: Any) -> Any:
+    """Returns the type without None."""
+    if typing.get_origin(kind) in (types.UnionType, typing.Union):
+        return next(one for one in typing.get_args(kind) if one is not type(None))
+    return kind
+
+
+def _columns(name: str) -> tuple[str, str]:
+    """Returns the columns of a field that has a name: ``name``, ``into`` or ``source_name``."""
+    prefix = name.removesuffix("name").rstrip("_")
+    return ("schema_name", "name") if not prefix else (f"{prefix}_schema", f"{prefix}_name")

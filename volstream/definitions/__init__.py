@@ -1,0 +1,83 @@
+"""What a home consists of: each kind of object, with its options described once.
+
+The dataclasses of a module are the description. Fields annotated with an :class:`~volstream.definitions.options.Option` are what
+a user can say of an object; those of the class that is named like the kind are what the catalog stores.
+"""
+
+from volstream.definitions.connection import Connection, ConnectionOptions, ConnectionType
+from volstream.definitions.function import Function, FunctionDefinition
+from volstream.definitions.job import (
+    FAILED,
+    NO_SCHEDULE,
+    PAUSED_BY_USER,
+    DynamicJob,
+    DynamicJobSpec,
+    DynamicTableOptions,
+    FileFormat,
+    FileJob,
+    FileJobOptions,
+    FileJobSpec,
+    FunctionOptions,
+    Job,
+    JobDefinition,
+    JobOptions,
+    JobSpec,
+    JobState,
+    LoadKeys,
+    NewColumns,
+    OnMove,
+    StatementJob,
+    StatementJobSpec,
+    Trigger,
+    TriggerKind,
+    Write,
+)
+from volstream.definitions.source import FeedKind, FeedTable, SourceDefinition, SourceType
+from volstream.definitions.stream import Mode, SourceKind, Stream, StreamSpec
+from volstream.definitions.table import TableDefinition
+from volstream.definitions.volume import DEFAULT_VIRTUAL_CLUSTER, QueueType, Volume, VolumeSpec
+
+__all__ = [
+    "DEFAULT_VIRTUAL_CLUSTER",
+    "FAILED",
+    "NO_SCHEDULE",
+    "PAUSED_BY_USER",
+    "Connection",
+    "ConnectionOptions",
+    "ConnectionType",
+    "DynamicJob",
+    "DynamicJobSpec",
+    "DynamicTableOptions",
+    "FeedKind",
+    "FeedTable",
+    "FileFormat",
+    "FileJob",
+    "FileJobOptions",
+    "FileJobSpec",
+    "Function",
+    "FunctionDefinition",
+    "FunctionOptions",
+    "Job",
+    "JobDefinition",
+    "JobOptions",
+    "JobSpec",
+    "JobState",
+    "LoadKeys",
+    "Mode",
+    "NewColumns",
+    "OnMove",
+    "QueueType",
+    "SourceDefinition",
+    "SourceKind",
+    "SourceType",
+    "StatementJob",
+    "StatementJobSpec",
+    "Stream",
+    "StreamSpec",
+    "TableDefinition",
+    "Trigger",
+    "TriggerKind",
+    "Volume",
+    "VolumeSpec",
+    "Write",
+]

@@ -1,0 +1,391 @@
+"""Jobs: what consumes streams and fills tables."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Any
+
+from volstream.definitions import forms
+from volstream.definitions.options import Option, keys, read, to_create
+from volstream.definitions.stream import StreamSpec
+from volstream.errors import InvalidValueError
+from volstream.model.names import Name
+from volstream.model.text import nearest
+
+
+class Write(StrEnum):
+    """A job's way of writing its result table: one state per file, or a log of every processed version."""
+
+    UPSERT = "upsert"
+    APPEND = "append"
+
+
+class OnMove(StrEnum):
+    """A job's treatment of a file moved within its volume: call the function again, or let the rows follow."""
+
+    RERUN = "rerun"
+    REKEY = "rekey"
+
+
+class TriggerKind(StrEnum):
+    """The occasions on which the daemon runs a job."""
+
+    MANUAL = "manual"
+    ON_CHANGE = "on-change"
+    EVERY = "every"
+    CRON = "cron"
+
+
+class JobState(StrEnum):
+    """The state of a job, which tells whether the daemon and ``run-job`` may run it."""
+
+    ACTIVE = "active"
+    PAUSED = "paused"
+
+
+class FileFormat(StrEnum):
+    """The format of a volume's files."""
+
+    CSV = "csv"
+    JSON = "json"
+    PARQUET = "parquet"
+
+
+class NewColumns(StrEnum):
+    """The treatment of a file's columns that the table lacks: add them, rescue their values, or fail the file."""
+
+    ADD = "add"
+    RESCUE = "rescue"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True)
+class Trigger:
+    """The schedule of a job: ``every`` in seconds, ``cron`` as a five-field expression."""
+
+    kind: TriggerKind = TriggerKind.MANUAL
+    every: float | None = None
+    cron: str | None = None
+
+    def __str__(self) -> str:
+        """Returns the schedule in words."""
+        match self.kind:
+            case TriggerKind.EVERY:
+                return f"every {self.every:g}s"
+            case TriggerKind.CRON:
+                return f"cron {self.cron}"
+            case _:
+                return self.kind.value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scheduled:
+    """When the daemon runs a job: at most one of these; none: only ``run-job`` does."""
+
+    on_change: Annotated[bool, Option("Run as soon as something changes.", flag="--on-change", clause=True)] = False
+    every: Annotated[float | None, Option("Run periodically.", clause=True)] = None
+    cron: Annotated[str | None, Option("Run on a schedule.", metavar="'*/5 * * * *'", clause=True)] = None
+
+    def __post_init__(self) -> None:
+        """Raises InvalidValueError for two schedules."""
+        if (self.on_change, self.every is not None, self.cron is not None).count(True) > 1:
+            raise InvalidValueError("on_change, every and cron are mutually exclusive.", "Give one of them.")
+
+    @property
+    def trigger(self) -> Trigger:
+        """The schedule."""
+        if self.on_change:
+            return Trigger(TriggerKind.ON_CHANGE)
+        if self.every is not None:
+            return Trigger(TriggerKind.EVERY, every=self.every)
+        return Trigger() if self.cron is None else Trigger(TriggerKind.CRON, cron=self.cron)
+
+
+#: The options of a schedule when none is set; a new schedule replaces the whole one.
+NO_SCHEDULE: Mapping[str, object] = {"on_change": False, "every": None, "cron": None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobOptions(Scheduled):
+    """What a user says of any job."""
+
+    alert: Annotated[
+        Sequence[str] | None,
+        Option(
+            "Who gets alerts about it; none: nobody; default: those of the settings.",
+            form=forms.RECEIVERS,
+            metavar="RECEIVER",
+        ),
+    ] = None
+    comment: Annotated[str | None, Option(clause=True)] = None
+
+
+#: The largest number of files or retries that the catalog can store.
+_MAX_COUNT = 2**31 - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileJobOptions(JobOptions):
+    """What a user says of a job on files, whatever it does with them."""
+
+    where: Annotated[
+        str | None,
+        Option('Take only files that satisfy this, such as "size < 1000000".', metavar="SQL", clause=True),
+    ] = None
+    write: Annotated[Write, Option("One state per file, or a log of every processed version.", alterable=False)] = (
+        Write.UPSERT
+    )
+    on_move: Annotated[
+        OnMove, Option("When a file moves inside the volume: run the function, or let its rows follow.")
+    ] = OnMove.RERUN
+    retries: Annotated[int, Option("Attempts at a file after the first.", least=0, most=_MAX_COUNT)] = 3
+    pause_after: Annotated[
+        int, Option("Pause after so many batches without a success; 0: never.", least=0, most=_MAX_COUNT)
+    ] = 3
+    timeout: Annotated[float | None, Option("Limit per file.", metavar="60s")] = None
+    isolate: Annotated[bool, Option("Run each file in a child process that can be killed.")] = False
+    max_files: Annotated[int | None, Option("Most files of a batch.", least=1, most=_MAX_COUNT)] = None
+    max_bytes: Annotated[int | None, Option("Most bytes of a batch.", form=forms.SIZE)] = None
+
+
+_INTO = Option("The table.", metavar="TABLE", alterable=False, clause=True)
+_STREAM = Option("The stream whose files are processed.", names="stream", alterable=False, clause=True)
+_VOLUME = Option(
+    "Create a stream for the job that starts with the files present.", names="volume", alterable=False, clause=True
+)
+_FUNCTION = Option("The function to run on each file.", metavar="FILE.py:FUNC|pkg.mod:FUNC", clause=True)
+_RETURNS = Option("Columns of the result: 'label STRING, score DOUBLE'.", metavar="DDL", clause=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FunctionOptions:
+    """What a user says of the function of a job."""
+
+    returns: Annotated[str | None, _RETURNS] = None
+    arguments: Annotated[Mapping[str, str], Option("Passed to the function by name, as text.", single="arg")] = field(
+        default_factory=dict
+    )
+
+
+def _delimiter(value: Any) -> str:
+    text = forms.TEXT.read(value)
+    if text.lower() in ("tab", "\\t"):
+        return "\t"
+    if len(text) != 1 or not text.isascii() or text in '"\r\n':
+        raise InvalidValueError(f"The delimiter cannot be {text!r}.", "Give one ASCII character, or tab.")
+    return str(text)
+
+
+def _encoding(value: Any) -> str:
+    name = forms.TEXT.read(value)
+    try:
+        found = codecs.lookup(name)
+    except (LookupError, ValueError):  # the latter for a NUL
+        raise InvalidValueError(f"There is no encoding {name!r}.", "Give, for example, utf-8 or latin-1.") from None
+    if not found._is_text_encoding:  # Python's own test in open()
+        raise InvalidValueError(f"{name!r} is not an encoding of text.", "Give, for example, utf-8 or latin-1.")
+    return found.name
+
+
+_DELIMITER = forms.form("one ASCII character, or tab", "str", _delimiter, metavar="CHARACTER")
+_ENCODING = forms.form("an encoding", "str", _encoding, metavar="NAME")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadKeys:
+    """What a user says of how files are loaded as rows."""
+
+    format: Annotated[
+        FileFormat | None, Option("Of all files; by default of each by its extension.", flag="--file-format")
+    ] = None
+    header: Annotated[bool, Option("The first row of csv files has names.")] = True
+    delimiter: Annotated[str | None, Option("Between the values of csv files; tab for tabs.", form=_DELIMITER)] = None
+    encoding: Annotated[str, Option("Of csv and json files.", form=_ENCODING)] = "utf-8"
+    schema: Annotated[
+        str | None, Option("The table's columns; by default those of a sample of the files.", metavar="DDL")
+    ] = None
+    new_columns: Annotated[
+        NewColumns, Option("Columns that the table lacks: add them, rescue their values, or fail the file.")
+    ] = NewColumns.ADD
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobSpec(JobOptions):
+    """A job to be created."""
+
+    name: Name
+    into: Annotated[Name, _INTO]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileJobSpec(FunctionOptions, FileJobOptions, JobSpec):
+    """A :class:`FileJob` to be created: with one of ``stream`` and ``volume``."""
+
+    function: Annotated[str, _FUNCTION]
+    stream: Annotated[Name | None, _STREAM] = None
+    volume: Annotated[Name | None, _VOLUME] = None
+
+
+#: Options of a job on files that its methods have as arguments of their own.
+JOB_ARGUMENTS = ("function", "into", "stream", "volume")
+
+
+#: Options of a job that loads files.
+LOAD_OPTIONS = {**to_create(LoadKeys), **to_create(FileJobOptions)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatementJobSpec(JobSpec):
+    """A :class:`StatementJob` to be created: the streams that its statement reads, the first one by which it is known."""
+
+    statement: str
+    streams: Sequence[Name]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DynamicJobSpec(JobSpec):
+    """A :class:`DynamicJob` to be created: the streams to make, one on each relation that its query reads."""
+
+    query: str
+    own_streams: Sequence[StreamSpec]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DynamicTableOptions(Scheduled):
+    """What a user says of a dynamic table."""
+
+    query: Annotated[str, Option("What the table holds.", metavar="SQL", alterable=False, clause=True)]
+    comment: Annotated[str | None, Option(clause=True)] = None
+
+
+def _load(value: Any) -> LoadKeys:
+    if isinstance(value, LoadKeys):
+        return value
+    if not isinstance(value, Mapping):
+        raise forms.unfit(value, 'a table, such as { format = "csv" }')
+    known = keys(LoadKeys)
+    if unknown := sorted(value.keys() - known):
+        raise InvalidValueError(f"There is no load option {unknown[0]!r}.", nearest(unknown[0], list(known)))
+    return LoadKeys(**read(LoadKeys, value))
+
+
+def _said(load: LoadKeys) -> Mapping[str, Any]:
+    """Returns the options of loading that are not the defaults."""
+    said = {name: (key, getattr(load, name)) for name, key in keys(LoadKeys).items()}
+    return {name: key.write(value) for name, (key, value) in said.items() if value != key.default}
+
+
+_LOAD = forms.form("a table", "Mapping[str, str | bool]", _load, write=_said)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobDefinition(FunctionOptions, FileJobOptions):
+    """All that can be said of a job, whatever it runs: a function, a loader of files, or a statement."""
+
+    stream: Annotated[Name | None, _STREAM] = None
+    volume: Annotated[Name | None, _VOLUME] = None
+    function: Annotated[str | None, _FUNCTION] = None
+    load: Annotated[LoadKeys | None, Option("How files are loaded as rows.", form=_LOAD)] = None
+    statement: Annotated[str | None, Option("DML that consumes streams.", metavar="SQL")] = None
+    into: Annotated[Name | None, _INTO] = None
+
+
+#: What the outcome of a run begins with that failed as a whole.
+FAILED = "failed: "
+
+#: The reason of a pause that a person asked for.
+PAUSED_BY_USER = "paused by the user"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job(JobOptions):
+    """A job as the catalog has it: a :class:`FileJob`, a :class:`StatementJob` or a :class:`DynamicJob`.
+
+    Attributes:
+        stream_id: the stream's; the first one's, if a statement reads several.
+        other_stream_ids: the other streams that a statement reads.
+        into: the table.
+        owns_stream: the streams were made for this job and are dropped with it.
+        last_started, last_ended: times of the last run; ``last_ended`` is None while a run is in progress, and stays so if its
+            process died or could not write the catalog.
+        last_outcome: a line about the last run that ended and had work; ``failed: ...`` until another run ends well.
+    """
+
+    id: str
+    name: Name
+    stream_id: str
+    other_stream_ids: Sequence[str] = ()
+    into: Name
+    state: JobState
+    state_reason: str | None
+    owns_stream: bool
+    created_on: datetime
+    last_started: datetime | None = None
+    last_ended: datetime | None = None
+    last_outcome: str | None = None
+
+    @property
+    def stream_ids(self) -> Sequence[str]:
+        """The ids of all streams that the job consumes."""
+        return (self.stream_id, *self.other_stream_ids)
+
+    @property
+    def trouble(self) -> str | None:
+        """Why the last run that ended failed as a whole; None: it did not."""
+        outcome = self.last_outcome or ""
+        return outcome.removeprefix(FAILED) if outcome.startswith(FAILED) else None
+
+    @property
+    def unended(self) -> bool:
+        """True if a run began whose end is not known: it is in progress, or was interrupted."""
+        return self.last_started is not None and self.last_ended is None
+
+    @property
+    def paused_itself(self) -> str | None:
+        """Why the job paused itself; None: it is active, or was paused by a person."""
+        return self.state_reason if self.state is JobState.PAUSED and self.state_reason != PAUSED_BY_USER else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileJob(FileJobOptions, Job):
+    """Runs a function on each file of a volume's stream, into a result table.
+
+    Attributes:
+        function: ``/abs/file.py:func`` or ``pkg.mod:func``.
+        search_path: folder to import ``pkg.mod`` from if it is not installed; None: installed.
+        fingerprint: hash of the function's source files when the job was made or altered.
+        returns: the result's own columns as DDL, for example ``label STRING, score DOUBLE``.
+        declared: ``returns`` is what the function declares, not what the user gave besides.
+        clean: the result table was made empty by this job, and nothing but its first pass wrote to it.
+        may_have_strays: the result table may have rows of files that left the volume unseen by the stream: it was reset, or
+            another job wrote them. The next run looks for them.
+        failed_batches: batches in a row of which every file failed.
+    """
+
+    function: str
+    search_path: str | None
+    fingerprint: str
+    returns: str
+    arguments: Mapping[str, str] = field(default_factory=dict)
+    declared: bool = False
+    clean: bool = False
+    may_have_strays: bool = False
+    failed_batches: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatementJob(Job):
+    """Runs DML that consumes its streams."""
+
+    statement: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class DynamicJob(Job):
+    """Keeps a dynamic table, ``into``, equal to a query. The streams on what the query reads are its own."""
+
+    query: str

@@ -1,0 +1,129 @@
+"""The keyword arguments of public methods, for type checkers and editors. Made by docs/generate.py from the definitions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Literal, TypedDict
+
+from volstream.definitions.job import FileFormat, NewColumns, OnMove, Write
+from volstream.definitions.stream import Mode
+from volstream.definitions.volume import QueueType
+from volstream.model.names import Name
+
+
+class ConnectionKeywords(TypedDict, total=False):
+    """Options of a connection."""
+
+    region: str | None
+    endpoint: str | None
+    role_arn: str | None
+    credentials: str
+    comment: str | None
+
+
+class VolumeKeywords(TypedDict, total=False):
+    """Options of a volume."""
+
+    connection: str | Name | None
+    queue_type: QueueType | Literal["local", "poll", "sqs", "mns", "memory", "none"] | None
+    queue_name: str | None
+    virtual_cluster: str
+    recursive: bool
+    patterns: Sequence[str] | str
+    ignores: Sequence[str] | str
+    max_removals: str | None
+    comment: str | None
+
+
+class StreamKeywords(TypedDict, total=False):
+    """Options of a new stream."""
+
+    show_initial_rows: bool
+    at_version: int | None
+    at_timestamp: datetime | str | None
+    mode: Mode | Literal["standard", "append-only"]
+    identity: Sequence[str] | str
+    comment: str | None
+
+
+class JobKeywords(TypedDict, total=False):
+    """Options of a new job."""
+
+    returns: str | None
+    arguments: Mapping[str, str | int | float]
+    where: str | None
+    write: Write | Literal["upsert", "append"]
+    on_move: OnMove | Literal["rerun", "rekey"]
+    retries: int
+    pause_after: int
+    timeout: float | str | timedelta | None
+    isolate: bool
+    max_files: int | None
+    max_bytes: int | str | None
+    alert: Sequence[str] | str | None
+    comment: str | None
+    on_change: bool
+    every: float | str | timedelta | None
+    cron: str | None
+
+
+class JobChanges(TypedDict, total=False):
+    """What can be changed of a job."""
+
+    returns: str | None
+    arguments: Mapping[str, str | int | float]
+    where: str | None
+    on_move: OnMove | Literal["rerun", "rekey"]
+    retries: int
+    pause_after: int
+    timeout: float | str | timedelta | None
+    isolate: bool
+    max_files: int | None
+    max_bytes: int | str | None
+    alert: Sequence[str] | str | None
+    comment: str | None
+    on_change: bool
+    every: float | str | timedelta | None
+    cron: str | None
+
+
+class LoadKeywords(TypedDict, total=False):
+    """Options of a new job that loads files."""
+
+    format: FileFormat | Literal["csv", "json", "parquet"] | None
+    header: bool
+    delimiter: str | None
+    encoding: str
+    schema: str | None
+    new_columns: NewColumns | Literal["add", "rescue", "fail"]
+    where: str | None
+    write: Write | Literal["upsert", "append"]
+    on_move: OnMove | Literal["rerun", "rekey"]
+    retries: int
+    pause_after: int
+    timeout: float | str | timedelta | None
+    isolate: bool
+    max_files: int | None
+    max_bytes: int | str | None
+    alert: Sequence[str] | str | None
+    comment: str | None
+    on_change: bool
+    every: float | str | timedelta | None
+    cron: str | None
+
+
+class DynamicTableKeywords(TypedDict, total=False):
+    """Options of a new dynamic table."""
+
+    comment: str | None
+    on_change: bool
+    every: float | str | timedelta | None
+    cron: str | None
+
+
+class SourceChanges(TypedDict, total=False):
+    """What can be changed of a source."""
+
+    retention_policy: str | timedelta | None
+    comment: str | None

@@ -1,0 +1,104 @@
+"""Volumes: locations whose files are mirrored in directory tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated
+
+from volstream.definitions.options import Option
+from volstream.model.names import Name
+from volstream.model.selection import DEFAULT_IGNORES, Selection
+
+
+class QueueType(StrEnum):
+    """The mechanism that notifies a volume of changes."""
+
+    LOCAL = "local"
+    POLL = "poll"
+    SQS = "sqs"
+    MNS = "mns"
+    MEMORY = "memory"
+    NONE = "none"
+
+
+#: The virtual cluster of a volume if the user names none.
+DEFAULT_VIRTUAL_CLUSTER = "DEFAULT"
+
+
+@dataclass(frozen=True, kw_only=True)
+class VolumeOptions:
+    """What a user says of how a volume is kept, besides its location, connection and queue type."""
+
+    queue_name: Annotated[str | None, Option("The queue that receives the bucket's events.")] = None
+    virtual_cluster: Annotated[str, Option("The cluster whose daemon keeps the volume.")] = DEFAULT_VIRTUAL_CLUSTER
+    recursive: Annotated[bool, Option("Include sub-directories.", clause=True)] = True
+    patterns: Annotated[
+        Sequence[str],
+        Option("Take only files that match, such as '*.jpg'.", metavar="GLOB", single="pattern", clause=True),
+    ] = ()
+    ignores: Annotated[Sequence[str], Option("Leave files out that match.", metavar="GLOB", single="ignore")] = (
+        DEFAULT_IGNORES
+    )
+    max_removals: Annotated[
+        str | None,
+        Option(
+            "Removals of one listing beyond which they are held; default: half of 100 files or more, all of 10 or more.",
+            metavar="50%|N|all",
+            clause=True,
+        ),
+    ] = None
+    comment: Annotated[str | None, Option(clause=True)] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class VolumeSpec(VolumeOptions):
+    """A volume to be created."""
+
+    name: Name
+    location: Annotated[str, Option("A directory, s3://bucket/prefix or oss://bucket/prefix.", alterable=False)]
+    connection: Annotated[Name | None, Option("How to reach the bucket.", names="connection")] = None
+    queue_type: Annotated[
+        QueueType | None, Option("Where change events come from; the default suits the location.")
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Volume(VolumeOptions):
+    """A volume as the catalog has it.
+
+    Attributes:
+        location: URI.
+        table_id: Delta's id of the directory's tail; None until the first refresh creates it.
+        refresh_count: number of the newest refresh.
+        trouble: current problem as reported by its writer; None if there is none.
+        max_removals: limit for removals by a full listing, in the syntax of :class:`~volstream.model.removals.RemovalLimit`;
+            None: the default.
+        held_removals: rows that the newest full listing found gone, kept until the removals are accepted.
+        accept_removals: the removals were accepted: the next full listing may remove what it finds gone.
+    """
+
+    id: str
+    name: Name
+    location: str
+    connection_id: str | None
+    queue_type: QueueType
+    created_on: datetime
+    table_id: str | None = None
+    refresh_count: int = 0
+    reconciled_on: datetime | None = None
+    trouble: str | None = None
+    held_removals: int = 0
+    accept_removals: bool = False
+
+    @property
+    def definition(self) -> Sequence[object]:
+        """The alterable attributes that determine how the volume is kept."""
+        return (self.connection_id, self.queue_type, self.queue_name, self.selection)
+
+    @property
+    def selection(self) -> Selection:
+        """The rule for which of the location's paths belong to the volume."""
+        return Selection(self.recursive, tuple(self.patterns), tuple(self.ignores))
