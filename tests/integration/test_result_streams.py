@@ -5,17 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.integration.conftest import COUNT, Home, Place
-from tests.integration.test_jobs import _append_row, _open_attempt
-from volstream.catalog.consumptions import Outcome
-from volstream.definitions import Write
 from volstream.delta.folders import table_location
 from volstream.delta.log import DeltaLog
-from volstream.delta.writer import DeltaWriter
-from volstream.errors import InvalidStateError
 from volstream.functions.schema import PROVENANCE
 from volstream.model.names import Name
-from volstream.model.work import app_id
-from volstream.streams.consume import Consumer
 
 COLUMNS = ["n", *PROVENANCE.names]
 
@@ -80,76 +73,6 @@ def location(place: Place) -> str:
 
 def columns(place: Place) -> list[str]:
     return list(DeltaLog(location(place)).columns())
-
-
-def as_before(place: Place) -> None:
-    """Turns the result table into one of an earlier volstream."""
-    DeltaWriter(place.gateway).rename_column(location(place), "_refresh_id", "_commit_version")
-    assert "_commit_version" in columns(place)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("write", Write)
-def test_a_table_of_an_earlier_volstream_gets_the_missing_column_at_the_next_run(place: Place, write: Write) -> None:
-    place.put("a", "1")
-    place.put("b", "1")
-    place.job(COUNT, write=write)
-    place.run()
-    before = place.rows(f"SELECT * FROM {place.at} ORDER BY _file_path")
-    log, app = DeltaLog(location(place)), app_id(place.session.streams.get("j_stream").id)
-    kept = (log.table_id(), log.properties(), log.last_transaction(app))
-    as_before(place)
-    versions = log.latest_version()
-    assert place.run().progress.batches == 0
-    assert columns(place) == COLUMNS
-    assert place.rows(f"SELECT * FROM {place.at} ORDER BY _file_path") == before
-    assert (log.table_id(), log.properties(), log.last_transaction(app)) == kept
-    assert versions is not None
-    assert log.latest_version() == versions + 1
-    place.put("a", "22")
-    place.refresh()
-    place.run()
-    old = [("a", 1, 1)] if write is Write.APPEND else []
-    assert place.table("_file_path, n, _refresh_id") == [*old, ("a", 2, 2), ("b", 1, 1)]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("committed", [True, False])
-def test_an_open_attempt_is_recovered_before_its_table_is_renamed(place: Place, committed: bool) -> None:
-    place.put("a", "1")
-    place.job(COUNT)
-    place.run()
-    place.put("b", "22")
-    place.refresh()
-    intent, at = _open_attempt(place)
-    if committed:
-        consumer = Consumer(place.session.home.catalog, DeltaWriter(place.gateway))
-        consumer.write(intent, Outcome(1, 0, 1).told(), lambda session: _append_row(session, at, intent.batch_id))
-    as_before(place)  # and one more commit after the attempt's
-    report = place.run()
-    assert (report.recovered, report.progress.batches) == (True, 0 if committed else 1)
-    assert place.table() == [("a", 1), ("b", 99 if committed else 2)]
-    assert columns(place) == COLUMNS
-
-
-def test_a_table_mirrored_by_another_job_is_left_to_it(place: Place) -> None:
-    place.put("a", "1")
-    place.job(COUNT)
-    place.run()
-    as_before(place)
-    code = place.folder.parent / "code" / "job.py"
-    place.session.jobs.create("log", f"{code}:f", "t", volume="v", returns="n INT", write=Write.APPEND)
-    with pytest.raises(InvalidStateError, match="run-job j"):
-        place.session.jobs.run("log")
-    assert "_commit_version" in columns(place)
-
-
-def test_a_column_of_the_same_name_in_a_foreign_table_is_left_alone(place: Place) -> None:
-    place.put("a", "1")
-    place.rows(f"CREATE TABLE {place.at} (n INT, _commit_version BIGINT) USING DELTA")
-    place.job(COUNT, write=Write.APPEND)
-    place.run()
-    assert columns(place) == ["n", "_commit_version", *PROVENANCE.names]
 
 
 @pytest.mark.parametrize("key", [None, pytest.param("_file_path, n", marks=pytest.mark.long)])

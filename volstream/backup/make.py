@@ -24,7 +24,7 @@ from volstream.delta.copying import copy_folder, copy_table
 from volstream.delta.log import DeltaLog
 from volstream.directory import table
 from volstream.directory.snapshot import Snapshot
-from volstream.errors import DependencyError, InvalidStateError, InvalidValueError
+from volstream.errors import DependencyError, InvalidValueError
 from volstream.lifecycle.privacy import make_directory
 from volstream.tails.snapshot import TailedTable
 
@@ -48,7 +48,6 @@ def make(
 
     Raises:
         InvalidValueError: the folder is not empty, or is in the warehouse.
-        InvalidStateError: a volume's directory still has the format of volstream 0.1.
         StorageError, DependencyError, DiskError, CatalogError: reading or writing failed. The folder is empty.
     """
     _prepare(folder, settings)
@@ -139,15 +138,10 @@ def _tables(catalog: Catalog, warehouse: str) -> Iterator[tuple[str, int, _Owner
         owner = _Owner(f"The directory of volume {volume.name}", f"volstream drop volume {volume.name} --cascade")
         root = table.location(warehouse, volume.id)
         with owner.told():
-            found, has_log = Snapshot.open(root, volume.id), DeltaLog(root).exists()
+            found = Snapshot.open(root, volume.id)
         if found is not None:
             for view in (found.base, found.tail):
                 yield view.spec.location, view.version, owner
-        elif has_log:
-            raise InvalidStateError(
-                f"The directory of volume {volume.name} still has the format of volstream 0.1.",
-                f"Run volstream refresh {volume.name} first.",
-            )
     for name in folders.own_tables(warehouse):
         owner = _Owner(f"The table {name}", f"volstream sql 'DROP TABLE {name}'")
         location = folders.own_location(warehouse, name)

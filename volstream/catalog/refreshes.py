@@ -112,18 +112,6 @@ class Refreshes:
             found = [transaction.execute(query).scalar() for query in (offsets, opened)]
             return min((int(one) for one in found if one is not None), default=None)
 
-    def adopt_table(self, volume_id: str, old: str, new: str) -> None:
-        """Reassigns everything that belongs to a directory's table to the table that replaced it."""
-        mine = select(streams.c.id).where(streams.c.source_kind == SourceKind.VOLUME, streams.c.source_id == volume_id)
-        with self._database.transaction() as transaction:
-            transaction.execute(
-                update(plans).where(plans.c.stream_id.in_(mine), plans.c.table_id == old).values(table_id=new)
-            )
-            transaction.execute(
-                update(streams).where(streams.c.id.in_(mine), streams.c.table_id == old).values(table_id=new)
-            )
-            transaction.execute(update(volumes).where(volumes.c.id == volume_id).values(table_id=new))
-
     def last(self, volume_id: str) -> Refresh | None:
         """Returns the newest refresh, or None."""
         query = select(refreshes).where(refreshes.c.volume_id == volume_id).order_by(refreshes.c.number.desc()).limit(1)

@@ -55,26 +55,6 @@ class DeltaWriter:
         """Adds nullable columns. ``columns`` is DDL."""
         self._run(f"ALTER TABLE {table_at(location)} ADD COLUMNS ({columns})")
 
-    def rename_column(self, location: str, old: str, new: str) -> None:
-        """Renames a column in one commit that rewrites all rows; does nothing if that has been done.
-
-        The table's id, properties, partitions and transaction ids stay; a CLUSTER BY does not. Delta renames without rewriting
-        rows only if columns are mapped, and reading the changes of such a table means comparing whole snapshots.
-        """
-        log = DeltaLog(location)
-
-        def overwrite() -> None:
-            schema = log.schema()
-            if schema is None or old not in schema.columns:
-                return
-            rows = session.sql(f"SELECT * FROM {table_at(location)}").withColumnRenamed(old, new)
-            partitions = [new if name == old else name for name in schema.partitions]
-            writing = rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
-            (writing.partitionBy(*partitions) if partitions else writing).save(location)
-
-        with map_spark_errors(), self._gateway.pooled(compiled=is_large(location)) as session:
-            with_retries(overwrite)
-
     def set_properties(self, location: str, properties: Mapping[str, str]) -> None:
         """Sets table properties."""
         self._run(f"ALTER TABLE {table_at(location)} SET TBLPROPERTIES ({pairs(properties)})")

@@ -21,7 +21,7 @@ from volstream.catalog import Catalog
 from volstream.definitions import Volume
 from volstream.delta.datafile import NewFile
 from volstream.delta.native import DataFile, NativeTable
-from volstream.directory import migrate, table
+from volstream.directory import table
 from volstream.directory.base import SIZES, FileSizes, folded, write_base
 from volstream.directory.snapshot import Snapshot
 from volstream.directory.table import DELETE, INSERT, UPDATE
@@ -129,7 +129,6 @@ class DirectoryWriter:
         current = self._catalog.volumes.by_id(self.volume.id)
         if current is None:
             raise NotFoundError(f"The volume {self.volume.name} was dropped.")
-        migrate.if_needed(self._catalog, current, self.root)
         base, tail = self._base.open(), self._tail.open()
         snapshot = Snapshot.of(self.volume.id, base, tail)
         if not snapshot.is_consistent:

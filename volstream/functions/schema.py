@@ -30,9 +30,8 @@ PROVENANCE = pa.schema(
     ]
 )
 
-#: The former name of ``_refresh_id`` in result tables. Delta's change feed uses that name, so changes of such tables cannot
-#: be tracked.
-FORMER_REFRESH_ID = "_commit_version"
+#: A column of Delta's change feed: changes of tables that have it themselves cannot be tracked.
+FEEDS_VERSION = "_commit_version"
 
 #: Names of a type in sqlglot, its Arrow type, and its name in Spark.
 _SIMPLE: Sequence[tuple[tuple[str, ...], pa.DataType, str]] = (
@@ -188,7 +187,7 @@ def checked(schema: pa.Schema) -> pa.Schema:
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         raise InvalidValueError(f"The result column {repeated[0]!r} is declared twice.")
-    reserved = sorted(set(names) & {*PROVENANCE.names, FORMER_REFRESH_ID, "_metadata"})
+    reserved = sorted(set(names) & {*PROVENANCE.names, FEEDS_VERSION, "_metadata"})
     if reserved:
         raise InvalidValueError(
             f"The result column {reserved[0]!r} is reserved for volstream or Delta.", "Choose another name."

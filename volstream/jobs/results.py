@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from volstream.delta.log import DeltaLog
 from volstream.delta.marker import OWNER, Marker
 from volstream.delta.writer import DeltaWriter
 from volstream.errors import InvalidStateError, InvalidValueError
-from volstream.functions.schema import FORMER_REFRESH_ID, PROVENANCE, of_job, quote_column, to_ddl
+from volstream.functions.schema import PROVENANCE, of_job, quote_column, to_ddl
 from volstream.jobs.plan import MOVE, REMOVE, going, of_files, of_origins, slice_of
 from volstream.jobs.staged import WITHOUT_STATISTICS, Staged
 from volstream.log import get
@@ -79,9 +79,6 @@ class ResultTables:
         taken = job.write is Write.UPSERT and owner != job.id
         if taken:
             self._check_owner(job, owner)
-        if _has_former_columns(existing):
-            self._rename_former(job, owner, location)
-            existing = log.columns()
         self._fit(job, location, existing, wanted)
         if taken:
             self._delta.set_properties(location, {OWNER: job.id})
@@ -100,21 +97,6 @@ class ResultTables:
                 f"The table {job.into} mirrors the files of job {other.name}.",
                 f"Let {job.name} write another table, or append: --write append.",
             )
-
-    def _rename_former(self, job: FileJob, owner: str | None, location: str) -> None:
-        """Renames the column of a table of an earlier volstream, unless another job mirrors files into it.
-
-        In one commit, so that there is nothing to recover. It comes after the job's open attempt was settled; an attempt of
-        another job that appends to the table finds its commit by the marker in it, whatever commits are in between.
-        """
-        other = self._catalog.jobs.by_id(owner) if owner and owner != job.id else None
-        if other is not None:
-            raise InvalidStateError(
-                f"The table {job.into} still has the column {FORMER_REFRESH_ID}, and belongs to job {other.name}.",
-                f"Run that job first, which renames it: volstream run-job {other.name}.",
-            )
-        self._delta.rename_column(location, FORMER_REFRESH_ID, _REFRESH_ID)
-        _log.info("column_renamed", table=str(job.into), before=FORMER_REFRESH_ID, now=_REFRESH_ID)
 
     def _fit(self, job: FileJob, location: str, existing: dict[str, str], wanted: pa.Schema) -> None:
         present = {name.lower(): kind for name, kind in existing.items()}
@@ -259,13 +241,6 @@ def _moved(own: Sequence[str], batch: Batch) -> str:
         f"SELECT p.old_path AS gone, {', '.join(columns)} FROM planned p "
         "LEFT JOIN (SELECT DISTINCT path FROM staged) s ON s.path = p.relative_path WHERE p.old_path IS NOT NULL"
     )
-
-
-def _has_former_columns(existing: Mapping[str, str]) -> bool:
-    """Returns whether a table has the provenance columns of an earlier volstream, and so was certainly created by it."""
-    names = {name.lower() for name in existing}
-    former = {FORMER_REFRESH_ID if name == _REFRESH_ID else name for name in PROVENANCE.names}
-    return former <= names and _REFRESH_ID not in names
 
 
 def _delta_types(schema: pa.Schema) -> list[str]:

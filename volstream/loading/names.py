@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from volstream.functions.schema import FORMER_REFRESH_ID, PROVENANCE
+from volstream.functions.schema import FEEDS_VERSION, PROVENANCE
 from volstream.loading.options import RESCUED
 from volstream.model.files import is_utf8
 from volstream.model.names import NOT_IN_COLUMNS
 
 #: Names of columns that volstream, Delta or Spark give a meaning. A file's values under such a name are rescued.
-_RESERVED = frozenset([*PROVENANCE.names, FORMER_REFRESH_ID, RESCUED, "_metadata", "_change_type", "_commit_timestamp"])
+_RESERVED = frozenset([*PROVENANCE.names, FEEDS_VERSION, RESCUED, "_metadata", "_change_type", "_commit_timestamp"])
 
 
 @dataclass(frozen=True)
