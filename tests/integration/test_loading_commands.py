@@ -27,7 +27,7 @@ def test_its_options_reach_the_job(shell: Shell) -> None:
             *["--format", "json"],
         )
     )
-    assert made["arguments"] == {"format": "csv", "header": "false", "delimiter": ";", "encoding": "latin-1"}
+    assert made["arguments"] == {"format": "csv", "header": "false", "delimiter": ";", "encoding": "iso8859-1"}
     assert (made["returns"], made["where"], made["comment"]) == ("n INT, _rescued_data STRING", "size > 0", "c")
 
 

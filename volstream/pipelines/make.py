@@ -12,6 +12,7 @@ from volstream.functions.schema import quote_column
 from volstream.model.names import Name
 from volstream.objects.all import Objects
 from volstream.pipelines.columns import missing_columns
+from volstream.pipelines.keys import written
 from volstream.pipelines.model import CODE, Action, Definition, Kind, Verb
 from volstream.sqltext import pairs
 
@@ -75,6 +76,8 @@ class Maker:
     def source(self, action: Action) -> None:
         """Creates or alters a source."""
         name, values = str(action.definition.name), options(action)
+        if "retention_policy" in values:
+            values["retention_policy"] = written(Kind.SOURCE, "retention_policy", values["retention_policy"])
         if action.verb is Verb.ALTER:
             self.objects.source.alter(name, **values)
             return

@@ -22,7 +22,7 @@ from volstream.catalog import Catalog
 from volstream.catalog.definitions import note_begun, note_outcome
 from volstream.catalog.tables import digest, failures
 from volstream.daemon.jobs import Scheduler
-from volstream.definitions import Job, JobState, Trigger, TriggerKind
+from volstream.definitions import Job, JobState
 from volstream.errors import EngineLostError, InvalidStateError, NotFoundError, SqlError
 from volstream.jobs.lease import RunReport, held
 from volstream.jobs.progress import Observer
@@ -63,7 +63,7 @@ class World:
         with self.catalog.database.transaction() as transaction:
             self.catalog.volumes.add(transaction, source)
             self.catalog.streams.add(transaction, on_it)
-            self.catalog.jobs.add(transaction, objects.job(on_it, trigger=Trigger(TriggerKind.ON_CHANGE)))
+            self.catalog.jobs.add(transaction, objects.job(on_it, on_change=True))
         self.runner, self.stop, self.up = FakeRunner(*failures), Stop(), False
         self.looks = 0
         self.choose: Callable[[Job], FakeRunner] = lambda _: self.runner
@@ -131,7 +131,7 @@ def test_a_failing_job_is_reported_and_does_not_hold_up_other_jobs(tmp_path: Pat
     other = objects.stream(name="others")
     with world.catalog.database.transaction() as transaction:
         world.catalog.streams.add(transaction, other)
-        made = objects.job(other, "well", trigger=Trigger(TriggerKind.ON_CHANGE))
+        made = objects.job(other, "well", on_change=True)
         world.catalog.jobs.add(transaction, made)
     bad, good = FakeRunner(*[error] * 100), FakeRunner()
     world.choose = lambda job: good if job.id == made.id else bad
@@ -183,7 +183,7 @@ def test_a_schedule_that_cannot_be_computed_fails_only_its_job(tmp_path: Path) -
     other = objects.stream(name="others")
     with world.catalog.database.transaction() as transaction:
         world.catalog.streams.add(transaction, other)
-        odd = objects.job(other, "odd", trigger=Trigger(TriggerKind.EVERY, every=8e15), last_started=objects.NOW)
+        odd = objects.job(other, "odd", every=8e15, last_started=objects.NOW)
         world.catalog.jobs.add(transaction, odd)
     world.up = True
     with world.running():
