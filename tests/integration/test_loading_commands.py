@@ -34,7 +34,7 @@ def test_its_options_reach_the_job(shell: Shell) -> None:
 def test_mistakes_are_told(shell: Shell) -> None:
     for arguments, code, message in (
         (["load", "nowhere", "--into", "t"], 3, "There is no volume nowhere"),
-        (["load", "v", "--into", "t", "--delimiter", "ab"], 3, "The delimiter cannot be 'ab'"),
+        (["load", "v", "--into", "t", "--delimiter", "ab"], 2, "The delimiter cannot be 'ab'"),
         (["load", "v", "--into", "t", "--file-format", "xml"], 2, "xml"),
         (["load", "v", "--into", "t", "--file-format", "parquet"], 3, "none of 2 files can be read"),
         (["load", "v", "--into", "nowhere.t"], 3, "There is no schema nowhere"),

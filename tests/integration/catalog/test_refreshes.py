@@ -70,21 +70,6 @@ def test_versions_that_streams_and_open_plans_read_from_are_needed(catalog: Cata
     assert needed(source.id) == 8, "from the beginning on, all that there is now is read"
 
 
-def test_a_replacement_table_is_adopted_by_its_volume_and_the_streams_and_plans_on_it(catalog: Catalog) -> None:
-    source, on_it, job = objects.store_job(catalog)
-    made, _ = objects.store_plan(catalog, job)
-    stale = objects.stream(source, name="stale", table_id="older")
-    with catalog.database.transaction() as transaction:
-        catalog.streams.add(transaction, stale)
-    catalog.refreshes.adopt_table(source.id, "table", "new")
-    found = [
-        catalog.streams.by_id(on_it.id),
-        catalog.streams.by_id(stale.id),
-        catalog.consumptions.plan(made.id),
-        catalog.volumes.by_id(source.id),
-    ]
-    assert [one.table_id for one in found if one is not None] == ["new", "older", "new", "new"]
-
 
 def test_requested_keys_are_stored_once_and_forgotten_when_checked(catalog: Catalog, volume: Volume) -> None:
     catalog.refreshes.ask_check(volume.id, ["b", "a"])
